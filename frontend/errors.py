@@ -1,0 +1,47 @@
+"""The typed errors of attn-mlir; a leaf that every layer may import.
+
+Every message says what is wrong, what was got, what is allowed and what to do.
+"""
+
+
+class AttnError(Exception):
+    """Base of every error that attn-mlir raises on purpose."""
+
+
+class SpecError(AttnError, ValueError):
+    """The request itself is wrong: a shape, a dtype, an option, a call's argument."""
+
+
+class VerifyError(AttnError):
+    """The IR is wrong.
+
+    Attributes:
+      op: name of the operation, such as `attn.mha`, or None.
+      location: `file:line:col` of the operation, or None.
+      notes: further diagnostics, in order.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        location: str | None = None,
+        notes: tuple[str, ...] = (),
+    ):
+        super().__init__(message)
+        self.op = op
+        self.location = location
+        self.notes = notes
+
+
+class ResourceError(AttnError):
+    """Shared memory, tensor memory, registers or barriers are over-subscribed."""
+
+
+class TargetError(AttnError):
+    """The chip, the driver or the toolchain cannot do what was asked."""
+
+
+class LaunchError(AttnError):
+    """A launch was refused or failed, on a GPU or on the emulator."""
