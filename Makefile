@@ -1,0 +1,68 @@
+# attn-mlir: everything a checkout can do. `make help` lists the targets.
+#
+# Needs Python 3.11 or newer and make. The environment is made in .venv from pyproject.toml.
+
+PYTHON ?= $(shell command -v python3 || command -v python)
+VENV   := .venv
+BIN    := $(VENV)/bin
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lit pytest lint format numerics bench clean distclean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed  ## make the environment in .venv
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"attn-mlir needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: set PYTHON=") if v < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-lint: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
+
+demo: setup  ## compile causal attention for sm_100a, run it, compare it with float64
+	@$(BIN)/python -m attn_mlir.cli demo $(DEMO_ARGS)
+
+test: setup  ## the whole suite: lit, then pytest; needs no GPU
+	@$(BIN)/python test/run_all.py --jobs $(JOBS)
+
+lit: setup  ## only the tests of the IR
+	@$(BIN)/lit -j$(JOBS) -sv test
+
+pytest: setup  ## only the tests in Python
+	@$(BIN)/python -m pytest -q test
+
+lint: $(VENV)/.installed-lint build/typing/attn_mlir  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+# pyright wants packages on disk: a folder that holds links to the flat folders under their import names.
+build/typing/attn_mlir: $(wildcard frontend/*) Makefile
+	@rm -rf $@ && mkdir -p $@
+	@for path in frontend/*; do ln -s ../../../$$path $@/$${path##*/}; done
+	@for folder in dialect passes lowering runtime; do ln -s ../../../$$folder $@/$$folder; done
+	@touch $@
+
+format: $(VENV)/.installed-lint  ## let ruff write the layout
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+numerics: setup  ## every case of the numerics sweep on the emulator (long)
+	@$(BIN)/python test/numerics/sweep.py $(NUMERICS_ARGS)
+
+bench: setup  ## compile time, static quality of the machine code, emulator speed
+	@$(BIN)/python bench/compile.py
+	@$(BIN)/python bench/sass.py
+	@$(BIN)/python bench/emulator.py
+
+clean:  ## remove what was built, keep .venv
+	rm -rf build dist out .pytest_cache .ruff_cache .hypothesis test/Output
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv as well
+	rm -rf $(VENV)

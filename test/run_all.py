@@ -1,0 +1,63 @@
+"""Run the whole suite, lit first and then pytest, and print what each of them counted.
+
+`make test` calls this. The exit code is 0 only when both runners passed and both ran something:
+a suite that finds no tests is a broken suite. Extra arguments go to pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIT = "import sys; from lit.main import main; sys.argv[0] = 'lit'; main()"
+
+
+def run(title: str, command: list[str]) -> tuple[str, int, str]:
+    """Run one runner from the checkout's root, echo its output, and return (title, code, last lines)."""
+    print(f"== {title}", flush=True)
+    start = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        lines.append(line.strip())
+    code = process.wait()
+    seconds = time.monotonic() - start
+    return title, code, f"{summary(lines)} in {seconds:.0f} s"
+
+
+def summary(lines: list[str]) -> str:
+    """The runner's own counts: pytest's last line, or the block that lit prints at the end."""
+    counts = [line for line in lines if line.startswith(("Total Discovered", "Skipped", "Unsupp"))]
+    counts += [line for line in lines if line.startswith(("Passed", "Failed", "Expected", "Unres"))]
+    if any(line.startswith(("Passed", "Failed", "Unsupp")) for line in counts):
+        return ", ".join(" ".join(line.split()) for line in counts)
+    tail = [line.strip("= ") for line in lines if " passed" in line or " failed" in line]
+    return tail[-1] if tail else "no tests ran"
+
+
+def main() -> int:
+    """Run both; 1 when either failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="parallel processes per runner")
+    args, rest = parser.parse_known_args()
+    jobs = max(args.jobs, 1)
+    lit = [sys.executable, "-c", LIT, "-s", "-v", f"-j{jobs}", "test"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "loadscope", *rest]
+    results = [run("lit", lit), run("pytest", pytest)]
+    print("== summary")
+    for title, code, text in results:
+        print(f"{title:7s} {'ok' if code == 0 else f'FAILED ({code})'}: {text}")
+    return 0 if all(code == 0 for _, code, _ in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
