@@ -1,0 +1,255 @@
+"""The one door to MLIR: every other module writes `from attn_mlir.dialect._mlir import ir, ext`.
+
+The provider is the official `mlir` package where one is installed, else the binding inside
+`numba-cuda-mlir`, which is pinned because that subpackage is a private name of its. Nothing is
+imported until a name is read, so that `--help`, the runtime and cache hits never pay for MLIR.
+
+The provider's own top-level `__init__` starts its Numba front end. It is not executed: a module
+object that only knows the package's folder takes its place in `sys.modules`, and runs the real
+`__init__` the first time somebody reads one of its names. Measured on two cores, files in the
+page cache, numba-cuda-mlir 0.6.0: `ir` 0.12 s instead of 0.48 s, `ir` with all the dialect
+modules below 0.20 s instead of 0.59 s; a context 3-10 ms, one of our dialects in it 1-3 ms.
+
+Facts about the binding that every user of this module meets:
+
+* An operation, block or value does not keep its module alive. Hold the `ir.Module`; reading
+  `ir.Module.parse(text).body.operations[0]` is a segmentation fault.
+* With context threads on, Python verifiers deadlock; `make_context` turns them off.
+* A dialect loaded twice into one context is a segmentation fault; only `load_dialects` loads.
+"""
+
+import ctypes
+import importlib
+import importlib.machinery
+import os
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from attn_mlir.errors import TargetError
+
+PROVIDER_PACKAGE = "numba_cuda_mlir"
+PROVIDER_VERSION = "0.6.0"  # the pin of pyproject.toml; `_mlir` is a private name of the package
+
+_MODULES = {
+    "ir": "ir",
+    "passmanager": "passmanager",
+    "rewrite": "rewrite",
+    **{
+        name: f"dialects.{name}"
+        for name in (
+            "arith",
+            "builtin",
+            "cf",
+            "ext",
+            "func",
+            "gpu",
+            "irdl",
+            "llvm",
+            "math",
+            "memref",
+            "nvgpu",
+            "nvvm",
+            "scf",
+            "tensor",
+            "vector",
+        )
+    },
+}
+
+_DIALECTS = {"attn": "attn_mlir.dialect.attn", "ws": "attn_mlir.dialect.ws"}
+"""Our dialects, in load order: namespace -> package that exposes `DIALECT` (an ext.Dialect)."""
+
+_T = TypeVar("_T")
+_lock = threading.RLock()
+_root: str | None = None
+_libraries: list[ctypes.CDLL] = []
+_kept: list[object] = []
+
+
+class _DeferredPackage(ModuleType):
+    """A package whose submodules can be imported although its `__init__` has not run yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__version__", "__all__"):
+            raise AttributeError(name)
+        spec = self.__spec__
+        assert spec is not None and spec.loader is not None
+        self.__class__ = ModuleType
+        spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _find(package: str) -> importlib.machinery.ModuleSpec | None:
+    """Returns the spec of an installed package that has a folder, without importing it."""
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    return spec if spec is not None and spec.submodule_search_locations else None
+
+
+def _folder(spec: importlib.machinery.ModuleSpec) -> Path:
+    assert spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _check_version(folder: Path) -> None:
+    """Raises TargetError unless the pinned provider is what is installed."""
+    found = provider_version(folder)
+    if found != PROVIDER_VERSION:
+        raise TargetError(
+            f"numba-cuda-mlir {found} is installed, this version of attn-mlir works with "
+            f"{PROVIDER_VERSION}; run: pip install numba-cuda-mlir=={PROVIDER_VERSION}"
+        )
+
+
+def _bind_libraries_locally(libraries: Path) -> None:
+    """Opens the binding's shared library so that it prefers its own LLVM symbols.
+
+    Another LLVM in the process (a Triton or a JAX) may export the same names; RTLD_DEEPBIND at
+    the first opening is what keeps the two apart. Linux only, like the flag.
+    """
+    if not sys.platform.startswith("linux") or not hasattr(os, "RTLD_DEEPBIND"):
+        return
+    library = libraries / "libMLIRPythonCAPI.so"
+    if library.exists():
+        mode = os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND
+        _libraries.append(ctypes.CDLL(str(library), mode=mode))
+
+
+def _provider() -> str:
+    """Returns the dotted name of the package that holds `ir`, made importable at the first call.
+
+    Raises:
+      TargetError: no provider is installed, or one of a version that was never tried.
+    """
+    global _root
+    with _lock:
+        if _root is not None:
+            return _root
+        official = _find("mlir")
+        if official is not None and (_folder(official) / "_mlir_libs").is_dir():
+            _root = "mlir"
+            return _root
+        spec = _find(PROVIDER_PACKAGE)
+        if spec is None:
+            raise TargetError(
+                f"no MLIR is installed: neither the package 'mlir' nor numba-cuda-mlir; "
+                f"run: pip install numba-cuda-mlir=={PROVIDER_VERSION}"
+            )
+        folder = _folder(spec)
+        _check_version(folder)
+        if PROVIDER_PACKAGE not in sys.modules:
+            _bind_libraries_locally(folder / "_mlir" / "_mlir_libs")
+            package = _DeferredPackage(PROVIDER_PACKAGE)
+            package.__spec__ = spec
+            package.__path__ = list(spec.submodule_search_locations or ())
+            package.__file__ = spec.origin
+            package.__loader__ = spec.loader
+            sys.modules[PROVIDER_PACKAGE] = package
+        _root = f"{PROVIDER_PACKAGE}._mlir"
+        return _root
+
+
+def provider_version(folder: Path | None = None) -> str:
+    """Returns the version of the installed provider, without importing it.
+
+    Args:
+      folder: the provider's package folder; looked up when absent.
+
+    Returns:
+      For example `0.6.0`; `official` for the package `mlir`, which carries no version.
+    """
+    if folder is None:
+        if _provider() == "mlir":
+            return "official"
+        spec = _find(PROVIDER_PACKAGE)
+        assert spec is not None
+        folder = _folder(spec)
+    file = folder / "VERSION"
+    return file.read_text().strip() if file.exists() else "unknown"
+
+
+def __getattr__(name: str) -> Any:
+    """Resolves MLIR's modules, and `Pure`, at their first use (PEP 562)."""
+    if name == "Pure":
+        value: Any = _make_pure()
+    elif name in _MODULES:
+        value = importlib.import_module(f"{_provider()}.{_MODULES[name]}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _make_pure() -> Any:
+    """Builds the trait for `traits=[Pure]`: an operation that may be CSE'd, hoisted or erased."""
+    from attn_mlir.dialect._mlir import ir  # by the lazy names of this very module
+
+    class Pure(ir.MemoryEffectsOpInterface):
+        """Memory effects of an operation that has none."""
+
+        @staticmethod
+        def get_effects(op: Any, effects: Any) -> None:
+            """Adds nothing to `effects`: the operation reads and writes no memory."""
+
+    return Pure
+
+
+def make_context() -> Any:
+    """Returns a context for our dialects: threads off, unknown dialects refused."""
+    from attn_mlir.dialect._mlir import ir
+
+    context = ir.Context()
+    context.enable_multithreading(False)
+    load_dialects(context)
+    return context
+
+
+def register_dialect(namespace: str, package: str) -> None:
+    """Adds a dialect to those that `load_dialects` loads.
+
+    Args:
+      namespace: the prefix of its operations, such as `attn`.
+      package: import name of a package whose `DIALECT` is the ext.Dialect class and whose import
+        defines all its operations, types and attributes.
+    """
+    _DIALECTS[namespace] = package
+
+
+def load_dialects(context: Any, *namespaces: str) -> None:
+    """Makes our dialects known to a context; doing it again changes nothing.
+
+    Args:
+      context: the ir.Context; contexts of this process share the Python classes.
+      namespaces: which dialects, of those registered; all when none is named.
+    """
+    with _lock, context:
+        for namespace in namespaces or tuple(_DIALECTS):
+            dialect = getattr(importlib.import_module(_DIALECTS[namespace]), "DIALECT", None)
+            if dialect is None or not dialect.operations:
+                continue
+            if not context.is_registered_operation(dialect.operations[0].OPERATION_NAME):
+                dialect.load(reload=hasattr(dialect, "_mlir_module"))
+
+
+def attach_pure(op: Any) -> None:
+    """Marks an operation class of a loaded dialect as free of memory effects, in this context.
+
+    Prefer `traits=[Pure]` in the class: `load_dialects` then does it in every context.
+    """
+    from attn_mlir.dialect._mlir import Pure
+
+    Pure.attach(op.OPERATION_NAME)
+
+
+def keep_alive(value: _T) -> _T:
+    """Holds an object for the life of the process and returns it.
+
+    The binding does not hold the callables given to `TypeConverter.add_conversion`, and calls
+    whatever took their place once they were collected. Give it functions of a module, not
+    closures made per compilation: what is kept is never released.
+    """
+    if not any(kept is value for kept in _kept):
+        _kept.append(value)
+    return value
