@@ -1,0 +1,185 @@
+"""Operations that calculate: matrix products, element-wise regions, row reductions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+
+from .dialect import WS, FragmentType, TileType, fail
+
+REDUCTIONS = ("add", "max")
+
+
+class MmaOp(WS.Operation, name="mma"):
+    """Tensor core: D = A B, plus D where `accumulate` holds. Completes asynchronously.
+
+    Operands:
+      d: [M, N] accumulator in tensor memory, f32.
+      a: [M, K] in shared or tensor memory.
+      b: [K, N] in shared memory, or [N, K] with `transpose_b`.
+      accumulate: i1; false ignores what D held.
+    """
+
+    d: ext.Operand[TileType]
+    a: ext.Operand[TileType]
+    b: ext.Operand[TileType]
+    accumulate: ext.Operand[ir.IntegerType[1]]
+    transpose_b: Any
+
+    @staticmethod
+    def verify_invariants(op: "MmaOp") -> bool:
+        """Spaces, element types and extents agree."""
+        d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
+        if d.space != "tensor" or not ir.F32Type.isinstance(d.element):
+            return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
+        if b.space != "shared":
+            return fail(op, f"expects b in shared memory, got {b}")
+        if a.element != b.element:
+            return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
+        n, k = b.shape if op.transpose_b.value else reversed(b.shape)
+        if [d.shape[0], k] != a.shape or d.shape[1] != n:
+            return fail(
+                op, f"expects [M, N] = [M, K] x [K, N], got {d.shape}, {a.shape}, [{k}, {n}]"
+            )
+        return True
+
+
+class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
+    """Ends the region of `ws.map` with the element's value."""
+
+    value: ext.Operand[Any]
+
+
+class MapOp(WS.Operation, name="map"):
+    """Element-wise region over fragments of one shape.
+
+    The region's block receives one element per operand, then the element's row and column in the
+    fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
+    """
+
+    inputs: Sequence[ext.Operand[FragmentType]]
+    fragment: ext.Result[FragmentType]
+    body: ext.Region
+
+    @staticmethod
+    def verify_region_invariants(op: "MapOp") -> bool:
+        """Shapes agree; block arguments and yield fit the element types."""
+        result = FragmentType(op.fragment.type)
+        expected = [str(FragmentType(value.type).element) for value in op.inputs]
+        for value in op.inputs:
+            if FragmentType(value.type).shape != result.shape:
+                return fail(
+                    op, f"expects inputs of shape {result.shape}, got {FragmentType(value.type)}"
+                )
+        expected += ["i32"] * len(result.shape)
+        if len(op.body.blocks) != 1:
+            return fail(op, f"expects one block, got {len(op.body.blocks)}")
+        block = op.body.blocks[0]
+        got = [str(argument.type) for argument in block.arguments]
+        if got != expected:
+            return fail(op, f"expects block arguments {expected}, got {got}")
+        *_, last = block.operations
+        if not isinstance(last, YieldOp):
+            return fail(op, "expects ws.yield at the end of its region")
+        if last.value.type != result.element:
+            return fail(op, f"expects to yield {result.element}, got {last.value.type}")
+        return True
+
+
+class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
+    """Row reduction [R, C] -> [R] that starts from `init`."""
+
+    fragment: ext.Operand[FragmentType]
+    init: ext.Operand[FragmentType]
+    kind: ir.StringAttr
+    rows: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "ReduceOp") -> bool:
+        """A known kind; `init` and the result have one element per row."""
+        if op.kind.value not in REDUCTIONS:
+            return fail(op, f"expects kind of {', '.join(REDUCTIONS)}, got {op.kind.value}")
+        source = FragmentType(op.fragment.type)
+        if len(source.shape) != 2:
+            return fail(op, f"expects a fragment of rank 2, got {source}")
+        for value in (op.init, op.rows):
+            row = FragmentType(value.type)
+            if (row.shape, row.element) != (source.shape[:1], source.element):
+                return fail(op, f"expects one {source.element} per row, got {row}")
+        return True
+
+
+class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
+    """A row value repeated along the columns: [R] -> [R, C]."""
+
+    rows: ext.Operand[FragmentType]
+    fragment: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "BroadcastOp") -> bool:
+        """The result adds a column dimension."""
+        rows, full = FragmentType(op.rows.type), FragmentType(op.fragment.type)
+        if len(full.shape) != 2 or (full.shape[:1], full.element) != (rows.shape, rows.element):
+            return fail(op, f"expects [R] to [R, C], got {rows} to {full}")
+        return True
+
+
+class FillOp(WS.Operation, name="fill", traits=[Pure]):
+    """A fragment with one value everywhere."""
+
+    value: ext.Operand[Any]
+    fragment: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "FillOp") -> bool:
+        """The value has the element type."""
+        element = FragmentType(op.fragment.type).element
+        if op.value.type != element:
+            return fail(op, f"expects a value of {element}, got {op.value.type}")
+        return True
+
+
+class AnyOp(WS.Operation, name="any"):
+    """Whether a row condition holds for any row of this warp; the same in all its threads."""
+
+    rows: ext.Operand[FragmentType]
+    holds: ext.Result[ir.IntegerType[1]] = ext.infer_result()
+
+    @staticmethod
+    def verify_invariants(op: "AnyOp") -> bool:
+        """One i1 per row."""
+        rows = FragmentType(op.rows.type)
+        if len(rows.shape) != 1 or str(rows.element) != "i1":
+            return fail(op, f"expects one i1 per row, got {rows}")
+        return True
+
+
+class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
+    """2 to the power of each element; a share of the columns may avoid the special-function unit.
+
+    Attributes:
+      fma_period: length in columns of the repeating pattern; 0 leaves all to the special unit.
+      fma_count: columns at the end of each period that the multiply-add units evaluate.
+      fma_begin, fma_end: the columns between which the pattern applies.
+    """
+
+    exponent: ext.Operand[FragmentType]
+    fma_period: ir.IntegerAttr
+    fma_count: ir.IntegerAttr
+    fma_begin: ir.IntegerAttr
+    fma_end: ir.IntegerAttr
+    fragment: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "Exp2Op") -> bool:
+        """f32 in and out, one shape; an even pattern inside the columns."""
+        source, result = FragmentType(op.exponent.type), FragmentType(op.fragment.type)
+        if source != result or not ir.F32Type.isinstance(source.element):
+            return fail(op, f"expects f32 fragments of one shape, got {source} and {result}")
+        period, count = op.fma_period.value, op.fma_count.value
+        if period % 2 or count % 2 or not 0 <= count <= period:
+            return fail(op, f"expects an even count within an even period, got {count}, {period}")
+        if not 0 <= op.fma_begin.value <= op.fma_end.value <= source.shape[-1]:
+            span = f"{op.fma_begin.value}..{op.fma_end.value}"
+            return fail(op, f"expects columns within 0..{source.shape[-1]}, got {span}")
+        return True

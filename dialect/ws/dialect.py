@@ -1,0 +1,153 @@
+"""The `ws` dialect and its types: tiles, fragments, rings and buffers of a warp-specialised kernel.
+
+Nothing here names a machine. A tile lies in a memory space ("shared" or "tensor"); a fragment is a
+tile held in the registers of the threads of one role, in a layout that the target chooses, so a
+kernel never indexes it; a ring is a multi-stage buffer with a full and an empty barrier per stage.
+`ways` counts parallel instances of a ring or buffer, such as one per query tile.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import ext, ir
+from attn_mlir.errors import SpecError
+
+SPACES = ("shared", "tensor")
+
+
+class WS(ext.Dialect, name="ws"):
+    """Warp-specialised kernels: roles, rings, tiles, fragments."""
+
+
+DIALECT = WS
+
+
+def fail(op: Any, message: str) -> bool:
+    """Reports a verifier's finding on `op` and returns False, the verdict to hand back."""
+    op.location.emit_error(f"'{op.OPERATION_NAME}' op {message}")
+    return False
+
+
+class TileType(WS.Type, name="tile"):
+    """`!ws.tile<vector<128x64xbf16>, "shared">`: a 1-D or 2-D tile [rows, columns] in a space."""
+
+    vector: Any
+    space_name: Any
+
+    @property
+    def shape(self) -> list[int]:
+        """Rows and columns, or only rows."""
+        return list(ir.VectorType(self.params[0].value).shape)
+
+    @property
+    def element(self) -> Any:
+        """Element type."""
+        return ir.VectorType(self.params[0].value).element_type
+
+    @property
+    def space(self) -> str:
+        """One of `SPACES`."""
+        return ir.StringAttr(self.params[1]).value
+
+
+class FragmentType(WS.Type, name="frag"):
+    """`!ws.frag<vector<128x64xf32>>`: a tile in the registers of a role's threads."""
+
+    vector: Any
+
+    @property
+    def shape(self) -> list[int]:
+        """Rows and columns, or only rows."""
+        return list(ir.VectorType(self.params[0].value).shape)
+
+    @property
+    def element(self) -> Any:
+        """Element type."""
+        return ir.VectorType(self.params[0].value).element_type
+
+
+class RingType(WS.Type, name="ring"):
+    """`!ws.ring<!ws.tile<...>, 3, 2>`: `stages` slots of one tile type, in `ways` instances."""
+
+    slot: Any
+    stage_count: Any
+    way_count: Any
+
+    @property
+    def tile(self) -> TileType:
+        """Type of one slot."""
+        return TileType(self.params[0].value)
+
+    @property
+    def stages(self) -> int:
+        """Slots per instance."""
+        return ir.IntegerAttr(self.params[1]).value
+
+    @property
+    def ways(self) -> int:
+        """Parallel instances."""
+        return ir.IntegerAttr(self.params[2]).value
+
+
+class BufferType(WS.Type, name="buffer"):
+    """`!ws.buffer<!ws.tile<...>, 2>`: `ways` tiles with no barriers of their own."""
+
+    slot: Any
+    way_count: Any
+
+    @property
+    def tile(self) -> TileType:
+        """Type of one tile."""
+        return TileType(self.params[0].value)
+
+    @property
+    def ways(self) -> int:
+        """Number of tiles."""
+        return ir.IntegerAttr(self.params[1]).value
+
+
+def _vector(shape: Sequence[int], element: Any) -> Any:
+    if not 1 <= len(shape) <= 2 or any(extent < 1 for extent in shape):
+        raise SpecError(f"a tile has one or two positive extents, got {list(shape)}")
+    return ir.VectorType.get(list(shape), element)
+
+
+def _count(value: int, what: str) -> Any:
+    if value < 1:
+        raise SpecError(f"{what} must be at least 1, got {value}")
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def tile_type(shape: Sequence[int], element: Any, space: str) -> TileType:
+    """Builds a checked tile type; raises SpecError for an extent below 1 or an unknown space."""
+    if space not in SPACES:
+        raise SpecError(f"tile space is one of {', '.join(SPACES)}, got {space!r}")
+    return TileType.get(_vector(shape, element), ir.StringAttr.get(space))
+
+
+def fragment_type(shape: Sequence[int], element: Any) -> FragmentType:
+    """Builds a checked fragment type; raises SpecError for an extent below 1."""
+    return FragmentType.get(_vector(shape, element))
+
+
+def ring_type(tile: TileType, *, stages: int, ways: int = 1) -> RingType:
+    """Builds a checked ring type; raises SpecError for a count below 1."""
+    return RingType.get(tile, _count(stages, "stages"), _count(ways, "ways"))
+
+
+def buffer_type(tile: TileType, *, ways: int = 1) -> BufferType:
+    """Builds a checked buffer type; raises SpecError for a count below 1."""
+    return BufferType.get(tile, _count(ways, "ways"))
+
+
+def element_bits(element: Any) -> int:
+    """Width of an element type in bits."""
+    return element.width
+
+
+def tile_bytes(tile: TileType) -> int:
+    """Bytes of a tile's elements, without padding."""
+    bits = element_bits(tile.element)
+    for extent in tile.shape:
+        bits *= extent
+    return bits // 8

@@ -1,0 +1,209 @@
+"""Operations that give a kernel its shape: kernel, role, tile-scheduler loop, extents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+
+from .dialect import WS, fail
+
+I32 = ir.IntegerType[32]
+
+ARGUMENT_ROLES = ("in", "out", "scalar")
+TILE_ORDERS = ("single",)
+
+
+def _strings(attribute: Any) -> list[str]:
+    return [ir.StringAttr(item).value for item in attribute]
+
+
+class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
+    """One GPU kernel.
+
+    The region has one block whose arguments are the tensors (memrefs, strides free except the
+    last) and scalars of the call. Rings and buffers are declared in it, then roles.
+
+    Attributes:
+      sym_name: entry name of the kernel.
+      arg_names: a name per argument.
+      arg_roles: `in`, `out` or `scalar` per argument.
+      arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
+    """
+
+    sym_name: ir.StringAttr
+    arg_names: ir.ArrayAttr
+    arg_roles: ir.ArrayAttr
+    arg_dims: ir.ArrayAttr
+    body: ext.Region
+
+    @staticmethod
+    def verify_region_invariants(op: "KernelOp") -> bool:
+        """One block; a name, role and dimension list per argument; roles do not overlap."""
+        if len(op.body.blocks) != 1:
+            return fail(op, f"expects one block, got {len(op.body.blocks)}")
+        arguments = list(op.body.blocks[0].arguments)
+        for label in ("arg_names", "arg_roles", "arg_dims"):
+            if len(op.attributes[label]) != len(arguments):
+                count = len(op.attributes[label])
+                return fail(op, f"expects {len(arguments)} entries in {label}, got {count}")
+        for argument, role, dims in zip(
+            arguments, _strings(op.arg_roles), op.arg_dims, strict=True
+        ):
+            if role not in ARGUMENT_ROLES:
+                allowed = ", ".join(ARGUMENT_ROLES)
+                return fail(op, f"expects argument roles of {allowed}, got {role}")
+            is_tensor = ir.MemRefType.isinstance(argument.type)
+            if is_tensor == (role == "scalar"):
+                return fail(op, f"argument of type {argument.type} cannot have role {role}")
+            rank = ir.MemRefType(argument.type).rank if is_tensor else 0
+            if len(dims) != rank:
+                return fail(op, f"expects {rank} names in arg_dims, got {len(dims)}")
+        taken: dict[int, str] = {}
+        for role in op.roles():
+            first, count = role.warp_range
+            for warp in range(first, first + count):
+                if warp in taken:
+                    return fail(
+                        op, f"warp {warp} belongs to role {taken[warp]} and to role {role.label}"
+                    )
+                taken[warp] = role.label
+        return True
+
+    def roles(self) -> "list[RoleOp]":
+        """The kernel's roles, in order."""
+        return [op for op in self.body.blocks[0].operations if isinstance(op, RoleOp)]
+
+    @property
+    def names(self) -> list[str]:
+        """Argument names."""
+        return _strings(self.arg_names)
+
+    @property
+    def io_roles(self) -> list[str]:
+        """`in`, `out` or `scalar` per argument."""
+        return _strings(self.arg_roles)
+
+    @property
+    def dims(self) -> list[list[str]]:
+        """Names of the run-time sizes of each argument's dimensions."""
+        return [_strings(ir.ArrayAttr(item)) for item in self.arg_dims]
+
+
+class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
+    """What one set of warps does, concurrently with the other roles.
+
+    The region's block has one i32 argument: which of the role's `groups` equal parts the warp
+    belongs to. With `lanes` = 1 one elected thread of the role's only warp runs the region.
+
+    Attributes:
+      label_name: the role's name in messages, traces and maps.
+      warps: first warp and number of warps.
+      groups: parts that run the same text on different ways of rings and buffers.
+      lanes: threads per warp that run the region, 32 or 1.
+      registers: budget per thread, a multiple of 8 in 24..256.
+    """
+
+    label_name: ir.StringAttr
+    warps: Any
+    groups: ir.IntegerAttr
+    lanes: ir.IntegerAttr
+    registers: ir.IntegerAttr
+    body: ext.Region
+
+    @staticmethod
+    def verify_region_invariants(op: "RoleOp") -> bool:
+        """Inside a kernel; one i32 block argument; warps, groups, lanes, registers in range."""
+        if not isinstance(op.operation.parent.opview, KernelOp):
+            return fail(op, "expects ws.kernel as parent")
+        blocks = op.body.blocks
+        if len(blocks) != 1 or [str(a.type) for a in blocks[0].arguments] != ["i32"]:
+            return fail(op, "expects one block with one i32 argument, the group")
+        if len(op.warps) != 2 or op.warps[0] < 0 or op.warps[1] < 1:
+            return fail(op, "expects warps of first and count, count at least 1")
+        if op.group_count < 1 or op.warps[1] % op.group_count:
+            return fail(op, f"expects groups to divide {op.warps[1]} warps, got {op.group_count}")
+        if op.lane_count not in (1, 32):
+            return fail(op, f"expects lanes of 1 or 32, got {op.lane_count}")
+        if op.lane_count == 1 and op.warps[1] != 1:
+            return fail(op, f"expects one warp when lanes is 1, got {op.warps[1]}")
+        budget = op.register_count
+        if budget % 8 or not 24 <= budget <= 256:
+            return fail(op, f"expects registers as a multiple of 8 in 24..256, got {budget}")
+        return True
+
+    @property
+    def label(self) -> str:
+        """The role's name."""
+        return self.label_name.value
+
+    @property
+    def warp_range(self) -> tuple[int, int]:
+        """First warp and number of warps."""
+        return self.warps[0], self.warps[1]
+
+    @property
+    def group_count(self) -> int:
+        """Number of parts."""
+        return self.groups.value
+
+    @property
+    def lane_count(self) -> int:
+        """Threads per warp that run the region."""
+        return self.lanes.value
+
+    @property
+    def register_count(self) -> int:
+        """Register budget per thread."""
+        return self.registers.value
+
+    @property
+    def threads_per_group(self) -> int:
+        """Threads of one group that run the region; what a barrier counts."""
+        return self.warps[1] // self.group_count * self.lane_count
+
+
+class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
+    """The tile-scheduler loop: the region runs for each work tile of this CTA.
+
+    Operands:
+      extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
+
+    Attributes:
+      order: `single` gives every CTA exactly one tile and makes the grid the tile space.
+    """
+
+    extents: Sequence[ext.Operand[I32]]
+    order: ir.StringAttr
+    body: ext.Region
+
+    @staticmethod
+    def verify_region_invariants(op: "TilesOp") -> bool:
+        """One block with an i32 argument per extent; a known order."""
+        extents = len(op.extents)
+        if not 1 <= extents <= 3:
+            return fail(op, f"expects one to three extents, got {extents}")
+        blocks = op.body.blocks
+        if len(blocks) != 1 or [str(a.type) for a in blocks[0].arguments] != ["i32"] * extents:
+            return fail(op, f"expects one block with {extents} i32 arguments")
+        order = op.order.value
+        if order not in TILE_ORDERS:
+            return fail(op, f"expects order of {', '.join(TILE_ORDERS)}, got {order}")
+        return True
+
+
+class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
+    """Run-time size of dimension `dim` of a tensor argument, as i32."""
+
+    source: ext.Operand[Any]
+    dim: ir.IntegerAttr
+    size: ext.Result[I32] = ext.infer_result()
+
+    @staticmethod
+    def verify_invariants(op: "ExtentOp") -> bool:
+        """`source` is a memref and `dim` one of its dimensions."""
+        if not ir.MemRefType.isinstance(op.source.type):
+            return fail(op, f"expects a memref, got {op.source.type}")
+        rank = ir.MemRefType(op.source.type).rank
+        if not 0 <= op.dim.value < rank:
+            return fail(op, f"expects dim in 0..{rank - 1}, got {op.dim.value}")
+        return True
