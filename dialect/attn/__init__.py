@@ -1,0 +1,27 @@
+"""The `attn` dialect. Names resolve at their first use, so that masks come without MLIR."""
+
+import importlib
+from typing import Any
+
+_OPERATION_MODULES = ("yield_", "mha")  # what defines the operations; `DIALECT` needs them all
+_HOMES = {
+    "AttnDialect": "dialect",
+    "MASK_ATTRIBUTES": "attributes",
+    "mask_to_attr": "attributes",
+    "attr_to_mask": "attributes",
+    "MhaOp": "mha",
+    "make_mha": "mha",
+    "YieldOp": "yield_",
+    "build_mha_module": "builder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the module that defines an exported name (PEP 562)."""
+    if name == "DIALECT":
+        for module in _OPERATION_MODULES:
+            importlib.import_module(f"{__name__}.{module}")
+        return importlib.import_module(f"{__name__}.dialect").AttnDialect
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,79 @@
+"""Builds the module that holds one attention function: what a front end hands to the passes."""
+
+import math
+
+from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.mha import ELEMENT_TYPES, make_mha
+from attn_mlir.errors import SpecError
+
+ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
+ARGUMENT_DEFAULT = "attn.default"  # argument attribute: value of a scalar that is not passed
+RESULT_NAME = "attn.name"
+
+
+def build_mha_module(
+    ctx: ir.Context,
+    *,
+    name: str,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: str,
+    mask: Mask,
+) -> ir.Module:
+    """Builds `func.func @name(q, k, v, scale) -> (o, lse)` around one `attn.mha`.
+
+    Batch and both sequence lengths are dynamic. The arguments carry their names, and the scale
+    its default of 1 / sqrt(head_dim), as attributes `attn.name` and `attn.default`.
+
+    Args:
+      ctx: a context from `make_context`.
+      name: symbol of the function, and of the kernel made from it.
+      heads, kv_heads: query heads, a multiple of the key-value heads.
+      head_dim: elements per row of q, k, v and o.
+      dtype: `bf16`, `f16` or `f32`.
+      mask: which keys each row sees.
+
+    Raises:
+      SpecError: a number or dtype for which no such operation exists.
+    """
+    _check(heads, kv_heads, head_dim, dtype)
+    dynamic = ir.ShapedType.get_dynamic_size()
+    with ctx, ir.Location.unknown():
+        element = ir.Type.parse(dtype)
+        q_type = ir.RankedTensorType.get([dynamic, dynamic, heads, head_dim], element)
+        kv_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
+        f32 = ir.F32Type.get()
+        lse_type = ir.RankedTensorType.get([dynamic, heads, dynamic], f32)
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            inputs, outputs = [q_type, kv_type, kv_type, f32], [q_type, lse_type]
+            function = func.FuncOp(name, ir.FunctionType.get(inputs, outputs))
+            names = [{ARGUMENT_NAME: ir.StringAttr.get(text)} for text in ("q", "k", "v")]
+            scale = {
+                ARGUMENT_NAME: ir.StringAttr.get("scale"),
+                ARGUMENT_DEFAULT: ir.FloatAttr.get(f32, 1.0 / math.sqrt(head_dim)),
+            }
+            function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in (*names, scale)]
+            function.result_attrs = ir.ArrayAttr.get(
+                [ir.DictAttr.get({RESULT_NAME: ir.StringAttr.get(text)}) for text in ("o", "lse")]
+            )
+            with ir.InsertionPoint(function.add_entry_block()):
+                op = make_mha(*function.arguments, mask=mask)
+                func.ReturnOp([op.o, op.lse])
+    return module
+
+
+def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:
+    """Raises SpecError for what `attn.mha` cannot say."""
+    for label, value in (("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim)):
+        if value < 1:
+            raise SpecError(f"{label} must be at least 1, got {value}")
+    if heads % kv_heads:
+        raise SpecError(
+            f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}: "
+            f"query head h reads key-value head h // (heads / kv_heads)"
+        )
+    if dtype not in ELEMENT_TYPES:
+        raise SpecError(f"dtype must be one of {', '.join(ELEMENT_TYPES)}, got {dtype!r}")

@@ -1,0 +1,7 @@
+"""The `attn` dialect object; its operations and attributes attach themselves to it."""
+
+from attn_mlir.dialect._mlir import ext
+
+
+class AttnDialect(ext.Dialect, name="attn"):
+    """Attention as a user means it: operands, mask, score modifier, scale. No machine in it."""

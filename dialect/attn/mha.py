@@ -1,0 +1,227 @@
+"""`attn.mha`: multi-head attention with grouped key-value heads."""
+
+from collections.abc import Callable
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.yield_ import YieldOp
+
+ELEMENT_TYPES = ("bf16", "f16", "f32")
+
+_LAYOUTS = {
+    "q": "[batch, sq, heads, head_dim]",
+    "k": "[batch, sk, kv_heads, head_dim]",
+    "v": "[batch, sk, kv_heads, v_head_dim]",
+    "o": "[batch, sq, heads, v_head_dim]",
+    "lse": "[batch, heads, sq]",
+}
+_SHAPE_AXES = {
+    name: tuple(axis.strip() for axis in text.strip("[]").split(","))
+    for name, text in _LAYOUTS.items()
+}
+_STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
+
+
+class _Invalid(Exception):
+    """A verifier branch that failed; the text is the message without its op name."""
+
+
+class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
+    """Scaled dot-product attention: o = softmax(mod(scale x q k^T), mask) v, and its LSE.
+
+    Heads and head sizes are static; batch and sequence lengths may be dynamic. `heads` is a
+    multiple of `kv_heads`, and query head h reads key-value head h // (heads / kv_heads).
+
+    Results:
+      o: [batch, sq, heads, v_head_dim], element type of q. A row that sees no key is 0.
+      lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the
+        row's visible, modified scores. A row that sees no key has -inf.
+
+    Operands:
+      q: [batch, sq, heads, head_dim], bf16, f16 or f32.
+      k: [batch, sk, kv_heads, head_dim], element type of q.
+      v: [batch, sk, kv_heads, v_head_dim], element type of q.
+      scale: f32, multiplies q k^T before the score modifier.
+
+    Attributes:
+      mask: `#attn.null` or `#attn.causal`.
+      attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
+
+    Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
+    of the modified score. A block that yields its first argument changes nothing.
+
+    Memory effects: none, it is a function of its operands. Hardware: any.
+
+    Example:
+      func.func @mha(%q: tensor<?x?x16x128xbf16>, %k: tensor<?x?x4x128xbf16>,
+                     %v: tensor<?x?x4x128xbf16>, %scale: f32)
+          -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>) {
+        %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+        ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+          "attn.yield"(%score) : (f32) -> ()
+        }) {mask = #attn.causal}
+          : (tensor<?x?x16x128xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>, f32)
+            -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>)
+        func.return %o, %lse : tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>
+      }
+    """
+
+    o: ext.Result[Any]
+    lse: ext.Result[Any]
+    q: ext.Operand[Any]
+    k: ext.Operand[Any]
+    v: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+    score_mod: ext.Region
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads."""
+        return self.q.type.shape[2]
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key-value heads; divides `heads`."""
+        return self.k.type.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        """Elements per query and key row."""
+        return self.q.type.shape[3]
+
+    @property
+    def v_head_dim(self) -> int:
+        """Elements per value and output row."""
+        return self.v.type.shape[3]
+
+    @property
+    def element_type(self) -> ir.Type:
+        """Element type of q, k, v and o."""
+        return self.q.type.element_type
+
+    @property
+    def mask_rule(self) -> Mask:
+        """The mask as an object with formulas."""
+        return attr_to_mask(self.mask)
+
+    @property
+    def has_identity_score_mod(self) -> bool:
+        """Whether the score modifier yields the score itself and does nothing else."""
+        block = self.score_mod.blocks[0]
+        operations = list(block.operations)
+        return len(operations) == 1 and operations[0].operands[0] == block.arguments[0]
+
+    def verify_invariants(self) -> bool:
+        """Checks operand and result types, the mask and the agreement of the shapes."""
+        try:
+            _check_types(self)
+            _check_shapes(self)
+            _check_mask(self)
+        except _Invalid as invalid:
+            self.location.emit_error(f"'attn.mha' op expects {invalid}")
+            return False
+        return True
+
+    def verify_region_invariants(self) -> bool:
+        """Checks the score modifier's signature and what it yields."""
+        try:
+            _check_score_mod(self)
+        except _Invalid as invalid:
+            self.location.emit_error(f"'attn.mha' op expects {invalid}")
+            return False
+        return True
+
+
+def _check_types(op: MhaOp) -> None:
+    """Ranks and element types of every tensor, and the type of the scale."""
+    for name, layout in _LAYOUTS.items():
+        kind = getattr(op, name).type
+        rank = len(_SHAPE_AXES[name])
+        if not isinstance(kind, ir.RankedTensorType) or kind.rank != rank:
+            raise _Invalid(f"{name} to be a tensor {layout}, got {kind}")
+    element = op.q.type.element_type
+    if str(element) not in ELEMENT_TYPES:
+        raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
+    for name in ("k", "v", "o"):
+        got = getattr(op, name).type.element_type
+        if got != element:
+            raise _Invalid(f"{name} elements of q's type {element}, got {got}")
+    if str(op.lse.type.element_type) != "f32":
+        raise _Invalid(f"lse elements of type f32, got {op.lse.type.element_type}")
+    if str(op.scale.type) != "f32":
+        raise _Invalid(f"scale of type f32, got {op.scale.type}")
+
+
+def _check_shapes(op: MhaOp) -> None:
+    """Every axis has one length wherever it occurs; heads are a multiple of key-value heads."""
+    known: dict[str, tuple[str, int]] = {}
+    for name, axes in _SHAPE_AXES.items():
+        kind = getattr(op, name).type
+        for position, axis in enumerate(axes):
+            if kind.is_dynamic_dim(position):
+                if axis in _STATIC_AXES:
+                    raise _Invalid(f"{axis} of {name} to be static, got {kind}")
+                continue
+            length = kind.get_dim_size(position)
+            if axis in _STATIC_AXES and length < 1:
+                raise _Invalid(f"{axis} of {name} to be at least 1, got {length}")
+            first, expected = known.setdefault(axis, (name, length))
+            if length != expected:
+                raise _Invalid(f"{axis} of {name} to be {expected} as in {first}, got {length}")
+    heads, kv_heads = op.heads, op.kv_heads
+    if heads % kv_heads:
+        raise _Invalid(f"heads to be a multiple of kv_heads, got {heads} and {kv_heads}")
+
+
+def _check_mask(op: MhaOp) -> None:
+    if not isinstance(op.mask, MASK_ATTRIBUTES):
+        allowed = ", ".join(f"#{attribute.attr_name}" for attribute in MASK_ATTRIBUTES)
+        raise _Invalid(f"mask to be one of {allowed}, got {op.mask}")
+
+
+def _check_score_mod(op: MhaOp) -> None:
+    """One block of (f32, i32, i32, i32, i32) that yields an f32."""
+    count = len(op.score_mod.blocks)
+    if count != 1:
+        raise _Invalid(f"score_mod to have one block, got {count}")
+    block = op.score_mod.blocks[0]
+    got = [str(argument.type) for argument in block.arguments]
+    if got != ["f32", "i32", "i32", "i32", "i32"]:
+        raise _Invalid(f"score_mod arguments (f32, i32, i32, i32, i32), got ({', '.join(got)})")
+    last = list(block.operations)[-1]
+    if not isinstance(last, YieldOp):
+        raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
+    if str(last.value.type) != "f32":
+        raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
+
+
+def make_mha(
+    q: ir.Value,
+    k: ir.Value,
+    v: ir.Value,
+    scale: ir.Value,
+    *,
+    mask: Mask,
+    score_mod: Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], ir.Value] | None = None,
+) -> MhaOp:
+    """Builds an `attn.mha` at the insertion point, result types from the operands'.
+
+    Args:
+      q, k, v, scale: the operands, shaped as `MhaOp` says.
+      mask: which keys each row sees.
+      score_mod: builds the modified score from (score, batch, head, q, k); identity if absent.
+    """
+    batch, sq, heads, _ = q.type.shape
+    o_type = ir.RankedTensorType.get([batch, sq, heads, v.type.shape[3]], q.type.element_type)
+    f32, i32 = ir.F32Type.get(), ir.IntegerType.get_signless(32)
+    lse_type = ir.RankedTensorType.get([batch, heads, sq], f32)
+    op = MhaOp(o_type, lse_type, q, k, v, scale, mask_to_attr(mask))
+    block = op.score_mod.blocks.append(f32, i32, i32, i32, i32)
+    with ir.InsertionPoint(block):
+        score = block.arguments[0]
+        YieldOp(score if score_mod is None else score_mod(*block.arguments))
+    return op
