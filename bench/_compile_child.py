@@ -1,0 +1,52 @@
+"""Compiles one kernel in a fresh process and tells how long it took; `bench/compile.py` starts it.
+
+    python _compile_child.py --out FILE [--again N] [kernel options of bench/_problem.py]
+
+Prints one line of JSON: `ready`, the seconds since this program's first line at which the bundle lay in FILE;
+`import`, of these the seconds for the front door; `again`, the seconds of N further compiles in this process;
+`stages`, the bundle's own account. Which cache applies is the environment's business (`ATTN_MLIR_NO_CACHE`,
+`ATTN_MLIR_CACHE_DIR`).
+"""
+
+import time
+
+_START = time.perf_counter()
+
+import argparse  # noqa: E402  (the clock starts before every import)
+import json  # noqa: E402
+
+import attn_mlir as am  # noqa: E402
+
+_IMPORTED = time.perf_counter()
+
+from _problem import Problem  # noqa: E402
+
+assert am  # imported for its time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    Problem.add_options(parser)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--again", type=int, default=0, metavar="N")
+    args = parser.parse_args()
+    problem = Problem.of(args)
+    bundle = problem.compile()
+    bundle.save(args.out)
+    ready = time.perf_counter() - _START
+    again: list[float] = []
+    for _ in range(args.again):
+        begin = time.perf_counter()
+        problem.compile()
+        again.append(time.perf_counter() - begin)
+    record = {
+        "ready": ready,
+        "import": _IMPORTED - _START,
+        "again": again,
+        "stages": bundle.report.get("stages", []),
+    }
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()

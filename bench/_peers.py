@@ -1,0 +1,110 @@
+"""Kernels from elsewhere: their own Python environment, and FlashAttention-4 compiled in it.
+
+The packages do not agree with ours about one environment, so they get `.venv-peers` beside the checkout's `.venv`,
+made on first use. It needs 3 GB of disk (more where torch brings CUDA) and no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from _problem import Problem
+from _stats import BUILD, ROOT
+
+ENVIRONMENT = ROOT / ".venv-peers"
+CHILD = Path(__file__).with_name("_fa4_peer.py")
+PACKAGES = ("torch==2.13.0", "nvidia-cutlass-dsl[cu13]==4.8.1", "einops==0.8.2", "numpy>=2.0")
+PACKAGES_WITHOUT_DEPENDENCIES = (  # their requirements contradict each other
+    "flash-attn-4==4.0.0b36",
+    "quack-kernels==0.6.5",
+    "apache-tvm-ffi==0.1.15.post2",
+    "torch-c-dlpack-ext==0.1.5",
+    "triton==3.9.0",
+)
+
+
+@dataclass(frozen=True)
+class PeerKernel:
+    """What the peer's compiler left, and how long the whole process and its parts took (seconds)."""
+
+    ptx: Path
+    cubin: Path
+    entry: str
+    wall_seconds: float
+    stages: dict[str, float]
+
+
+def python() -> Path:
+    """The interpreter of the peers' environment."""
+    return ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+def prepare(tell: Callable[[str], None]) -> None:
+    """Makes the environment unless it is complete; `tell` gets a line per step. Exits when pip fails."""
+    stamp = ENVIRONMENT / ".installed"
+    wanted = json.dumps([*PACKAGES, *PACKAGES_WITHOUT_DEPENDENCIES])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not python().exists():
+        tell(f"making {ENVIRONMENT.name}")
+        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
+    _install(tell, *PACKAGES)
+    _install(tell, *PACKAGES_WITHOUT_DEPENDENCIES, "--no-deps", "--pre")
+    stamp.write_text(wanted)
+
+
+def _install(tell: Callable[[str], None], *arguments: str) -> None:
+    tell(f"pip install {' '.join(arguments)}")
+    command = [str(python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"pip failed in {ENVIRONMENT}:\n{done.stderr.strip()}")
+
+
+def compile_fa4(problem: Problem, folder: Path = BUILD / "fa4") -> PeerKernel:
+    """One cold compile of FlashAttention-4's forward kernel in a process of its own; its files stay in `folder`.
+
+    Its persistent cache is off. Wall seconds run from the start of the process to its end. Exits when it fails.
+    """
+    command = [
+        str(python()),
+        str(CHILD),
+        f"--name={problem.name}",
+        f"--head-dim={problem.head_dim}",
+        f"--dtype={problem.dtype}",
+        f"--heads={problem.heads}",
+        f"--kv-heads={problem.kv_heads}",
+        f"--target={problem.target}",
+        f"--out={folder}",
+        *(["--causal"] if problem.is_causal else []),
+    ]
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True)
+    wall = time.perf_counter() - begin
+    if done.returncode != 0:
+        sys.exit(f"FlashAttention-4 did not compile:\n{done.stderr.strip()[-4000:]}")
+    record = json.loads(done.stdout.splitlines()[-1])
+    return PeerKernel(
+        folder / f"{problem.name}.ptx",
+        folder / f"{problem.name}.cubin",
+        record["entry"],
+        wall,
+        record["seconds"],
+    )
+
+
+def fa4_cubin(problem: Problem, tell: Callable[[str], None]) -> Path:
+    """FlashAttention-4's cubin for the problem, compiled only when it is not there yet."""
+    cubin = BUILD / "fa4" / f"{problem.name}.cubin"
+    if not cubin.exists():
+        prepare(tell)
+        tell("compiling FlashAttention-4")
+        compile_fa4(problem)
+    return cubin

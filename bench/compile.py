@@ -1,0 +1,197 @@
+"""Time from process start to a bundle: cold, with a warm cache, and warm inside a process; FlashAttention-4 beside it.
+
+    python bench/compile.py                       our D=128 causal kernel
+    python bench/compile.py --peer fa4 -n 10      and FlashAttention-4's forward kernel, interleaved with ours
+
+Cold: `ATTN_MLIR_NO_CACHE`, a new Python process per repetition, wall clock from its start to its end with the bundle on
+disk. Warm: the same with a filled cache. In process: the second and later `compile` calls of one process. The peer is
+compiled by its own entry point on fake tensors with its cache off, in an environment of its own that the first call
+makes (`.venv-peers`, some GB, minutes); its wall clock is taken the same way, its imports included. One run of each
+that is not counted comes first, so that files are in the page cache and byte code is compiled for all. Reported are
+medians and the 20 % and 80 % quantiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import _peers
+from _problem import Problem
+from _stats import Spread, conditions
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+CHILD = Path(__file__).with_name("_compile_child.py")
+# What the project promises, on two cores.
+LIMITS_SECONDS = {"cold": 1.5, "warm process": 0.15, "warm call": 0.005}
+WARM_CALLS = 20  # compile calls of one process, after its first
+
+
+@dataclass
+class Samples:
+    """Seconds, one value per repetition; stages by name in the order of the pipeline."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stage_bytes: dict[str, int] = field(default_factory=dict[str, int])
+    peer_stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True)
+class Process:
+    """One compile process: wall seconds as its parent saw them, and its own account (seconds)."""
+
+    wall: float
+    ready: float
+    imported: float
+    again: list[float]
+    stages: list[tuple[str, float, int | None]]  # name, seconds, bytes out
+
+
+def run_child(problem: Problem, out: Path, cache: Path | None, again: int) -> Process:
+    """One compile in a new process, then `again` more in it. `cache` None switches the cache off."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("ATTN_MLIR_")}
+    setting = {"ATTN_MLIR_CACHE_DIR": str(cache)} if cache else {"ATTN_MLIR_NO_CACHE": "1"}
+    command = [sys.executable, str(CHILD), *problem.options(), f"--out={out}", f"--again={again}"]
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, env=inherited | setting)
+    wall = time.perf_counter() - begin
+    if done.returncode != 0:
+        sys.exit(f"the kernel did not compile:\n{done.stderr.strip()[-4000:]}")
+    record: Any = json.loads(done.stdout.splitlines()[-1])
+    stages = [(s["name"], float(s["seconds"]), s.get("bytes")) for s in record["stages"]]
+    return Process(wall, record["ready"], record["import"], record["again"], stages)
+
+
+def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console) -> Samples:
+    """All measurements, the variants interleaved repetition by repetition."""
+    result = Samples()
+    with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as bar:
+        out, cache = Path(folder) / "kernel.attn", Path(folder) / "cache"
+        task = bar.add_task("warming up", total=repetitions + 1)
+        for repetition in range(repetitions + 1):
+            cold = run_child(problem, out, None, 0)
+            warm = run_child(problem, out, cache, 0)
+            peer = _peers.compile_fa4(problem) if with_fa4 else None
+            if repetition > 0:
+                result.seconds["cold"].append(cold.wall)
+                result.seconds["warm process"].append(warm.wall)
+                _add_stages(result, cold)
+            if repetition > 0 and peer:
+                result.seconds["FA4 cold"].append(peer.wall_seconds)
+                for name, seconds in peer.stages.items():
+                    result.peer_stages[name].append(seconds)
+            bar.update(task, advance=1, description=f"repetition {repetition + 1} of {repetitions}")
+        result.seconds["warm call"] = run_child(problem, out, cache, WARM_CALLS).again
+    return result
+
+
+def _add_stages(result: Samples, process: Process) -> None:
+    """The bundle's stages, and before and after them what the wall clock has beyond them."""
+    result.stages["Python starts and ends"].append(process.wall - process.ready)
+    result.stages["import attn_mlir"].append(process.imported)
+    for name, seconds, size in process.stages:
+        result.stages[name].append(seconds)
+        if size is not None:
+            result.stage_bytes[name] = size
+    inside = sum(seconds for _, seconds, _ in process.stages)
+    result.stages["outside the stages"].append(process.ready - process.imported - inside)
+
+
+def stage_table(samples: Samples) -> Table:
+    """Median milliseconds and output size of every stage of a cold compile."""
+    shown = Table(title="cold compile by stage", title_justify="left")
+    for heading in ("stage", "ms (20 % .. 80 %)", "share", "bytes out"):
+        shown.add_column(heading, justify="left" if heading == "stage" else "right")
+    total = Spread.of(samples.seconds["cold"]).median
+    for name, values in samples.stages.items():
+        spread = Spread.of(values)
+        size = samples.stage_bytes.get(name)
+        shown.add_row(
+            name,
+            spread.text("ms", 1, 1e3),
+            f"{spread.median / total:.0%}",
+            f"{size:,}" if size is not None else "",
+        )
+    return shown
+
+
+def result_table(samples: Samples, title: str) -> Table:
+    """Every variant with its limit, and the ratio to the peer."""
+    shown = Table(title=title, title_justify="left")
+    for heading in ("", "ms (20 % .. 80 %)", "n", "promised ms", "FA4 cold / this"):
+        shown.add_column(heading, justify="right" if heading else "left")
+    peer = samples.seconds.get("FA4 cold")
+    for name, values in samples.seconds.items():
+        spread = Spread.of(values)
+        limit = LIMITS_SECONDS.get(name)
+        ratio = Spread.of(peer).median / spread.median if peer else None
+        shown.add_row(
+            name,
+            spread.text("ms", 1, 1e3),
+            str(spread.count),
+            f"{limit * 1e3:g}" if limit else "",
+            f"{ratio:.2f}" if ratio and name != "FA4 cold" else "",
+        )
+    for name, values in samples.peer_stages.items():
+        shown.add_row(
+            f"  of which {name}", Spread.of(values).text("ms", 1, 1e3), str(len(values)), "", ""
+        )
+    return shown
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    Problem.add_options(parser)
+    parser.add_argument("-n", "--repetitions", type=int, default=5, metavar="N")
+    parser.add_argument("--peer", choices=("fa4",), help="also compile this project's kernel")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a promise is missed")
+    args = parser.parse_args()
+    if args.repetitions < 1:
+        parser.error(f"--repetitions must be at least 1, got {args.repetitions}")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    console = Console()
+    problem = Problem.of(args)
+    before = conditions()
+    if args.peer:
+        _peers.prepare(console.log)
+    samples = sample(problem, args.repetitions, args.peer == "fa4", console)
+    console.print(stage_table(samples))
+    console.print(result_table(samples, problem.title))
+    console.print(", ".join(f"{key} {value}" for key, value in before.items()), style="dim")
+    spreads = {name: Spread.of(values) for name, values in samples.seconds.items()}
+    if args.json:
+        record = {
+            "problem": problem.title,
+            "conditions": before,
+            "seconds": {name: spread.record() for name, spread in spreads.items()},
+            "stages": {name: Spread.of(v).record() for name, v in samples.stages.items()},
+            "stage_bytes": samples.stage_bytes,
+            "peer_stages": {name: Spread.of(v).record() for name, v in samples.peer_stages.items()},
+        }
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    missed = [name for name, limit in LIMITS_SECONDS.items() if spreads[name].median > limit]
+    if args.check and missed:
+        sys.exit(f"slower than promised: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Medians and quantiles."""
+
+from __future__ import annotations
+
+import _stats
+import pytest
+
+
+def test_quantiles_interpolate():
+    spread = _stats.Spread.of([5.0, 1.0, 2.0, 3.0, 4.0, 6.0])
+    assert (spread.low, spread.median, spread.high, spread.count) == (2.0, 3.5, 5.0, 6)
+
+
+def test_one_value_is_its_own_spread():
+    assert _stats.Spread.of([2.0]) == _stats.Spread(2.0, 2.0, 2.0, 1)
+
+
+def test_nothing_measured_is_an_error():
+    with pytest.raises(ValueError, match="at least one"):
+        _stats.Spread.of([])
+
+
+def test_text_scales_every_number():
+    assert _stats.Spread(0.5, 0.25, 1.0, 3).text("ms", 0, 1e3) == "500 ms (250 .. 1000)"
