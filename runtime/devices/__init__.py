@@ -1,0 +1,1 @@
+"""Machines that launch bundles: `cuda` and `emulator`."""

@@ -1,0 +1,149 @@
+"""What a user asks a kernel for, checked: the input of `compile` and the key of its cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.masks import Mask, full
+
+HEAD_DIMS = (64, 128)
+DTYPES = ("bf16", "f16")
+MASKS = ("null", "causal")
+TARGETS = ("sm_100a",)
+MAX_HEADS = 1024  # far above any model; a typing error should not compile
+
+_DTYPE_NAMES = {
+    "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
+    "f16": "f16", "fp16": "f16", "float16": "f16", "half": "f16", "torch.float16": "f16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MhaSpec:
+    """Multi-head attention for any batch and any sequence lengths.
+
+    Attributes:
+      heads: query heads.
+      kv_heads: key and value heads; each serves heads / kv_heads query heads.
+      head_dim: elements per head of Q, K, V and O.
+      dtype: of Q, K, V and O: `bf16` or `f16`.
+      mask: which keys a query sees.
+
+    Raises:
+      SpecError: a value that has no kernel; the message names it and what is allowed.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: Literal["bf16", "f16"]
+    mask: Mask
+
+    def __post_init__(self) -> None:
+        _count("heads", self.heads)
+        _count("kv_heads", self.kv_heads)
+        if self.heads % self.kv_heads:
+            raise SpecError(
+                f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
+                f"{self.kv_heads}"
+            )
+        if self.head_dim not in HEAD_DIMS:
+            larger = [dim for dim in HEAD_DIMS if _is_int(self.head_dim) and dim > self.head_dim]
+            hint = f" (pad to {larger[0]}?)" if larger else ""
+            raise SpecError(
+                f"head_dim {self.head_dim!r:.40} has no kernel: supported are "
+                f"{', '.join(map(str, HEAD_DIMS))}{hint}"
+            )
+        if self.dtype not in DTYPES:
+            raise SpecError(
+                f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
+            )
+        if not isinstance(cast(object, self.mask), Mask) or self.mask.name not in MASKS:
+            raise SpecError(
+                f"mask {self.mask!r:.60} has no kernel: supported are full() and causal()"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads per key and value head."""
+        return self.heads // self.kv_heads
+
+    def canonical_json(self) -> str:
+        """The same text for the same request, whoever wrote it."""
+        fields = {
+            "op": "mha",
+            "heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "dtype": self.dtype,
+            "mask": self.mask.attribute,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def mha(
+    *,
+    heads: int,
+    head_dim: int,
+    kv_heads: int | None = None,
+    dtype: object = "bf16",
+    mask: Mask | None = None,
+) -> MhaSpec:
+    """Ask for multi-head attention.
+
+    Args:
+      heads: query heads.
+      head_dim: 64 or 128.
+      kv_heads: key and value heads; as many as `heads` when left out.
+      dtype: `bf16` or `f16`, also as `bfloat16`, `float16`, or a dtype of numpy or torch.
+      mask: `full()` when left out, or `causal()`.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+    return MhaSpec(
+        heads=heads,
+        kv_heads=heads if kv_heads is None else kv_heads,
+        head_dim=head_dim,
+        dtype=dtype_name(dtype),
+        mask=full() if mask is None else mask,
+    )
+
+
+def dtype_name(dtype: object) -> Literal["bf16", "f16"]:
+    """Our name of a dtype.
+
+    Raises:
+      SpecError: not one that has a kernel.
+    """
+    spellings = [dtype] if isinstance(dtype, str) else [getattr(dtype, "name", None)]
+    spellings += [getattr(dtype, "__name__", None), str(dtype)]
+    for text in spellings:
+        if isinstance(text, str) and text in _DTYPE_NAMES:
+            return "bf16" if _DTYPE_NAMES[text] == "bf16" else "f16"
+    raise SpecError(f"dtype {dtype!r:.60} has no kernel: supported are {', '.join(DTYPES)}")
+
+
+def check_target(target: str) -> str:
+    """The target itself.
+
+    Raises:
+      TargetError: one that attention has no kernel for.
+    """
+    if target not in TARGETS:
+        raise TargetError(
+            f"target {target!r:.40} has no attention kernel: supported are {', '.join(TARGETS)}"
+        )
+    return target
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count(name: str, value: object) -> None:
+    if not _is_int(value) or not 1 <= cast(int, value) <= MAX_HEADS:
+        raise SpecError(f"{name} must be an integer from 1 to {MAX_HEADS}, got {value!r:.40}")

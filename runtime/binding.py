@@ -1,0 +1,286 @@
+"""Check a call's arguments against a bundle and turn them into the kernel's parameters.
+
+`bind` refuses everything that the kernel could not compute exactly as asked, with a message that
+names the argument, what was got and what is allowed. `parameters` then computes what the machine
+code reads, given where the device sees each tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.expr import evaluate, show
+from attn_mlir.runtime.manifest import (
+    Manifest,
+    PointerParam,
+    ScalarArg,
+    ScalarParam,
+    StrideParam,
+    SymbolParam,
+    TensorArg,
+    TensorMapParam,
+)
+from attn_mlir.runtime.tensormap import MapDescription, describe
+from attn_mlir.runtime.tensors import TensorView, element_count, view
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
+F32_MAX = 3.4028234663852886e38
+
+ParamType = Literal["u64", "i32", "i64", "f32", "map"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A checked call.
+
+    Attributes:
+      tensors: by argument name, in call order.
+      symbols: run-time sizes.
+      scalars: numbers, with defaults filled in.
+      grid: CTAs per axis.
+    """
+
+    manifest: Manifest
+    tensors: Mapping[str, TensorView]
+    symbols: Mapping[str, int]
+    scalars: Mapping[str, float]
+    grid: tuple[int, int, int]
+
+    @property
+    def launches_nothing(self) -> bool:
+        """Whether there is no work: some axis of the grid is 0."""
+        return 0 in self.grid
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """One parameter of the entry: a number of `type`, or the bytes of a tensor map."""
+
+    type: ParamType
+    value: int | float | bytes
+
+
+def bind(
+    manifest: Manifest, tensors: Sequence[object], scalars: Mapping[str, object | None]
+) -> Bound:
+    """Check tensors and numbers against the bundle.
+
+    Args:
+      tensors: arrays in the bundle's order.
+      scalars: by name; None or absent takes the default.
+
+    Raises:
+      SpecError: names the argument, what was got and what is allowed.
+    """
+    names = [tensor.name for tensor in manifest.tensors]
+    if len(tensors) != len(names):
+        raise SpecError(
+            f"{manifest.entry} takes {len(names)} tensors ({', '.join(names)}), got {len(tensors)}"
+        )
+    views: dict[str, TensorView] = {}
+    symbols: dict[str, int] = {}
+    told_by: dict[str, str] = {}
+    for tensor, value in zip(manifest.tensors, tensors, strict=True):
+        found = view(value, tensor.name)
+        _check_shape(tensor, found, symbols, told_by)
+        _check_layout(tensor, found)
+        views[tensor.name] = found
+    _check_devices(views)
+    _check_aliases(manifest, views)
+    numbers = _scalars(manifest, scalars)
+    return Bound(manifest, views, symbols, numbers, _grid(manifest, symbols))
+
+
+def shape_text(tensor: TensorArg) -> str:
+    """A declared shape for people: `[batch, sq, 16, 128]`."""
+    return f"[{', '.join(str(extent) for extent in tensor.shape)}]"
+
+
+def _check_shape(
+    tensor: TensorArg, found: TensorView, symbols: dict[str, int], told_by: dict[str, str]
+) -> None:
+    name = tensor.name
+    if found.dtype != tensor.dtype:
+        raise SpecError(f"{name} must be {tensor.dtype}, got {found.dtype}")
+    expected = f"{name} must have shape {shape_text(tensor)}, got {list(found.shape)}"
+    if len(found.shape) != len(tensor.shape):
+        raise SpecError(f"{expected}: {len(found.shape)} dimensions instead of {len(tensor.shape)}")
+    for axis, (want, got) in enumerate(zip(tensor.shape, found.shape, strict=True)):
+        if isinstance(want, int):
+            if got != want:
+                raise SpecError(f"{expected}: dimension {axis} is {got}, the kernel has {want}")
+        elif symbols.setdefault(want, got) != got:
+            raise SpecError(
+                f"{expected}: dimension {axis} says {want} = {got}, {told_by[want]} says "
+                f"{symbols[want]}"
+            )
+        else:
+            told_by.setdefault(want, name)
+
+
+def _check_layout(tensor: TensorArg, found: TensorView) -> None:
+    name = tensor.name
+    if found.empty:
+        return
+    axis = tensor.unit_stride_axis
+    if axis is not None and found.shape[axis] > 1 and found.strides[axis] != 1:
+        raise SpecError(
+            f"{name} has strides {list(found.strides)}: axis {axis} must be dense (stride 1), got "
+            f"{found.strides[axis]}; copy {name} into a dense tensor"
+        )
+    if min(found.strides) < 0:
+        raise SpecError(
+            f"{name} has strides {list(found.strides)}: negative strides have no kernel"
+        )
+    if found.address % tensor.alignment_bytes:
+        raise SpecError(
+            f"{name} starts at {found.address:#x}: it must be aligned to {tensor.alignment_bytes} "
+            f"bytes, is off by {found.address % tensor.alignment_bytes}"
+        )
+    if tensor.role == "out":
+        if found.read_only:
+            raise SpecError(f"{name} is an output, but its memory is read-only")
+        if any(n > 1 and s == 0 for n, s in zip(found.shape, found.strides, strict=True)):
+            raise SpecError(
+                f"{name} is an output, but its elements share memory: shape {list(found.shape)}, "
+                f"strides {list(found.strides)}"
+            )
+
+
+def _check_devices(views: Mapping[str, TensorView]) -> None:
+    places = {name: found.place for name, found in views.items()}
+    if len(set(places.values())) > 1:
+        listed = ", ".join(f"{name} on {place}" for name, place in places.items())
+        raise SpecError(f"all tensors must be on one device, got {listed}")
+
+
+def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
+    """Refuse an output that shares memory with another tensor.
+
+    Two spans that meet need not share an element (heads of a packed buffer interleave), unless one
+    of the two tensors fills its span.
+    """
+    for out in manifest.tensors:
+        mine = views[out.name]
+        if out.role != "out" or mine.empty:
+            continue
+        for name, other in views.items():
+            meets = (
+                mine.address < other.address + other.span_bytes
+                and other.address < mine.address + mine.span_bytes
+            )
+            if name != out.name and meets and (_fills_span(mine) or _fills_span(other)):
+                raise SpecError(f"{out.name} is an output, but it shares memory with {name}")
+
+
+def _fills_span(tensor: TensorView) -> bool:
+    return tensor.span_bytes == element_count(tensor.shape) * tensor.item_bytes
+
+
+def _scalars(manifest: Manifest, given: Mapping[str, object | None]) -> dict[str, float]:
+    known = [scalar.name for scalar in manifest.scalars]
+    if unknown := sorted(set(given) - set(known)):
+        raise SpecError(f"{manifest.entry} has no argument {unknown}, allowed are {known}")
+    return {scalar.name: _scalar(scalar, given.get(scalar.name)) for scalar in manifest.scalars}
+
+
+def _scalar(scalar: ScalarArg, value: object | None) -> float:
+    if value is None:
+        if scalar.default is None:
+            raise SpecError(f"{scalar.name} has no default: pass {scalar.name}=")
+        return scalar.default
+    integer = scalar.dtype != "f32"
+    try:
+        number = float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        raise SpecError(f"{scalar.name} must be a number, got {value!r:.60}") from None
+    low = scalar.min_exclusive
+    high = F32_MAX if not integer else 2.0 ** (31 if scalar.dtype == "i32" else 63) - 1
+    fits = math.isfinite(number) and abs(number) <= high
+    if fits and not integer:
+        number = struct.unpack("<f", struct.pack("<f", number))[0]  # what the kernel will see
+    if not fits or (low is not None and number <= low):
+        bound = "" if low is None else f" and greater than {low:g}"
+        raise SpecError(f"{scalar.name} must be a finite {scalar.dtype}{bound}, got {value!r:.60}")
+    if integer and number != int(number):
+        raise SpecError(f"{scalar.name} must be a whole number, got {value!r:.60}")
+    return number
+
+
+def _grid(manifest: Manifest, symbols: Mapping[str, int]) -> tuple[int, int, int]:
+    sizes: list[int] = []
+    for axis, (rule, limit) in enumerate(zip(manifest.grid, GRID_LIMITS, strict=True)):
+        size = evaluate(rule, symbols)
+        if not 0 <= size <= limit:
+            told = ", ".join(f"{name} = {value}" for name, value in symbols.items())
+            raise SpecError(
+                f"the grid's axis {'xyz'[axis]} would have {show(rule)} = {size} CTAs for {told}, "
+                f"allowed are 0 to {limit}"
+            )
+        sizes.append(size)
+    for size, cluster in zip(sizes, manifest.cluster, strict=True):
+        if size % cluster:
+            raise SpecError(f"the grid {sizes} is no multiple of the cluster {manifest.cluster}")
+    return (sizes[0], sizes[1], sizes[2])
+
+
+def parameters(
+    bound: Bound,
+    addresses: Mapping[str, int],
+    encode: Callable[[MapDescription], bytes],
+) -> list[KernelParam]:
+    """The entry's parameters, in order.
+
+    Args:
+      bound: a checked call that launches something.
+      addresses: of each tensor on the device; an empty tensor's is not used.
+      encode: makes the bytes of a tensor map.
+
+    Raises:
+      SpecError: a layout that no tensor map describes, or a number too large for its parameter.
+    """
+    packed: list[KernelParam] = []
+    for param in bound.manifest.params:
+        match param:
+            case TensorMapParam():
+                tensor = bound.tensors[param.tensor]
+                address = _address(bound, param.tensor, addresses)
+                description = describe(param, tensor, bound.symbols, address)
+                packed.append(KernelParam("map", encode(description)))
+            case PointerParam():
+                packed.append(KernelParam("u64", _address(bound, param.tensor, addresses)))
+            case StrideParam():
+                stride = bound.tensors[param.tensor].strides[param.axis]
+                what = f"{param.tensor}'s stride along axis {param.axis}"
+                packed.append(_integer(stride, param.type, what))
+            case SymbolParam():
+                packed.append(_integer(bound.symbols[param.symbol], param.type, param.symbol))
+            case ScalarParam():
+                number = bound.scalars[param.scalar]
+                if param.type == "f32":
+                    packed.append(KernelParam("f32", number))
+                else:
+                    packed.append(_integer(int(number), param.type, param.scalar))
+    return packed
+
+
+def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
+    """A tensor's address; for an empty tensor some output's, so that it points at mapped memory."""
+    if not bound.tensors[name].empty:
+        return addresses[name]
+    for tensor in bound.manifest.tensors:
+        if tensor.role == "out" and not bound.tensors[tensor.name].empty:
+            return addresses[tensor.name]
+    raise SpecError(f"{name} is empty, and so is every output: there is nothing to launch")
+
+
+def _integer(value: int, kind: str, what: str) -> KernelParam:
+    bits = 32 if kind == "i32" else 64
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise SpecError(f"{what} is {value}: the kernel takes {bits}-bit sizes")
+    return KernelParam("i32" if kind == "i32" else "i64", value)

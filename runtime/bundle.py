@@ -1,0 +1,132 @@
+"""Bundles: the one file that the compiler writes and the runtime reads.
+
+A bundle is a zip without compression that holds `kernel.cubin`, `kernel.ptx` and `bundle.json`
+(`attn_mlir.runtime.manifest` has its fields). Reading checks the schema and both hashes, so that a
+damaged file is refused before anything is launched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.manifest import Manifest, parse_manifest
+
+CUBIN = "kernel.cubin"
+PTX = "kernel.ptx"
+MANIFEST = "bundle.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A compiled kernel with everything that a launch needs to know.
+
+    Attributes:
+      manifest: the checked contents of `bundle.json`.
+      cubin: machine code for `manifest.target`.
+      ptx: the text that the machine code was assembled from; the emulator runs this.
+      data: the bytes of the bundle file.
+      path: where it was read from, or None.
+    """
+
+    manifest: Manifest
+    cubin: bytes = field(repr=False)
+    ptx: str = field(repr=False)
+    data: bytes = field(repr=False)
+    path: Path | None = None
+
+    @property
+    def target(self) -> str:
+        """The chip, such as `sm_100a`."""
+        return self.manifest.target
+
+    @property
+    def entry(self) -> str:
+        """The kernel's name in the PTX."""
+        return self.manifest.entry
+
+    @property
+    def report(self) -> dict[str, object]:
+        """What the compiler told about it: registers, spills, memory map, seconds per stage."""
+        return dict(self.manifest.report)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the bundle file, all of it or nothing, and return its path."""
+        return write_atomically(Path(path), self.data)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Bundle:
+        """Read a bundle file.
+
+        Raises:
+          SpecError: no such file, not a bundle, or damaged.
+          TargetError: written by a newer attn-mlir.
+        """
+        path = Path(path)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SpecError(f"cannot read the bundle '{path}': {error.strerror}") from error
+        return Bundle.from_bytes(data, path=path)
+
+    @staticmethod
+    def from_bytes(data: bytes, *, path: Path | None = None) -> Bundle:
+        """Check the bytes of a bundle file and unpack them; errors as `load`."""
+        name = f"'{path}'" if path is not None else "the data"
+        parts = _unzip(data, name)
+        try:
+            decoded: object = json.loads(parts[MANIFEST])
+        except ValueError as error:
+            raise SpecError(f"{name} is damaged: {MANIFEST} is not JSON ({error})") from error
+        manifest = parse_manifest(decoded)
+        for member, expected in ((CUBIN, manifest.sha256), (PTX, manifest.sha256_ptx)):
+            found = hashlib.sha256(parts[member]).hexdigest()
+            if found != expected:
+                raise SpecError(
+                    f"{name} is damaged: {member} has sha256 {found[:16]}..., {MANIFEST} says "
+                    f"{expected[:16]}...: compile it again"
+                )
+        try:
+            ptx = parts[PTX].decode()
+        except UnicodeDecodeError as error:
+            raise SpecError(f"{name} is damaged: {PTX} is not text ({error})") from error
+        return Bundle(manifest=manifest, cubin=parts[CUBIN], ptx=ptx, data=data, path=path)
+
+
+def _unzip(data: bytes, name: str) -> dict[str, bytes]:
+    """The three members by name."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            missing = sorted({CUBIN, PTX, MANIFEST} - set(archive.namelist()))
+            if missing:
+                raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
+            return {member: archive.read(member) for member in (CUBIN, PTX, MANIFEST)}
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise SpecError(
+            f"{name} is not a bundle or is damaged ({error}): a bundle is a zip with "
+            f"{CUBIN}, {PTX} and {MANIFEST}"
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write a file through a temporary neighbour and a rename, and return its path."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise SpecError(f"cannot write '{path}': {error.strerror}") from error
+    return path

@@ -1,0 +1,238 @@
+"""A GPU as a device: load the machine code once, bind, launch on a stream, never wait.
+
+After the first launch of a bundle (or `prepare`) a launch makes no driver call that a stream
+capture forbids, so it can be recorded in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.binding import Bound, KernelParam, parameters
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices import driver, memory
+from attn_mlir.runtime.devices.base import Launch
+
+PORTABLE_CLUSTER = 8  # CTAs; larger clusters need an opt-in. CUDA programming guide, clusters
+MAP_ALIGNMENT_BYTES = 64  # cuda.h, CUtensorMap
+
+_CTYPES: dict[str, Any] = {
+    "u64": ctypes.c_uint64,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "f32": ctypes.c_float,
+}
+
+
+@functools.cache
+def _loaded(cubin_sha256: str, index: int) -> dict[str, Any]:
+    """Per GPU and per cubin: the module and its function, filled in by `CudaDevice.prepare`."""
+    return {}
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """GPU number `index`, through its primary context."""
+
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """`cuda:0`."""
+        return f"cuda:{self.index}"
+
+    @property
+    def gpu(self) -> driver.Gpu:
+        """What the driver says about it.
+
+        Raises:
+          TargetError: there is no driver, or no GPU of that number.
+        """
+        gpus = driver.gpus()
+        if self.index >= len(gpus):
+            raise TargetError(f"there is no GPU {self.index}: the driver shows {len(gpus)}")
+        return gpus[self.index]
+
+    def refusal(self, bundle: Bundle) -> str | None:
+        """Why this GPU cannot run the bundle, or None when it can."""
+        try:
+            gpu = self.gpu
+        except TargetError as error:
+            return str(error)
+        if bundle.target not in gpu.targets:
+            return (
+                f"{self.name} is a {gpu.name} ({', '.join(gpu.targets)}), the bundle is for "
+                f"{bundle.target}"
+            )
+        needed, found = _assembler_major(bundle), driver.driver_version()
+        if needed is not None and found[0] < needed:
+            return (
+                f"the driver of {self.name} supports CUDA {found[0]}.{found[1]}, the bundle was "
+                f"assembled for CUDA {needed}: install a newer driver"
+            )
+        if bundle.manifest.smem_bytes > gpu.shared_bytes:
+            return (
+                f"{bundle.entry} needs {bundle.manifest.smem_bytes} B of shared memory, {self.name} "
+                f"gives {gpu.shared_bytes} B"
+            )
+        return None
+
+    def prepare(self, bundle: Bundle) -> Any:
+        """Load the machine code and set its attributes, once; returns the driver's function.
+
+        Raises:
+          TargetError: this GPU or its driver cannot run the bundle.
+        """
+        slot = _loaded(bundle.manifest.sha256, self.index)
+        if "function" in slot:
+            return slot["function"]
+        if reason := self.refusal(bundle):
+            raise TargetError(reason)
+        with driver.Current(self.index):
+            slot["module"] = driver.call("cuModuleLoadData", bundle.cubin, what="load the bundle")
+            function = driver.call(
+                "cuModuleGetFunction", slot["module"], bundle.entry.encode(), what=bundle.entry
+            )
+            attributes = driver.api().CUfunction_attribute
+            if bundle.manifest.smem_bytes:
+                driver.call(
+                    "cuFuncSetAttribute",
+                    function,
+                    attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    bundle.manifest.smem_bytes,
+                    what=f"{bundle.entry}: {bundle.manifest.smem_bytes} B of shared memory",
+                )
+            if _volume(bundle.manifest.cluster) > PORTABLE_CLUSTER:
+                driver.call(
+                    "cuFuncSetAttribute",
+                    function,
+                    attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                    1,
+                )
+        slot["function"] = function
+        return function
+
+    def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
+        """Queue the kernel on `stream` (None: the default stream) and return at once.
+
+        Tensors in host memory are copied to the GPU and the outputs back, which takes waiting for
+        the kernel: they are for convenience, not for speed.
+
+        Raises:
+          SpecError: a tensor on another GPU, or something that is no stream.
+          TargetError: this GPU cannot run the bundle.
+          LaunchError: the driver refuses the launch.
+        """
+        handle = stream_handle(stream)
+        function = self.prepare(bundle)
+        if bound.launches_nothing:
+            return Launch(self.name, bound.grid)
+        if all(tensor.device == "cpu" for tensor in bound.tensors.values()):
+            staged = memory.stage(bound, self.index)
+            self._queue(bundle, staged, function, handle)
+            memory.unstage(staged, bound, handle)
+        else:
+            for name, tensor in bound.tensors.items():
+                if tensor.device_index != self.index:
+                    raise SpecError(f"{name} is on {tensor.place}, the kernel runs on {self.name}")
+            self._queue(bundle, bound, function, handle)
+        return Launch(self.name, bound.grid)
+
+    def _queue(self, bundle: Bundle, bound: Bound, function: Any, handle: int) -> None:
+        with driver.Current(self.index):
+            addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
+            packed = _Packed(parameters(bound, addresses, driver.encode_map))
+            config = _config(bundle, bound, handle)
+            driver.call("cuLaunchKernelEx", config, function, packed.pointer, 0, what=bundle.entry)
+
+    def synchronize(self) -> None:
+        """Wait for everything that was queued on this GPU.
+
+        Raises:
+          LaunchError: a kernel failed.
+        """
+        with driver.Current(self.index):
+            driver.call("cuCtxSynchronize", what="wait for the GPU")
+
+
+class _Packed:
+    """Parameters in C form: one buffer of values, and an array of pointers to them."""
+
+    def __init__(self, params: list[KernelParam]):
+        self._values: list[Any] = []
+        pointers: list[int] = []
+        for param in params:
+            if isinstance(param.value, bytes):
+                length = len(param.value) + MAP_ALIGNMENT_BYTES
+                raw = (ctypes.c_uint8 * length)()
+                self._values.append(raw)
+                address = -(-ctypes.addressof(raw) // MAP_ALIGNMENT_BYTES) * MAP_ALIGNMENT_BYTES
+                ctypes.memmove(address, param.value, len(param.value))
+            else:
+                value: Any = _CTYPES[param.type](param.value)
+                self._values.append(value)
+                address = ctypes.addressof(value)
+            pointers.append(address)
+        self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+        self.pointer = ctypes.addressof(self._pointers)
+
+
+def stream_handle(stream: object | None) -> int:
+    """The driver's handle of a stream: an int, `__cuda_stream__`, or torch's and cupy's spelling.
+
+    Raises:
+      SpecError: none of these.
+    """
+    if stream is None:
+        return 0
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return stream
+    protocol: Any = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        pair: Any = protocol() if callable(protocol) else protocol
+        return int(pair[1])  # (version of the protocol, handle)
+    for attribute in ("cuda_stream", "ptr"):
+        handle = getattr(stream, attribute, None)
+        if isinstance(handle, int):
+            return handle
+    raise SpecError(
+        f"stream must be an int or have __cuda_stream__, got {type(stream).__module__}."
+        f"{type(stream).__qualname__}"
+    )
+
+
+def _config(bundle: Bundle, bound: Bound, stream: int) -> Any:
+    cuda = driver.api()
+    config = cuda.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = bound.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = bundle.manifest.block
+    config.sharedMemBytes = bundle.manifest.smem_bytes
+    config.hStream = cuda.CUstream(stream)
+    cluster = bundle.manifest.cluster
+    if _volume(cluster) > 1:
+        attribute = cuda.CUlaunchAttribute()
+        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = cluster[0]
+        attribute.value.clusterDim.y = cluster[1]
+        attribute.value.clusterDim.z = cluster[2]
+        config.attrs = [attribute]
+        config.numAttrs = 1
+    else:
+        config.numAttrs = 0
+    return config
+
+
+def _assembler_major(bundle: Bundle) -> int | None:
+    """The CUDA major version of the assembler that made the machine code, when it is recorded."""
+    version = bundle.manifest.versions.get("ptxas", "")
+    head = version.split(".")[0]
+    return int(head) if head.isdigit() else None
+
+
+def _volume(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)

@@ -1,0 +1,181 @@
+"""The CUDA driver: the one module that calls `cuda.bindings.driver`.
+
+Everything is looked up on first use: importing this costs nothing, and a machine without a driver
+gets a `TargetError` that says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.errors import LaunchError, TargetError
+from attn_mlir.runtime.tensormap import MAP_BYTES, MapDescription
+
+# CUDA errors that mean: this cubin is not for this GPU or this driver. cuda.h, CUresult
+_WRONG_BINARY = {
+    "CUDA_ERROR_INVALID_IMAGE",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    "CUDA_ERROR_INVALID_PTX",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    "CUDA_ERROR_INVALID_SOURCE",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the driver describes it.
+
+    Attributes:
+      capability: (major, minor), such as (10, 0).
+      shared_bytes: the most shared memory that one CTA can opt in to.
+    """
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    shared_bytes: int
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Targets whose machine code it runs; code for `sm_XYa` runs on that chip only."""
+        return (f"sm_{self.capability[0]}{self.capability[1]}a",)
+
+
+@functools.cache
+def api() -> Any:
+    """`cuda.bindings.driver`, initialised.
+
+    Raises:
+      TargetError: cuda-python or the driver is missing, or the driver finds no GPU.
+    """
+    try:
+        module: Any = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise TargetError(
+            f"cuda-python cannot be imported ({error}): pip install cuda-python"
+        ) from error
+    try:
+        (status,) = module.cuInit(0)
+    except RuntimeError as error:  # the binding found no libcuda
+        raise TargetError(f"there is no CUDA driver on this machine ({error})") from error
+    if status.name != "CUDA_SUCCESS":
+        raise TargetError(f"the CUDA driver does not start: {status.name}")
+    return module
+
+
+def call(name: str, *args: object, what: str | None = None) -> Any:
+    """Call a driver function and unpack its result: None, a value, or a tuple.
+
+    Raises:
+      TargetError: the driver refuses the machine code.
+      LaunchError: anything else that fails; `what` says what was tried.
+    """
+    status, *values = getattr(api(), name)(*args)
+    if status.name != "CUDA_SUCCESS":
+        doing = f"{what}: " if what else ""
+        if status.name in _WRONG_BINARY:
+            raise TargetError(
+                f"{doing}the GPU or its driver does not take this binary ({status.name})"
+            )
+        raise LaunchError(f"{doing}{name} failed with {status.name}")
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def driver_version() -> tuple[int, int]:
+    """The CUDA version that the driver supports, such as (13, 0)."""
+    version = int(call("cuDriverGetVersion"))
+    return version // 1000, version % 1000 // 10
+
+
+@functools.cache
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that the driver shows.
+
+    Raises:
+      TargetError: there is no driver.
+    """
+    attribute = api().CUdevice_attribute
+    found: list[Gpu] = []
+    for index in range(int(call("cuDeviceGetCount"))):
+        device = call("cuDeviceGet", index)
+
+        def get(name: str, device: Any = device) -> int:
+            key = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return int(call("cuDeviceGetAttribute", key, device))
+
+        name = call("cuDeviceGetName", 128, device)
+        found.append(
+            Gpu(
+                index=index,
+                name=bytes(name).split(b"\0")[0].decode(),
+                capability=(get("COMPUTE_CAPABILITY_MAJOR"), get("COMPUTE_CAPABILITY_MINOR")),
+                sm_count=get("MULTIPROCESSOR_COUNT"),
+                memory_bytes=int(call("cuDeviceTotalMem", device)),
+                shared_bytes=get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            )
+        )
+    return tuple(found)
+
+
+@functools.cache
+def primary_context(index: int) -> Any:
+    """The context that the CUDA runtime, torch and cupy use on that GPU."""
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", index))
+
+
+class Current:
+    """`with Current(index):` makes that GPU's primary context current and then restores the old."""
+
+    def __init__(self, index: int):
+        self.index = index
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        context = primary_context(self.index)
+        if int(call("cuCtxGetCurrent")) != int(context):
+            call("cuCtxPushCurrent", context)
+            self._pushed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._pushed:
+            call("cuCtxPopCurrent")
+
+
+def encode_map(description: MapDescription) -> bytes:
+    """A tensor map's 128 bytes, made by the driver.
+
+    Raises:
+      LaunchError: the driver refuses the description.
+    """
+    cuda = api()
+    types = cuda.CUtensorMapDataType
+    prefix = "CU_TENSOR_MAP_DATA_TYPE_"
+    dtype = {
+        "u8": "UINT8", "i32": "INT32", "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
+    }[description.dtype]  # fmt: skip
+    swizzle = "NONE" if description.swizzle == "none" else description.swizzle
+    rank = len(description.extents)
+    encoded = call(
+        "cuTensorMapEncodeTiled",
+        getattr(types, prefix + dtype),
+        rank,
+        description.address,
+        [cuda.cuuint64_t(extent) for extent in description.extents],
+        [cuda.cuuint64_t(stride) for stride in description.strides_bytes],
+        [cuda.cuuint32_t(extent) for extent in description.box],
+        [cuda.cuuint32_t(1)] * rank,
+        cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
+        cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        what=f"tensor map {description}",
+    )
+    return ctypes.string_at(encoded.getPtr(), MAP_BYTES)

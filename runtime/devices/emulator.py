@@ -1,0 +1,119 @@
+"""The emulator as a device: host tensors, the bundle's PTX, and no GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.binding import Bound, parameters
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.tensormap import encode
+from attn_mlir.runtime.tensors import bytes_at
+
+if TYPE_CHECKING:
+    from attn_mlir.runtime.emulator import Emulator
+
+TARGETS = ("sm_90a", "sm_100a")
+_FIRST_ADDRESS = 0x10_0000_0000  # above 4 GiB: a truncated pointer does not hit memory
+_PAGE_BYTES = 4096  # a tensor's address keeps its offset in a page, hence its alignment
+
+
+@dataclass(frozen=True)
+class EmulatorDevice:
+    """Runs bundles on the emulator; a call returns when the kernel has finished.
+
+    Attributes:
+      schedule: `fair`, or `adversarial`: asynchronous work is late and out of order by `seed`.
+      seed: of the adversarial schedule.
+    """
+
+    schedule: Literal["fair", "adversarial"] = "fair"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("fair", "adversarial"):
+            raise SpecError(f"schedule must be 'fair' or 'adversarial', got {self.schedule!r}")
+
+    @property
+    def name(self) -> str:
+        """`emulator`."""
+        return "emulator"
+
+    def refusal(self, bundle: Bundle) -> str | None:
+        """Why the emulator cannot run the bundle: only a target that it does not know."""
+        if bundle.target in TARGETS:
+            return None
+        return f"the emulator runs {' and '.join(TARGETS)}, the bundle is for {bundle.target}"
+
+    def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
+        """Run the kernel to its end on tensors in host memory; `stream` must be None.
+
+        Raises:
+          SpecError: a tensor on a GPU, or a stream.
+          TargetError: a target that the emulator does not know.
+          LaunchError: the kernel failed; the message names the line of the PTX.
+        """
+        if reason := self.refusal(bundle):
+            raise TargetError(reason)
+        if stream is not None:
+            raise SpecError("the emulator has no streams: leave stream= away")
+        for name, tensor in bound.tensors.items():
+            if tensor.device != "cpu":
+                raise SpecError(
+                    f"{name} is on {tensor.place}, the emulator takes tensors in host memory: "
+                    f"copy {name} to the CPU, or pass device='cuda'"
+                )
+        if bound.launches_nothing:
+            return Launch(self.name, bound.grid, warp_instructions=0, seconds=0.0)
+        from attn_mlir.runtime.emulator import Emulator
+
+        emulator = Emulator(target=bundle.target, schedule=self.schedule, seed=self.seed)
+        packed = parameters(bound, _map_tensors(emulator, bound), encode)
+        stats = emulator.launch(
+            bundle.ptx,
+            bundle.entry,
+            grid=bound.grid,
+            block=bundle.manifest.block,
+            cluster=bundle.manifest.cluster,
+            shared_bytes=bundle.manifest.smem_bytes,
+            params=[param.value for param in packed],
+        )
+        return Launch(
+            self.name,
+            bound.grid,
+            warp_instructions=stats.warp_instructions,
+            seconds=stats.seconds,
+        )
+
+
+def _map_tensors(emulator: Emulator, bound: Bound) -> dict[str, int]:
+    """Make the tensors visible to the emulator and return where it sees element 0 of each.
+
+    Tensors whose bytes interleave (views of one packed buffer) share a mapping. A mapping that
+    holds no output is read-only, so that a kernel that writes to its inputs is caught.
+    """
+    outputs = {tensor.name for tensor in bound.manifest.tensors if tensor.role == "out"}
+    spans = sorted(
+        (tensor.address, tensor.address + tensor.span_bytes, name)
+        for name, tensor in bound.tensors.items()
+        if not tensor.empty
+    )
+    groups: list[tuple[int, int, list[str]]] = []
+    for start, end, name in spans:
+        if groups and start < groups[-1][1]:
+            first, last, names = groups[-1]
+            groups[-1] = (first, max(last, end), [*names, name])
+        else:
+            groups.append((start, end, [name]))
+    addresses: dict[str, int] = {}
+    cursor = _FIRST_ADDRESS
+    for start, end, names in groups:
+        memory = bytes_at(start, end - start)
+        memory.flags.writeable = not outputs.isdisjoint(names)
+        base = emulator.map(memory, address=cursor + start % _PAGE_BYTES)
+        for name in names:
+            addresses[name] = base + bound.tensors[name].address - start
+        cursor += (end - start + 3 * _PAGE_BYTES) // _PAGE_BYTES * _PAGE_BYTES
+    return addresses

@@ -1,0 +1,118 @@
+"""A loaded bundle that can be called: `kernel(q, k, v, o, lse, scale=..., stream=...)`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Literal
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.binding import Bound, bind
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Device, Launch
+from attn_mlir.runtime.devices.cuda import CudaDevice
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+
+DeviceChoice = Literal["cuda", "emulator"] | Device | None
+
+
+def load(source: str | os.PathLike[str] | bytes | Bundle) -> Kernel:
+    """Make a kernel of a bundle, a bundle file or its bytes.
+
+    Raises:
+      SpecError: not a bundle, or a damaged one.
+      TargetError: written by a newer attn-mlir.
+    """
+    if isinstance(source, Bundle):
+        return Kernel(source)
+    if isinstance(source, bytes):
+        return Kernel(Bundle.from_bytes(source))
+    return Kernel(Bundle.load(source))
+
+
+class Kernel:
+    """A bundle, ready to be launched on any device that can run it."""
+
+    def __init__(self, bundle: Bundle):
+        self.bundle = bundle
+
+    def __repr__(self) -> str:
+        names = [tensor.name for tensor in self.bundle.manifest.tensors]
+        names += [f"{scalar.name}=" for scalar in self.bundle.manifest.scalars]
+        return f"<Kernel {self.bundle.entry}({', '.join(names)}) for {self.bundle.target}>"
+
+    def __call__(
+        self,
+        *tensors: object,
+        device: DeviceChoice = None,
+        stream: object | None = None,
+        **scalars: object,
+    ) -> Launch:
+        """Check the arguments and launch.
+
+        Args:
+          tensors: arrays in the bundle's order; outputs are written in place.
+          device: `cuda`, `emulator`, a device, or None: where the tensors are and what is there
+            decide, and one line on stderr says so when it is the emulator.
+          stream: on a GPU: an int, or anything with `__cuda_stream__`; None is the default stream.
+          scalars: the bundle's numbers, such as `scale=`.
+
+        Raises:
+          SpecError: an argument is wrong; nothing was launched.
+          TargetError: the device cannot run this bundle; nothing was launched.
+          LaunchError: the launch failed.
+        """
+        bound = bind(self.bundle.manifest, tensors, scalars)
+        chosen = choose_device(self.bundle, device, bound)
+        return chosen.launch(self.bundle, bound, stream)
+
+
+def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
+    """The device of a call whose tensors are known.
+
+    Raises:
+      SpecError: no such device name.
+      TargetError: automatic choice, and the tensors are on a GPU that cannot run the bundle.
+    """
+    place = next(iter(bound.tensors.values()), None)
+    on_gpu = place is not None and place.device == "cuda"
+    index = place.device_index if place is not None and on_gpu else 0
+    if device is None and on_gpu:
+        gpu = CudaDevice(index)
+        if reason := gpu.refusal(bundle):
+            raise TargetError(f"{reason}; the emulator would run it on tensors in host memory")
+        return gpu
+    if device is None:
+        gpu = CudaDevice(0)
+        reason = gpu.refusal(bundle)
+        if reason is None:
+            return gpu
+        say_emulator(reason)
+        return EmulatorDevice()
+    return named_device(device, index)
+
+
+def named_device(device: DeviceChoice, index: int = 0) -> Device:
+    """Turn `cuda`, `cuda:1`, `emulator` or a device into a device.
+
+    Raises:
+      SpecError: no such device.
+    """
+    if device == "emulator":
+        return EmulatorDevice()
+    if device == "cuda":
+        return CudaDevice(index)
+    if isinstance(device, str):
+        head, _, number = device.partition(":")
+        if head == "cuda" and number.isdigit():
+            return CudaDevice(int(number))
+    elif device is not None and callable(getattr(device, "launch", None)):
+        return device
+    raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {device!r:.60}")
+
+
+@functools.cache
+def say_emulator(reason: str) -> None:
+    """Tell once per reason, on stderr, that the emulator was chosen."""
+    print(f"attn-mlir: running on the emulator: {reason}", file=sys.stderr)

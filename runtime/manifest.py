@@ -1,0 +1,320 @@
+"""What `bundle.json` says: the typed form of schema 1, checked field by field.
+
+A kernel's arguments are described twice. `tensors` and `scalars` are what a caller passes, in call
+order; `params` are what the machine code expects, in the order of the entry's parameters, each one
+computed from the former: an address, a stride, a run-time size, a number, or the 128 bytes of a
+tensor map.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.expr import Expr, parse_expr
+
+SCHEMA = 1  # the newest schema that this runtime reads
+
+DTYPE_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4, "u8": 1}  # element types of tensors
+SCALAR_TYPES = ("i32", "i64", "f32")
+SWIZZLES = ("none", "32B", "64B", "128B")
+MAX_BLOCK_THREADS = 1024  # threads per block; CUDA programming guide, technical specifications
+MAX_TENSOR_RANK = 8
+
+Extent = int | str
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """One tensor of the call: dtype, extents (numbers or symbols) and what its layout must be."""
+
+    name: str
+    role: Literal["in", "out"]
+    dtype: str
+    shape: tuple[Extent, ...]
+    unit_stride_axis: int | None
+    alignment_bytes: int
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    """One keyword argument of the call; without a default it is required."""
+
+    name: str
+    dtype: str
+    default: float | None
+    min_exclusive: float | None
+
+
+@dataclass(frozen=True)
+class MapDim:
+    """One dimension of a tensor map: `extent` steps of `step` elements along a tensor axis."""
+
+    extent: Extent
+    axis: int
+    step: int
+
+
+@dataclass(frozen=True)
+class TensorMapParam:
+    """A 128-byte tensor map, `dims` and `box` innermost first."""
+
+    tensor: str
+    box: tuple[int, ...]
+    swizzle: str
+    dims: tuple[MapDim, ...]
+
+
+@dataclass(frozen=True)
+class PointerParam:
+    """A tensor's 64-bit address."""
+
+    tensor: str
+
+
+@dataclass(frozen=True)
+class StrideParam:
+    """A tensor's stride along `axis`, in elements."""
+
+    tensor: str
+    axis: int
+    type: str
+
+
+@dataclass(frozen=True)
+class SymbolParam:
+    """A run-time size."""
+
+    symbol: str
+    type: str
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A number that the caller gave."""
+
+    scalar: str
+    type: str
+
+
+Param = TensorMapParam | PointerParam | StrideParam | SymbolParam | ScalarParam
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters."""
+
+    schema: int
+    entry: str
+    target: str
+    sha256: str
+    sha256_ptx: str
+    block: Dim3
+    cluster: Dim3
+    smem_bytes: int
+    grid: tuple[Expr, Expr, Expr]
+    symbols: tuple[str, ...]
+    tensors: tuple[TensorArg, ...]
+    scalars: tuple[ScalarArg, ...]
+    params: tuple[Param, ...]
+    report: Mapping[str, object]
+    versions: Mapping[str, str]
+
+    def tensor(self, name: str) -> TensorArg:
+        """The tensor argument of that name."""
+        return next(tensor for tensor in self.tensors if tensor.name == name)
+
+
+class _Reader:
+    """Reads one JSON object and names the field in every complaint."""
+
+    def __init__(self, value: object, where: str):
+        if not isinstance(value, dict):
+            raise SpecError(f"bundle.json: {where or 'the file'} is not an object: {value!r:.80}")
+        self.fields = cast("dict[str, object]", value)
+        self.where = where
+
+    def name(self, field: str) -> str:
+        return f"{self.where}.{field}" if self.where else field
+
+    def wrong(self, field: str, allowed: str) -> SpecError:
+        got = f"got {self.fields[field]!r:.80}" if field in self.fields else "it is missing"
+        return SpecError(f"bundle.json: {self.name(field)} must be {allowed}, {got}")
+
+    def text(self, field: str, choices: Sequence[str] | None = None) -> str:
+        value = self.fields.get(field)
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            raise self.wrong(field, f"one of {list(choices)}" if choices else "a string")
+        return value
+
+    def integer(self, field: str, low: int, high: int = 2**31 - 1) -> int:
+        value = self.fields.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.wrong(field, f"an integer from {low} to {high}")
+        return value
+
+    def number(self, field: str) -> float | None:
+        value = self.fields.get(field)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+            raise self.wrong(field, "a number or null")
+        return float(value)
+
+    def items(self, field: str) -> list[object]:
+        value = self.fields.get(field)
+        if not isinstance(value, list):
+            raise self.wrong(field, "a list")
+        return cast("list[object]", value)
+
+    def integers(self, field: str, low: int, high: int) -> tuple[int, ...]:
+        values = self.items(field)
+        numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+        if len(numbers) != len(values) or not all(low <= v <= high for v in numbers):
+            raise self.wrong(field, f"a list of integers from {low} to {high}")
+        return tuple(numbers)
+
+    def dim3(self, field: str) -> Dim3:
+        values = self.integers(field, 1, MAX_BLOCK_THREADS)
+        if len(values) != 3 or math.prod(values) > MAX_BLOCK_THREADS:
+            raise self.wrong(field, f"three sizes of at most {MAX_BLOCK_THREADS} together")
+        return (values[0], values[1], values[2])
+
+    def objects(self, field: str) -> list[_Reader]:
+        return [
+            _Reader(item, f"{self.name(field)}[{index}]")
+            for index, item in enumerate(self.items(field))
+        ]
+
+    def mapping(self, field: str) -> dict[str, object]:
+        return _Reader(self.fields.get(field, {}), self.name(field)).fields
+
+
+def _extent(value: object, symbols: Sequence[str], where: str) -> Extent:
+    parsed = parse_expr(value, symbols, where=where)
+    if isinstance(parsed, tuple) or (isinstance(parsed, int) and parsed < 0):
+        raise SpecError(f"bundle.json: {where} must be a number or a symbol, got {value!r:.80}")
+    return parsed
+
+
+def _tensor(reader: _Reader, symbols: Sequence[str]) -> TensorArg:
+    shape = tuple(
+        _extent(extent, symbols, f"{reader.name('shape')}[{axis}]")
+        for axis, extent in enumerate(reader.items("shape"))
+    )
+    if not 1 <= len(shape) <= MAX_TENSOR_RANK:
+        raise reader.wrong("shape", f"1 to {MAX_TENSOR_RANK} extents")
+    unit = reader.fields.get("unit_stride_axis")
+    alignment = reader.integer("alignment_bytes", 1)
+    if alignment & (alignment - 1):
+        raise reader.wrong("alignment_bytes", "a power of two")
+    return TensorArg(
+        name=reader.text("name"),
+        role="in" if reader.text("role", ("in", "out")) == "in" else "out",
+        dtype=reader.text("dtype", tuple(DTYPE_BYTES)),
+        shape=shape,
+        unit_stride_axis=None
+        if unit is None
+        else reader.integer("unit_stride_axis", 0, len(shape) - 1),
+        alignment_bytes=alignment,
+    )
+
+
+def _scalar(reader: _Reader) -> ScalarArg:
+    return ScalarArg(
+        name=reader.text("name"),
+        dtype=reader.text("dtype", SCALAR_TYPES),
+        default=reader.number("default"),
+        min_exclusive=reader.number("min_exclusive"),
+    )
+
+
+def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> TensorMapParam:
+    rank = len(tensor.shape)
+    dims = tuple(
+        MapDim(
+            extent=_extent(dim.fields.get("extent"), symbols, dim.name("extent")),
+            axis=dim.integer("axis", 0, rank - 1),
+            step=dim.integer("step", 1),
+        )
+        for dim in reader.objects("dims")
+    )
+    box = reader.integers("box", 1, 256)
+    if not 1 <= len(dims) <= 5 or len(box) != len(dims):
+        raise reader.wrong("box", f"as long as dims (1 to 5), which has {len(dims)} entries")
+    if dims[0].axis != tensor.unit_stride_axis or dims[0].step != 1:
+        raise reader.wrong("dims", f"led by the unit-stride axis {tensor.unit_stride_axis}, step 1")
+    return TensorMapParam(tensor.name, box, reader.text("swizzle", SWIZZLES), dims)
+
+
+def _param(
+    reader: _Reader, tensors: Mapping[str, TensorArg], symbols: Sequence[str], scalars: set[str]
+) -> Param:
+    kind = reader.text("kind", ("tensor_map", "pointer", "stride", "symbol", "scalar"))
+    if kind == "symbol":
+        return SymbolParam(reader.text("symbol", symbols), reader.text("type", ("i32", "i64")))
+    if kind == "scalar":
+        scalar = reader.text("scalar", sorted(scalars))
+        return ScalarParam(scalar, reader.text("type", SCALAR_TYPES))
+    tensor = tensors[reader.text("tensor", list(tensors))]
+    if kind == "tensor_map":
+        return _tensor_map(reader, tensor, symbols)
+    if kind == "pointer":
+        return PointerParam(tensor.name)
+    axis = reader.integer("axis", 0, len(tensor.shape) - 1)
+    return StrideParam(tensor.name, axis, reader.text("type", ("i32", "i64")))
+
+
+def parse_manifest(value: object) -> Manifest:
+    """Turn decoded JSON into a `Manifest`.
+
+    Raises:
+      TargetError: the schema is newer than `SCHEMA`.
+      SpecError: a field is missing or wrong; the message names it.
+    """
+    top = _Reader(value, "")
+    schema = top.integer("schema", 1)
+    if schema > SCHEMA:
+        raise TargetError(
+            f"the bundle has schema {schema}, this attn-mlir reads up to {SCHEMA}: "
+            "upgrade attn-mlir, or compile the bundle again"
+        )
+    names = top.items("symbols")
+    symbols = tuple(name for name in names if isinstance(name, str))
+    if len(symbols) != len(names) or len(set(symbols)) != len(symbols):
+        raise top.wrong("symbols", "a list of different names")
+    tensors = tuple(_tensor(reader, symbols) for reader in top.objects("tensors"))
+    by_name = {tensor.name: tensor for tensor in tensors}
+    scalars = tuple(_scalar(reader) for reader in top.objects("scalars"))
+    scalar_names = {scalar.name for scalar in scalars}
+    if len(by_name) + len(scalar_names) != len(tensors) + len(scalars):
+        raise top.wrong("tensors", "named differently from each other and from the scalars")
+    bound = {extent for tensor in tensors for extent in tensor.shape if isinstance(extent, str)}
+    if missing := sorted(set(symbols) - bound):
+        raise top.wrong("symbols", f"extents of tensors; no tensor tells {missing}")
+    grid = [parse_expr(item, symbols, where="grid") for item in top.items("grid")]
+    if len(grid) != 3:
+        raise top.wrong("grid", "three expressions")
+    return Manifest(
+        schema=schema,
+        entry=top.text("entry"),
+        target=top.text("target"),
+        sha256=top.text("sha256"),
+        sha256_ptx=top.text("sha256_ptx"),
+        block=top.dim3("block"),
+        cluster=top.dim3("cluster"),
+        smem_bytes=top.integer("smem_bytes", 0),
+        grid=(grid[0], grid[1], grid[2]),
+        symbols=symbols,
+        tensors=tensors,
+        scalars=scalars,
+        params=tuple(
+            _param(reader, by_name, symbols, scalar_names) for reader in top.objects("params")
+        ),
+        report=top.mapping("report"),
+        versions={name: str(version) for name, version in top.mapping("versions").items()},
+    )

@@ -1,0 +1,135 @@
+"""Tensor maps: the 128 bytes that tell the TMA engine where a tensor lies and how to cut boxes.
+
+`describe` turns a bundle's recipe and a tensor into numbers and checks them against the rules of
+`cuTensorMapEncodeTiled`; `encode` writes the bytes without a driver, by the bit layout below, for
+devices that have none. On a GPU the driver encodes the same description.
+
+Little-endian 32-bit words; what is not listed is 0:
+
+| word | content |
+| --- | --- |
+| 0, 1 | global address |
+| 2 | bits 4-6 rank - 1, 7-10 element code, 13-14 swizzle, 17-18 L2 promotion |
+| 3-6 | strides of dimensions 1-4, bytes / 16, low 32 bits |
+| 7 | bits 36-39 of the same strides, one nibble each |
+| 8-12 | extents - 1 |
+| 13 | bits 0-14 element strides - 1, 3 bits each; bits 24-31 box of dimension 0, - 1 |
+| 14 | boxes of dimensions 1-4, - 1, one byte each |
+| 16 | bytes of one box |
+| 18 | 0x10 without swizzle, 0x100, 0x200, 0x400 for 32, 64 and 128 bytes |
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.manifest import Extent, TensorMapParam
+from attn_mlir.runtime.tensors import TensorView
+
+MAP_BYTES = 128
+STRIDE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalStrides
+STRIDE_LIMIT_BYTES = 1 << 40  # cuda.h, cuTensorMapEncodeTiled: globalStrides
+EXTENT_LIMIT = 1 << 32  # cuda.h, cuTensorMapEncodeTiled: globalDim
+ADDRESS_ALIGNMENT_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalAddress
+
+ELEMENT_CODES = {"u8": 0, "i32": 3, "f16": 6, "f32": 7, "bf16": 10}  # the hardware's, word 2
+SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
+L2_PROMOTION_128B = 2  # cuda.h, CUtensorMapL2promotion: fetch whole 128-byte lines
+_SWIZZLE_FLAGS = {"none": 0x10, "32B": 0x100, "64B": 0x200, "128B": 0x400}  # word 18
+
+
+@dataclass(frozen=True)
+class MapDescription:
+    """One tensor map in numbers, innermost dimension first.
+
+    Attributes:
+      address: of element 0 on the device.
+      extents: elements per dimension, at least 1.
+      strides_bytes: of dimensions 1 and up; dimension 0 is dense.
+      box: elements per dimension of what one instruction moves.
+    """
+
+    dtype: str
+    item_bytes: int
+    address: int
+    extents: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: str
+
+
+def describe(
+    param: TensorMapParam, tensor: TensorView, symbols: Mapping[str, int], address: int
+) -> MapDescription:
+    """Apply a recipe to a tensor.
+
+    Args:
+      param: the recipe; a run-time extent of 0 counts as 1, since the engine knows no empty tensor.
+      tensor: whose strides count.
+      symbols: run-time sizes.
+      address: on the device that will launch.
+
+    Raises:
+      SpecError: the layout cannot be described; the message names the tensor and the axis.
+    """
+    name = param.tensor
+
+    def extent(value: Extent) -> int:
+        return max(symbols[value] if isinstance(value, str) else value, 1)
+
+    strides: list[int] = []
+    for dim in param.dims[1:]:
+        stride = tensor.strides[dim.axis] * dim.step * tensor.item_bytes
+        if stride % STRIDE_MULTIPLE_BYTES or not 0 <= stride < STRIDE_LIMIT_BYTES:
+            raise SpecError(
+                f"{name} has a stride of {tensor.strides[dim.axis]} elements along axis {dim.axis}: "
+                f"TMA needs a multiple of {STRIDE_MULTIPLE_BYTES} bytes from 0 to 2^40, got "
+                f"{stride} bytes; copy {name} into a dense tensor"
+            )
+        strides.append(stride)
+    if address % ADDRESS_ALIGNMENT_BYTES:
+        raise SpecError(
+            f"{name} starts at {address:#x}: TMA needs an address that is a multiple of "
+            f"{ADDRESS_ALIGNMENT_BYTES} bytes"
+        )
+    extents = tuple(extent(dim.extent) for dim in param.dims)
+    if max(extents) > EXTENT_LIMIT:
+        raise SpecError(f"{name} has an extent of {max(extents)}: TMA allows up to 2^32")
+    return MapDescription(
+        dtype=tensor.dtype,
+        item_bytes=tensor.item_bytes,
+        address=address,
+        extents=extents,
+        strides_bytes=tuple(strides),
+        box=param.box,
+        swizzle=param.swizzle,
+    )
+
+
+def encode(description: MapDescription) -> bytes:
+    """The 128 bytes of a tensor map, as the driver writes them for the same arguments."""
+    rank = len(description.extents)
+    words = [0] * (MAP_BYTES // 4)
+    words[0] = description.address & 0xFFFFFFFF
+    words[1] = description.address >> 32
+    words[2] = (
+        (rank - 1) << 4
+        | ELEMENT_CODES[description.dtype] << 7
+        | SWIZZLE_CODES[description.swizzle] << 13
+        | L2_PROMOTION_128B << 17
+    )
+    for index, stride in enumerate(description.strides_bytes):
+        words[3 + index] = (stride >> 4) & 0xFFFFFFFF
+        words[7] |= (stride >> 36) << (4 * index)
+    for index, extent in enumerate(description.extents):
+        words[8 + index] = extent - 1
+    words[13] = (description.box[0] - 1) << 24  # element strides of 1: their fields are 0
+    for index, box in enumerate(description.box[1:]):
+        words[14] |= (box - 1) << (8 * index)
+    words[16] = description.item_bytes * math.prod(description.box)
+    words[18] = _SWIZZLE_FLAGS[description.swizzle]
+    return struct.pack("<32I", *words)

@@ -1,0 +1,287 @@
+"""Other libraries' arrays seen as memory: dtype, shape, strides, address and device, no copies.
+
+numpy arrays are read directly (DLPack has no read-only numpy arrays and no `ml_dtypes`), anything
+else through `__dlpack__`, and what offers only `__cuda_array_interface__` through that. No producer
+is asked to synchronise: ordering between streams is the caller's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.manifest import DTYPE_BYTES
+
+DeviceKind = Literal["cpu", "cuda"]
+
+# DLPack, dlpack.h: DLDeviceType
+_DL_DEVICES: dict[int, DeviceKind] = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
+# DLPack, dlpack.h: (DLDataTypeCode, bits)
+_DL_DTYPES = {
+    (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
+    (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
+    (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (6, 8): "bool",
+}  # fmt: skip
+_NUMPY_DTYPES = {
+    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
+}  # fmt: skip
+_DLPACK_READ_ONLY = 1  # DLPack, dlpack.h: DLPACK_FLAG_BITMASK_READ_ONLY
+
+
+class SupportsDLPack(Protocol):
+    """An array of any library that exports itself by DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor in somebody else's memory.
+
+    Attributes:
+      dtype: `bf16`, `f16`, `f32`, ...
+      shape: extents.
+      strides: in elements; an axis of extent 0 or 1 has the stride of a dense array, whatever the
+        library says, since nothing is ever multiplied with it.
+      address: of element 0, in the memory of the device.
+      device: `cpu` or `cuda`.
+      device_index: which GPU.
+      read_only: the producer forbids writing.
+      owner: keeps the memory alive.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    device: DeviceKind
+    device_index: int
+    read_only: bool
+    owner: object
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element."""
+        return dtype_bytes(self.dtype)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no elements."""
+        return 0 in self.shape
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from element 0 to the end of the last element; 0 when empty."""
+        if self.empty:
+            return 0
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * self.item_bytes
+
+    @property
+    def place(self) -> str:
+        """The device for people: `cpu` or `cuda:0`."""
+        return self.device if self.device == "cpu" else f"cuda:{self.device_index}"
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one element of a dtype name."""
+    known = DTYPE_BYTES.get(dtype)
+    if known is not None:
+        return known
+    return 1 if dtype == "bool" else int(dtype.lstrip("iuf")) // 8
+
+
+def view(value: object, name: str) -> TensorView:
+    """Look at an array of any library.
+
+    Args:
+      value: numpy array, anything with `__dlpack__` or `__cuda_array_interface__`, or a view.
+      name: of the argument, for messages.
+
+    Raises:
+      SpecError: not an array, a dtype that no kernel has, or the library refuses to export it.
+    """
+    if isinstance(value, TensorView):
+        return value
+    if isinstance(value, np.ndarray):
+        return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(cast(SupportsDLPack, value), name)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_cuda_array_interface(value, name)
+    raise SpecError(
+        f"{name} must be a numpy array or have __dlpack__ or __cuda_array_interface__, got "
+        f"{type(value).__module__}.{type(value).__qualname__}"
+    )
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements; an extent of 0 counts as 1."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _settle(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides with those of axes of extent 0 or 1, which mean nothing, replaced by dense ones."""
+    if 0 in shape:
+        return dense_strides(shape)
+    settled = list(strides)
+    step = 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            settled[axis] = step
+        step = settled[axis] * shape[axis]
+    return tuple(settled)
+
+
+def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    dtype = _NUMPY_DTYPES.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        raise SpecError(
+            f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16"
+        )
+    item = array.dtype.itemsize
+    if any(stride % item for stride in array.strides):
+        raise SpecError(f"{name} has strides {array.strides} that split elements of {item} bytes")
+    return TensorView(
+        dtype=dtype,
+        shape=array.shape,
+        strides=_settle(array.shape, [stride // item for stride in array.strides]),
+        address=array.ctypes.data,
+        device="cpu",
+        device_index=0,
+        read_only=not array.flags.writeable,
+        owner=array,
+    )
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _DLManagedTensorVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("dl_tensor", _DLTensor),
+    )
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_name = ctypes.pythonapi.PyCapsule_GetName
+_capsule_name.restype = ctypes.c_char_p
+_capsule_name.argtypes = [ctypes.py_object]
+
+
+def _export(value: SupportsDLPack, on_gpu: bool) -> object:
+    """The library's capsule; stream -1 asks a GPU library not to synchronise."""
+    options: dict[str, Any] = {"stream": -1} if on_gpu else {}
+    try:
+        return value.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # a library from before DLPack 1.0
+        return value.__dlpack__(**options)
+
+
+def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
+    code, index = value.__dlpack_device__()
+    device = _DL_DEVICES.get(int(code))
+    if device is None:
+        raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
+    try:
+        capsule = _export(value, device == "cuda")
+    except Exception as error:  # libraries differ in what they raise here
+        raise SpecError(f"{name} cannot be exported by DLPack: {error}") from error
+    label = _capsule_name(capsule)
+    pointer = _capsule_pointer(capsule, label)
+    read_only = False
+    if label == b"dltensor_versioned":
+        managed = _DLManagedTensorVersioned.from_address(pointer)
+        read_only, tensor = bool(managed.flags & _DLPACK_READ_ONLY), managed.dl_tensor
+    else:
+        tensor = _DLTensor.from_address(pointer)
+    dtype = _DL_DTYPES.get((tensor.code, tensor.bits))
+    if dtype is None or tensor.lanes != 1:
+        raise SpecError(
+            f"{name} has a dtype of DLPack code {tensor.code} with {tensor.bits} bits, allowed "
+            "are float16, float32 and bfloat16"
+        )
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = (
+        tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+        if tensor.strides
+        else dense_strides(shape)
+    )
+    return TensorView(
+        dtype=dtype,
+        shape=shape,
+        strides=_settle(shape, strides),
+        address=(tensor.data or 0) + tensor.byte_offset,
+        device=device,
+        device_index=int(index),
+        read_only=read_only,
+        owner=(value, capsule),
+    )
+
+
+def _from_cuda_array_interface(value: object, name: str) -> TensorView:
+    interface = cast("dict[str, Any]", getattr(value, "__cuda_array_interface__"))  # noqa: B009
+    dtype = _NUMPY_DTYPES.get(np.dtype(interface["typestr"]).name)
+    if dtype is None:
+        raise SpecError(f"{name} has dtype {interface['typestr']}, allowed are <f2 and <f4")
+    shape = tuple(int(extent) for extent in interface["shape"])
+    item = dtype_bytes(dtype)
+    strides = interface.get("strides")
+    address, read_only = interface["data"]
+    return TensorView(
+        dtype=dtype,
+        shape=shape,
+        strides=_settle(shape, [s // item for s in strides] if strides else dense_strides(shape)),
+        address=int(address or 0),
+        device="cuda",
+        device_index=0,
+        read_only=bool(read_only),
+        owner=value,
+    )
+
+
+def bytes_at(address: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Host memory as a numpy array of bytes that aliases it."""
+    if length == 0:
+        return np.empty(0, np.uint8)
+    buffer = (ctypes.c_uint8 * length).from_address(address)
+    return np.frombuffer(memoryview(buffer), np.uint8)
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """How many elements a shape has."""
+    return math.prod(shape)
