@@ -24,6 +24,7 @@ import importlib.machinery
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -196,14 +197,32 @@ def _make_pure() -> Any:
     return Pure
 
 
-def make_context() -> Any:
-    """Returns a context for our dialects: threads off, unknown dialects refused."""
+def make_context(*, dialects: Sequence[str] | None = None) -> Any:
+    """Returns a context with threads off in which unregistered operations are errors.
+
+    Args:
+      dialects: which of our dialects it knows; all when absent. Upstream's are always known.
+    """
     from attn_mlir.dialect._mlir import ir
 
     context = ir.Context()
     context.enable_multithreading(False)
-    load_dialects(context)
+    ours = [name for name in _DIALECTS if dialects is None or name in dialects]
+    if ours:
+        load_dialects(context, *ours)
     return context
+
+
+def dialect_names(context: Any) -> list[str]:
+    """Returns the namespaces known to a context, of ours and of upstream's listed here; sorted."""
+    names: list[str] = []
+    for name in {*_DIALECTS, *_MODULES}:
+        try:
+            context.get_dialect_descriptor(name)
+        except ValueError:
+            continue
+        names.append(name)
+    return sorted(names)
 
 
 def register_dialect(namespace: str, package: str) -> None:

@@ -1,0 +1,229 @@
+"""`attn-configure`: chooses how each attention operation is computed on SM100.
+
+The choice is a table, by head size and mask, and it lands on the operation as a dictionary
+`attn.config` that the schedule reads; an entry that is already there wins, so a module can carry
+its own. Numbers: the kernel's specification, sections 2.4 and 2.5.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.registry import register
+
+CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
+
+HEAD_DIMS = (64, 128)
+ELEMENT_TYPES = ("bf16", "f16")
+REGISTER_BUDGET = 512  # per thread, over 4 warpgroups of 128: 65536 registers / 128 threads
+REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
+REGISTER_RANGE = (24, 256)  # PTX ISA, setmaxnreg
+TILE_N = (64, 128)  # S of one tile fills tile_n tensor-memory columns
+
+
+@dataclass(frozen=True)
+class Config:
+    """How one attention operation is computed.
+
+    Attributes:
+      tile_m: query rows per tile: the M of one `tcgen05.mma`.
+      q_tiles: query tiles per CTA, one softmax warpgroup each.
+      tile_n: key columns per tile.
+      kv_stages: slots of the ring that K and V tiles share.
+      softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
+        2 x softmax + correction + other is at most 512.
+      exp2_period: of this many elements, 4 exponentials run as polynomials on the FMA units;
+        0 for none.
+      exp2_start: first of the four 32-column fragments of a row that has any; the last has none.
+      rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
+        units of log2; 8 keeps every probability at most 256.
+    """
+
+    tile_m: int = 128
+    q_tiles: int = 2
+    tile_n: int = 128
+    kv_stages: int = 3
+    softmax_registers: int = 192
+    correction_registers: int = 80
+    other_registers: int = 48
+    exp2_period: int = 16
+    exp2_start: int = 1
+    rescale_threshold: int = 8
+
+    @property
+    def rows_per_cta(self) -> int:
+        """Query rows that one CTA computes."""
+        return self.tile_m * self.q_tiles
+
+    def to_attr(self) -> ir.DictAttr:
+        """Returns the dictionary of 32-bit integers, in the current context."""
+        i32 = ir.IntegerType.get_signless(32)
+        fields = dataclasses.asdict(self)
+        return ir.DictAttr.get({name: ir.IntegerAttr.get(i32, fields[name]) for name in fields})
+
+    @classmethod
+    def of(cls, op: Any) -> "Config":
+        """Reads the configuration of an operation.
+
+        Raises:
+          VerifyError: there is none, or it is not made of known integer entries.
+        """
+        if CONFIG not in op.attributes:
+            raise op_error(op, f"has no '{CONFIG}': run attn-configure first")
+        return cls(**_entries(op))
+
+
+_TABLE: dict[tuple[int, bool], Config] = {
+    # (head_dim, causal)
+    (64, False): Config(kv_stages=10, softmax_registers=200, correction_registers=64),
+    (64, True): Config(kv_stages=10, softmax_registers=200, correction_registers=64),
+    (128, False): Config(kv_stages=3),
+    (128, True): Config(kv_stages=3, correction_registers=72, other_registers=56),
+}
+
+
+def _entries(op: Any) -> dict[str, int]:
+    """Reads what `attn.config` says, entry by entry.
+
+    Raises:
+      VerifyError: it is no dictionary, or an entry is unknown or no integer.
+    """
+    attr = op.attributes[CONFIG]
+    if not isinstance(attr, ir.DictAttr):
+        raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
+    known = [field.name for field in dataclasses.fields(Config)]
+    entries: dict[str, int] = {}
+    for index in range(len(attr)):
+        named = attr[index]
+        if named.name not in known:
+            raise op_error(
+                op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {', '.join(known)}"
+            )
+        if not isinstance(named.attr, ir.IntegerAttr):
+            raise op_error(op, f"expects {named.name} to be an integer, got {named.attr}")
+        entries[named.name] = named.attr.value
+    return entries
+
+
+def default_config(head_dim: int, *, causal: bool) -> Config:
+    """Returns the table's entry.
+
+    Raises:
+      SpecError: no kernel for this head size.
+    """
+    if head_dim not in HEAD_DIMS:
+        supported = ", ".join(map(str, HEAD_DIMS))
+        larger = [size for size in HEAD_DIMS if size > head_dim]
+        advice = f" (pad to {larger[0]}?)" if larger else ""
+        raise SpecError(f"head_dim {head_dim} has no kernel: supported are {supported}{advice}")
+    return _TABLE[head_dim, causal]
+
+
+def _check(op: Any, config: Config) -> None:
+    """Refuses a configuration that no SM100 kernel can have.
+
+    Shared and tensor memory are not checked here: the planner has the buffers and names them.
+
+    Raises:
+      VerifyError: with what was got and what is allowed.
+    """
+    if config.tile_m != 128:
+        raise op_error(op, f"expects tile_m of 128, got {config.tile_m}")
+    if config.q_tiles not in (1, 2):
+        raise op_error(op, f"expects q_tiles of 1 or 2, got {config.q_tiles}")
+    if config.tile_n not in TILE_N:
+        allowed = " or ".join(map(str, TILE_N))
+        raise op_error(op, f"expects tile_n of {allowed}, got {config.tile_n}")
+    if config.kv_stages < 2:
+        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    low, high = REGISTER_RANGE
+    for field in ("softmax_registers", "correction_registers", "other_registers"):
+        value = getattr(config, field)
+        if value % REGISTER_STEP or not low <= value <= high:
+            raise op_error(
+                op, f"expects {field} to be a multiple of 8 from {low} to {high}, got {value}"
+            )
+    total = (
+        config.q_tiles * config.softmax_registers
+        + config.correction_registers
+        + config.other_registers
+    )
+    if total > REGISTER_BUDGET:
+        raise op_error(
+            op,
+            f"expects {config.q_tiles} x softmax_registers + correction_registers + "
+            f"other_registers of at most {REGISTER_BUDGET}, got {total}",
+        )
+    if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
+        raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
+    if not 0 <= config.exp2_start <= 3:
+        raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
+    if not 0 <= config.rescale_threshold <= 8:
+        raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+
+
+def _refuse_unsupported(op: MhaOp) -> None:
+    """Raises VerifyError for a legal `attn.mha` that the SM100 kernel does not compute."""
+    element = str(op.element_type)
+    if element not in ELEMENT_TYPES:
+        allowed = " and ".join(ELEMENT_TYPES)
+        raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    if op.v_head_dim != op.head_dim:
+        raise op_error(
+            op, f"has no kernel for v_head_dim {op.v_head_dim} beside head_dim {op.head_dim}"
+        )
+    if not op.has_identity_score_mod:
+        raise op_error(op, "has no kernel for a score_mod other than the identity")
+
+
+@register
+@dataclass(frozen=True)
+class Configure:
+    """Chooses tiles, stages and registers of every `attn.mha` and stores them as `attn.config`.
+
+    An option other than 0 overrides the table, and an entry that the operation already carries
+    overrides both.
+
+    Attributes:
+      tile_n: key columns per tile.
+      kv_stages: slots of the K/V ring.
+      exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
+    """
+
+    name: ClassVar[str] = "attn-configure"
+    tile_n: int = 0
+    kv_stages: int = 0
+    exp2_period: int = 0
+
+    def run(self, module: Any) -> None:
+        """Adds `attn.config` to each operation.
+
+        Raises:
+          VerifyError: an operation without a kernel, or a configuration that cannot be.
+        """
+        for op in ir.get_ops_of_type(module, MhaOp):
+            self._configure(op)
+
+    def _configure(self, op: MhaOp) -> None:
+        _refuse_unsupported(op)
+        try:
+            config = default_config(op.head_dim, causal=isinstance(op.mask_rule, CausalMask))
+        except SpecError as error:
+            raise op_error(op, f"has no kernel: {error}") from error
+        overrides = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name)
+        }
+        if self.exp2_period == -1:
+            overrides["exp2_period"] = 0
+        if CONFIG in op.attributes:
+            overrides |= _entries(op)
+        config = dataclasses.replace(config, **overrides)
+        _check(op, config)
+        op.attributes[CONFIG] = config.to_attr()
