@@ -7,6 +7,7 @@ from attn_mlir.dialect._mlir import Pure, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail
 
+B_LAYOUTS = ("kn", "nk")
 REDUCTIONS = ("add", "max")
 
 
@@ -16,27 +17,32 @@ class MmaOp(WS.Operation, name="mma"):
     Operands:
       d: [M, N] accumulator in tensor memory, f32.
       a: [M, K] in shared or tensor memory.
-      b: [K, N] in shared memory, or [N, K] with `transpose_b`.
+      b: in shared memory.
       accumulate: i1; false ignores what D held.
+
+    Attributes:
+      b_layout: whether b lies as `kn` or, transposed, as `nk`.
     """
 
     d: ext.Operand[TileType]
     a: ext.Operand[TileType]
     b: ext.Operand[TileType]
     accumulate: ext.Operand[ir.IntegerType[1]]
-    transpose_b: Any
+    b_layout: ir.StringAttr
 
     @staticmethod
     def verify_invariants(op: "MmaOp") -> bool:
         """Spaces, element types and extents agree."""
         d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
-        if d.space != "tensor" or not ir.F32Type.isinstance(d.element):
+        if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
             return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
         if b.space != "shared":
             return fail(op, f"expects b in shared memory, got {b}")
         if a.element != b.element:
             return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
-        n, k = b.shape if op.transpose_b.value else reversed(b.shape)
+        if op.b_layout.value not in B_LAYOUTS:
+            return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
+        n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
         if [d.shape[0], k] != a.shape or d.shape[1] != n:
             return fail(
                 op, f"expects [M, N] = [M, K] x [K, N], got {d.shape}, {a.shape}, [{k}, {n}]"
@@ -174,7 +180,7 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
     def verify_invariants(op: "Exp2Op") -> bool:
         """f32 in and out, one shape; an even pattern inside the columns."""
         source, result = FragmentType(op.exponent.type), FragmentType(op.fragment.type)
-        if source != result or not ir.F32Type.isinstance(source.element):
+        if source != result or not isinstance(source.element, ir.F32Type):
             return fail(op, f"expects f32 fragments of one shape, got {source} and {result}")
         period, count = op.fma_period.value, op.fma_count.value
         if period % 2 or count % 2 or not 0 <= count <= period:

@@ -37,12 +37,12 @@ class TileType(WS.Type, name="tile"):
     @property
     def shape(self) -> list[int]:
         """Rows and columns, or only rows."""
-        return list(ir.VectorType(self.params[0].value).shape)
+        return list(ir.VectorType(ir.TypeAttr(self.params[0]).value).shape)
 
     @property
     def element(self) -> Any:
         """Element type."""
-        return ir.VectorType(self.params[0].value).element_type
+        return ir.VectorType(ir.TypeAttr(self.params[0]).value).element_type
 
     @property
     def space(self) -> str:
@@ -58,12 +58,12 @@ class FragmentType(WS.Type, name="frag"):
     @property
     def shape(self) -> list[int]:
         """Rows and columns, or only rows."""
-        return list(ir.VectorType(self.params[0].value).shape)
+        return list(ir.VectorType(ir.TypeAttr(self.params[0]).value).shape)
 
     @property
     def element(self) -> Any:
         """Element type."""
-        return ir.VectorType(self.params[0].value).element_type
+        return ir.VectorType(ir.TypeAttr(self.params[0]).value).element_type
 
 
 class RingType(WS.Type, name="ring"):
@@ -76,7 +76,7 @@ class RingType(WS.Type, name="ring"):
     @property
     def tile(self) -> TileType:
         """Type of one slot."""
-        return TileType(self.params[0].value)
+        return TileType(ir.TypeAttr(self.params[0]).value)
 
     @property
     def stages(self) -> int:
@@ -98,7 +98,7 @@ class BufferType(WS.Type, name="buffer"):
     @property
     def tile(self) -> TileType:
         """Type of one tile."""
-        return TileType(self.params[0].value)
+        return TileType(ir.TypeAttr(self.params[0]).value)
 
     @property
     def ways(self) -> int:

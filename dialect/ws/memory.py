@@ -87,7 +87,7 @@ class StoreOp(WS.Operation, name="store"):
 
 
 def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
-    if not ir.MemRefType.isinstance(tensor.type):
+    if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")
     kind = ir.MemRefType(tensor.type)
     if kind.element_type != element:

@@ -66,13 +66,12 @@ def _check_slot(op: Any) -> bool:
     return True
 
 
-def _check_handover(op: Any, opener: str) -> bool:
+def _check_handover(op: Any, opener: type) -> bool:
     agent = op.by.value
     if agent not in AGENTS:
         return fail(op, f"expects by of {', '.join(AGENTS)}, got {agent}")
-    owner = op.slot.owner
-    if not isinstance(owner, ir.Operation) or owner.name != opener:
-        return fail(op, f"expects a slot from {opener}")
+    if not isinstance(op.slot.owner, opener):
+        return fail(op, f"expects a slot from {opener.OPERATION_NAME}")
     return True
 
 
@@ -98,7 +97,7 @@ class CommitOp(WS.Operation, name="commit"):
     @staticmethod
     def verify_invariants(op: "CommitOp") -> bool:
         """The slot comes from `ws.acquire`; a known agent."""
-        return _check_handover(op, "ws.acquire")
+        return _check_handover(op, AcquireOp)
 
 
 class WaitOp(WS.Operation, name="wait"):
@@ -123,7 +122,7 @@ class ReleaseOp(WS.Operation, name="release"):
     @staticmethod
     def verify_invariants(op: "ReleaseOp") -> bool:
         """The slot comes from `ws.wait`; a known agent."""
-        return _check_handover(op, "ws.wait")
+        return _check_handover(op, WaitOp)
 
 
 class BarrierOp(WS.Operation, name="barrier"):

@@ -52,7 +52,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
             if role not in ARGUMENT_ROLES:
                 allowed = ", ".join(ARGUMENT_ROLES)
                 return fail(op, f"expects argument roles of {allowed}, got {role}")
-            is_tensor = ir.MemRefType.isinstance(argument.type)
+            is_tensor = isinstance(argument.type, ir.MemRefType)
             if is_tensor == (role == "scalar"):
                 return fail(op, f"argument of type {argument.type} cannot have role {role}")
             rank = ir.MemRefType(argument.type).rank if is_tensor else 0
@@ -201,7 +201,7 @@ class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
     @staticmethod
     def verify_invariants(op: "ExtentOp") -> bool:
         """`source` is a memref and `dim` one of its dimensions."""
-        if not ir.MemRefType.isinstance(op.source.type):
+        if not isinstance(op.source.type, ir.MemRefType):
             return fail(op, f"expects a memref, got {op.source.type}")
         rank = ir.MemRefType(op.source.type).rank
         if not 0 <= op.dim.value < rank:

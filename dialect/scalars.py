@@ -1,0 +1,184 @@
+"""Scalar code in short names: `arith`, `math` and `scf` on i32, i1 and f32.
+
+Schedules and lowerings both write with these; nothing here knows a kernel.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attn_mlir.dialect._mlir import arith, ir, math, scf
+
+Value = Any
+
+
+def i32() -> Any:
+    """The type of sizes, coordinates and loop counters."""
+    return ir.IntegerType.get_signless(32)
+
+
+def i1() -> Any:
+    """The type of conditions."""
+    return ir.IntegerType.get_signless(1)
+
+
+def constant(value: int) -> Value:
+    """An i32 constant."""
+    return arith.ConstantOp(i32(), ir.IntegerAttr.get(i32(), value)).result
+
+
+def f32_constant(value: float) -> Value:
+    """An f32 constant; infinities are allowed."""
+    kind = ir.F32Type.get()
+    return arith.ConstantOp(kind, ir.FloatAttr.get(kind, value)).result
+
+
+def is_constant(value: Value, expected: int) -> bool:
+    """Whether an i32 is known to be `expected`."""
+    owner = value.owner
+    if not isinstance(owner, arith.ConstantOp):
+        return False
+    return ir.IntegerAttr(owner.value).value == expected
+
+
+class IntOps:
+    """i32 arithmetic on SSA values and Python integers; folds where both are Python integers.
+
+    The same interface that the masks' closed forms are written against (`attn.masks`).
+    """
+
+    @staticmethod
+    def const(value: int) -> Value:
+        """An i32 constant."""
+        return constant(value)
+
+    @staticmethod
+    def _binary(op: Any, a: Value | int, b: Value | int) -> Value:
+        a, b = (constant(x) if isinstance(x, int) else x for x in (a, b))
+        return op(a, b).result
+
+    def add(self, a: Value | int, b: Value | int) -> Value:
+        """a + b"""
+        return self._binary(arith.AddIOp, a, b)
+
+    def sub(self, a: Value | int, b: Value | int) -> Value:
+        """a - b"""
+        return self._binary(arith.SubIOp, a, b)
+
+    def mul(self, a: Value | int, b: Value | int) -> Value:
+        """a * b"""
+        return self._binary(arith.MulIOp, a, b)
+
+    def floordiv(self, a: Value | int, b: Value | int) -> Value:
+        """a / b rounded down"""
+        return self._binary(arith.FloorDivSIOp, a, b)
+
+    def ceildiv(self, a: Value | int, b: Value | int) -> Value:
+        """a / b rounded up"""
+        return self._binary(arith.CeilDivSIOp, a, b)
+
+    def max(self, a: Value | int, b: Value | int) -> Value:
+        """The larger"""
+        return self._binary(arith.MaxSIOp, a, b)
+
+    def min(self, a: Value | int, b: Value | int) -> Value:
+        """The smaller"""
+        return self._binary(arith.MinSIOp, a, b)
+
+
+INT = IntOps()
+
+
+def compare(predicate: str, a: Value, b: Value | int) -> Value:
+    """i1 of a signed comparison: eq, ne, slt, sle, sgt, sge."""
+    b = constant(b) if isinstance(b, int) else b
+    return arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
+
+
+@contextmanager
+def when(condition: Value) -> Iterator[None]:
+    """Emits what is written inside under `scf.if`."""
+    op = scf.IfOp(condition)
+    with ir.InsertionPoint(op.then_block):
+        yield
+        scf.YieldOp([])
+
+
+@contextmanager
+def either(condition: Value) -> Iterator[tuple[Any, Any]]:
+    """An `scf.if` with both branches: yields their insertion points, to write them in turn."""
+    op = scf.IfOp(condition, has_else=True)
+    yield ir.InsertionPoint(op.then_block), ir.InsertionPoint(op.else_block)
+    for block in (op.then_block, op.else_block):
+        with ir.InsertionPoint(block):
+            scf.YieldOp([])
+
+
+def loop(
+    begin: Value | int,
+    end: Value | int,
+    carried: Sequence[Value],
+    body: Callable[..., Sequence[Value]],
+) -> list[Value]:
+    """An `scf.for` of step 1 over i32: `body(index, *carried)` returns the next carried values."""
+    begin, end = (constant(x) if isinstance(x, int) else x for x in (begin, end))
+    op = scf.ForOp(begin, end, constant(1), list(carried))
+    with ir.InsertionPoint(op.body):
+        scf.YieldOp(list(body(op.induction_variable, *op.inner_iter_args)))
+    return list(op.results)
+
+
+def fadd(a: Value, b: Value) -> Value:
+    """a + b"""
+    return arith.AddFOp(a, b).result
+
+
+def fsub(a: Value, b: Value) -> Value:
+    """a - b"""
+    return arith.SubFOp(a, b).result
+
+
+def fmul(a: Value, b: Value) -> Value:
+    """a * b"""
+    return arith.MulFOp(a, b).result
+
+
+def fdiv(a: Value, b: Value) -> Value:
+    """a / b, with the special-function unit's reciprocal"""
+    flags = arith.FastMathFlags.afn | arith.FastMathFlags.arcp
+    return arith.DivFOp(a, b, fastmath=flags).result
+
+
+def fneg(a: Value) -> Value:
+    """-a"""
+    return arith.NegFOp(a).result
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """a * b + c, rounded once"""
+    return math.FmaOp(a, b, c).result
+
+
+def exp2(a: Value) -> Value:
+    """2 to the power a, by the special-function unit"""
+    return math.Exp2Op(a, fastmath=arith.FastMathFlags.afn).result
+
+
+def log2(a: Value) -> Value:
+    """Logarithm to base 2, by the special-function unit"""
+    return math.Log2Op(a, fastmath=arith.FastMathFlags.afn).result
+
+
+def fcompare(predicate: str, a: Value, b: Value) -> Value:
+    """i1 of an ordered comparison: OEQ, OLT, OGE, ..."""
+    return arith.CmpFOp(getattr(arith.CmpFPredicate, predicate), a, b).result
+
+
+def select(condition: Value, a: Value, b: Value) -> Value:
+    """a where the condition holds, else b"""
+    return arith.SelectOp(condition, a, b).result
+
+
+def truncate(a: Value, element: Any) -> Value:
+    """Rounds to a narrower float type, to nearest even"""
+    return arith.TruncFOp(element, a).result

@@ -1,0 +1,269 @@
+"""What a schedule writes its kernel with: short names for `ws` operations.
+
+The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.scalars import (
+    INT,
+    IntOps,
+    compare,
+    constant,
+    either,
+    exp2,
+    f32_constant,
+    fadd,
+    fcompare,
+    fdiv,
+    fma,
+    fmul,
+    fneg,
+    fsub,
+    i1,
+    i32,
+    is_constant,
+    log2,
+    loop,
+    select,
+    truncate,
+    when,
+)
+
+from .config import Exp2Pattern
+
+Value = Any
+
+__all__ = [
+    "INT",
+    "Buffer",
+    "IntOps",
+    "Ring",
+    "any_row",
+    "broadcast",
+    "columns",
+    "commit",
+    "compare",
+    "constant",
+    "either",
+    "exp2",
+    "exp2_tile",
+    "extent",
+    "f32_constant",
+    "fadd",
+    "fcompare",
+    "fdiv",
+    "fill",
+    "fma",
+    "fmul",
+    "fneg",
+    "fsub",
+    "i1",
+    "i32",
+    "is_constant",
+    "load",
+    "log2",
+    "loop",
+    "map_elements",
+    "mma",
+    "reduce_rows",
+    "release",
+    "role",
+    "select",
+    "store",
+    "store_global",
+    "tile",
+    "tiles",
+    "tma_load",
+    "tma_store",
+    "truncate",
+    "view",
+    "when",
+]
+
+
+@contextmanager
+def role(
+    name: str, *, first: int, warps: int, registers: int, groups: int = 1, lanes: int = 32
+) -> Iterator[Value]:
+    """A `ws.role`; yields the group index."""
+    i64 = ir.IntegerType.get_signless(64)
+    op = ws.RoleOp(
+        ir.StringAttr.get(name),
+        ir.DenseI32ArrayAttr.get([first, warps]),
+        *(ir.IntegerAttr.get(i64, value) for value in (groups, lanes, registers)),
+    )
+    block = op.body.blocks.append(i32())
+    with ir.InsertionPoint(block):
+        yield block.arguments[0]
+
+
+@contextmanager
+def tiles(extents: Sequence[Value], order: str) -> Iterator[Sequence[Value]]:
+    """A `ws.tiles`; yields the coordinates of the work tile."""
+    op = ws.TilesOp(list(extents), ir.StringAttr.get(order))
+    block = op.body.blocks.append(*[i32() for _ in extents])
+    with ir.InsertionPoint(block):
+        yield list(block.arguments)
+
+
+class Ring:
+    """A declared ring, with the four steps of its handover as methods."""
+
+    def __init__(self, name: str, tile: ws.TileType, *, stages: int = 1, ways: int = 1):
+        self.tile = tile
+        kind = ws.ring_type(tile, stages=stages, ways=ways)
+        self.value = ws.AllocRingOp(ir.StringAttr.get(name), kind).ring
+
+    @staticmethod
+    def _way(way: Value | int) -> Value:
+        return constant(way) if isinstance(way, int) else way
+
+    def acquire(self, way: Value | int = 0) -> Value:
+        """Producer: blocks until a slot is empty and returns it."""
+        return ws.AcquireOp(self.value, self._way(way), self.tile).slot
+
+    def wait(self, way: Value | int = 0) -> Value:
+        """Consumer: blocks until a slot is full and returns it."""
+        return ws.WaitOp(self.value, self._way(way), self.tile).slot
+
+
+def commit(slot: Value, by: str) -> None:
+    """Producer: hands the slot over."""
+    ws.CommitOp(slot, ir.StringAttr.get(by))
+
+
+def release(slot: Value, by: str) -> None:
+    """Consumer: hands the slot back."""
+    ws.ReleaseOp(slot, ir.StringAttr.get(by))
+
+
+class Buffer:
+    """Declared tiles without barriers."""
+
+    def __init__(self, name: str, tile: ws.TileType, *, ways: int = 1):
+        self.tile = tile
+        kind = ws.buffer_type(tile, ways=ways)
+        self.value = ws.AllocBufferOp(ir.StringAttr.get(name), kind).buffer
+
+    def at(self, way: Value | int = 0) -> Value:
+        """The tile of one way."""
+        way = constant(way) if isinstance(way, int) else way
+        return ws.AtOp(self.value, way, self.tile).tile
+
+
+def extent(tensor: Value, dim: int) -> Value:
+    """Run-time size of a tensor's dimension."""
+    return ws.ExtentOp(tensor, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)).size
+
+
+def tma_load(
+    source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
+) -> None:
+    """Fills a shared tile from a box of a tensor."""
+    ws.TmaLoadOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+
+
+def tma_store(
+    source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
+) -> None:
+    """Writes a shared tile to a box of a tensor."""
+    ws.TmaStoreOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+
+
+def store_global(
+    fragment: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
+) -> None:
+    """Writes a fragment to a tensor, rows outside left out."""
+    ws.StoreGlobalOp(fragment, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+
+
+def _coords(coords: Sequence[Value | int]) -> list[Value]:
+    return [constant(x) if isinstance(x, int) else x for x in coords]
+
+
+def mma(d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> None:
+    """D = A B, plus D where `accumulate` holds."""
+    if isinstance(accumulate, bool):
+        accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
+    ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+
+
+def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:
+    """The type of a tile [rows, columns] or [rows] in `shared` or `tensor` memory."""
+    return ws.tile_type(shape, element, space)
+
+
+def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
+    """The front of a tile's storage as a tile of another type."""
+    return ws.ViewOp(tile, ws.tile_type(shape, element, ws.TileType(tile.type).space)).view
+
+
+def columns(tile: Value, first: int, count: int) -> Value:
+    """Some columns of a tile."""
+    kind = ws.TileType(tile.type)
+    part = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
+    return ws.ColumnsOp(tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), part).part
+
+
+def load(tile: Value) -> Value:
+    """A tile as a fragment."""
+    kind = ws.TileType(tile.type)
+    return ws.LoadOp(tile, ws.fragment_type(kind.shape, kind.element)).fragment
+
+
+def store(fragment: Value, tile: Value) -> None:
+    """Writes a fragment into a tile."""
+    ws.StoreOp(fragment, tile)
+
+
+def fill(shape: Sequence[int], value: Value) -> Value:
+    """A fragment with one value everywhere."""
+    return ws.FillOp(value, ws.fragment_type(shape, value.type)).fragment
+
+
+def map_elements(
+    body: Callable[..., Value], *inputs: Value, element: Any = None, shape: Sequence[int] = ()
+) -> Value:
+    """A `ws.map`: `body(*elements, row, column)` (no column at rank 1) returns the new element.
+
+    `element` is the result's element type, that of the first input when absent; `shape` is only
+    needed without inputs.
+    """
+    kinds = [ws.FragmentType(value.type) for value in inputs]
+    shape = kinds[0].shape if kinds else shape
+    element = kinds[0].element if element is None else element
+    op = ws.MapOp(list(inputs), ws.fragment_type(shape, element))
+    block = op.body.blocks.append(*[kind.element for kind in kinds], *[i32() for _ in shape])
+    with ir.InsertionPoint(block):
+        ws.YieldOp(body(*block.arguments))
+    return op.fragment
+
+
+def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
+    """Row reduction `add` or `max` that starts from `init`."""
+    return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).rows
+
+
+def broadcast(rows: Value, column_count: int) -> Value:
+    """A row value repeated along the columns."""
+    kind = ws.FragmentType(rows.type)
+    full = ws.fragment_type([kind.shape[0], column_count], kind.element)
+    return ws.BroadcastOp(rows, full).fragment
+
+
+def exp2_tile(exponent: Value, pattern: Exp2Pattern) -> Value:
+    """2 to the power of each element, a share of it on the multiply-add units."""
+    i64 = ir.IntegerType.get_signless(64)
+    numbers = (pattern.period, pattern.count, pattern.begin, pattern.end)
+    attributes = [ir.IntegerAttr.get(i64, number) for number in numbers]
+    return ws.Exp2Op(exponent, *attributes, exponent.type).fragment
+
+
+def any_row(rows: Value) -> Value:
+    """Whether a row condition holds anywhere in this warp."""
+    return ws.AnyOp(rows).holds

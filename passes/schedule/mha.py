@@ -1,0 +1,115 @@
+"""From `attn.mha` to a `ws.kernel`: the warp-specialised kernel with two query tiles.
+
+A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two
+query tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13
+stores, 14 loads. The parts are put together here: where keys and values come from, the mask (part
+of the problem), the order of the tiles, and the roles.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.errors import VerifyError
+
+from . import builder as b
+from .config import MhaConfig
+from .correction import correction
+from .problem import DenseKV, Problem, Storage, Value, WorkTile
+from .softmax import softmax
+from .transport import epilogue, load, mma
+
+WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
+TENSOR_DIMS = {
+    "q": ("batch", "sq", "", ""),
+    "k": ("batch", "sk", "", ""),
+    "v": ("batch", "sk", "", ""),
+    "o": ("batch", "sq", "", ""),
+    "lse": ("batch", "", "sq"),
+}
+TILE_ORDER = "single"
+
+
+def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
+    """Builds the kernel of one attention operation at the insertion point.
+
+    Args:
+      op: the operation, with `attn.config`.
+      name: entry name of the kernel.
+      default_scale: value of `scale` for callers who give none.
+
+    Raises:
+      VerifyError: the operation has no configuration, or a score modifier.
+    """
+    if not op.has_identity_score_mod:
+        raise VerifyError(
+            "'attn.mha' op has a score modifier, which this schedule does not lower",
+            op="attn.mha",
+            location=str(op.location),
+        )
+    config = MhaConfig.of(op)
+    kernel = _declare(op, name, default_scale)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        problem = Problem(
+            **arguments,
+            heads=op.heads,
+            kv_heads=op.kv_heads,
+            head_dim=op.head_dim,
+            element=op.element_type,
+            mask=op.mask_rule,
+            config=config,
+        )
+        _emit_roles(problem, Storage(problem))
+    return kernel
+
+
+def _declare(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
+    """The kernel operation with its arguments and an empty body."""
+    tensors = {label: getattr(op, label).type for label in TENSOR_DIMS}
+    kinds = [ir.MemRefType.get(list(t.shape), t.element_type) for t in tensors.values()]
+    dims = [*TENSOR_DIMS.values(), ()]
+    kernel = ws.KernelOp(
+        ir.StringAttr.get(name),
+        _strings([*tensors, "scale"]),
+        _strings(["in", "in", "in", "out", "out", "scalar"]),
+        ir.ArrayAttr.get([_strings(names) for names in dims]),
+    )
+    if default_scale is not None:
+        value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
+        kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
+    kernel.body.blocks.append(*kinds, ir.F32Type.get())
+    return kernel
+
+
+def _strings(items: Any) -> Any:
+    return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
+
+
+def _emit_roles(problem: Problem, storage: Storage) -> None:
+    config = problem.config
+    groups = config.query_tiles
+    other, corrector = config.other_registers, config.correction_registers
+    last = WARPS_PER_GROUP * groups
+
+    def work(body: Callable[[WorkTile], None]) -> None:
+        with b.tiles(problem.tile_space(), TILE_ORDER) as coordinates:
+            body(WorkTile(*coordinates))
+
+    with b.role(
+        "softmax", first=0, warps=last, groups=groups, registers=config.softmax_registers
+    ) as way:
+        work(lambda tile: softmax(problem, storage, tile, _value(way)))
+    with b.role("correction", first=last, warps=WARPS_PER_GROUP, registers=corrector):
+        work(lambda tile: correction(problem, storage, tile))
+    with b.role("mma", first=last + 4, warps=1, lanes=1, registers=other):
+        work(lambda tile: mma(problem, storage, tile))
+    with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
+        work(lambda tile: epilogue(problem, storage, tile))
+    with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
+        work(lambda tile: load(problem, storage, DenseKV(problem), tile))
+
+
+def _value(way: Any) -> Value:
+    return way

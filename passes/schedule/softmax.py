@@ -1,0 +1,124 @@
+"""The softmax role: online softmax in the log2 domain with a row maximum that may be stale.
+
+With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
+
+    m' = max(m, max S)      keep m unless it lags by more than 2^8:  (m - m') c < -8
+    factor = 2^((m - m') c), 1 where m is kept
+    P = 2^(S c - m c)       l = l factor + sum P
+
+A stale m lets P grow to 2^8, which bf16, fp16 and the f32 sums hold; it spares correction most of
+the passes over O. A row that has seen no key has m = -inf; its exponent is taken relative to 0.
+"""
+
+import math
+
+from . import builder as b
+from .problem import KeyTiles, Problem, Storage, Value, WorkTile
+
+RESCALE_THRESHOLD = -8.0  # log2; P stays below 2^8 (spec-mha 1.2)
+LN2 = math.log(2.0)
+LOG2E = 1.0 / LN2
+
+
+def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
+    """Turns S into P tile by tile, then leaves 1 / l with correction and writes the LSE."""
+    keys = KeyTiles(problem, tile)
+    rows = [problem.config.tile_m]
+    masked = keys.masked_turns(way)
+    scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
+    row0 = problem.first_row(tile, way)
+
+    def turn_of(tested: bool, turn: Value, maximum: Value, total: Value) -> list[Value]:
+        slot = storage.s.wait(way)
+        scores = b.load(slot)
+        if tested:
+            scores = _mask(problem, scores, row0, keys.first_column(turn))
+        found = b.reduce_rows("max", scores, maximum)
+        factor = b.map_elements(lambda m, f, _: _factor(m, f, scale_log2), maximum, found)
+        maximum = b.map_elements(
+            lambda m, f, _: b.select(_is_kept(m, f, scale_log2), m, f), maximum, found
+        )
+        handover = storage.stats.acquire(way)
+        b.store(factor, handover)
+        b.commit(handover, "threads")
+        weights = _weights(problem, scores, maximum, scale_log2)
+        narrow = b.map_elements(
+            lambda p, *_: b.truncate(p, problem.element), weights, element=problem.element
+        )
+        b.store(
+            narrow, b.view(slot, [problem.config.tile_m, problem.config.tile_n], problem.element)
+        )
+        b.release(slot, "threads")
+        scaled = b.map_elements(lambda l, f, _: b.fmul(l, f), total, factor)
+        return [maximum, b.reduce_rows("add", weights, scaled)]
+
+    maximum = b.fill(rows, b.f32_constant(-math.inf))
+    total = b.fill(rows, b.f32_constant(0.0))
+    state = b.loop(0, masked, [maximum, total], lambda *args: turn_of(True, *args))
+    maximum, total = b.loop(masked, keys.count, state, lambda *args: turn_of(False, *args))
+
+    handover = storage.stats.acquire(way)
+    b.store(b.map_elements(lambda l, _: _reciprocal(l), total), handover)
+    b.commit(handover, "threads")
+    lse = b.map_elements(lambda m, l, _: _lse(m, l, scale_log2), maximum, total)
+    b.store_global(lse, problem.lse, [tile.batch, tile.head, row0], [2])
+    with b.when(keys.any()):
+        b.release(storage.s.wait(way), "threads")  # the turn without scores
+
+
+def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value:
+    """Puts -inf where a row does not see a column."""
+    sq, sk = problem.lengths()
+    hidden = b.f32_constant(-math.inf)
+
+    def element(score: Value, row: Value, column: Value) -> Value:
+        begin, end = problem.mask.column_range(b.INT, b.INT.add(row0, row), sq, sk)
+        score = b.select(b.compare("slt", column, b.INT.sub(end, column0)), score, hidden)
+        if b.is_constant(begin, 0):
+            return score
+        return b.select(b.compare("sge", column, b.INT.sub(begin, column0)), score, hidden)
+
+    return b.map_elements(element, scores)
+
+
+def _reference(maximum: Value) -> Value:
+    """The maximum, or 0 for a row that has seen no key, so that -inf - reference is -inf."""
+    empty = b.fcompare("OEQ", maximum, b.f32_constant(-math.inf))
+    return b.select(empty, b.f32_constant(0.0), maximum)
+
+
+def _lag(maximum: Value, found: Value, scale_log2: Value) -> Value:
+    """How far the old maximum lies below the new one, in log2 units; never above 0."""
+    return b.fmul(b.fsub(maximum, _reference(found)), scale_log2)
+
+
+def _is_kept(maximum: Value, found: Value, scale_log2: Value) -> Value:
+    lag = _lag(maximum, found, scale_log2)
+    return b.fcompare("OGE", lag, b.f32_constant(RESCALE_THRESHOLD))
+
+
+def _factor(maximum: Value, found: Value, scale_log2: Value) -> Value:
+    """What O and the row sum so far have to be multiplied by."""
+    one = b.f32_constant(1.0)
+    lag = _lag(maximum, found, scale_log2)
+    return b.select(_is_kept(maximum, found, scale_log2), one, b.exp2(lag))
+
+
+def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value) -> Value:
+    """P = 2^(S c - m c), unrounded f32."""
+    offset = b.map_elements(lambda m, _: b.fneg(b.fmul(_reference(m), scale_log2)), maximum)
+    offset = b.broadcast(offset, problem.config.tile_n)
+    exponent = b.map_elements(lambda s, o, *_: b.fma(s, scale_log2, o), scores, offset)
+    return b.exp2_tile(exponent, problem.config.exp2)
+
+
+def _reciprocal(total: Value) -> Value:
+    """1 / l, or 0 for a row that saw no key."""
+    zero = b.f32_constant(0.0)
+    empty = b.fcompare("OEQ", total, zero)
+    return b.select(empty, zero, b.fdiv(b.f32_constant(1.0), total))
+
+
+def _lse(maximum: Value, total: Value, scale_log2: Value) -> Value:
+    """ln of the sum of e^(scale S): (m c + log2 l) ln 2; -inf for a row that saw no key."""
+    return b.fmul(b.fma(maximum, scale_log2, b.log2(total)), b.f32_constant(LN2))
