@@ -14,6 +14,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import VerifyError
 
 _OP_NAME = re.compile(r"'([a-z_][\w$.]*\.[\w$.]+)' op\b")
+_RENDERED = re.compile(r"(\S+:\d+:\d+): (?:note|error|warning|remark): (.*)", re.DOTALL)
 _SEEN_OPERATION = "see current operation"  # a note of upstream's that only repeats the op
 
 
@@ -56,6 +57,7 @@ def location_text(location: Any) -> str | None:
     Returns:
       None where no file stands behind it.
     """
+    location = ir.Location.from_attr(location.attr)  # a diagnostic's is of the base class
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.NameLoc):
@@ -84,9 +86,17 @@ def diagnostics_of(error: BaseException) -> list[Diagnostic]:
         found = [convert(diagnostic) for diagnostic in error.error_diagnostics]
         return found or [Diagnostic("error", None, error.message)]
     if isinstance(error, VerifyError):
-        notes = tuple(Diagnostic("note", error.location, text) for text in error.notes)
+        notes = tuple(_parse_note(text, error.location) for text in error.notes)
         return [Diagnostic("error", error.location, str(error), notes)]
     return [Diagnostic("error", None, str(error))]
+
+
+def _parse_note(text: str, location: str | None) -> Diagnostic:
+    """Returns a VerifyError's note, which is plain text or as `Diagnostic.render` wrote it."""
+    match = _RENDERED.fullmatch(text)
+    if match is None:
+        return Diagnostic("note", location, text)
+    return Diagnostic("note", match.group(1), match.group(2))
 
 
 def to_verify_error(error: Any) -> VerifyError:

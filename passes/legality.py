@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.errors import VerifyError
-from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.diagnostics import diagnostics_of, op_error
 from attn_mlir.passes.registry import register
 
 _SCALAR = ("arith.", "math.")
@@ -81,14 +80,15 @@ def check_stage(module: Any, stage: Stage) -> None:
     found = illegal_operations(module, stage)
     if not found:
         return
-    notes = tuple(str(_refusal(operation, stage)) for operation in found[1:10])
-    error = _refusal(found[0], stage)
-    raise VerifyError(str(error), op=error.op, location=error.location, notes=notes)
-
-
-def _refusal(operation: Any, stage: Stage) -> VerifyError:
+    others = (
+        diagnostics_of(op_error(operation, "is not legal either")) for operation in found[1:10]
+    )
     dialects = ", ".join(prefix.rstrip(".") for prefix in stage.allowed)
-    return op_error(operation, f"is not legal at stage '{stage.name}', which holds {dialects}")
+    raise op_error(
+        found[0],
+        f"is not legal at stage '{stage.name}', which holds {dialects}",
+        notes=tuple(diagnostic.render() for (diagnostic,) in others),
+    )
 
 
 @register
