@@ -19,12 +19,13 @@ Facts about the binding that every user of this module meets:
 """
 
 import ctypes
+import functools
 import importlib
 import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -260,6 +261,39 @@ def attach_pure(op: Any) -> None:
     from attn_mlir.dialect._mlir import Pure
 
     Pure.attach(op.OPERATION_NAME)
+
+
+def well_declared(verify: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Decorates `verify_invariants` so that it only sees what the class declares.
+
+    MLIR calls it before the checks that follow from the declared fields, on an operation that may
+    lack an operand or an attribute. Such an operation passes here, and the declared checks, which
+    come next, refuse it in their own words.
+    """
+
+    def wrapper(self: Any) -> bool:
+        return verify(self) if _has_declared_parts(self) else True
+
+    return functools.update_wrapper(wrapper, verify)
+
+
+def _has_declared_parts(op: Any) -> bool:
+    """Whether an operation has the operands, results, regions and attributes of its class."""
+    from attn_mlir.dialect._mlir import ext, irdl
+
+    operands, attributes, results, regions = ext.partition_fields(type(op)._fields)
+    if any(field.name not in op.attributes for field in attributes):
+        return False
+    for fields, values, segments in (
+        (operands, op.operands, "operandSegmentSizes"),
+        (results, op.results, "resultSegmentSizes"),
+    ):
+        if any(field.variadicity != irdl.Variadicity.single for field in fields):
+            if segments not in op.attributes:
+                return False
+        elif len(values) != len(fields):
+            return False
+    return len(op.regions) == len(regions)
 
 
 def keep_alive(value: _T) -> _T:
