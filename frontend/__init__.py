@@ -1,0 +1,70 @@
+"""attn-mlir: an attention compiler for NVIDIA Blackwell, and an emulator that runs what it makes.
+
+Names are imported on first use: `import attn_mlir` costs almost nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from attn_mlir._version import __version__
+
+if TYPE_CHECKING:
+    from attn_mlir import errors, reference
+    from attn_mlir.operators import attention
+    from attn_mlir.compiler import compile
+    from attn_mlir.masks import Mask, causal, full
+    from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.devices.cuda import CudaDevice
+    from attn_mlir.runtime.devices.emulator import EmulatorDevice
+    from attn_mlir.runtime.kernel import Kernel, load
+    from attn_mlir.spec import MhaSpec, mha
+
+__all__ = [
+    "Bundle",
+    "CudaDevice",
+    "EmulatorDevice",
+    "Kernel",
+    "Mask",
+    "MhaSpec",
+    "__version__",
+    "attention",
+    "causal",
+    "compile",
+    "errors",
+    "full",
+    "load",
+    "mha",
+    "reference",
+]
+
+_MODULES = {
+    "Bundle": "runtime.bundle",
+    "CudaDevice": "runtime.devices.cuda",
+    "EmulatorDevice": "runtime.devices.emulator",
+    "Kernel": "runtime.kernel",
+    "Mask": "masks",
+    "MhaSpec": "spec",
+    "attention": "operators",
+    "causal": "masks",
+    "compile": "compiler",
+    "full": "masks",
+    "load": "runtime.kernel",
+    "mha": "spec",
+}
+_SUBMODULES = ("errors", "reference")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"attn_mlir.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'attn_mlir' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"attn_mlir.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

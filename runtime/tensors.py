@@ -16,24 +16,16 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime import dlpack
 from attn_mlir.runtime.manifest import DTYPE_BYTES
 
 DeviceKind = Literal["cpu", "cuda"]
 
-# DLPack, dlpack.h: DLDeviceType
-_DL_DEVICES: dict[int, DeviceKind] = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
-# DLPack, dlpack.h: (DLDataTypeCode, bits)
-_DL_DTYPES = {
-    (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
-    (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
-    (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (6, 8): "bool",
-}  # fmt: skip
 _NUMPY_DTYPES = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
 }  # fmt: skip
-_DLPACK_READ_ONLY = 1  # DLPack, dlpack.h: DLPACK_FLAG_BITMASK_READ_ONLY
 
 
 class SupportsDLPack(Protocol):
@@ -169,40 +161,6 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     )
 
 
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _DLManagedTensorVersioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager_ctx", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("dl_tensor", _DLTensor),
-    )
-
-
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_capsule_name = ctypes.pythonapi.PyCapsule_GetName
-_capsule_name.restype = ctypes.c_char_p
-_capsule_name.argtypes = [ctypes.py_object]
-
-
 def _export(value: SupportsDLPack, on_gpu: bool) -> object:
     """The library's capsule; stream -1 asks a GPU library not to synchronise."""
     options: dict[str, Any] = {"stream": -1} if on_gpu else {}
@@ -214,22 +172,15 @@ def _export(value: SupportsDLPack, on_gpu: bool) -> object:
 
 def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
     code, index = value.__dlpack_device__()
-    device = _DL_DEVICES.get(int(code))
+    device = dlpack.DEVICES.get(int(code))
     if device is None:
         raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
     try:
         capsule = _export(value, device == "cuda")
     except Exception as error:  # libraries differ in what they raise here
         raise SpecError(f"{name} cannot be exported by DLPack: {error}") from error
-    label = _capsule_name(capsule)
-    pointer = _capsule_pointer(capsule, label)
-    read_only = False
-    if label == b"dltensor_versioned":
-        managed = _DLManagedTensorVersioned.from_address(pointer)
-        read_only, tensor = bool(managed.flags & _DLPACK_READ_ONLY), managed.dl_tensor
-    else:
-        tensor = _DLTensor.from_address(pointer)
-    dtype = _DL_DTYPES.get((tensor.code, tensor.bits))
+    tensor, read_only = dlpack.read_capsule(capsule)
+    dtype = dlpack.DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
         raise SpecError(
             f"{name} has a dtype of DLPack code {tensor.code} with {tensor.bits} bits, allowed "
@@ -246,7 +197,7 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
         shape=shape,
         strides=_settle(shape, strides),
         address=(tensor.data or 0) + tensor.byte_offset,
-        device=device,
+        device="cuda" if device == "cuda" else "cpu",
         device_index=int(index),
         read_only=read_only,
         owner=(value, capsule),

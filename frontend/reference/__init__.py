@@ -1,0 +1,13 @@
+"""The formulas that kernels are judged by, one file per operation, and the verdict."""
+
+from attn_mlir.reference.compare import Comparison, check_attention, compare
+from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+
+__all__ = [
+    "Attention",
+    "Comparison",
+    "attention_f64",
+    "attention_yardstick",
+    "check_attention",
+    "compare",
+]

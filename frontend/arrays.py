@@ -1,0 +1,108 @@
+"""Results in the caller's own kind of array: numpy, torch, cupy, or whatever speaks DLPack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.devices import memory
+from attn_mlir.runtime.dlpack import Export
+from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, element_count
+
+
+@dataclass(frozen=True)
+class Output:
+    """Memory for a result.
+
+    Attributes:
+      tensor: what the kernel writes to: an array of the caller's kind, or a view.
+      finish: makes the caller's kind of array of it.
+    """
+
+    tensor: object
+    finish: Callable[[], Any]
+
+
+def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: str) -> Output:
+    """Uninitialised memory for a result where `model` lives.
+
+    Args:
+      model: an argument of the call; decides the kind of array and the device.
+      like: the view of `model`.
+      dtype: `bf16`, `f16` or `f32`.
+
+    Raises:
+      SpecError: a library that cannot take over DLPack memory.
+    """
+    library = type(model).__module__.partition(".")[0]
+    made: Any
+    if isinstance(model, np.ndarray):
+        made = np.empty(shape, _numpy_dtype(dtype))
+    elif library == "torch":
+        torch: Any = sys.modules["torch"]
+        names = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+        made = torch.empty(shape, dtype=names[dtype], device=getattr(model, "device"))  # noqa: B009
+    elif library == "cupy" and dtype != "bf16":
+        cupy: Any = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device_index):
+            made = cupy.empty(shape, _numpy_dtype(dtype))
+    else:
+        return _through_dlpack(model, library, like, shape, dtype)
+    return Output(made, lambda: made)
+
+
+def current_stream(model: object, like: TensorView) -> int | None:
+    """The stream on which the caller's library works on this GPU, where the library has one."""
+    if like.device != "cuda":
+        return None
+    library = type(model).__module__.partition(".")[0]
+    module: Any = sys.modules.get(library)
+    if library == "torch":
+        return int(module.cuda.current_stream(like.device_index).cuda_stream)
+    if library == "cupy":
+        return int(module.cuda.get_current_stream().ptr)
+    return None
+
+
+def _numpy_dtype(dtype: str) -> np.dtype[Any]:
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype({"f16": np.float16, "f32": np.float32}[dtype])
+
+
+def _through_dlpack(
+    model: object, library: str, like: TensorView, shape: tuple[int, ...], dtype: str
+) -> Output:
+    """Memory of ours that the caller's library takes over when the kernel has written it."""
+    namespace: Any = sys.modules.get(library)
+    array_namespace: Any = getattr(model, "__array_namespace__", None)
+    if array_namespace is not None:
+        namespace = array_namespace()
+    from_dlpack: Any = getattr(namespace, "from_dlpack", None)
+    if from_dlpack is None:
+        raise SpecError(
+            f"q is a {type(model).__module__}.{type(model).__qualname__}, whose library has no "
+            "from_dlpack: load a kernel and pass it outputs of your own"
+        )
+    if like.device == "cuda":
+        view = memory.empty(dtype, shape, like.device_index)
+    else:
+        host = np.empty(max(element_count(shape) * dtype_bytes(dtype), 1), np.uint8)
+        address, strides = host.ctypes.data, dense_strides(shape)
+        view = TensorView(dtype, shape, strides, address, "cpu", 0, False, host)
+    export = Export(
+        view.owner,
+        view.address,
+        device=view.device,
+        index=view.device_index,
+        dtype=dtype,
+        shape=shape,
+    )
+    return Output(view, lambda: from_dlpack(export))

@@ -1,0 +1,118 @@
+"""`attention`: check the operands, compile or find the kernel, launch it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from attn_mlir.arrays import current_stream, output_like
+from attn_mlir.compiler import DEFAULT_TARGET, compile
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.spec import MhaSpec, mha
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> Any:
+    """softmax(scale * q k^T, masked) v for every batch entry and head.
+
+    The first call for a head count, head size, dtype and mask compiles; later ones, also of other
+    processes and with other batch sizes and lengths, find the kernel.
+
+    Args:
+      q: [batch, sq, heads, head_dim], bf16 or f16: numpy, torch, cupy, anything with DLPack.
+      k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
+      v: as k.
+      mask: `full()` when left out, or `causal()`.
+      scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
+      return_lse: also return the logarithm of each row's sum of exponentials.
+      device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
+        emulator, which says so on stderr.
+      stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
+
+    Returns:
+      O as [batch, sq, heads, head_dim] in q's dtype and q's kind of array; with `return_lse` also
+      LSE as [batch, heads, sq] in float32, natural logarithm.
+
+    Raises:
+      SpecError: an operand or an option is wrong; nothing was launched.
+      TargetError: the device cannot run the kernel, or the toolchain is incomplete.
+      LaunchError: the launch failed.
+    """
+    operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
+    spec = spec_of(operands, mask)
+    check_scale(scale)
+    batch, sq, heads, head_dim = operands["q"].shape
+    kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
+    o = output_like(q, operands["q"], (batch, sq, heads, head_dim), spec.dtype)
+    lse = output_like(q, operands["q"], (batch, heads, sq), "f32")
+    if stream is None and device != "emulator":
+        stream = current_stream(q, operands["q"])
+    kernel(
+        *operands.values(),
+        o.tensor,
+        lse.tensor,
+        scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
+        device=device,
+        stream=stream,
+    )
+    return (o.finish(), lse.finish()) if return_lse else o.finish()
+
+
+def spec_of(operands: dict[str, TensorView], mask: Mask | None) -> MhaSpec:
+    """The request that these operands make.
+
+    Raises:
+      SpecError: ranks, shapes, dtypes or sizes that do not belong together or have no kernel.
+    """
+    for name, tensor in operands.items():
+        if len(tensor.shape) != 4:
+            raise SpecError(
+                f"{name} must be [batch, sequence, heads, head_dim], got shape {list(tensor.shape)}"
+            )
+        if tensor.dtype not in ("bf16", "f16"):
+            raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are bf16 and f16")
+    q, k, v = operands["q"], operands["k"], operands["v"]
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.dtype != q.dtype:
+            raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
+        if tensor.shape[0] != q.shape[0]:
+            raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
+        if tensor.shape[3] != q.shape[3]:
+            raise SpecError(f"{name} has head_dim {tensor.shape[3]}, q has {q.shape[3]}")
+    if k.shape != v.shape:
+        raise SpecError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}")
+    return mha(
+        heads=q.shape[2],
+        kv_heads=k.shape[2],
+        head_dim=q.shape[3],
+        dtype=q.dtype,
+        mask=mask,
+    )
+
+
+def check_scale(scale: object) -> None:
+    """Refuse a scale that is no finite number greater than 0, before anything is compiled.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    if scale is None:
+        return
+    try:
+        number = float(scale)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        raise SpecError(f"scale must be a number, got {scale!r:.60}") from None
+    if not math.isfinite(number) or number <= 0.0:
+        raise SpecError(f"scale must be finite and greater than 0, got {scale!r:.60}")

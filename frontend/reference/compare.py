@@ -1,0 +1,147 @@
+"""The verdict on a kernel's numbers: every element against the truth, measured by the yardstick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+
+Array = npt.NDArray[Any]
+
+FACTOR = 2.0  # a kernel may be this many times as wrong as its types make the plain formula
+LSE_TOLERANCE = 1e-3  # absolute
+
+# Rows whose yardstick errors count together. One row's largest error hangs on a few roundings and
+# may be 0 by luck, all rows' hides that late rows of a causal mask are more exact than early ones.
+YARDSTICK_ROWS = 16
+
+# dtype name: (largest relative error of rounding to it, absolute error of rounding near 0)
+ROUNDING = {"bfloat16": (2.0**-8, 2.0**-134), "float16": (2.0**-11, 2.0**-25)}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a kernel's O and LSE are from the truth.
+
+    Attributes:
+      max_error: largest absolute error of O against float64.
+      yardstick_error: the yardstick's.
+      worst_ratio: largest error of an element of O divided by what it may be; at most 1 passes.
+      worst_index: [batch, query, head, dim] of that element, or None when O is empty.
+      wrong_count: elements of O that are not within their tolerance, and NaNs.
+      element_count: elements of O.
+      lse_error: largest absolute error of LSE; infinite when an infinity is in the wrong place.
+      lse_wrong_count: elements of LSE further than `LSE_TOLERANCE` from the truth.
+    """
+
+    max_error: float
+    yardstick_error: float
+    worst_ratio: float
+    worst_index: tuple[int, ...] | None
+    wrong_count: int
+    element_count: int
+    lse_error: float
+    lse_wrong_count: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element of O and LSE is right."""
+        return self.wrong_count == 0 and self.lse_wrong_count == 0
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.ok else "WRONG"
+        text = (
+            f"{verdict}: O error {self.max_error:.3e} (yardstick {self.yardstick_error:.3e}, worst "
+            f"{self.worst_ratio:.2f} of what is allowed), LSE error {self.lse_error:.3e}"
+        )
+        if not self.ok:
+            text += (
+                f"; {self.wrong_count} of {self.element_count} elements of O wrong, first by size at "
+                f"{self.worst_index}; {self.lse_wrong_count} of LSE wrong"
+            )
+        return text
+
+
+def compare(o: Array, lse: Array | None, truth: Attention, yardstick: Attention) -> Comparison:
+    """Judge every element.
+
+    An element of O may be `FACTOR` times as wrong as the worst element of the yardstick in the same
+    head and the same `YARDSTICK_ROWS` rows, plus the rounding of the output. A row that sees no key
+    must be exactly 0.
+
+    Args:
+      o: [batch, sq, heads, head_dim_v] in the kernel's dtype.
+      lse: [batch, heads, sq], or None when there is none to judge.
+
+    Raises:
+      SpecError: a shape or a dtype that is not the yardstick's.
+    """
+    if o.shape != truth.o.shape or (lse is not None and lse.shape != truth.lse.shape):
+        raise SpecError(
+            f"o {o.shape} and lse {None if lse is None else lse.shape} must have the shapes "
+            f"{truth.o.shape} and {truth.lse.shape}"
+        )
+    if o.dtype.name not in ROUNDING:
+        raise SpecError(f"o has dtype {o.dtype}, allowed are {sorted(ROUNDING)}")
+    relative, absolute = ROUNDING[o.dtype.name]
+    with np.errstate(invalid="ignore"):
+        error = np.abs(o.astype(np.float64) - truth.o)
+    own = np.abs(yardstick.o.astype(np.float64) - truth.o)
+    allowed = FACTOR * _by_row_group(own) + relative * np.abs(truth.o) + absolute
+    allowed[np.isneginf(truth.lse).transpose(0, 2, 1)] = absolute
+    error[~np.isfinite(error)] = np.inf  # also of a NaN
+    ratio = error / allowed
+    index = None if ratio.size == 0 else np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    lse_error = np.zeros(0) if lse is None else _lse_error(lse, truth.lse)
+    return Comparison(
+        max_error=float(error.max(initial=0.0)),
+        yardstick_error=float(own.max(initial=0.0)),
+        worst_ratio=float(ratio.max(initial=0.0)),
+        worst_index=None if index is None else tuple(int(axis) for axis in index),
+        wrong_count=int(np.count_nonzero(ratio > 1.0)),
+        element_count=int(o.size),
+        lse_error=float(lse_error.max(initial=0.0)),
+        lse_wrong_count=int(np.count_nonzero(lse_error > LSE_TOLERANCE)),
+    )
+
+
+def check_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: Array | None,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+) -> Comparison:
+    """Judge a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
+    truth = attention_f64(q, k, v, mask=mask, scale=scale)
+    yardstick = attention_yardstick(q, k, v, mask=mask, scale=scale)
+    return compare(o, lse, truth, yardstick)
+
+
+def _by_row_group(own: Array) -> Array:
+    """[batch, sq, heads, dim] to its maxima over the dims of `YARDSTICK_ROWS` rows, repeated."""
+    batch, sq, heads, _ = own.shape
+    rows = np.max(own, axis=3, initial=0.0)
+    groups = -(-sq // YARDSTICK_ROWS)
+    padded = np.zeros((batch, groups * YARDSTICK_ROWS, heads))
+    padded[:, :sq] = rows
+    top = padded.reshape(batch, groups, YARDSTICK_ROWS, heads).max(axis=2)
+    return np.repeat(top, YARDSTICK_ROWS, axis=1)[:, :sq, :, None]
+
+
+def _lse_error(lse: Array, truth: Array) -> Array:
+    """Absolute errors; equal infinities are right, any other infinity or NaN is infinitely wrong."""
+    with np.errstate(invalid="ignore"):
+        error = np.abs(lse.astype(np.float64) - truth)
+    error[(lse == truth) & np.isinf(truth)] = 0.0
+    error[np.isnan(error)] = np.inf
+    return error

@@ -1,0 +1,149 @@
+"""Multi-head attention: the formula in float64 (the truth) and in a kernel's types (the yardstick).
+
+Both walk blocks of query rows against all keys, so that memory grows with the sequence and not with
+its square. Layout is `[batch, sequence, heads, head_dim]`; query head h reads KV head
+h // (heads / kv_heads); a row that sees no key gives 0 and an LSE of minus infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask, full
+
+Array = npt.NDArray[Any]
+
+BLOCK_SCORES = 1 << 21  # scores in memory at once: 16 MiB in float64
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What attention gives.
+
+    Attributes:
+      o: [batch, sq, heads, head_dim_v].
+      lse: [batch, heads, sq], natural logarithm.
+    """
+
+    o: Array
+    lse: Array
+
+
+def attention_f64(
+    q: Array, k: Array, v: Array, *, mask: Mask | None = None, scale: float | None = None
+) -> Attention:
+    """The truth: `softmax(scale * q k^T + mask) v` in float64, whatever the operands' dtype.
+
+    Args:
+      q: [batch, sq, heads, head_dim].
+      k: [batch, sk, kv_heads, head_dim].
+      v: [batch, sk, kv_heads, head_dim_v].
+      mask: which keys a query sees; all of them when left out.
+      scale: of the scores; 1 / sqrt(head_dim) when left out.
+
+    Returns:
+      O and LSE in float64.
+
+    Raises:
+      SpecError: shapes that do not belong together.
+    """
+    factor = _check(q, k, v, scale)
+    o = np.zeros((*q.shape[:3], v.shape[3]), np.float64)
+    lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float64)
+    for b, h, rows, visible in _blocks(q, k, mask or full()):
+        g = h // (q.shape[2] // k.shape[2])
+        keys, values = k[b, :, g].astype(np.float64), v[b, :, g].astype(np.float64)
+        scores = q[b, rows, h].astype(np.float64) @ keys.T * factor
+        scores[~visible] = -np.inf
+        top = np.max(scores, axis=1, initial=-np.inf)
+        seen = np.isfinite(top)
+        p = np.exp(scores - np.where(seen, top, 0.0)[:, None])
+        total = p.sum(axis=1)
+        total[~seen] = 1.0
+        o[b, rows, h] = p @ values / total[:, None]
+        lse[b, h, rows] = np.where(seen, top + np.log(total), -np.inf)
+    return Attention(o, lse)
+
+
+def attention_yardstick(
+    q: Array, k: Array, v: Array, *, mask: Mask | None = None, scale: float | None = None
+) -> Attention:
+    """The same formula in a kernel's types: how wrong these types make it at best.
+
+    Scores, row maximum, exponentials and sums are float32; P is rounded to the operands' dtype
+    before the second product, the row sum takes the P that was not rounded; O is rounded to the
+    operands' dtype at the end.
+
+    Args, Raises:
+      as `attention_f64`.
+
+    Returns:
+      O in the operands' dtype, LSE in float32.
+    """
+    factor = np.float32(_check(q, k, v, scale))
+    dtype = q.dtype
+    o = np.zeros((*q.shape[:3], v.shape[3]), dtype)
+    lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
+    for b, h, rows, visible in _blocks(q, k, mask or full()):
+        g = h // (q.shape[2] // k.shape[2])
+        keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
+        scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
+        scores[~visible] = -np.inf
+        top = np.max(scores, axis=1, initial=-np.inf)
+        seen = np.isfinite(top)
+        p = np.exp(scores - np.where(seen, top, np.float32(0))[:, None])
+        total = p.sum(axis=1, dtype=np.float32)
+        total[~seen] = 1.0
+        product = p.astype(dtype).astype(np.float32) @ values
+        o[b, rows, h] = (product / total[:, None]).astype(dtype)
+        lse[b, h, rows] = np.where(seen, top + np.log(total), np.float32(-np.inf))
+    return Attention(o, lse)
+
+
+def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDArray[np.bool_]:
+    """Which keys each query row from start to stop sees, as [stop - start, sk].
+
+    Raises:
+      SpecError: a mask that has no formula here.
+    """
+    if mask.name == "null":
+        return np.ones((stop - start, sk), np.bool_)
+    if mask.name == "causal":
+        return np.arange(sk)[None, :] <= np.arange(start, stop)[:, None] + (sk - sq)
+    raise SpecError(f"mask {mask} has no reference: known are null and causal")
+
+
+def _blocks(
+    q: Array, k: Array, mask: Mask
+) -> Iterator[tuple[int, int, slice, npt.NDArray[np.bool_]]]:
+    """(batch, query head, query rows, visible [rows, sk]), each block within `BLOCK_SCORES`."""
+    batch, sq, heads, _ = q.shape
+    sk = k.shape[1]
+    step = max(1, BLOCK_SCORES // max(sk, 1))
+    for start in range(0, sq, step):
+        stop = min(start + step, sq)
+        visible = visible_keys(mask, start, stop, sq, sk)
+        for b in range(batch):
+            for h in range(heads):
+                yield b, h, slice(start, stop), visible
+
+
+def _check(q: Array, k: Array, v: Array, scale: float | None) -> float:
+    """Refuse shapes that do not belong together; the scale to use."""
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
+        raise SpecError(
+            f"q, k and v must be [batch, sequence, heads, head_dim], got {q.shape}, {k.shape}, "
+            f"{v.shape}"
+        )
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise SpecError(f"q {q.shape}, k {k.shape} and v {v.shape} do not belong together")
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
+        raise SpecError(f"kv heads must divide heads, got {q.shape[2]} and {k.shape[2]}")
+    return 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)

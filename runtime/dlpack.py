@@ -1,0 +1,144 @@
+"""DLPack through ctypes: read another library's capsule, and make one of our own memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+# dlpack.h, DLDeviceType: CPU, CUDA, pinned host memory, managed memory
+DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
+# dlpack.h, (DLDataTypeCode, bits)
+DTYPES = {
+    (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64",
+    (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64",
+    (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (6, 8): "bool",
+}  # fmt: skip
+_CODES = {name: code for code, name in DTYPES.items()}
+_READ_ONLY = 1  # dlpack.h, DLPACK_FLAG_BITMASK_READ_ONLY
+
+_UNVERSIONED = b"dltensor"
+_VERSIONED = b"dltensor_versioned"
+
+
+class DLTensor(ctypes.Structure):
+    """dlpack.h, DLTensor: shape and strides in elements."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """dlpack.h, DLManagedTensor."""
+
+    _fields_ = (
+        ("dl_tensor", DLTensor),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+class _ManagedVersioned(ctypes.Structure):
+    """dlpack.h, DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("dl_tensor", DLTensor),
+    )
+
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype = ctypes.c_void_p
+_get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_get_name = ctypes.pythonapi.PyCapsule_GetName
+_get_name.restype = ctypes.c_char_p
+_get_name.argtypes = [ctypes.py_object]
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def read_capsule(capsule: object) -> tuple[DLTensor, bool]:
+    """What a capsule describes, and whether it forbids writing.
+
+    The capsule is not consumed: its own destructor releases the tensor, so it has to be kept as
+    long as the description is used.
+    """
+    label = _get_name(capsule)
+    pointer = _get_pointer(capsule, label)
+    if label == _VERSIONED:
+        managed = _ManagedVersioned.from_address(pointer)
+        return managed.dl_tensor, bool(managed.flags & _READ_ONLY)
+    return DLTensor.from_address(pointer), False
+
+
+# What has been handed out, by address of the description, until the consumer calls the deleter.
+_exported: dict[int, tuple[Any, ...]] = {}
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _delete(pointer: int | None) -> None:
+    _exported.pop(pointer or 0, None)
+
+
+class Export:
+    """Memory of ours that another library can take over with its `from_dlpack`.
+
+    Args:
+      owner: keeps the memory alive until the consumer lets go of it.
+      address: of element 0.
+      device: `cpu` or `cuda`.
+      index: which GPU.
+      dtype: a name of `DTYPES`.
+      shape: extents; the tensor is dense.
+    """
+
+    def __init__(
+        self,
+        owner: object,
+        address: int,
+        *,
+        device: str,
+        index: int,
+        dtype: str,
+        shape: Sequence[int],
+    ):
+        self._owner = owner
+        self._address = address
+        self._device = (2 if device == "cuda" else 1, index)
+        self._code = _CODES[dtype]
+        self._shape = tuple(shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **_options: object) -> Any:
+        """A capsule of the form from before DLPack 1.0, which every consumer takes."""
+        rank = len(self._shape)
+        extents = (ctypes.c_int64 * max(rank, 1))(*self._shape)
+        managed = _Managed()
+        tensor = managed.dl_tensor
+        tensor.data = self._address or None
+        tensor.device_type, tensor.device_id = self._device
+        tensor.ndim = rank
+        tensor.code, tensor.bits = self._code
+        tensor.lanes = 1
+        tensor.shape = ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64))
+        managed.deleter = ctypes.cast(_delete, ctypes.c_void_p).value
+        address = ctypes.addressof(managed)
+        _exported[address] = (managed, extents, self._owner)
+        return _new_capsule(address, _UNVERSIONED, None)
