@@ -1,0 +1,192 @@
+"""Speed of the emulator on one core: seconds and warp-instructions per second of a causal attention.
+
+    python bench/emulator.py                       our kernel, B=1, H=2, S=512, D=128, causal, bf16
+    python bench/emulator.py --recorded DIR/NAME   any kernel whose launch was recorded: NAME.ptx and NAME.launch.json
+
+The process pins itself to one core. The first run parses and translates the PTX; it is shown on its own. `--check` exits
+with 1 when the median is above 5 s, what the project promises. A recorded launch is JSON with `entry`, `grid`, `block`,
+`cluster`, `shared_bytes`, `params` (hexadecimal bytes per parameter, tensor maps included), `shapes` and `addresses` of
+the tensors q, k, v, o and lse that the parameters point at, and `dtype`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+from _problem import Problem
+from _stats import Spread, conditions
+
+PROMISED_SECONDS = 5.0  # B=1, H=2, S=512, D=128, causal, one core
+
+
+@dataclass(frozen=True)
+class Run:
+    """One emulation: wall seconds with everything, and what the emulator counted."""
+
+    seconds: float
+    warp_instructions: int
+
+
+def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[np.generic]]:
+    """Normal random q, k and v; outputs full of NaN."""
+    import ml_dtypes
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    element = np.dtype(ml_dtypes.bfloat16) if dtype == "bf16" else np.dtype(np.float16)
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for name, shape in shapes.items():
+        if name in ("q", "k", "v"):
+            arrays[name] = random.standard_normal(shape).astype(element)
+        else:
+            kind = np.dtype(np.float32) if name == "lse" else element
+            arrays[name] = np.full(shape, np.nan).astype(kind)
+    return arrays
+
+
+def our_kernel(problem: Problem, batch: int, length: int) -> Callable[[], Run]:
+    """A call of our kernel on the emulator device, through the public interface."""
+    import attn_mlir as am
+
+    kernel = am.load(problem.compile())
+    wide, narrow = problem.heads, problem.kv_heads
+    shapes = {
+        "q": [batch, length, wide, problem.head_dim],
+        "k": [batch, length, narrow, problem.head_dim],
+        "v": [batch, length, narrow, problem.head_dim],
+        "o": [batch, length, wide, problem.head_dim],
+        "lse": [batch, wide, length],
+    }
+    tensors = list(inputs(shapes, problem.dtype).values())
+
+    def run() -> Run:
+        begin = time.perf_counter()
+        launch = kernel(*tensors, device="emulator")
+        return Run(time.perf_counter() - begin, launch.warp_instructions or 0)
+
+    return run
+
+
+def recorded_kernel(stem: Path, target: str) -> Callable[[], Run]:
+    """A launch recorded elsewhere, on the emulator itself."""
+    from attn_mlir.runtime.emulator import Emulator
+
+    ptx = stem.with_name(stem.name + ".ptx")
+    record = stem.with_name(stem.name + ".launch.json")
+    for path in (ptx, record):
+        if not path.is_file():
+            sys.exit(f"--recorded wants {path}, which does not exist")
+    text = ptx.read_text()
+    launch: Any = json.loads(record.read_text())
+    arrays = inputs(launch["shapes"], launch["dtype"])
+
+    def run() -> Run:
+        emulator = Emulator(target=target)
+        for name, array in arrays.items():
+            emulator.map(array, address=int(launch["addresses"][name], 16))
+        begin = time.perf_counter()
+        stats = emulator.launch(
+            text,
+            launch["entry"],
+            grid=tuple(launch["grid"]),
+            block=tuple(launch["block"]),
+            cluster=tuple(launch["cluster"]),
+            shared_bytes=launch["shared_bytes"],
+            params=[bytes.fromhex(value) for value in launch["params"]],
+        )
+        return Run(time.perf_counter() - begin, stats.warp_instructions)
+
+    return run
+
+
+def one_core() -> str:
+    """Pins the process where the system can; returns what to print."""
+    if not hasattr(os, "sched_setaffinity"):
+        return "not pinned"
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    return f"core {core}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    Problem.add_options(parser)
+    parser.set_defaults(heads=2, kv_heads=2)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--length", type=int, default=512, help="queries and keys")
+    parser.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
+    parser.add_argument("-n", "--repetitions", type=int, default=3, metavar="N")
+    parser.add_argument("--profile", action="store_true", help="profile one run by function")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--check", action="store_true", help="exit 1 when the promise is missed")
+    args = parser.parse_args()
+    if args.repetitions < 1:
+        parser.error(f"--repetitions must be at least 1, got {args.repetitions}")
+    return args
+
+
+def profile(run: Callable[[], Run]) -> None:
+    """The 25 functions that one run spends most time in."""
+    import cProfile
+    import pstats
+
+    profiler = cProfile.Profile()
+    profiler.runcall(run)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def main() -> None:
+    args = arguments()
+    before = conditions()
+    place = one_core()
+    problem = Problem.of(args)
+    if args.recorded:
+        title, run = args.recorded.name, recorded_kernel(args.recorded, args.target)
+    else:
+        title = f"B={args.batch} S={args.length} {problem.title}"
+        run = our_kernel(problem, args.batch, args.length)
+    first = run()
+    print(f"{title}, {place}")
+    print(f"first run, translation included: {first.seconds:.2f} s")
+    if args.profile:
+        profile(run)
+        return
+    runs: list[Run] = []
+    for repetition in range(args.repetitions):
+        runs.append(run())
+        print(f"run {repetition + 1} of {args.repetitions}: {runs[-1].seconds:.2f} s", flush=True)
+    seconds = Spread.of([item.seconds for item in runs])
+    rate = Spread.of([item.warp_instructions / item.seconds for item in runs])
+    print(f"time: {seconds.text('s', 2)}")
+    print(f"warp-instructions: {runs[-1].warp_instructions:,}, {rate.median:,.0f} per second")
+    print(", ".join(f"{key} {value}" for key, value in before.items()))
+    if args.json:
+        record = {
+            "title": title,
+            "conditions": before,
+            "first_seconds": first.seconds,
+            "seconds": seconds.record(),
+            "warp_instructions": runs[-1].warp_instructions,
+            "per_second": rate.record(),
+        }
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    if args.check and seconds.median > PROMISED_SECONDS:
+        sys.exit(f"slower than promised: {seconds.median:.2f} s, {PROMISED_SECONDS} s are allowed")
+
+
+if __name__ == "__main__":
+    main()
