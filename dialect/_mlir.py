@@ -61,6 +61,9 @@ _MODULES = {
     },
 }
 
+_INTEGERS = {"I1": 1, "I32": 32, "I64": 64}
+"""Constraints for the fields of operations: `count: ext.Operand[I32]`."""
+
 _DIALECTS = {"attn": "attn_mlir.dialect.attn", "ws": "attn_mlir.dialect.ws"}
 """Our dialects, in load order: namespace -> package that exposes `DIALECT` (an ext.Dialect)."""
 
@@ -79,7 +82,7 @@ class _DeferredPackage(ModuleType):
             raise AttributeError(name)
         spec = self.__spec__
         assert spec is not None and spec.loader is not None
-        self.__class__ = ModuleType
+        self.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue]
         spec.loader.exec_module(self)
         return getattr(self, name)
 
@@ -173,9 +176,11 @@ def provider_version(folder: Path | None = None) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """Resolves MLIR's modules, and `Pure`, at their first use (PEP 562)."""
+    """Resolves MLIR's modules, `Pure`, and `I32` and its like, at their first use (PEP 562)."""
     if name == "Pure":
         value: Any = _make_pure()
+    elif name in _INTEGERS:
+        value = __getattr__("ir").IntegerType[_INTEGERS[name]]
     elif name in _MODULES:
         value = importlib.import_module(f"{_provider()}.{_MODULES[name]}")
     else:
@@ -281,7 +286,7 @@ def _has_declared_parts(op: Any) -> bool:
     """Whether an operation has the operands, results, regions and attributes of its class."""
     from attn_mlir.dialect._mlir import ext, irdl
 
-    operands, attributes, results, regions = ext.partition_fields(type(op)._fields)
+    operands, attributes, results, regions = ext.partition_fields(op._fields)
     if any(field.name not in op.attributes for field in attributes):
         return False
     for fields, values, segments in (

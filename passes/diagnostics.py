@@ -5,7 +5,7 @@ tests and the library print the same thing whichever side found the error.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +113,7 @@ def to_verify_error(error: Any) -> VerifyError:
 
 
 @contextmanager
-def mlir_errors() -> Iterator[None]:
+def mlir_errors() -> Generator[None]:
     """Raises VerifyError in place of any MLIRError of the body; other errors pass unchanged.
 
     Raises:

@@ -105,9 +105,9 @@ _plugins_loaded = False
 
 def register(cls: _PassT) -> _PassT:
     """Class decorator: makes a Pass known under its name."""
-    assert dataclasses.is_dataclass(cls), cls
-    assert cls.name not in _passes or _passes[cls.name].__module__ == cls.__module__, cls.name
-    _passes[cls.name] = cls
+    assert hasattr(cls, "__dataclass_fields__"), cls
+    known = _passes.setdefault(cls.name, cls)
+    assert known.__qualname__ == cls.__qualname__, f"two passes are named {cls.name}"
     return cls
 
 

@@ -21,7 +21,8 @@ def _define(mask: type[Any]) -> type[ext.Attribute]:
         "__module__": __name__,
     }
     name = mask.__name__.removesuffix("Mask") + "Attr"
-    return type(AttnDialect.Attribute)(name, (AttnDialect.Attribute,), namespace, name=mask.keyword)
+    make: Any = type(AttnDialect.Attribute)
+    return make(name, (AttnDialect.Attribute,), namespace, name=mask.keyword)
 
 
 _BY_MASK: dict[type[Mask], type[ext.Attribute]] = {mask: _define(mask) for mask in MASKS}

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_mlir.dialect.attn.masks import INTS, MASKS, CausalMask, IntArith, Mask, NullMask
+from attn_mlir.dialect.attn.masks import (
+    INTS,
+    MASKS,
+    CausalMask,
+    IntArith,
+    Mask,
+    NullMask,
+    mask_named,
+)
+from attn_mlir.errors import SpecError
 
 LENGTHS = st.integers(0, 70)
 MASK_OBJECTS = st.sampled_from([mask() for mask in MASKS])
@@ -92,3 +101,9 @@ def test_causal_aligns_the_last_query_with_the_last_key():
 
 def test_keywords_are_distinct():
     assert len({mask.keyword for mask in MASKS}) == len(MASKS)
+
+
+def test_masks_are_found_by_keyword():
+    assert mask_named("causal") == CausalMask()
+    with pytest.raises(SpecError, match="mask 'diagonal' does not exist: allowed are null, causal"):
+        mask_named("diagonal")
