@@ -1,0 +1,344 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics --attn-configure %s
+
+// Head sizes without a kernel, on both sides of those with one.
+
+func.func @f(%q: tensor<?x?x4x63xbf16>, %k: tensor<?x?x2x63xbf16>, %v: tensor<?x?x2x63xbf16>, %scale: f32)
+    -> (tensor<?x?x4x63xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel: head_dim 63 has no kernel: supported are 64, 128 (pad to 64?)}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x63xbf16>, tensor<?x?x2x63xbf16>, tensor<?x?x2x63xbf16>, f32)
+      -> (tensor<?x?x4x63xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x63xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x72xbf16>, %k: tensor<?x?x2x72xbf16>, %v: tensor<?x?x2x72xbf16>, %scale: f32)
+    -> (tensor<?x?x4x72xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{head_dim 72 has no kernel: supported are 64, 128 (pad to 128?)}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x72xbf16>, tensor<?x?x2x72xbf16>, tensor<?x?x2x72xbf16>, f32)
+      -> (tensor<?x?x4x72xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x72xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x129xbf16>, %k: tensor<?x?x2x129xbf16>, %v: tensor<?x?x2x129xbf16>, %scale: f32)
+    -> (tensor<?x?x4x129xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{head_dim 129 has no kernel: supported are 64, 128}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x129xbf16>, tensor<?x?x2x129xbf16>, tensor<?x?x2x129xbf16>, f32)
+      -> (tensor<?x?x4x129xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x129xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+// Elements, value size, score modifier.
+
+func.func @f(%q: tensor<?x?x4x128xf32>, %k: tensor<?x?x2x128xf32>, %v: tensor<?x?x2x128xf32>, %scale: f32)
+    -> (tensor<?x?x4x128xf32>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel for f32 elements: supported are bf16 and f16}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x128xf32>, tensor<?x?x2x128xf32>, tensor<?x?x2x128xf32>, f32)
+      -> (tensor<?x?x4x128xf32>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xf32>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel for v_head_dim 64 beside head_dim 128}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel for a score_mod other than the identity}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    %n = arith.addf %s, %s : f32
+    "attn.yield"(%n) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+// The dictionary.
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects 'attn.config' to be a dictionary, got 3 : i32}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = 3 : i32}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op has unknown entry 'tile' in 'attn.config': known are tile_m, q_tiles, tile_n}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {tile = 3 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects tile_n to be an integer, got "x"}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {tile_n = "x"}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+// Numbers, beyond each bound.
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects tile_m of 128, got 64}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {tile_m = 64 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 3}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {q_tiles = 3 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 0}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {q_tiles = 0 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects tile_n of 64 or 128, got 96}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {tile_n = 96 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects at least 2 kv_stages, got 1}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {kv_stages = 1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects softmax_registers to be a multiple of 8 from 24 to 256, got 188}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {softmax_registers = 188 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects correction_registers to be a multiple of 8 from 24 to 256, got 16}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {correction_registers = 16 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects other_registers to be a multiple of 8 from 24 to 256, got 264}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {other_registers = 264 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects 2 x softmax_registers + correction_registers + other_registers of at most 512, got 528}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {softmax_registers = 200 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects exp2_period of 0 or 4 to 128, got 3}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {exp2_period = 3 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects exp2_period of 0 or 4 to 128, got 129}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {exp2_period = 129 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects exp2_start of 0 to 3, got 4}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {exp2_start = 4 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects exp2_start of 0 to 3, got -1}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {exp2_start = -1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects rescale_threshold of 0 to 8, got 9}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {rescale_threshold = 9 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects rescale_threshold of 0 to 8, got -1}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {rescale_threshold = -1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}
