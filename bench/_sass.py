@@ -22,6 +22,23 @@ _PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
+# What a report counts, and what it is called there.
+OPCODES = {
+    "UTCHMMA": "tensor core products",
+    "UTMALDG": "TMA loads",
+    "UTMASTG": "TMA stores",
+    "USETMAXREG": "register budgets",
+    "UTCBAR": "tensor core commits",
+    "LDTM": "tensor memory loads",
+    "STTM": "tensor memory stores",
+    "MUFU.EX2": "exponentials",
+    "FFMA2": "packed multiply-adds",
+    "FFMA": "multiply-adds",
+    "LDL": "local loads (spills)",
+    "STL": "local stores (spills)",
+}
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One line of SASS: byte address, guard (`P0`, `!UP1`, or empty), opcode with its suffixes, operands."""

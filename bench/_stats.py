@@ -40,9 +40,9 @@ class Spread:
         return Spread(statistics.median(ordered), quantile(0.2), quantile(0.8), len(ordered))
 
     def text(self, unit: str = "s", digits: int = 3, factor: float = 1.0) -> str:
-        """`median unit (low .. high)`, every number multiplied by `factor`."""
+        """`median unit (low .. high)`, without the unit when it is empty; every number multiplied by `factor`."""
         median, low, high = (f"{v * factor:.{digits}f}" for v in (self.median, self.low, self.high))
-        return f"{median} {unit} ({low} .. {high})"
+        return f"{median}{' ' if unit else ''}{unit} ({low} .. {high})"
 
     def record(self) -> dict[str, float]:
         """For JSON."""

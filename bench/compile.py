@@ -42,7 +42,7 @@ WARM_CALLS = 20  # compile calls of one process, after its first
 class Samples:
     """Seconds, one value per repetition; stages by name in the order of the pipeline."""
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     stage_bytes: dict[str, int] = field(default_factory=dict[str, int])
     peer_stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -77,6 +77,7 @@ def run_child(problem: Problem, out: Path, cache: Path | None, again: int) -> Pr
 def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console) -> Samples:
     """All measurements, the variants interleaved repetition by repetition."""
     result = Samples()
+    result.seconds = {"cold": [], "warm process": [], "warm call": []}
     with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as bar:
         out, cache = Path(folder) / "kernel.attn", Path(folder) / "cache"
         task = bar.add_task("warming up", total=repetitions + 1)
@@ -89,7 +90,7 @@ def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console)
                 result.seconds["warm process"].append(warm.wall)
                 _add_stages(result, cold)
             if repetition > 0 and peer:
-                result.seconds["FA4 cold"].append(peer.wall_seconds)
+                result.seconds.setdefault("FA4 cold", []).append(peer.wall_seconds)
                 for name, seconds in peer.stages.items():
                     result.peer_stages[name].append(seconds)
             bar.update(task, advance=1, description=f"repetition {repetition + 1} of {repetitions}")
@@ -112,15 +113,16 @@ def _add_stages(result: Samples, process: Process) -> None:
 def stage_table(samples: Samples) -> Table:
     """Median milliseconds and output size of every stage of a cold compile."""
     shown = Table(title="cold compile by stage", title_justify="left")
-    for heading in ("stage", "ms (20 % .. 80 %)", "share", "bytes out"):
-        shown.add_column(heading, justify="left" if heading == "stage" else "right")
+    shown.add_column("stage, milliseconds", no_wrap=True)
+    for heading in ("median (20 % .. 80 %)", "share", "bytes out"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     total = Spread.of(samples.seconds["cold"]).median
     for name, values in samples.stages.items():
         spread = Spread.of(values)
         size = samples.stage_bytes.get(name)
         shown.add_row(
             name,
-            spread.text("ms", 1, 1e3),
+            spread.text("", 1, 1e3),
             f"{spread.median / total:.0%}",
             f"{size:,}" if size is not None else "",
         )
@@ -128,25 +130,23 @@ def stage_table(samples: Samples) -> Table:
 
 
 def result_table(samples: Samples, title: str) -> Table:
-    """Every variant with its limit, and the ratio to the peer."""
+    """Every variant with its limit, and the peer's times as multiples of our cold compile (`x cold`)."""
     shown = Table(title=title, title_justify="left")
-    for heading in ("", "ms (20 % .. 80 %)", "n", "promised ms", "FA4 cold / this"):
-        shown.add_column(heading, justify="right" if heading else "left")
-    peer = samples.seconds.get("FA4 cold")
-    for name, values in samples.seconds.items():
+    shown.add_column("milliseconds", no_wrap=True)
+    for heading in ("median (20 % .. 80 %)", "n", "promised", "x cold"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    cold = Spread.of(samples.seconds["cold"]).median
+    rows = [*samples.seconds.items()]
+    rows += [(f"FA4 {name} only", values) for name, values in samples.peer_stages.items()]
+    for name, values in rows:
         spread = Spread.of(values)
         limit = LIMITS_SECONDS.get(name)
-        ratio = Spread.of(peer).median / spread.median if peer else None
         shown.add_row(
             name,
-            spread.text("ms", 1, 1e3),
+            spread.text("", 1, 1e3),
             str(spread.count),
             f"{limit * 1e3:g}" if limit else "",
-            f"{ratio:.2f}" if ratio and name != "FA4 cold" else "",
-        )
-    for name, values in samples.peer_stages.items():
-        shown.add_row(
-            f"  of which {name}", Spread.of(values).text("ms", 1, 1e3), str(len(values)), "", ""
+            f"{spread.median / cold:.2f}" if name.startswith("FA4") else "",
         )
     return shown
 

@@ -24,21 +24,6 @@ from _stats import BUILD, conditions
 from rich.console import Console
 from rich.table import Table
 
-OPCODES = {
-    "UTCHMMA": "tensor core products",
-    "UTMALDG": "TMA loads",
-    "UTMASTG": "TMA stores",
-    "USETMAXREG": "register budgets",
-    "UTCBAR": "tensor core commits",
-    "LDTM": "tensor memory loads",
-    "STTM": "tensor memory stores",
-    "MUFU.EX2": "exponentials",
-    "FFMA2": "packed multiply-adds",
-    "FFMA": "multiply-adds",
-    "LDL": "local loads (spills)",
-    "STL": "local stores (spills)",
-}
-
 
 @dataclass(frozen=True)
 class Column:
@@ -95,7 +80,7 @@ def measure(name: str, cubin: Path, target: str) -> Column:
         cubin,
         _sass.usage(cubin, kernel.name),
         len(kernel.instructions),
-        {opcode: kernel.count(opcode) for opcode in OPCODES},
+        {opcode: kernel.count(opcode) for opcode in _sass.OPCODES},
         softmax_loop(kernel),
         max(masked, key=lambda loop: loop.exponentials, default=None),
         _sass.spill_bytes(ptx, target) if ptx.exists() else None,
@@ -128,7 +113,7 @@ def table(columns: list[Column], title: str) -> Table:
     row("spilled (ptxas), bytes", spills)
     row("instructions", [str(c.instruction_count) for c in columns])
     shown.add_section()
-    for opcode, meaning in OPCODES.items():
+    for opcode, meaning in _sass.OPCODES.items():
         row(f"{opcode}: {meaning}", [str(c.counts[opcode]) for c in columns])
     for heading, loops in (
         ("softmax loop", [c.loop for c in columns]),
