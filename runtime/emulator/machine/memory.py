@@ -1,0 +1,382 @@
+"""Global and shared memory: bytes with an address window, read and written a warp at a time.
+
+Lane accesses are vectorised: `load` and `store` take one address per lane and a width in bytes.
+Every access is checked for bounds and natural alignment (`Fault` kinds "out-of-bounds" and
+"misaligned"); shared memory can also track which bytes were ever written ("uninitialised").
+"""
+
+from bisect import bisect_right
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError
+
+from .faults import Fault
+
+Bytes = npt.NDArray[np.uint8]
+Addresses = npt.NDArray[np.integer[Any]]
+
+GLOBAL_FIRST_ADDRESS = 0x10_0000_0000  # above 4 GiB, so that a truncated pointer faults
+GLOBAL_ALIGNMENT_BYTES = 256  # what cudaMalloc guarantees
+GLOBAL_GUARD_BYTES = 4096  # unmapped bytes between two mappings
+SHARED_BASE = 0x400  # first user byte of a CTA's window on sm_90 and later; spec-ptx 8
+SHARED_WINDOW_BYTES = 0x40000  # 18-bit addresses in matrix descriptors; spec-ptx 2.4
+ACCESS_WIDTHS = (1, 2, 4, 8, 16, 32)  # bytes per lane; 32 is the 256-bit global access of sm_100
+
+
+class ByteRange:
+    """Consecutive bytes that start at address `base`.
+
+    Attributes:
+      base: address of `data[0]`.
+      data: the bytes, aliased.
+    """
+
+    def __init__(self, base: int, data: Bytes):
+        self.base = base
+        self.data = data
+        self._rows: dict[int, Bytes] = {
+            width: data[: data.size // width * width].reshape(-1, width)
+            for width in ACCESS_WIDTHS
+            if base % width == 0
+        }
+
+    @property
+    def end(self) -> int:
+        """Address just after the last byte."""
+        return self.base + self.data.size
+
+    def rows(self, width: int) -> Bytes | None:
+        """The bytes as uint8[count, width], or None when `base` is not aligned to `width`."""
+        return self._rows.get(width)
+
+
+def _contiguous_bytes(array: npt.NDArray[Any]) -> Bytes:
+    """The memory from the first to the last byte of `array`, aliased, as uint8[n].
+
+    Raises:
+      SpecError: a stride is negative, so the first element is not the lowest address.
+    """
+    if array.size == 0:
+        return np.zeros(0, np.uint8)
+    if any(s < 0 for s in array.strides):
+        raise SpecError(f"cannot map an array with negative strides, got strides {array.strides}")
+    extent = array.itemsize + sum(
+        (n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)
+    )
+    first = np.lib.stride_tricks.as_strided(array, shape=(1,), strides=(array.itemsize,))
+    flat = first.view(np.uint8)
+    writeable = array.flags.writeable
+    return np.lib.stride_tricks.as_strided(flat, shape=(extent,), strides=(1,), writeable=writeable)
+
+
+def _check_aligned(addresses: Addresses, width: int) -> None:
+    low_bits = addresses & (width - 1)
+    if low_bits.any():
+        lane = int(np.flatnonzero(low_bits)[0])
+        raise Fault(
+            "misaligned",
+            f"a {width}-byte access needs a multiple of {width}",
+            address=int(addresses[lane]),
+            byte_count=width,
+            lane=lane,
+        )
+
+
+def _check_width(width: int) -> None:
+    assert width in ACCESS_WIDTHS, f"access width {width} is not one of {ACCESS_WIDTHS}"
+
+
+class GlobalMemory:
+    """The device's memory: numpy arrays mapped at addresses, with unmapped gaps between them."""
+
+    def __init__(self) -> None:
+        self._ranges: list[ByteRange] = []
+        self._bases: list[int] = []
+        self._last: ByteRange | None = None
+        self._next = GLOBAL_FIRST_ADDRESS
+
+    def map(self, array: npt.NDArray[Any], address: int | None = None) -> int:
+        """Make `array` visible to the device and return the address of its first element.
+
+        Args:
+          array: aliased, never copied; a strided array is mapped with the bytes between its
+            elements. An empty array gets an address with no accessible byte.
+          address: where to put it; None picks a 256-byte aligned address after all others.
+
+        Raises:
+          SpecError: the range overlaps an earlier mapping, or strides are negative.
+        """
+        data = _contiguous_bytes(array)
+        if address is None:
+            address = self._next
+        elif address <= 0:
+            raise SpecError(f"cannot map at address {address}: it must be positive")
+        end = address + data.size
+        at = bisect_right(self._bases, address)
+        for other in self._ranges[max(at - 1, 0) : at + 1]:
+            if address < other.end and other.base < end:
+                raise SpecError(
+                    f"cannot map 0x{address:x}..0x{end:x}: it overlaps the mapping "
+                    f"0x{other.base:x}..0x{other.end:x}"
+                )
+        self._ranges.insert(at, ByteRange(address, data))
+        self._bases.insert(at, address)
+        after = end + GLOBAL_GUARD_BYTES
+        self._next = max(self._next, -(-after // GLOBAL_ALIGNMENT_BYTES) * GLOBAL_ALIGNMENT_BYTES)
+        return address
+
+    def unmap(self, address: int) -> None:
+        """Remove the mapping that starts at `address`; its addresses are not used again.
+
+        Raises:
+          SpecError: no mapping starts there.
+        """
+        if address not in self._bases:
+            raise SpecError(f"nothing is mapped at 0x{address:x}")
+        at = self._bases.index(address)
+        del self._ranges[at], self._bases[at]
+        self._last = None
+
+    def find(self, address: int, byte_count: int) -> ByteRange:
+        """The mapping that holds all of [address, address + byte_count).
+
+        Raises:
+          Fault: "out-of-bounds"; the message names the nearest mapping below.
+        """
+        last = self._last
+        if last is not None and last.base <= address and address + byte_count <= last.end:
+            return last
+        at = bisect_right(self._bases, address) - 1
+        if at >= 0:
+            found = self._ranges[at]
+            if address + byte_count <= found.end:
+                self._last = found
+                return found
+            nearest = f"the nearest mapping below is 0x{found.base:x}..0x{found.end:x}"
+        else:
+            nearest = "no mapping lies below it"
+        raise Fault(
+            "out-of-bounds",
+            f"not in global memory; {nearest}",
+            address=address,
+            byte_count=byte_count,
+        )
+
+    def view(self, address: int, byte_count: int, *, writing: bool = False) -> Bytes:
+        """uint8[byte_count], aliasing the device's bytes at `address`.
+
+        Args:
+          writing: the caller will write it; faults if the mapped array is read-only.
+        """
+        found = self.find(address, byte_count)
+        if writing and not found.data.flags.writeable:
+            raise _read_only(address, byte_count)
+        start = address - found.base
+        return found.data[start : start + byte_count]
+
+    def load(self, addresses: Addresses, width: int) -> Bytes:
+        """Read `width` bytes at each address: uint8[len(addresses), width]."""
+        _check_width(width)
+        if addresses.size == 0:
+            return np.zeros((0, width), np.uint8)
+        found = self._common_range(addresses, width)
+        if found is not None:
+            rows = found.rows(width)
+            assert rows is not None
+            return rows.take((addresses - found.base) // width, axis=0)
+        return np.stack([self._lane_view(addresses, lane, width) for lane in range(addresses.size)])
+
+    def store(self, addresses: Addresses, values: Bytes) -> None:
+        """Write values[i] (uint8[n, width]) at addresses[i]; of equal addresses the last wins.
+
+        Raises:
+          Fault: also "out-of-bounds" when the mapped array is read-only.
+        """
+        width = values.shape[1]
+        _check_width(width)
+        if addresses.size == 0:
+            return
+        found = self._common_range(addresses, width)
+        if found is not None:
+            if not found.data.flags.writeable:
+                raise _read_only(int(addresses[0]), width)
+            rows = found.rows(width)
+            assert rows is not None
+            rows[(addresses - found.base) // width] = values
+            return
+        views = [self._lane_view(addresses, lane, width) for lane in range(addresses.size)]
+        for lane, view in enumerate(views):
+            if not view.flags.writeable:
+                raise _read_only(int(addresses[lane]), width)
+            view[:] = values[lane]
+
+    def _common_range(self, addresses: Addresses, width: int) -> ByteRange | None:
+        """The mapping that holds every access, if there is one and it allows the fast path."""
+        if width > 1:
+            _check_aligned(addresses, width)
+        low, high = int(addresses.min()), int(addresses.max()) + width
+        last = self._last
+        if last is None or low < last.base or last.end < high:
+            at = bisect_right(self._bases, low) - 1
+            if at < 0 or self._ranges[at].end < high:
+                return None
+            self._last = last = self._ranges[at]
+        return None if last.rows(width) is None else last
+
+    def _lane_view(self, addresses: Addresses, lane: int, width: int) -> Bytes:
+        try:
+            return self.view(int(addresses[lane]), width)
+        except Fault as fault:
+            raise Fault(
+                fault.kind,
+                fault.message,
+                address=fault.address,
+                byte_count=width,
+                lane=lane,
+            ) from None
+
+
+def _read_only(address: int, width: int) -> Fault:
+    return Fault(
+        "out-of-bounds",
+        "a store to a read-only array; map a writeable one",
+        address=address,
+        byte_count=width,
+    )
+
+
+def _aligned_zeros(byte_count: int) -> Bytes:
+    """uint8[byte_count] of zeros whose first byte is 64-byte aligned on the host."""
+    raw = np.zeros(byte_count + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + byte_count]
+
+
+class SharedMemory:
+    """One CTA's shared memory, addressed by 24-bit offsets; user bytes begin at 0x400.
+
+    Attributes:
+      data: uint8[...], indexed by the offset itself (the reserved first KiB is present, unused).
+      units: the same bytes as uint64[n, 2], indexed by offset // 16: what matrix descriptors and
+        TMA boxes move. Bulk accesses through `units` are checked by `check_units`.
+      initialised: bool per byte, or None when not tracked.
+    """
+
+    def __init__(self, byte_count: int, track_initialised: bool = False):
+        if byte_count < 0 or SHARED_BASE + byte_count > SHARED_WINDOW_BYTES:
+            raise SpecError(
+                f"shared memory of {byte_count} B does not fit: the window has "
+                f"{SHARED_WINDOW_BYTES - SHARED_BASE} B"
+            )
+        self.byte_count = byte_count
+        self.end = SHARED_BASE + byte_count
+        self.data = _aligned_zeros(-(-self.end // 32) * 32)
+        self.units = cast(npt.NDArray[np.uint64], self.data.view(np.uint64).reshape(-1, 2))
+        self._rows = {width: self.data.reshape(-1, width) for width in ACCESS_WIDTHS}
+        self.initialised: npt.NDArray[np.bool_] | None = (
+            np.zeros(self.data.size, np.bool_) if track_initialised else None
+        )
+
+    def view(self, offset: int, byte_count: int, *, writing: bool = False) -> Bytes:
+        """uint8[byte_count], aliasing the bytes at `offset`.
+
+        Args:
+          writing: the caller will overwrite all of it; otherwise it is checked as a read.
+        """
+        if offset < SHARED_BASE or offset + byte_count > self.end:
+            raise self._out_of_bounds(offset, byte_count, None)
+        if self.initialised is not None:
+            if writing:
+                self.initialised[offset : offset + byte_count] = True
+            else:
+                self._check_written(np.array([offset]), byte_count)
+        return self.data[offset : offset + byte_count]
+
+    def load(self, offsets: Addresses, width: int) -> Bytes:
+        """Read `width` bytes at each offset: uint8[len(offsets), width]."""
+        self._check(offsets, width)
+        if self.initialised is not None:
+            self._check_written(offsets, width)
+        return self._rows[width].take(offsets // width, axis=0)
+
+    def store(self, offsets: Addresses, values: Bytes) -> None:
+        """Write values[i] (uint8[n, width]) at offsets[i]; of equal offsets the last wins."""
+        width = values.shape[1]
+        self._check(offsets, width)
+        self._rows[width][offsets // width] = values
+        if self.initialised is not None:
+            for byte in range(width):
+                self.initialised[offsets + byte] = True
+
+    def fill(self, offset: int, byte_count: int, value: int = 0) -> None:
+        """Set bytes to one value (st.bulk, poisoning)."""
+        self.view(offset, byte_count, writing=True)[:] = value
+
+    def check_units(self, low: int, high: int, *, what: str) -> None:
+        """Fault unless all 16-byte units in [low, high) lie in the window.
+
+        Args:
+          low: lowest unit index (offset // 16). high: one past the highest.
+          what: for the message, such as "operand A".
+        """
+        if low * 16 < SHARED_BASE or high * 16 > self.end:
+            raise Fault(
+                "out-of-bounds",
+                f"{what} leaves shared memory 0x{SHARED_BASE:x}..0x{self.end:x}",
+                address=low * 16,
+                byte_count=(high - low) * 16,
+            )
+
+    def check_units_written(self, units: npt.NDArray[np.intp], *, what: str) -> None:
+        """Fault if tracking is on and some byte of the given 16-byte units was never written."""
+        if self.initialised is None:
+            return
+        written = self.initialised.reshape(-1, 16)[units].all(axis=-1)
+        if not written.all():
+            first = int(units[~written].min()) * 16
+            raise Fault(
+                "uninitialised", f"{what} reads bytes never written", address=first, byte_count=16
+            )
+
+    def mark_units_written(self, units: npt.NDArray[np.intp]) -> None:
+        """Record a bulk write through `units`."""
+        if self.initialised is not None:
+            self.initialised.reshape(-1, 16)[units] = True
+
+    def _check(self, offsets: Addresses, width: int) -> None:
+        _check_width(width)
+        if offsets.size == 0:
+            return
+        low, high = int(offsets.min()), int(offsets.max()) + width
+        if low < SHARED_BASE or high > self.end:
+            bad = (offsets < SHARED_BASE) | (offsets.astype(np.int64) + width > self.end)
+            lane = int(np.flatnonzero(bad)[0])
+            raise self._out_of_bounds(int(offsets[lane]), width, lane)
+        if width > 1:
+            _check_aligned(offsets, width)
+
+    def _check_written(self, offsets: Addresses, width: int) -> None:
+        assert self.initialised is not None
+        bytes_of = offsets.astype(np.int64)[:, None] + np.arange(width)
+        written = self.initialised[bytes_of].all(axis=1)
+        if not written.all():
+            lane = int(np.flatnonzero(~written)[0])
+            raise Fault(
+                "uninitialised",
+                "shared memory read before any write",
+                address=int(offsets[lane]),
+                byte_count=width,
+                lane=lane,
+            )
+
+    def _out_of_bounds(self, offset: int, byte_count: int, lane: int | None) -> Fault:
+        return Fault(
+            "out-of-bounds",
+            f"not in shared memory 0x{SHARED_BASE:x}..0x{self.end:x}",
+            address=offset,
+            byte_count=byte_count,
+            lane=lane,
+        )
