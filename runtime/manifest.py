@@ -291,7 +291,7 @@ def parse_manifest(value: object) -> Manifest:
     by_name = {tensor.name: tensor for tensor in tensors}
     scalars = tuple(_scalar(reader) for reader in top.objects("scalars"))
     scalar_names = {scalar.name for scalar in scalars}
-    if len(by_name) + len(scalar_names) != len(tensors) + len(scalars):
+    if len(by_name.keys() | scalar_names) != len(tensors) + len(scalars):
         raise top.wrong("tensors", "named differently from each other and from the scalars")
     bound = {extent for tensor in tensors for extent in tensor.shape if isinstance(extent, str)}
     if missing := sorted(set(symbols) - bound):

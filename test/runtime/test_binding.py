@@ -1,0 +1,257 @@
+"""A call's arguments: every refusal names the argument, what was got and what is allowed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.binding import bind, parameters
+from attn_mlir.runtime.manifest import Manifest, parse_manifest
+from attn_mlir.runtime.tensormap import MapDescription
+
+BF16 = ml_dtypes.bfloat16
+HEADS, KV_HEADS, DIM = 4, 2, 128
+
+
+def _operand(name: str, length: str, heads: int, role: str = "in") -> dict[str, Any]:
+    return {
+        "name": name, "role": role, "dtype": "bf16", "shape": ["batch", length, heads, DIM],
+        "unit_stride_axis": 3, "alignment_bytes": 16,
+    }  # fmt: skip
+
+
+def _map(name: str, length: str, heads: int) -> dict[str, Any]:
+    dims = [("", 64, 3, 1), ("", length, 1, 1), ("", 2, 3, 64), ("", heads, 2, 1),
+            ("", "batch", 0, 1)]  # fmt: skip
+    return {
+        "kind": "tensor_map", "tensor": name, "box": [64, 128, 2, 1, 1], "swizzle": "128B",
+        "dims": [{"extent": extent, "axis": axis, "step": step} for _, extent, axis, step in dims],
+    }  # fmt: skip
+
+
+ATTENTION: dict[str, Any] = {
+    "schema": 1, "entry": "attn_mha", "target": "sm_100a", "sha256": "0", "sha256_ptx": "0",
+    "block": [512, 1, 1], "cluster": [1, 1, 1], "smem_bytes": 230000,
+    "grid": [["ceildiv", "sq", 256], HEADS, "batch"],
+    "symbols": ["batch", "sq", "sk"],
+    "tensors": [
+        _operand("q", "sq", HEADS), _operand("k", "sk", KV_HEADS), _operand("v", "sk", KV_HEADS),
+        _operand("o", "sq", HEADS, "out"),
+        {"name": "lse", "role": "out", "dtype": "f32", "shape": ["batch", HEADS, "sq"],
+         "unit_stride_axis": 2, "alignment_bytes": 4},
+    ],
+    "scalars": [{"name": "scale", "dtype": "f32", "default": None, "min_exclusive": 0.0}],
+    "params": [
+        _map("q", "sq", HEADS), _map("k", "sk", KV_HEADS), _map("v", "sk", KV_HEADS),
+        _map("o", "sq", HEADS), {"kind": "pointer", "tensor": "lse"},
+        {"kind": "stride", "tensor": "lse", "axis": 1, "type": "i32"},
+        {"kind": "symbol", "symbol": "sq", "type": "i32"},
+        {"kind": "symbol", "symbol": "sk", "type": "i64"},
+        {"kind": "scalar", "scalar": "scale", "type": "f32"},
+    ],
+}  # fmt: skip
+
+
+def manifest(**changes: Any) -> Manifest:
+    return parse_manifest({**copy.deepcopy(ATTENTION), **changes})
+
+
+def operands(batch: int = 2, sq: int = 77, sk: int = 300, **changes: Any) -> list[Any]:
+    """Tensors of a legal call, with some of them replaced by name."""
+    made: dict[str, Any] = {
+        "q": np.zeros((batch, sq, HEADS, DIM), BF16),
+        "k": np.zeros((batch, sk, KV_HEADS, DIM), BF16),
+        "v": np.zeros((batch, sk, KV_HEADS, DIM), BF16),
+        "o": np.zeros((batch, sq, HEADS, DIM), BF16),
+        "lse": np.zeros((batch, HEADS, sq), np.float32),
+    }
+    assert set(changes) <= set(made)
+    return list({**made, **changes}.values())
+
+
+def test_legal_call() -> None:
+    bound = bind(manifest(), operands(), {"scale": 0.1})
+    assert bound.symbols == {"batch": 2, "sq": 77, "sk": 300}
+    assert bound.grid == (1, HEADS, 2) and not bound.launches_nothing
+    assert bound.scalars["scale"] == pytest.approx(0.1, rel=1e-7)
+
+
+def test_parameters_in_order() -> None:
+    tensors = operands()
+    bound = bind(manifest(), tensors, {"scale": 0.5})
+    seen: list[MapDescription] = []
+
+    def encode(description: MapDescription) -> bytes:
+        seen.append(description)
+        return b"map" + bytes([len(seen)])
+
+    addresses = {name: 0x1000 * index for index, name in enumerate("qkvo", 1)} | {"lse": 0x9004}
+    found = parameters(bound, addresses, encode)
+    assert [(param.type, param.value) for param in found] == [
+        ("map", b"map\x01"), ("map", b"map\x02"), ("map", b"map\x03"), ("map", b"map\x04"),
+        ("u64", 0x9004), ("i32", 77), ("i32", 77), ("i64", 300), ("f32", 0.5),
+    ]  # fmt: skip
+    assert [description.address for description in seen] == [0x1000, 0x2000, 0x3000, 0x4000]
+    assert seen[1].extents == (64, 300, 2, KV_HEADS, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"q": np.zeros((2, 77, 4, 128), np.float16)}, "^q must be bf16, got f16"),
+        ({"lse": np.zeros((2, 4, 77))}, "^lse must be f32, got f64"),
+        (
+            {"k": np.zeros((2, 300, 256), BF16)},
+            r"^k must have shape \[batch, sk, 2, 128\], got \[2, 300, 256\]: 3 dimensions instead",
+        ),
+        (
+            {"k": np.zeros((2, 300, 4, 128), BF16)},
+            r"^k must have shape .* dimension 2 is 4, the kernel has 2",
+        ),
+        (
+            {"q": np.zeros((2, 77, 4, 64), BF16)},
+            r"^q must have shape .* dimension 3 is 64, the kernel has 128",
+        ),
+        ({"v": np.zeros((2, 299, 2, 128), BF16)}, r"^v .* says sk = 299, k says 300"),
+        ({"o": np.zeros((2, 78, 4, 128), BF16)}, r"^o .* says sq = 78, q says 77"),
+        ({"v": np.zeros((3, 300, 2, 128), BF16)}, r"^v .* says batch = 3, q says 2"),
+        (
+            {"q": np.zeros((2, 77, 128, 4), BF16).transpose(0, 1, 3, 2)},
+            r"^q has strides .* axis 3 must be dense \(stride 1\), got 4",
+        ),
+        ({"k": np.zeros((2, 300, 2, 128), BF16)[:, ::-1]}, "^k has strides .* negative strides"),
+        (
+            {"o": np.broadcast_to(np.zeros((1, 77, 4, 128), BF16), (2, 77, 4, 128))},
+            "^o is an output, but its memory is read-only",
+        ),
+        (
+            {"o": np.lib.stride_tricks.as_strided(
+                np.zeros((77, 4, 128), BF16), (2, 77, 4, 128), (0, 1024, 256, 2))},
+            "^o is an output, but its elements share memory",
+        ),
+        ({"v": "text"}, "^v must be a numpy array"),
+    ],
+)  # fmt: skip
+def test_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        bind(manifest(), operands(**changes), {"scale": 1.0})
+
+
+def test_misaligned() -> None:
+    raw = np.zeros(2 * 77 * 4 * 128 + 64, BF16)
+    start = (-raw.ctypes.data % 16) // 2 + 4
+    q = raw[start : start + 2 * 77 * 4 * 128].reshape(2, 77, 4, 128)
+    with pytest.raises(SpecError, match="^q starts at .* aligned to 16 bytes, is off by 8"):
+        bind(manifest(), operands(q=q), {"scale": 1.0})
+
+
+def test_stride_of_no_multiple_of_16_bytes() -> None:
+    k = np.zeros((2, 300, 2, 132), BF16)[..., :128]
+    bound = bind(manifest(), operands(k=k), {"scale": 1.0})
+    with pytest.raises(SpecError, match="^k has a stride of 132 elements along axis 2"):
+        parameters(bound, dict.fromkeys(("q", "k", "v", "o", "lse"), 0x1000), lambda _: b"")
+
+
+def test_output_that_is_an_input() -> None:
+    tensors = operands(sq=300)
+    tensors[3] = tensors[0]
+    with pytest.raises(SpecError, match="^o is an output, but it shares memory with q"):
+        bind(manifest(), tensors, {"scale": 1.0})
+
+
+def test_views_of_one_packed_buffer_are_welcome() -> None:
+    packed = np.zeros((2, 77, HEADS + 2 * KV_HEADS, DIM), BF16)
+    q, k, v = np.split(packed, [HEADS, HEADS + KV_HEADS], axis=2)
+    bound = bind(manifest(), operands(sk=77, q=q, k=k, v=v), {"scale": 1.0})
+    assert bound.tensors["k"].strides == (77 * 8 * 128, 8 * 128, 128, 1)
+
+
+def test_mixed_devices() -> None:
+    class Gpu:
+        __cuda_array_interface__ = {
+            "shape": (2, 4, 77), "typestr": "<f4", "data": (0x1000, False), "version": 3,
+        }  # fmt: skip
+
+    with pytest.raises(SpecError, match="on one device, got q on cpu, .* lse on cuda:0"):
+        bind(manifest(), operands(lse=Gpu()), {"scale": 1.0})
+
+
+@pytest.mark.parametrize("count", [0, 4, 6])
+def test_wrong_number_of_tensors(count: int) -> None:
+    tensors = (operands() + operands())[:count]
+    with pytest.raises(SpecError, match=rf"takes 5 tensors \(q, k, v, o, lse\), got {count}"):
+        bind(manifest(), tensors, {"scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    "scale", [0.0, -1.0, float("nan"), float("inf"), 1e39, 1e-60, "much", [1.0], np.nan]
+)
+def test_scale_is_refused(scale: object) -> None:
+    with pytest.raises(SpecError, match="^scale must be"):
+        bind(manifest(), operands(), {"scale": scale})
+
+
+@pytest.mark.parametrize("scale", [1.4e-45, 3.4e38, 1, np.float32(0.5), np.float64(2)])
+def test_scale_is_allowed(scale: float) -> None:
+    assert bind(manifest(), operands(), {"scale": scale}).scalars["scale"] > 0
+
+
+def test_scale_without_default_is_required() -> None:
+    with pytest.raises(SpecError, match="scale has no default: pass scale="):
+        bind(manifest(), operands(), {})
+
+
+def test_unknown_scalar() -> None:
+    with pytest.raises(SpecError, match=r"no argument \['softcap'\], allowed are \['scale'\]"):
+        bind(manifest(), operands(), {"scale": 1.0, "softcap": 3.0})
+
+
+@pytest.mark.parametrize(("batch", "sq", "sk"), [(0, 77, 300), (2, 0, 300), (0, 0, 0)])
+def test_nothing_to_launch(batch: int, sq: int, sk: int) -> None:
+    bound = bind(manifest(), operands(batch, sq, sk), {"scale": 1.0})
+    assert bound.launches_nothing
+
+
+def test_no_keys_point_at_an_output() -> None:
+    bound = bind(manifest(), operands(sk=0), {"scale": 1.0})
+    assert not bound.launches_nothing
+    seen: list[MapDescription] = []
+    parameters(bound, {"q": 16, "o": 32, "lse": 64}, lambda d: seen.append(d) or b"")
+    assert [description.address for description in seen] == [16, 32, 32, 32]
+    assert seen[1].extents == (64, 1, 2, KV_HEADS, 2)
+
+
+def test_grid_beyond_the_hardware() -> None:
+    huge = np.lib.stride_tricks.as_strided
+    batch = 65536
+    tensors = [
+        huge(np.zeros(DIM, BF16), (batch, 1, heads, DIM), (0, 0, 0, 2))
+        for heads in (HEADS, KV_HEADS, KV_HEADS)
+    ]
+    tensors.append(np.zeros((batch, 1, HEADS, DIM), BF16))
+    tensors.append(np.zeros((batch, HEADS, 1), np.float32))
+    with pytest.raises(SpecError, match=r"axis z would have batch = 65536 CTAs .* 0 to 65535"):
+        bind(manifest(), tensors, {"scale": 1.0})
+
+
+def test_grid_that_the_cluster_does_not_divide() -> None:
+    with pytest.raises(SpecError, match="no multiple of the cluster"):
+        bind(manifest(cluster=[2, 1, 1]), operands(), {"scale": 1.0})
+
+
+def test_size_that_does_not_fit_its_parameter() -> None:
+    far = np.lib.stride_tricks.as_strided(
+        np.zeros(1 << 10, np.float32), (2, HEADS, 77), (0, 4 * 2**31, 4)
+    )
+    bound = bind(
+        manifest(tensors=[{**tensor, "role": "in"} for tensor in ATTENTION["tensors"]]),
+        operands(lse=far),
+        {"scale": 1.0},
+    )
+    with pytest.raises(SpecError, match="lse's stride along axis 1 is 2147483648.*32-bit"):
+        parameters(bound, dict.fromkeys(("q", "k", "v", "o", "lse"), 0x1000), lambda _: b"")

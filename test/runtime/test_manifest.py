@@ -1,0 +1,126 @@
+"""Every field of bundle.json is checked, and the message names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.manifest import (
+    MapDim,
+    PointerParam,
+    ScalarParam,
+    StrideParam,
+    SymbolParam,
+    TensorMapParam,
+    parse_manifest,
+)
+
+Fields = dict[str, Any]
+
+
+def test_scale_kernel(scale_manifest: Fields) -> None:
+    manifest = parse_manifest(scale_manifest)
+    assert manifest.grid == ("rows", 1, 1)
+    assert manifest.tensor("y").role == "out"
+    assert manifest.scalars[0].default == 2.0
+    assert manifest.params == (
+        PointerParam("x"),
+        PointerParam("y"),
+        StrideParam("x", 0, "i64"),
+        StrideParam("y", 0, "i64"),
+        SymbolParam("cols", "i32"),
+        ScalarParam("scale", "f32"),
+    )
+
+
+def test_tensor_map(tma_manifest: Fields) -> None:
+    param = parse_manifest(tma_manifest).params[0]
+    assert param == TensorMapParam(
+        "source", (64, 8), "128B", (MapDim("cols", 1, 1), MapDim("rows", 0, 1))
+    )
+
+
+def test_newer_schema_is_a_target_error(scale_manifest: Fields) -> None:
+    scale_manifest["schema"] = 2
+    with pytest.raises(TargetError, match="schema 2, this attn-mlir reads up to 1: upgrade"):
+        parse_manifest(scale_manifest)
+
+
+@pytest.mark.parametrize("missing", [
+    "schema", "entry", "target", "sha256", "sha256_ptx", "block", "cluster", "smem_bytes", "grid",
+    "symbols", "tensors", "scalars", "params",
+])  # fmt: skip
+def test_missing_field(scale_manifest: Fields, missing: str) -> None:
+    del scale_manifest[missing]
+    with pytest.raises(SpecError, match=f"{missing} must be .* it is missing"):
+        parse_manifest(scale_manifest)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("schema",), 0, "schema must be an integer from 1"),
+        (("schema",), "1", "schema must be an integer"),
+        (("entry",), 3, "entry must be a string, got 3"),
+        (("block",), [128, 1], "block must be three sizes"),
+        (("block",), [0, 1, 1], "block must be a list of integers from 1"),
+        (("block",), [1024, 2, 1], "at most 1024 together"),
+        (("smem_bytes",), -1, "smem_bytes must be an integer from 0"),
+        (("grid",), ["rows", 1], "grid must be three expressions"),
+        (("grid",), ["heads", 1, 1], "grid uses the symbol 'heads'"),
+        (("symbols",), ["rows", "rows"], "symbols must be a list of different names"),
+        (("symbols",), ["rows", 2], "symbols must be a list of different names"),
+        (("symbols",), ["rows", "cols", "free"], r"no tensor tells \['free'\]"),
+        (("tensors", 0), "x", r"tensors\[0\] is not an object"),
+        (("tensors", 0, "role"), "inout", r"tensors\[0\].role must be one of \['in', 'out'\]"),
+        (("tensors", 0, "dtype"), "f64", r"tensors\[0\].dtype must be one of"),
+        (("tensors", 0, "shape"), [], "1 to 8 extents"),
+        (("tensors", 0, "shape"), ["rows", -1], "must be a number or a symbol, got -1"),
+        (("tensors", 0, "shape"), ["rows", ["add", 1, 1]], "must be a number or a symbol"),
+        (("tensors", 0, "unit_stride_axis"), 2, "unit_stride_axis must be an integer from 0 to 1"),
+        (("tensors", 0, "alignment_bytes"), 12, "a power of two"),
+        (("tensors", 1, "name"), "x", "named differently"),
+        (("tensors", 1, "name"), "scale", "named differently"),
+        (("scalars", 0, "dtype"), "f16", r"scalars\[0\].dtype must be one of"),
+        (("scalars", 0, "default"), "2", "default must be a number or null"),
+        (("params", 0, "kind"), "address", r"params\[0\].kind must be one of"),
+        (("params", 0, "tensor"), "z", r"params\[0\].tensor must be one of \['x', 'y'\]"),
+        (("params", 2, "axis"), 2, r"params\[2\].axis must be an integer from 0 to 1"),
+        (("params", 2, "type"), "f32", r"params\[2\].type must be one of"),
+        (("params", 4, "symbol"), "sq", r"params\[4\].symbol must be one of"),
+        (("params", 5, "scalar"), "x", r"params\[5\].scalar must be one of"),
+    ],
+)
+def test_wrong_field(
+    scale_manifest: Fields, path: tuple[Any, ...], value: object, message: str
+) -> None:
+    place: Any = scale_manifest
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(SpecError, match=message):
+        parse_manifest(scale_manifest)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("box", [64], "box must be as long as dims"),
+        ("box", [512, 8], "box must be a list of integers from 1 to 256"),
+        ("swizzle", "256B", "swizzle must be one of"),
+        ("dims", [{"extent": "rows", "axis": 0, "step": 1}] * 2, "led by the unit-stride axis 1"),
+        ("dims", [{"extent": "cols", "axis": 1, "step": 0}] * 2, "step must be an integer from 1"),
+    ],
+)
+def test_wrong_tensor_map(tma_manifest: Fields, field: str, value: object, message: str) -> None:
+    tma_manifest["params"][0][field] = value
+    with pytest.raises(SpecError, match=message):
+        parse_manifest(tma_manifest)
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 1])
+def test_not_an_object(value: object) -> None:
+    with pytest.raises(SpecError, match="is not an object"):
+        parse_manifest(value)

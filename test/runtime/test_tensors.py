@@ -1,0 +1,122 @@
+"""Arrays of other libraries as memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.dlpack import Export
+from attn_mlir.runtime.tensors import bytes_at, dense_strides, view
+
+
+class OnlyDLPack:
+    """An array of a library that is not numpy, on the CPU."""
+
+    def __init__(self, array: np.ndarray[Any, Any], versioned: bool):
+        self.array = array
+        self.versioned = versioned
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if not self.versioned and options:
+            raise TypeError("older than DLPack 1.0")
+        return self.array.__dlpack__(**options)
+
+
+class FakeGpu:
+    """An array that claims to be on GPU 1."""
+
+    def __init__(self, **changes: Any):
+        self.__cuda_array_interface__ = {
+            "shape": (2, 3), "typestr": "<f4", "data": (0x7000, False), "version": 3, **changes,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(np.float16, "f16"), (np.float32, "f32"), (ml_dtypes.bfloat16, "bf16"), (np.int32, "i32")],
+)
+def test_numpy(dtype: Any, name: str) -> None:
+    array = np.zeros((2, 3, 4), dtype)[:, ::2]
+    seen = view(array, "q")
+    assert (seen.dtype, seen.shape, seen.strides) == (name, (2, 2, 4), (12, 8, 1))
+    assert (seen.address, seen.place, seen.read_only) == (array.ctypes.data, "cpu", False)
+    assert seen.span_bytes == (12 + 8 + 3 + 1) * array.itemsize
+
+
+def test_read_only() -> None:
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    assert view(array, "q").read_only
+
+
+def test_axes_of_extent_one_get_dense_strides() -> None:
+    array = np.lib.stride_tricks.as_strided(np.zeros(64, np.float32), (1, 4, 1, 8), (4, 32, 12, 4))
+    assert view(array, "q").strides == (32, 8, 8, 1)
+
+
+def test_empty() -> None:
+    seen = view(np.zeros((2, 0, 4), np.float16), "k")
+    assert seen.empty and seen.span_bytes == 0 and seen.strides == (4, 4, 1)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_dlpack(versioned: bool) -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)[:, 1:4]
+    seen = view(OnlyDLPack(array, versioned), "q")
+    assert (seen.dtype, seen.shape, seen.strides) == ("f32", (4, 3), (6, 1))
+    assert seen.address == array.ctypes.data
+
+
+def test_dlpack_keeps_memory_alive() -> None:
+    seen = view(OnlyDLPack(np.full(1000, 7.0, np.float32), True), "q")
+    again = bytes_at(seen.address, seen.span_bytes).view(np.float32)
+    assert (again == 7.0).all()
+
+
+def test_export_is_taken_over_and_released() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    export = Export(array, array.ctypes.data, device="cpu", index=0, dtype="f32", shape=(2, 3))
+    taken = np.from_dlpack(export)
+    assert (taken == array).all() and taken.ctypes.data == array.ctypes.data
+    seen = view(export, "q")
+    assert (seen.dtype, seen.shape, seen.strides) == ("f32", (2, 3), (3, 1))
+
+
+def test_cuda_array_interface() -> None:
+    seen = view(FakeGpu(strides=(16, 4)), "q")
+    assert (seen.dtype, seen.strides, seen.address) == ("f32", (4, 1), 0x7000)
+    assert seen.place == "cuda:0"
+    assert view(FakeGpu(), "q").strides == (3, 1)
+
+
+@pytest.mark.parametrize("value", [None, 3, [1.0, 2.0], "q"])
+def test_not_an_array(value: object) -> None:
+    with pytest.raises(SpecError, match=r"^q must be a numpy array or have __dlpack__"):
+        view(value, "q")
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(2, np.complex64), np.zeros(2, ">f4"), np.zeros(2, object)]
+)
+def test_dtype_without_kernel(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(SpecError, match="^k has dtype"):
+        view(array, "k")
+
+
+def test_strides_that_split_elements() -> None:
+    array = np.zeros(3, np.dtype([("a", np.float16), ("b", np.int8)]))["a"]
+    with pytest.raises(SpecError, match="^v has strides .* split elements of 2 bytes"):
+        view(array, "v")
+
+
+def test_dense_strides() -> None:
+    assert dense_strides((2, 3, 4)) == (12, 4, 1)
+    assert dense_strides((2, 0, 4)) == (4, 4, 1)
+    assert dense_strides(()) == ()
