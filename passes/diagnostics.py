@@ -57,7 +57,9 @@ def location_text(location: Any) -> str | None:
     Returns:
       None where no file stands behind it.
     """
-    location = ir.Location.from_attr(location.attr)  # a diagnostic's is of the base class
+    location = ir.Location.from_attr(
+        location.attr, location.context
+    )  # a diagnostic's is of the base class
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.NameLoc):

@@ -26,13 +26,11 @@ class Element:
       name: a pass, a pipeline, or for a nest the operation it is anchored on.
       options: text between the braces, or None.
       nested: elements between the parentheses, or None where there are none.
-      column: 1-based position of the name in the text.
     """
 
     name: str
     options: str | None
     nested: tuple["Element", ...] | None
-    column: int
 
     def __str__(self) -> str:
         options = "" if self.options is None else f"{{{self.options}}}"
@@ -100,7 +98,7 @@ class _Parser:
         if self.peek() == "(":
             self.at += 1
             nested = self.elements(")")
-        return Element(name, options, nested, start + 1)
+        return Element(name, options, nested)
 
     def options(self) -> str:
         """Parses `{...}`, braces within balanced, and returns what is between."""
@@ -190,7 +188,10 @@ def _upstream_step(elements: Sequence[Element], *, verify: bool) -> Step:
     try:
         manager = passmanager.PassManager.parse(f"{ANCHOR}({text})")
     except ValueError as error:
-        for name in (name for element in elements for name in _names(element)):
+        if len(elements) > 1:  # one by one, to name the one that it is about
+            for element in elements:
+                _upstream_step([element], verify=verify)
+        for name in _names(elements[0]):
             if f"'{name}' does not refer to a registered pass" in str(error):
                 raise registry.unknown_pass(name) from error
         raise SpecError(f"upstream refuses '{text}': {' '.join(str(error).split())}") from error

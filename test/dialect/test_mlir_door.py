@@ -1,0 +1,189 @@
+"""The door to MLIR: what it imports and when, contexts, dialect loading, the small helpers."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_mlir.dialect import _mlir
+from attn_mlir.dialect._mlir import I32, Pure, ext, ir, passmanager, well_declared
+from attn_mlir.errors import TargetError
+
+
+class DoorDialect(ext.Dialect, name="door"):
+    pass
+
+
+class TwinOp(DoorDialect.Operation, name="twin", traits=[Pure]):
+    """`%r = "door.twin"(%a) : (i32) -> i32`."""
+
+    res: ext.Result[I32]
+    a: ext.Operand[I32]
+
+
+class EffectOp(DoorDialect.Operation, name="effect"):
+    """`%r = "door.effect"(%a) : (i32) -> i32`."""
+
+    res: ext.Result[I32]
+    a: ext.Operand[I32]
+
+
+class GuardedOp(DoorDialect.Operation, name="guarded"):
+    """Verifies what its fields hold, which may not be there yet when it is asked."""
+
+    a: ext.Operand[I32]
+    limit: ir.IntegerAttr
+    body: ext.Region
+
+    @well_declared
+    def verify_invariants(self) -> bool:
+        if ir.IntegerAttr(self.limit).value < 0 or self.a is None:
+            self.location.emit_error("'door.guarded' op expects a limit of at least 0")
+            return False
+        return True
+
+
+@pytest.fixture(autouse=True)
+def door_dialect(monkeypatch: pytest.MonkeyPatch):
+    """Makes the dialects above known as a package's, for one test."""
+    package = types.ModuleType("door_dialect")
+    package.DIALECT = DoorDialect  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "door_dialect", package)
+    monkeypatch.setattr(_mlir, "_DIALECTS", dict(_mlir._DIALECTS))
+    _mlir.register_dialect("door", "door_dialect")
+
+
+def run_python(code: str) -> str:
+    """Runs code in a fresh interpreter and returns what it printed."""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stdout.strip()
+
+
+def test_importing_the_door_imports_no_mlir():
+    code = (
+        "import sys, attn_mlir.dialect._mlir, attn_mlir.dialect.attn.masks\n"
+        "print([name for name in sys.modules if 'numba' in name or name == 'mlir'])"
+    )
+    assert run_python(code) == "[]"
+
+
+def test_the_providers_front_end_is_not_started():
+    code = (
+        "import sys\n"
+        "from attn_mlir.dialect._mlir import make_context\n"
+        "make_context()\n"
+        "print([name for name in sys.modules if name.startswith('numba_cuda_mlir.')\n"
+        "       and not name.startswith('numba_cuda_mlir._mlir')], 'numba' in sys.modules)"
+    )
+    assert run_python(code) == "[] False"
+
+
+def test_the_providers_package_becomes_whole_when_it_is_used():
+    code = (
+        "from attn_mlir.dialect._mlir import make_context, ir\n"
+        "context = make_context()\n"
+        "import numba_cuda_mlir\n"
+        "print(numba_cuda_mlir.__version__, type(numba_cuda_mlir).__name__)\n"
+        "from numba_cuda_mlir import cuda\n"
+        "print(cuda.__name__)\n"
+        "print(len(ir.Module.parse('func.func @f() { return }', context).body.operations))"
+    )
+    assert run_python(code).split("\n") == ["0.6.0 module", "numba_cuda_mlir.cuda", "1"]
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _mlir.nothing  # noqa: B018
+
+
+def test_another_version_of_the_provider_is_refused(tmp_path: Path):
+    (tmp_path / "VERSION").write_text("0.5.9\n")
+    with pytest.raises(TargetError, match=r"numba-cuda-mlir 0\.5\.9 is installed.*0\.6\.0"):
+        _mlir._check_version(tmp_path)
+    (tmp_path / "VERSION").write_text(f"{_mlir.PROVIDER_VERSION}\n")
+    _mlir._check_version(tmp_path)
+
+
+def test_the_pin_is_the_projects():
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert f"numba-cuda-mlir=={_mlir.PROVIDER_VERSION}" in project
+    assert _mlir.provider_version() == _mlir.PROVIDER_VERSION
+
+
+def test_no_provider_at_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_mlir, "_root", None)
+    monkeypatch.setattr(_mlir, "_find", lambda package: None)
+    with pytest.raises(TargetError, match=r"no MLIR is installed.*pip install numba-cuda-mlir"):
+        _mlir._provider()
+
+
+def test_loading_twice_is_harmless_and_contexts_are_independent():
+    text = '%0 = arith.constant 1 : i32\n%1 = "door.twin"(%0) : (i32) -> i32'
+    contexts = [_mlir.make_context() for _ in range(3)]
+    for context in contexts:
+        _mlir.load_dialects(context)
+        _mlir.load_dialects(context, "door")
+    for context in reversed(contexts):
+        module = ir.Module.parse(text, context)
+        assert isinstance(module.body.operations[1], TwinOp)
+        assert module.operation.verify()
+
+
+def test_a_context_knows_only_the_dialects_asked_for():
+    context = _mlir.make_context(dialects=["door"])
+    assert context.is_registered_operation("door.twin")
+    assert not context.is_registered_operation("attn.mha")
+    assert "door" in _mlir.dialect_names(context)
+    assert "attn" not in _mlir.dialect_names(context)
+    assert "attn" in _mlir.dialect_names(_mlir.make_context())
+
+
+def cse(text: str) -> list[str]:
+    """Runs CSE on a module and returns the names of what is left."""
+    with _mlir.make_context():
+        module = ir.Module.parse(text)
+        passmanager.PassManager.parse("builtin.module(cse)").run(module.operation)
+        return [operation.name for operation in module.body.operations]
+
+
+def test_pure_operations_are_erased_when_unused_and_others_are_not():
+    use = '%0 = arith.constant 1 : i32\n%1 = "door.{}"(%0) : (i32) -> i32'
+    assert cse(use.format("twin")) == ["arith.constant"]
+    assert cse(use.format("effect")) == ["arith.constant", "door.effect"]
+
+
+def test_attach_pure_marks_a_loaded_operation():
+    text = '%0 = arith.constant 1 : i32\n%1 = "door.effect"(%0) : (i32) -> i32'
+    with _mlir.make_context():
+        _mlir.attach_pure(EffectOp)
+        module = ir.Module.parse(text)
+        passmanager.PassManager.parse("builtin.module(cse)").run(module.operation)
+        assert [operation.name for operation in module.body.operations] == ["arith.constant"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        ('"door.guarded"(%0) ({}) {limit = -1 : i32} : (i32) -> ()', "expects a limit"),
+        ('"door.guarded"(%0) ({}) : (i32) -> ()', 'attribute "limit" is expected'),
+        ('"door.guarded"() ({}) {limit = 1 : i32} : () -> ()', "exactly 1 operands, but got 0"),
+        ('"door.guarded"(%0) {limit = 1 : i32} : (i32) -> ()', "regions: expected 1 but got 0"),
+    ],
+)
+def test_a_verifier_only_sees_what_is_declared(operation: str, message: str):
+    with _mlir.make_context(), pytest.raises(ir.MLIRError) as caught:
+        ir.Module.parse(f"%0 = arith.constant 1 : i32\n{operation}")
+    assert message in caught.value.error_diagnostics[0].message
+
+
+def test_keep_alive_returns_and_holds_once():
+    value: Any = object()
+    before = len(_mlir._kept)
+    assert _mlir.keep_alive(value) is value
+    assert _mlir.keep_alive(value) is value
+    assert len(_mlir._kept) == before + 1
