@@ -3,7 +3,9 @@
 A program, not a module of the benchmarks: `bench/_peers.py` makes the environment that it needs and starts it as
 `python _fa4_peer.py --head-dim 128 --causal --out DIR`. The tensors are fake (torch's FakeTensorMode), the number of
 multiprocessors that FlashAttention-4's tile scheduler asks the driver for is fixed at 148 (B200), and CuTe DSL writes
-what it made into DIR: `NAME.ptx`, `NAME.cubin` and `NAME.json` (shapes, entry, seconds per stage, launch sizes).
+what it made into DIR: `NAME.ptx`, `NAME.cubin` and `NAME.json` (shapes, entry, seconds per stage); with `--record` also
+`NAME.launch.json`, the launch with the bytes of every parameter (see `_fa4_record.py`), which `bench/emulator.py
+--recorded DIR/NAME` runs.
 """
 
 import time
@@ -49,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-lse", action="store_true", help="do not write the log-sum-exp")
     parser.add_argument("--pack-gqa", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--target", default="sm_100a")
+    parser.add_argument("--record", action="store_true", help="also write the launch down")
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     return parser.parse_args()
 
@@ -66,8 +69,8 @@ def set_environment(target: str, dump: Path) -> None:
     )
 
 
-def compile_kernel(args: argparse.Namespace) -> dict[str, float]:
-    """Runs FlashAttention-4's own entry point on fake tensors; returns seconds per stage."""
+def compile_kernel(args: argparse.Namespace) -> tuple[object, dict[str, float]]:
+    """Runs FlashAttention-4's own entry point on fake tensors; returns the function and seconds per stage."""
     import cutlass
     import cutlass.utils.hardware_info as hardware_info
     import torch
@@ -93,7 +96,8 @@ def compile_kernel(args: argparse.Namespace) -> dict[str, float]:
             pack_gqa={"auto": None, "on": True, "off": False}[args.pack_gqa],
         )
     done = time.perf_counter()
-    return {"import": imported - _START, "compile": done - imported}
+    (function,) = interface._flash_attn_fwd.compile_cache.cache.values()
+    return function, {"import": imported - _START, "compile": done - imported}
 
 
 def the_one(dump: Path, suffix: str) -> Path:
@@ -111,24 +115,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder)
         set_environment(args.target, dump)
-        seconds = compile_kernel(args)
+        function, seconds = compile_kernel(args)
         ptx = the_one(dump, ".ptx")
         cubin = the_one(dump, ".cubin")
         text = ptx.read_text().rstrip("\0")
         (args.out / f"{args.name}.ptx").write_text(text)
         shutil.copyfile(cubin, args.out / f"{args.name}.cubin")
     entry = re.search(r"\.entry\s+(\w+)", text)
+    if entry is None:
+        sys.exit("CuTe DSL's PTX has no .entry")
     threads = re.search(r"\.(?:req|max)ntid\s+(\d+)", text)
     cluster = re.search(r"\.reqnctapercluster\s+([\d, ]+)", text)
-    shapes = {key: value for key, value in vars(args).items() if key != "out"}
+    shapes = {key: value for key, value in vars(args).items() if key not in ("out", "record")}
     record = {
         **shapes,
-        "entry": entry.group(1) if entry else None,
+        "entry": entry.group(1),
         "threads": int(threads.group(1)) if threads else None,
         "cluster": cluster.group(1).strip() if cluster else None,
         "ptx_lines": text.count("\n") + 1,
         "seconds": seconds,
     }
+    if args.record:
+        from _fa4_record import record as record_launch
+
+        launch = {"entry": entry.group(1), **record_launch(function, text, args)}
+        (args.out / f"{args.name}.launch.json").write_text(json.dumps(launch, indent=1) + "\n")
     (args.out / f"{args.name}.json").write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record))
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +68,13 @@ def _install(tell: Callable[[str], None], *arguments: str) -> None:
         sys.exit(f"pip failed in {ENVIRONMENT}:\n{done.stderr.strip()}")
 
 
-def compile_fa4(problem: Problem, folder: Path = BUILD / "fa4") -> PeerKernel:
+def compile_fa4(
+    problem: Problem, folder: Path = BUILD / "fa4", options: Sequence[str] = ()
+) -> PeerKernel:
     """One cold compile of FlashAttention-4's forward kernel in a process of its own; its files stay in `folder`.
 
-    Its persistent cache is off. Wall seconds run from the start of the process to its end. Exits when it fails.
+    `options` are further ones of `_fa4_peer.py`. Its persistent cache is off. Wall seconds run from the start of the
+    process to its end. Exits when it fails.
     """
     command = [
         str(python()),
@@ -84,6 +87,7 @@ def compile_fa4(problem: Problem, folder: Path = BUILD / "fa4") -> PeerKernel:
         f"--target={problem.target}",
         f"--out={folder}",
         *(["--causal"] if problem.is_causal else []),
+        *options,
     ]
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
@@ -108,3 +112,18 @@ def fa4_cubin(problem: Problem, tell: Callable[[str], None]) -> Path:
         tell("compiling FlashAttention-4")
         compile_fa4(problem)
     return cubin
+
+
+def record_fa4(problem: Problem, batch: int, length: int, tell: Callable[[str], None]) -> Path:
+    """FlashAttention-4's PTX and its launch for these sizes, made when not there yet.
+
+    Returns the common stem of `STEM.ptx` and `STEM.launch.json`. Needs a C compiler.
+    """
+    folder = BUILD / "fa4" / f"b{batch}_s{length}"
+    stem = folder / problem.name
+    if not stem.with_name(stem.name + ".launch.json").exists():
+        prepare(tell)
+        tell("compiling FlashAttention-4 and recording its launch")
+        sizes = (f"--batch={batch}", f"--sq={length}", f"--sk={length}")
+        compile_fa4(problem, folder, (*sizes, "--record"))
+    return stem

@@ -1,12 +1,14 @@
 """Speed of the emulator on one core: seconds and warp-instructions per second of a causal attention.
 
     python bench/emulator.py                       our kernel, B=1, H=2, S=512, D=128, causal, bf16
+    python bench/emulator.py --peer fa4            FlashAttention-4's kernel for the same, launched as its authors do
     python bench/emulator.py --recorded DIR/NAME   any kernel whose launch was recorded: NAME.ptx and NAME.launch.json
 
 The process pins itself to one core. The first run parses and translates the PTX; it is shown on its own. `--check` exits
 with 1 when the median is above 5 s, what the project promises. A recorded launch is JSON with `entry`, `grid`, `block`,
 `cluster`, `shared_bytes`, `params` (hexadecimal bytes per parameter, tensor maps included), `shapes` and `addresses` of
-the tensors q, k, v, o and lse that the parameters point at, and `dtype`.
+the tensors q, k, v, o and lse that the parameters point at, `dtype`, `causal` and `scale`. What the first run computed is
+judged as the tests judge it; wrong numbers end the benchmark.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from attn_mlir.reference.compare import Comparison
+
+from _peers import record_fa4
 from _problem import Problem
 from _stats import Spread, conditions
 
@@ -39,14 +43,36 @@ class Run:
     warp_instructions: int
 
 
-def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[np.generic]]:
+@dataclass(frozen=True)
+class Subject:
+    """A kernel to run again and again, the arrays q, k, v, o and lse that it works on, and what it computes."""
+
+    title: str
+    run: Callable[[], Run]
+    arrays: dict[str, NDArray[Any]]
+    is_causal: bool
+    scale: float
+
+    def verdict(self) -> Comparison:
+        """Judges what the last run left in o and lse."""
+        import attn_mlir as am
+        from attn_mlir.reference.compare import check_attention
+
+        a = self.arrays
+        mask = am.causal() if self.is_causal else am.full()
+        return check_attention(
+            a["q"], a["k"], a["v"], a["o"], a["lse"], mask=mask, scale=self.scale
+        )
+
+
+def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[Any]]:
     """Normal random q, k and v; outputs full of NaN."""
     import ml_dtypes
     import numpy as np
 
     random = np.random.default_rng(0)
     element = np.dtype(ml_dtypes.bfloat16) if dtype == "bf16" else np.dtype(np.float16)
-    arrays: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, shape in shapes.items():
         if name in ("q", "k", "v"):
             arrays[name] = random.standard_normal(shape).astype(element)
@@ -56,8 +82,8 @@ def inputs(shapes: dict[str, list[int]], dtype: str) -> dict[str, NDArray[np.gen
     return arrays
 
 
-def our_kernel(problem: Problem, batch: int, length: int) -> Callable[[], Run]:
-    """A call of our kernel on the emulator device, through the public interface."""
+def our_kernel(problem: Problem, batch: int, length: int) -> Subject:
+    """Our kernel on the emulator device, called through the public interface."""
     import attn_mlir as am
 
     kernel = am.load(problem.compile())
@@ -69,17 +95,18 @@ def our_kernel(problem: Problem, batch: int, length: int) -> Callable[[], Run]:
         "o": [batch, length, wide, problem.head_dim],
         "lse": [batch, wide, length],
     }
-    tensors = list(inputs(shapes, problem.dtype).values())
+    arrays = inputs(shapes, problem.dtype)
 
     def run() -> Run:
         begin = time.perf_counter()
-        launch = kernel(*tensors, device="emulator")
+        launch = kernel(*arrays.values(), device="emulator")
         return Run(time.perf_counter() - begin, launch.warp_instructions or 0)
 
-    return run
+    title = f"B={batch} S={length} {problem.title}"
+    return Subject(title, run, arrays, problem.is_causal, problem.head_dim**-0.5)
 
 
-def recorded_kernel(stem: Path, target: str) -> Callable[[], Run]:
+def recorded_kernel(stem: Path, target: str) -> Subject:
     """A launch recorded elsewhere, on the emulator itself."""
     from attn_mlir.runtime.emulator import Emulator
 
@@ -108,7 +135,7 @@ def recorded_kernel(stem: Path, target: str) -> Callable[[], Run]:
         )
         return Run(time.perf_counter() - begin, stats.warp_instructions)
 
-    return run
+    return Subject(stem.name, run, arrays, launch["causal"], launch["scale"])
 
 
 def one_core() -> str:
@@ -128,7 +155,9 @@ def arguments() -> argparse.Namespace:
     parser.set_defaults(heads=2, kv_heads=2)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=512, help="queries and keys")
-    parser.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--peer", choices=("fa4",), help="this project's kernel instead of ours")
+    other.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
     parser.add_argument("-n", "--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--profile", action="store_true", help="profile one run by function")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
@@ -152,16 +181,21 @@ def profile(run: Callable[[], Run]) -> None:
 def main() -> None:
     args = arguments()
     before = conditions()
-    place = one_core()
     problem = Problem.of(args)
-    if args.recorded:
-        title, run = args.recorded.name, recorded_kernel(args.recorded, args.target)
+    if args.recorded or args.peer:
+        stem = args.recorded or record_fa4(problem, args.batch, args.length, print)
+        subject = recorded_kernel(stem, args.target)
     else:
-        title = f"B={args.batch} S={args.length} {problem.title}"
-        run = our_kernel(problem, args.batch, args.length)
+        subject = our_kernel(problem, args.batch, args.length)
+    title, run = f"FA4 {subject.title}" if args.peer else subject.title, subject.run
+    place = one_core()
     first = run()
     print(f"{title}, {place}")
     print(f"first run, translation included: {first.seconds:.2f} s")
+    verdict = subject.verdict()
+    print(verdict)
+    if not verdict.ok:
+        sys.exit("the numbers are wrong, so their speed does not matter")
     if args.profile:
         profile(run)
         return

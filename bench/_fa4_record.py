@@ -1,0 +1,155 @@
+"""Writes down how FlashAttention-4 launches its kernel: grid, shared memory and the bytes of every parameter.
+
+Runs inside the peers' environment, as a part of `_fa4_peer.py --record`. CuTe DSL compiles a launcher for the host that
+computes grid and tensor maps itself; here it is linked with `_fa4_recorder.c` in place of the CUDA runtime (a C compiler
+called `cc` is needed) and called with tensors that have shapes and addresses but no memory. With the PTX this is all
+that an emulator needs to run the kernel exactly as its own authors would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+RECORDER = Path(__file__).with_name("_fa4_recorder.c")
+MAP_BYTES = 128  # CUtensorMap
+MAP_BYTES_WRITTEN = 64  # CuTe DSL fills this much of one; what follows is left over from its stack
+ADDRESSES = {
+    "q": 0x7F00_1000_0000,
+    "k": 0x7F00_2000_0000,
+    "v": 0x7F00_3000_0000,
+    "o": 0x7F00_4000_0000,
+    "lse": 0x7F00_5000_0000,
+}
+_CUDA = 2  # DLPack device type
+_FLOAT, _BFLOAT = 2, 4  # DLPack type codes
+
+
+class _Type(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor with its DLTensor laid out flat."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _Type),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+class _Tensor:
+    """Something with a DLPack protocol that claims to be contiguous GPU memory."""
+
+    def __init__(self, address: int, shape: list[int], code: int, bits: int) -> None:
+        strides = [1] * len(shape)
+        for axis in reversed(range(len(shape) - 1)):
+            strides[axis] = strides[axis + 1] * shape[axis + 1]
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        self._strides = (ctypes.c_int64 * len(shape))(*strides)
+        self._managed = _Managed(
+            data=address,
+            device_type=_CUDA,
+            ndim=len(shape),
+            dtype=_Type(code, bits, 1),
+            shape=self._shape,
+            strides=self._strides,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, 0
+
+    def __dlpack__(self, **_: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self._managed), b"dltensor", None)
+
+
+def parameter_bytes(ptx: str) -> list[int]:
+    """Sizes of the entry's parameters in the order of its signature."""
+    signature = ptx[ptx.index(".entry") :].partition(")")[0]
+    sizes: list[int] = []
+    for kind, array in re.findall(
+        r"\.param\s+(?:\.align \d+ )?\.(\w+) \S+?(?:\[(\d+)\])?[,\s]", signature
+    ):
+        sizes.append(int(array) if array else int(kind[1:]) // 8)
+    return sizes
+
+
+def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
+    """The launch of `compiled` for the shapes in `args` (the options of `_fa4_peer.py`), ready for JSON.
+
+    Returns `grid` (CTAs), `block`, `cluster`, `shared_bytes`, `params` (hexadecimal bytes), and for the tensors that they
+    point at `shapes` (contiguous) and `addresses`.
+    """
+    import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+    ffi: Any = tvm_ffi
+    shapes = {
+        "q": [args.batch, args.sq, args.heads, args.head_dim],
+        "k": [args.batch, args.sk, args.kv_heads, args.head_dim],
+        "v": [args.batch, args.sk, args.kv_heads, args.head_dim],
+        "o": [args.batch, args.sq, args.heads, args.head_dim],
+        "lse": [args.batch, args.heads, args.sq],
+    }
+    element = (_BFLOAT if args.dtype == "bf16" else _FLOAT, 16)
+    backing = {
+        name: _Tensor(ADDRESSES[name], shape, *((_FLOAT, 32) if name == "lse" else element))
+        for name, shape in shapes.items()
+    }
+    tensors = [ffi.from_dlpack(tensor) for tensor in backing.values()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        compiled.export_to_c(object_file_path=str(folder / "launch.o"), function_name="func")
+        library = folder / "launch.so"
+        # Symbolic: the library prefers its own stand-ins to the runtime that the process has loaded.
+        options = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
+        command = ["cc", *options, "-o", library, RECORDER, folder / "launch.o"]
+        subprocess.run([str(word) for word in command], check=True)
+        os.environ["RECORD_FILE"] = str(folder / "launch.json")
+        os.environ["RECORD_PARAM_BYTES"] = ",".join(map(str, parameter_bytes(ptx)))
+        launch = ffi.load_module(str(library))["func"]
+        scale = float(args.head_dim) ** -0.5
+        absent = [
+            None
+        ] * 10  # cu_seqlens, seqused, page table, windows, sink, descales, block sparsity
+        auxiliary = (None, None)
+        scheduler = [None] * 7  # split counts, semaphores, varlen tables
+        launch(*tensors, scale, *absent, auxiliary, *scheduler, args.sq)
+        result: dict[str, Any] = json.loads((folder / "launch.json").read_text())
+    result["params"] = [_tidy(text) for text in result["params"]]
+    addresses = {name: hex(address) for name, address in ADDRESSES.items()}
+    return {
+        **result,
+        "scale": scale,
+        "shapes": shapes,
+        "addresses": addresses,
+        "dtype": args.dtype,
+        "causal": args.causal,
+    }
+
+
+def _tidy(text: str) -> str:
+    """A tensor map without what CuTe DSL left unwritten; other parameters as they are."""
+    if len(text) != 2 * MAP_BYTES:
+        return text
+    return text[: 2 * MAP_BYTES_WRITTEN].ljust(2 * MAP_BYTES, "0")
