@@ -100,6 +100,14 @@ def verdict_of(comparison: Comparison) -> Verdict:
     )
 
 
+def judged(case: Case, data: Inputs, o: Any, lse: Any, scale: float | None = None) -> str:
+    """What is wrong with these outputs for these operands; empty when nothing is."""
+    operands: Any = (data.q, data.k, data.v)
+    options: Any = {"mask": mask_named(case.mask), "scale": scale}
+    truth = attention_f64(*operands, **options)
+    return verdict_of(compare(o, lse, truth, attention_yardstick(*operands, **options))).reason
+
+
 def check(case: Case, schedule: Schedule) -> Outcome:
     """One case under one schedule; errors of compiling and launching propagate."""
     data, truth, yardstick = expected(case)
