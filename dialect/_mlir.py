@@ -19,13 +19,12 @@ Facts about the binding that every user of this module meets:
 """
 
 import ctypes
-import functools
 import importlib
 import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -245,15 +244,22 @@ def register_dialect(namespace: str, package: str) -> None:
 def load_dialects(context: Any, *namespaces: str) -> None:
     """Makes our dialects known to a context; doing it again changes nothing.
 
+    A verifier of theirs (`verify_invariants`) is only called for operations that fit the fields of
+    their class, so it may use them without checking first.
+
     Args:
       context: the ir.Context; contexts of this process share the Python classes.
       namespaces: which dialects, of those registered; all when none is named.
     """
+    from attn_mlir.dialect._guard import guard_verifier
+
     with _lock, context:
         for namespace in namespaces or tuple(_DIALECTS):
             dialect = getattr(importlib.import_module(_DIALECTS[namespace]), "DIALECT", None)
             if dialect is None or not dialect.operations:
                 continue
+            for operation in dialect.operations:
+                guard_verifier(operation)
             if not context.is_registered_operation(dialect.operations[0].OPERATION_NAME):
                 dialect.load(reload=hasattr(dialect, "_mlir_module"))
 
@@ -266,39 +272,6 @@ def attach_pure(op: Any) -> None:
     from attn_mlir.dialect._mlir import Pure
 
     Pure.attach(op.OPERATION_NAME)
-
-
-def well_declared(verify: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Decorates `verify_invariants` so that it only sees what the class declares.
-
-    MLIR calls it before the checks that follow from the declared fields, on an operation that may
-    lack an operand or an attribute. Such an operation passes here, and the declared checks, which
-    come next, refuse it in their own words.
-    """
-
-    def wrapper(self: Any) -> bool:
-        return verify(self) if _has_declared_parts(self) else True
-
-    return functools.update_wrapper(wrapper, verify)
-
-
-def _has_declared_parts(op: Any) -> bool:
-    """Whether an operation has the operands, results, regions and attributes of its class."""
-    from attn_mlir.dialect._mlir import ext, irdl
-
-    operands, attributes, results, regions = ext.partition_fields(op._fields)
-    if any(field.name not in op.attributes for field in attributes):
-        return False
-    for fields, values, segments in (
-        (operands, op.operands, "operandSegmentSizes"),
-        (results, op.results, "resultSegmentSizes"),
-    ):
-        if any(field.variadicity != irdl.Variadicity.single for field in fields):
-            if segments not in op.attributes:
-                return False
-        elif len(values) != len(fields):
-            return False
-    return len(op.regions) == len(regions)
 
 
 def keep_alive(value: _T) -> _T:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from attn_mlir.dialect._mlir import Pure, ext, ir, well_declared
+from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.masks import Mask
@@ -115,7 +115,6 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         operations = list(block.operations)
         return len(operations) == 1 and operations[0].operands[0] == block.arguments[0]
 
-    @well_declared
     def verify_invariants(self) -> bool:
         """Checks operand and result types, the mask and the agreement of the shapes."""
         try:

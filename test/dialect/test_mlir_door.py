@@ -3,13 +3,14 @@
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attn_mlir.dialect import _mlir
-from attn_mlir.dialect._mlir import I32, Pure, ext, ir, passmanager, well_declared
+from attn_mlir.dialect._mlir import I32, Pure, ext, ir, passmanager
 from attn_mlir.errors import TargetError
 
 
@@ -34,11 +35,11 @@ class EffectOp(DoorDialect.Operation, name="effect"):
 class GuardedOp(DoorDialect.Operation, name="guarded"):
     """Verifies what its fields hold, which may not be there yet when it is asked."""
 
+    more: Sequence[ext.Operand[I32 | ir.IndexType]]
     a: ext.Operand[I32]
     limit: ir.IntegerAttr
     body: ext.Region
 
-    @well_declared
     def verify_invariants(self) -> bool:
         if ir.IntegerAttr(self.limit).value < 0 or self.a is None:
             self.location.emit_error("'door.guarded' op expects a limit of at least 0")
@@ -169,15 +170,20 @@ def test_attach_pure_marks_a_loaded_operation():
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        ('"door.guarded"(%0) ({}) {limit = -1 : i32} : (i32) -> ()', "expects a limit"),
-        ('"door.guarded"(%0) ({}) : (i32) -> ()', 'attribute "limit" is expected'),
-        ('"door.guarded"() ({}) {limit = 1 : i32} : () -> ()', "exactly 1 operands, but got 0"),
-        ('"door.guarded"(%0) {limit = 1 : i32} : (i32) -> ()', "regions: expected 1 but got 0"),
+        ("(%0) ({}) {limit = -1 : i32, SIZES} : (i32) -> ()", "expects a limit"),
+        ("(%0) ({}) {SIZES} : (i32) -> ()", 'attribute "limit" is expected'),
+        ('(%0) ({}) {limit = "x", SIZES} : (i32) -> ()', "expected base attribute"),
+        ("(%1) ({}) {limit = 1 : i32, SIZES} : (f32) -> ()", "expected 'i32' but got 'f32'"),
+        ("() ({}) {limit = 1 : i32, SIZES} : () -> ()", "expects at least 1 operands, but got 0"),
+        ("(%0) ({}) {limit = 1 : i32} : (i32) -> ()", "op expects attribute 'operandSegmentSizes'"),
+        ("(%0) {limit = 1 : i32, SIZES} : (i32) -> ()", "regions: expected 1 but got 0"),
     ],
 )
 def test_a_verifier_only_sees_what_is_declared(operation: str, message: str):
     with _mlir.make_context(), pytest.raises(ir.MLIRError) as caught:
-        ir.Module.parse(f"%0 = arith.constant 1 : i32\n{operation}")
+        operation = operation.replace("SIZES", "operandSegmentSizes = array<i32: 0, 1>")
+        constants = "%0 = arith.constant 1 : i32\n%1 = arith.constant 1.0 : f32\n"
+        ir.Module.parse(f'{constants}"door.guarded"{operation}')
     assert message in caught.value.error_diagnostics[0].message
 
 
