@@ -12,9 +12,9 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, reference
-    from attn_mlir.operators import attention
     from attn_mlir.compiler import compile
     from attn_mlir.masks import Mask, causal, full
+    from attn_mlir.operators import attention
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
     from attn_mlir.runtime.devices.emulator import EmulatorDevice

@@ -52,16 +52,37 @@ def compile(
         raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
     check_target(target)
     settings = env.settings()
+    if settings.no_cache or settings.dump:
+        return compile_afresh(spec, target=target, progress=progress)
 
     def make() -> bytes:
-        pipeline: Any = importlib.import_module("attn_mlir.lowering.pipeline")
-        return pipeline.compile_mha(spec, target=target, progress=progress)
+        return _pipeline().compile_mha(spec, target=target, progress=progress)
 
-    if settings.no_cache or settings.dump:
-        bundle = Bundle.from_bytes(make())
-        _dump(bundle, settings)
-        return bundle
     return cached("mha", spec.canonical_json(), target, make)
+
+
+def compile_afresh(
+    spec: MhaSpec, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+) -> Bundle:
+    """Compile attention without a look at the cache, and leave what ATTN_MLIR_DUMP asks for.
+
+    Arguments and errors as `compile`.
+    """
+    check_target(target)
+    data = _pipeline().compile_mha(spec, target=target, progress=progress)
+    bundle = Bundle.from_bytes(data)
+    _dump(bundle, env.settings())
+    return bundle
+
+
+def compile_tma_copy(target: str) -> Bundle:
+    """The small TMA copy kernel that `attn-mlir doctor` runs, for `sm_90a` or `sm_100a`; cached."""
+    return cached("tma-copy", target, target, lambda: _pipeline().compile_tma_copy(target))
+
+
+def _pipeline() -> Any:
+    """The compiler, imported when something has to be compiled."""
+    return importlib.import_module("attn_mlir.lowering.pipeline")
 
 
 def cached(operation: str, request: str, target: str, make: Callable[[], bytes]) -> Bundle:

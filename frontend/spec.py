@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.masks import Mask, full
+from attn_mlir.masks import Mask, causal, full
 
 HEAD_DIMS = (64, 128)
 DTYPES = ("bf16", "f16")
@@ -125,6 +125,18 @@ def dtype_name(dtype: object) -> Literal["bf16", "f16"]:
         if isinstance(text, str) and text in _DTYPE_NAMES:
             return "bf16" if _DTYPE_NAMES[text] == "bf16" else "f16"
     raise SpecError(f"dtype {dtype!r:.60} has no kernel: supported are {', '.join(DTYPES)}")
+
+
+def mask_named(name: str) -> Mask:
+    """The mask of that name on a command line: `causal`, `full` or `null`.
+
+    Raises:
+      SpecError: no such mask.
+    """
+    masks = {"causal": causal(), "full": full(), "null": full()}
+    if name not in masks:
+        raise SpecError(f"mask {name!r:.40} has no kernel: supported are causal and full")
+    return masks[name]
 
 
 def check_target(target: str) -> str:

@@ -57,6 +57,10 @@ class Bundle:
         """What the compiler told about it: registers, spills, memory map, seconds per stage."""
         return dict(self.manifest.report)
 
+    def json_text(self) -> str:
+        """`bundle.json` as it is in the file."""
+        return _unzip(self.data, "the bundle")[MANIFEST].decode()
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the bundle file, all of it or nothing, and return its path."""
         return write_atomically(Path(path), self.data)

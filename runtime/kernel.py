@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Literal
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.binding import Bound, bind
@@ -14,7 +13,7 @@ from attn_mlir.runtime.devices.base import Device, Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 
-DeviceChoice = Literal["cuda", "emulator"] | Device | None
+DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
 
 
 def load(source: str | os.PathLike[str] | bytes | Bundle) -> Kernel:

@@ -1,0 +1,106 @@
+"""One trial of an attention kernel: random operands, poisoned outputs, a launch, and the verdict."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.reference import Comparison, check_attention
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+
+Array = npt.NDArray[Any]
+
+ARGUMENTS = ("q", "k", "v", "o", "lse")  # what an attention bundle takes, in order
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial gave.
+
+    Attributes:
+      launch_seconds: of the call, copies to a GPU included.
+      check_seconds: of the reference.
+    """
+
+    launch: Launch
+    comparison: Comparison
+    launch_seconds: float
+    check_seconds: float
+
+
+def device_of(
+    name: str | None, schedule: Literal["fair", "adversarial"], seed: int
+) -> DeviceChoice:
+    """A device from a command line; a schedule only says something about the emulator.
+
+    Raises:
+      SpecError: a schedule for something that is not the emulator.
+    """
+    if schedule == "fair":
+        return name
+    if name not in (None, "emulator"):
+        raise SpecError(f"a schedule is the emulator's: got {schedule} for {name}")
+    return EmulatorDevice(schedule=schedule, seed=seed)
+
+
+def run_attention(
+    bundle: Bundle,
+    *,
+    batch: int,
+    sq: int,
+    sk: int,
+    mask: Mask,
+    scale: float | None = None,
+    seed: int = 0,
+    device: DeviceChoice = None,
+) -> Trial:
+    """Run an attention bundle on standard normal operands and judge every element.
+
+    Args:
+      mask: that the bundle was compiled for.
+      seed: of the operands.
+
+    Raises:
+      SpecError: not a bundle of attention, or a size below 0.
+      TargetError, LaunchError: as a call of the kernel.
+    """
+    names = tuple(tensor.name for tensor in bundle.manifest.tensors)
+    if names != ARGUMENTS:
+        raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
+    sizes = {"batch": batch, "sq": sq, "sk": sk}
+    if min(sizes.values()) < 0:
+        raise SpecError(f"sizes must not be negative, got {sizes}")
+    random = np.random.default_rng(seed)
+    tensors: list[Array] = []
+    for tensor in bundle.manifest.tensors:
+        shape = tuple(sizes[n] if isinstance(n, str) else n for n in tensor.shape)
+        dtype = _dtype(tensor.dtype)
+        if tensor.role == "out":
+            tensors.append(np.full(shape, np.nan, dtype))
+        else:
+            tensors.append(random.standard_normal(shape, np.float32).astype(dtype))
+    q, k, v, o, lse = tensors
+    start = time.perf_counter()
+    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
+    launch = Kernel(bundle)(q, k, v, o, lse, scale=factor, device=device)
+    launched = time.perf_counter()
+    comparison = check_attention(q, k, v, o, lse, mask=mask, scale=scale)
+    checked = time.perf_counter()
+    return Trial(launch, comparison, launched - start, checked - launched)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    if name == "bf16":
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype({"f16": np.float16, "f32": np.float32}[name])
