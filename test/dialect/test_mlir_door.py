@@ -193,3 +193,21 @@ def test_keep_alive_returns_and_holds_once():
     assert _mlir.keep_alive(value) is value
     assert _mlir.keep_alive(value) is value
     assert len(_mlir._kept) == before + 1
+
+
+def test_values_of_our_types_cause_no_search_on_disk():
+    code = (
+        "import sys\n"
+        "from attn_mlir.dialect._mlir import make_context, ir\n"
+        "from attn_mlir.dialect.ws import buffer_type, tile_type\n"
+        "searched = []\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        searched.append(name)\n"
+        "with make_context():\n"
+        "    buffer_type(tile_type([8], ir.F32Type.get(), 'shared'))\n"
+        "    sys.meta_path.insert(0, Finder())\n"
+        "    kind = buffer_type(tile_type([8], ir.F32Type.get(), 'shared'))\n"
+        "    print(type(ir.Type.parse(str(kind))).__name__, searched)"
+    )
+    assert run_python(code) == "BufferType []"
