@@ -204,7 +204,7 @@ def test_values_of_our_types_cause_no_search_on_disk():
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        searched.append(name)\n"
-        "with make_context():\n"
+        "with make_context(), ir.Location.unknown():\n"
         "    buffer_type(tile_type([8], ir.F32Type.get(), 'shared'))\n"
         "    sys.meta_path.insert(0, Finder())\n"
         "    kind = buffer_type(tile_type([8], ir.F32Type.get(), 'shared'))\n"
