@@ -1,7 +1,7 @@
 """The formulas that kernels are judged by, one file per operation, and the verdict."""
 
-from attn_mlir.reference.compare import Comparison, check_attention, compare
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.reference.verdict import Comparison, check_attention, compare
 
 __all__ = [
     "Attention",

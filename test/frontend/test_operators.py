@@ -1,0 +1,117 @@
+"""`attention`: bad operands are refused before anything is compiled, results come in q's kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir import operators
+from attn_mlir.arrays import output_like
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.tensors import bytes_at, view
+
+BF16 = ml_dtypes.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("bad input must be refused before anything is compiled")
+
+    monkeypatch.setattr(operators, "compile", fail)
+
+
+def call(**changes: Any) -> Any:
+    arguments: dict[str, Any] = {
+        "q": np.zeros((2, 5, 4, 64), BF16),
+        "k": np.zeros((2, 7, 2, 64), BF16),
+        "v": np.zeros((2, 7, 2, 64), BF16),
+    }
+    arguments.update(changes)
+    q, k, v = (arguments.pop(name) for name in "qkv")
+    return am.attention(q, k, v, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"q": np.zeros((5, 4, 64), BF16)}, r"^q must be \[batch, sequence, heads, head_dim\]"),
+        ({"q": np.zeros((2, 5, 4, 64), np.float32)}, "^q has dtype f32, allowed are bf16 and f16"),
+        ({"k": np.zeros((2, 7, 2, 64), np.float16)}, "^k is f16, q is bf16"),
+        ({"k": np.zeros((3, 7, 2, 64), BF16)}, "^k has batch 3, q has 2"),
+        ({"v": np.zeros((2, 7, 2, 128), BF16)}, "^v has head_dim 128, q has 64"),
+        ({"v": np.zeros((2, 8, 2, 64), BF16)}, "^k and v must have one shape"),
+        ({"v": np.zeros((2, 7, 1, 64), BF16)}, "^k and v must have one shape"),
+        (
+            {"k": np.zeros((2, 7, 3, 64), BF16), "v": np.zeros((2, 7, 3, 64), BF16)},
+            "^kv_heads must divide heads, got heads = 4 and kv_heads = 3",
+        ),
+        ({"q": np.zeros((2, 5, 0, 64), BF16)}, "^heads must be an integer from 1"),
+        (
+            {"k": np.zeros((2, 7, 0, 64), BF16), "v": np.zeros((2, 7, 0, 64), BF16)},
+            "^kv_heads must be an integer from 1",
+        ),
+        (
+            {name: np.zeros((2, 7, 2, 80), BF16) for name in "qkv"},
+            r"^head_dim 80 has no kernel: supported are 64, 128 \(pad to 128\?\)",
+        ),
+        ({"v": None}, "^v must be a numpy array or have __dlpack__"),
+        ({"mask": "causal"}, "^mask 'causal' has no kernel"),
+        ({"scale": 0.0}, "^scale must be finite and greater than 0, got 0.0"),
+        ({"scale": -1.0}, "^scale must be finite and greater than 0"),
+        ({"scale": float("nan")}, "^scale must be finite"),
+        ({"scale": float("inf")}, "^scale must be finite"),
+        ({"scale": "1/8 of it"}, "^scale must be a number"),
+    ],
+)
+def test_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        call(**changes)
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_output_in_numpy(dtype: Any) -> None:
+    q = np.zeros((2, 5, 4, 64), dtype)
+    seen = view(q, "q")
+    o = output_like(q, seen, (2, 5, 4, 64), seen.dtype).finish()
+    lse = output_like(q, seen, (2, 4, 5), "f32").finish()
+    assert (type(o), o.dtype, o.shape) == (np.ndarray, np.dtype(dtype), (2, 5, 4, 64))
+    assert (lse.dtype, lse.shape) == (np.float32, (2, 4, 5))
+
+
+class Foreign:
+    """An array of a library that is neither numpy nor torch nor cupy, but speaks DLPack."""
+
+    def __init__(self, array: Any):
+        self.array = array
+
+    def __array_namespace__(self) -> Any:
+        return np
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_output_through_dlpack() -> None:
+    q = Foreign(np.zeros((2, 5, 4, 64), np.float16))
+    made = output_like(q, view(q, "q"), (2, 4, 5), "f32")
+    seen = view(made.tensor, "lse")
+    bytes_at(seen.address, seen.span_bytes).view(np.float32)[:] = 3.0
+    lse = made.finish()
+    assert lse.shape == (2, 4, 5) and lse.dtype == np.float32 and (lse == 3.0).all()
+
+
+def test_library_that_takes_no_dlpack() -> None:
+    class Silent(Foreign):
+        __array_namespace__ = None  # type: ignore[assignment]
+
+    q = Silent(np.zeros((2, 5, 4, 64), np.float16))
+    with pytest.raises(SpecError, match="no from_dlpack"):
+        output_like(q, view(q, "q"), (2, 4, 5), "f32")

@@ -1,0 +1,112 @@
+"""The project's own promises: packaging, layers, what an import costs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import attn_mlir
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "attn_mlir": "frontend", "attn_mlir.dialect": "dialect", "attn_mlir.lowering": "lowering",
+    "attn_mlir.passes": "passes", "attn_mlir.runtime": "runtime",
+}  # fmt: skip
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_package_list_is_complete() -> None:
+    found = {
+        ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
+        for package, folder in FOLDERS.items()
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert sorted(found) == PROJECT["tool"]["setuptools"]["packages"]
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == FOLDERS
+
+
+def test_every_package_says_what_it_is() -> None:
+    for package, folder in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            assert (path.parent / "__init__.py").is_file(), f"{path} of {package} is in no package"
+
+
+def test_version() -> None:
+    assert attn_mlir.__version__ == PROJECT["project"]["version"]
+
+
+def test_mlir_and_the_tools_are_pinned() -> None:
+    project = PROJECT["project"]
+    pinned = {"numba-cuda-mlir", "nvidia-cuda-nvcc"}
+    pinned |= {"pytest", "hypothesis", "lit", "filecheck", "ruff", "pyright"}
+    listed = list(project["dependencies"])
+    for extra in project["optional-dependencies"].values():
+        listed += extra
+    exact = {re.split(r"[\[=<>]", requirement)[0] for requirement in listed if "==" in requirement}
+    assert pinned <= exact
+
+
+def test_license_is_whole() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
+    assert all(f"\n   {number}. " in text for number in range(1, 10))
+
+
+def imported_by(statement: str) -> set[str]:
+    """Top-level names of what a fresh interpreter has imported after a statement."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+HEAVY = {"numba_cuda_mlir", "mlir", "numpy", "rich", "cuda", "torch", "ml_dtypes"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import attn_mlir",
+        "import attn_mlir as am; am.mha(heads=1, head_dim=64, mask=am.causal())",
+        "import attn_mlir.compiler, attn_mlir.runtime.bundle, attn_mlir.runtime.cache",
+        "from attn_mlir import cli",
+    ],
+)
+def test_light_imports(statement: str) -> None:
+    assert not imported_by(statement) & HEAVY
+
+
+def test_the_runtime_needs_no_compiler() -> None:
+    statement = (
+        "import attn_mlir.runtime.kernel, attn_mlir.runtime.doctor, attn_mlir.runtime.cache, "
+        "attn_mlir.reference, attn_mlir.operators"
+    )
+    assert not imported_by(statement) & {"numba_cuda_mlir", "mlir", "torch", "cuda", "rich"}
+
+
+LAYERS = [
+    ("dialect", "attn_mlir.passes"), ("dialect", "attn_mlir.lowering"),
+    ("dialect", "attn_mlir.runtime"), ("passes", "attn_mlir.lowering"),
+    ("passes", "attn_mlir.runtime"), ("lowering", "attn_mlir.runtime"),
+    ("lowering", "attn_mlir.compiler"), ("runtime", "attn_mlir.dialect"),
+    ("runtime", "attn_mlir.passes"), ("runtime", "attn_mlir.lowering"),
+    ("runtime", "attn_mlir.reference"), ("runtime/emulator", "attn_mlir.runtime.tensormap"),
+    ("runtime/emulator", "attn_mlir.lowering"), ("frontend", "mlir"), ("passes", "numba_cuda_mlir"),
+    ("lowering", "numba_cuda_mlir"), ("frontend", "runtime"),
+]  # fmt: skip
+
+
+def test_layers_and_the_one_door_are_enforced(tmp_path: Path) -> None:
+    ruff = pytest.importorskip("ruff")
+    tool = ruff.find_ruff_bin() if hasattr(ruff, "find_ruff_bin") else "ruff"
+    for folder, module in LAYERS:
+        done = subprocess.run(
+            [tool, "check", "--no-cache", "--select", "TID251", "--stdin-filename",
+             ROOT / folder / "new_module.py", "-"],
+            input=f"import {module}\n", capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert "TID251" in done.stdout, f"{folder} may import {module}: {done.stdout}{done.stderr}"

@@ -1,0 +1,88 @@
+"""Requests: what has a kernel, what is refused, and the key they make."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.spec import MAX_HEADS, check_target, mask_named
+
+
+def test_defaults() -> None:
+    spec = am.mha(heads=8, head_dim=64)
+    assert spec == am.MhaSpec(8, 8, 64, "bf16", am.full())
+    assert spec.group == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ("bf16", "bf16"), ("bfloat16", "bf16"), (ml_dtypes.bfloat16, "bf16"),
+        (np.dtype(ml_dtypes.bfloat16), "bf16"), ("f16", "f16"), ("float16", "f16"),
+        (np.float16, "f16"), (np.dtype("float16"), "f16"),
+    ],
+)  # fmt: skip
+def test_dtype_spellings(dtype: object, name: str) -> None:
+    assert am.mha(heads=1, head_dim=64, dtype=dtype).dtype == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 0}, f"heads must be an integer from 1 to {MAX_HEADS}, got 0"),
+        ({"heads": MAX_HEADS + 1, "kv_heads": 1}, "heads must be an integer .* got 1025"),
+        ({"heads": True}, "heads must be an integer"),
+        ({"heads": 2.0}, "heads must be an integer"),
+        ({"kv_heads": 0}, "kv_heads must be an integer from 1"),
+        ({"kv_heads": -4}, "kv_heads must be an integer from 1"),
+        ({"kv_heads": 3}, "kv_heads must divide heads, got heads = 16 and kv_heads = 3"),
+        ({"kv_heads": 32}, "kv_heads must divide heads"),
+        ({"head_dim": 63}, r"head_dim 63 has no kernel: supported are 64, 128 \(pad to 64\?\)"),
+        ({"head_dim": 65}, r"head_dim 65 .* \(pad to 128\?\)"),
+        ({"head_dim": 129}, "head_dim 129 has no kernel: supported are 64, 128$"),
+        ({"head_dim": 0}, "head_dim 0 has no kernel"),
+        ({"head_dim": "128"}, "head_dim '128' has no kernel"),
+        ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16"),
+        ({"dtype": np.float32}, "dtype .* has no kernel"),
+        ({"dtype": None}, "dtype None has no kernel"),
+        ({"mask": "causal"}, r"mask 'causal' has no kernel: supported are full\(\) and causal\(\)"),
+        ({"mask": am.Mask("sliding")}, "mask .* has no kernel"),
+    ],
+)
+def test_refused(changes: dict[str, Any], message: str) -> None:
+    request: dict[str, Any] = {"heads": 16, "head_dim": 128, **changes}
+    with pytest.raises(SpecError, match=message):
+        am.mha(**request)
+
+
+def test_canonical_json() -> None:
+    text = am.mha(heads=16, kv_heads=4, head_dim=128, mask=am.causal()).canonical_json()
+    assert json.loads(text) == {
+        "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "dtype": "bf16",
+        "mask": "#attn.causal",
+    }  # fmt: skip
+    assert (
+        am.mha(heads=16, head_dim=64).canonical_json()
+        == (
+            am.mha(heads=16, kv_heads=16, head_dim=64, dtype="bfloat16", mask=am.full())
+        ).canonical_json()
+    )
+
+
+def test_masks() -> None:
+    assert mask_named("causal") == am.causal() and mask_named("full") == am.full()
+    assert str(am.full()) == "null" and am.causal().attribute == "#attn.causal"
+    with pytest.raises(SpecError, match="mask 'window' has no kernel"):
+        mask_named("window")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100", "", "sm_120a"])
+def test_target_without_kernel(target: str) -> None:
+    with pytest.raises(TargetError, match="has no attention kernel: supported are sm_100a"):
+        check_target(target)
