@@ -34,8 +34,6 @@ from attn_mlir.dialect.scalars import (
     when,
 )
 
-from .config import Exp2Pattern
-
 Value = Any
 
 __all__ = [
@@ -256,11 +254,11 @@ def broadcast(rows: Value, column_count: int) -> Value:
     return ws.BroadcastOp(rows, full).fragment
 
 
-def exp2_tile(exponent: Value, pattern: Exp2Pattern) -> Value:
-    """2 to the power of each element, a share of it on the multiply-add units."""
+def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int) -> Value:
+    """2 to the power of each element; the last `count` of each `period` columns between `begin`
+    and `end` on the multiply-add units."""
     i64 = ir.IntegerType.get_signless(64)
-    numbers = (pattern.period, pattern.count, pattern.begin, pattern.end)
-    attributes = [ir.IntegerAttr.get(i64, number) for number in numbers]
+    attributes = [ir.IntegerAttr.get(i64, number) for number in (period, count, begin, end)]
     return ws.Exp2Op(exponent, *attributes, exponent.type).fragment
 
 

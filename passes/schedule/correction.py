@@ -5,13 +5,13 @@ from attn_mlir.dialect._mlir import arith
 from . import builder as b
 from .problem import KeyTiles, Problem, Storage, Value, WorkTile
 
-CHUNK_COLUMNS = 32  # columns of O held in registers at a time; 64 pass the role's budget
+CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 72 registers
 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Per turn rescales O where the maximum moved; at the end writes O / l to the out ring."""
     keys = KeyTiles(problem, tile)
-    ways = range(problem.config.query_tiles)
+    ways = range(problem.config.q_tiles)
 
     def turn_of(turn: Value) -> list[Value]:
         for way in ways:
@@ -19,10 +19,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             handover = storage.stats.wait(way)
             factor = b.load(handover)
             b.release(handover, "threads")
-            one = b.f32_constant(1.0)
-            moved = b.any_row(
-                b.map_elements(lambda f, _: b.fcompare("OLT", f, one), factor, element=b.i1())
-            )
+            moved = b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))
             begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
             with b.when(arith.AndIOp(moved, begun).result):
                 for part in _parts(storage.o.at(way), problem.head_dim):
@@ -35,27 +32,31 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         _finish(problem, storage, keys, way)
 
 
+def _is_below_one(factor: Value, row: Value) -> Value:
+    return b.fcompare("OLT", factor, b.f32_constant(1.0))
+
+
 def _finish(problem: Problem, storage: Storage, keys: KeyTiles, way: int) -> None:
     """O / l of one query tile, rounded, into its out slot; zeros where there was no key."""
     handover = storage.stats.wait(way)
     inverse = b.load(handover)
     b.release(handover, "threads")
-    slot = storage.out.acquire(way)
-    targets = list(_parts(slot, problem.head_dim))
+    zero = b.f32_constant(0.0)
     with b.either(keys.any()) as (some, none):
         with some:
-            finished = storage.s.wait(way)
-            for part, target in zip(
-                _parts(storage.o.at(way), problem.head_dim), targets, strict=True
-            ):
+            finished = storage.s.wait(way)  # also says that nobody reads Q any more
+            slot = storage.out.acquire(way)
+            sums = _parts(storage.o.at(way), problem.head_dim)
+            for part, target in zip(sums, _parts(slot, problem.head_dim), strict=True):
                 b.store(_round(problem, _scale(b.load(part), inverse)), target)
             b.release(finished, "threads")
+            b.commit(slot, "threads")
         with none:
-            zero = b.f32_constant(0.0)
+            slot = storage.out.acquire(way)
             empty = b.fill([problem.config.tile_m, CHUNK_COLUMNS], zero)
-            for target in targets:
+            for target in _parts(slot, problem.head_dim):
                 b.store(_round(problem, empty), target)
-    b.commit(slot, "threads")
+            b.commit(slot, "threads")
 
 
 def _parts(tile: Value, column_count: int) -> list[Value]:

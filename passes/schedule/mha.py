@@ -11,10 +11,10 @@ from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.errors import VerifyError
+from attn_mlir.passes.configure import Config
+from attn_mlir.passes.diagnostics import op_error
 
 from . import builder as b
-from .config import MhaConfig
 from .correction import correction
 from .problem import DenseKV, Problem, Storage, Value, WorkTile
 from .softmax import softmax
@@ -43,12 +43,8 @@ def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.K
       VerifyError: the operation has no configuration, or a score modifier.
     """
     if not op.has_identity_score_mod:
-        raise VerifyError(
-            "'attn.mha' op has a score modifier, which this schedule does not lower",
-            op="attn.mha",
-            location=str(op.location),
-        )
-    config = MhaConfig.of(op)
+        raise op_error(op, "has a score modifier, which this schedule does not lower")
+    config = Config.of(op)
     kernel = _declare(op, name, default_scale)
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
@@ -89,7 +85,7 @@ def _strings(items: Any) -> Any:
 
 def _emit_roles(problem: Problem, storage: Storage) -> None:
     config = problem.config
-    groups = config.query_tiles
+    groups = config.q_tiles
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups
 

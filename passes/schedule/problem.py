@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.passes.configure import Config
 
 from . import builder as b
-from .config import MhaConfig
 
 Value = Any
 
@@ -43,12 +43,7 @@ class Problem:
     head_dim: int
     element: Any
     mask: Mask
-    config: MhaConfig
-
-    @property
-    def block_rows(self) -> int:
-        """Query rows per work tile."""
-        return self.config.tile_m * self.config.query_tiles
+    config: Config
 
     def lengths(self) -> tuple[Value, Value]:
         """Run-time query and key counts."""
@@ -56,12 +51,12 @@ class Problem:
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of query rows, heads, batch."""
-        blocks = b.INT.ceildiv(b.extent(self.q, 1), self.block_rows)
+        blocks = b.INT.ceildiv(b.extent(self.q, 1), self.config.rows_per_cta)
         return [blocks, b.constant(self.heads), b.extent(self.q, 0)]
 
     def first_row(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """First query row of one of the work tile's query tiles."""
-        base = b.INT.mul(tile.block, self.block_rows)
+        base = b.INT.mul(tile.block, self.config.rows_per_cta)
         return b.INT.add(base, b.INT.mul(query_tile, self.config.tile_m)) if query_tile else base
 
 
@@ -79,7 +74,7 @@ class KeyTiles:
         row0 = problem.first_row(tile, 0)
         sq, sk = problem.lengths()
         span = problem.mask.tile_range(
-            b.INT, row0, problem.block_rows, sq, sk, problem.config.tile_n
+            b.INT, row0, problem.config.rows_per_cta, sq, sk, problem.config.tile_n
         )
         self.begin, self.end = span.begin, span.end
         self.count = b.INT.sub(self.end, self.begin)
@@ -152,7 +147,7 @@ class Storage:
     def __init__(self, problem: Problem):
         config, dim, element = problem.config, problem.head_dim, problem.element
         f32 = ir.F32Type.get()
-        ways = config.query_tiles
+        ways = config.q_tiles
         query = b.tile([config.tile_m, dim], element, "shared")
         self.q = b.Ring("q", query, ways=ways)
         keys = b.tile([config.tile_n, dim], element, "shared")

@@ -2,20 +2,22 @@
 
 With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
 
-    m' = max(m, max S)      keep m unless it lags by more than 2^8:  (m - m') c < -8
+    m' = max(m, max S)      keep m unless it lags too far:  (m - m') c < -threshold
     factor = 2^((m - m') c), 1 where m is kept
     P = 2^(S c - m c)       l = l factor + sum P
 
-A stale m lets P grow to 2^8, which bf16, fp16 and the f32 sums hold; it spares correction most of
+A stale m lets P grow to 2^threshold, at most 2^8, which bf16, fp16 and f32 sums hold; it spares correction most of
 the passes over O. A row that has seen no key has m = -inf; its exponent is taken relative to 0.
 """
 
 import math
+from dataclasses import dataclass
 
 from . import builder as b
 from .problem import KeyTiles, Problem, Storage, Value, WorkTile
 
-RESCALE_THRESHOLD = -8.0  # log2; P stays below 2^8 (spec-mha 1.2)
+FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
+FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
@@ -26,6 +28,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     rows = [problem.config.tile_m]
     masked = keys.masked_turns(way)
     scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
+    step = _Step(scale_log2, problem.config.rescale_threshold)
     row0 = problem.first_row(tile, way)
 
     def turn_of(tested: bool, turn: Value, maximum: Value, total: Value) -> list[Value]:
@@ -34,10 +37,8 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         if tested:
             scores = _mask(problem, scores, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
-        factor = b.map_elements(lambda m, f, _: _factor(m, f, scale_log2), maximum, found)
-        maximum = b.map_elements(
-            lambda m, f, _: b.select(_is_kept(m, f, scale_log2), m, f), maximum, found
-        )
+        factor = b.map_elements(lambda m, f, _: step.factor(m, f), maximum, found)
+        maximum = b.map_elements(lambda m, f, _: step.maximum(m, f), maximum, found)
         handover = storage.stats.acquire(way)
         b.store(factor, handover)
         b.commit(handover, "threads")
@@ -49,7 +50,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
             narrow, b.view(slot, [problem.config.tile_m, problem.config.tile_n], problem.element)
         )
         b.release(slot, "threads")
-        scaled = b.map_elements(lambda l, f, _: b.fmul(l, f), total, factor)
+        scaled = b.map_elements(lambda t, f, _: b.fmul(t, f), total, factor)
         return [maximum, b.reduce_rows("add", weights, scaled)]
 
     maximum = b.fill(rows, b.f32_constant(-math.inf))
@@ -58,9 +59,9 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     maximum, total = b.loop(masked, keys.count, state, lambda *args: turn_of(False, *args))
 
     handover = storage.stats.acquire(way)
-    b.store(b.map_elements(lambda l, _: _reciprocal(l), total), handover)
+    b.store(b.map_elements(lambda t, _: _reciprocal(t), total), handover)
     b.commit(handover, "threads")
-    lse = b.map_elements(lambda m, l, _: _lse(m, l, scale_log2), maximum, total)
+    lse = b.map_elements(lambda m, t, _: _lse(m, t, scale_log2), maximum, total)
     b.store_global(lse, problem.lse, [tile.batch, tile.head, row0], [2])
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
@@ -87,21 +88,29 @@ def _reference(maximum: Value) -> Value:
     return b.select(empty, b.f32_constant(0.0), maximum)
 
 
-def _lag(maximum: Value, found: Value, scale_log2: Value) -> Value:
-    """How far the old maximum lies below the new one, in log2 units; never above 0."""
-    return b.fmul(b.fsub(maximum, _reference(found)), scale_log2)
+@dataclass(frozen=True)
+class _Step:
+    """What becomes of a row's maximum m when a tile's scores reach `found`, at least m."""
 
+    scale_log2: Value
+    threshold: int
 
-def _is_kept(maximum: Value, found: Value, scale_log2: Value) -> Value:
-    lag = _lag(maximum, found, scale_log2)
-    return b.fcompare("OGE", lag, b.f32_constant(RESCALE_THRESHOLD))
+    def _lag(self, maximum: Value, found: Value) -> Value:
+        """How far m lies below `found`, in log2 units; never above 0."""
+        return b.fmul(b.fsub(maximum, _reference(found)), self.scale_log2)
 
+    def _is_kept(self, maximum: Value, found: Value) -> Value:
+        lag = self._lag(maximum, found)
+        return b.fcompare("OGE", lag, b.f32_constant(-float(self.threshold)))
 
-def _factor(maximum: Value, found: Value, scale_log2: Value) -> Value:
-    """What O and the row sum so far have to be multiplied by."""
-    one = b.f32_constant(1.0)
-    lag = _lag(maximum, found, scale_log2)
-    return b.select(_is_kept(maximum, found, scale_log2), one, b.exp2(lag))
+    def maximum(self, maximum: Value, found: Value) -> Value:
+        """The maximum to go on with."""
+        return b.select(self._is_kept(maximum, found), maximum, found)
+
+    def factor(self, maximum: Value, found: Value) -> Value:
+        """What O and the row sum so far have to be multiplied by."""
+        factor = b.exp2(self._lag(maximum, found))
+        return b.select(self._is_kept(maximum, found), b.f32_constant(1.0), factor)
 
 
 def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value) -> Value:
@@ -109,7 +118,14 @@ def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value)
     offset = b.map_elements(lambda m, _: b.fneg(b.fmul(_reference(m), scale_log2)), maximum)
     offset = b.broadcast(offset, problem.config.tile_n)
     exponent = b.map_elements(lambda s, o, *_: b.fma(s, scale_log2, o), scores, offset)
-    return b.exp2_tile(exponent, problem.config.exp2)
+    config = problem.config
+    return b.exp2_tile(
+        exponent,
+        period=config.exp2_period,
+        count=FMA_COLUMNS if config.exp2_period else 0,
+        begin=FMA_FRAGMENT * config.exp2_start,
+        end=config.tile_n - FMA_FRAGMENT,
+    )
 
 
 def _reciprocal(total: Value) -> Value:

@@ -25,7 +25,7 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
 
     with b.when(keys.any()):
         fill_keys(0)
-        for way in range(problem.config.query_tiles):
+        for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
             row = problem.first_row(tile, way)
             b.tma_load(problem.q, slot, [tile.batch, row, tile.head, 0], [1, 3])
@@ -40,7 +40,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     While softmax works on one query tile, the tensor core works on the other.
     """
     keys = KeyTiles(problem, tile)
-    ways = range(problem.config.query_tiles)
+    ways = range(problem.config.q_tiles)
 
     def scores(slot: Value, query: Value, key: Value) -> None:
         b.mma(slot, query, key, accumulate=False, b_layout="nk")
@@ -88,7 +88,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
 def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Writes the finished O tiles; rows past the end of the sequence are dropped."""
-    for way in range(problem.config.query_tiles):
+    for way in range(problem.config.q_tiles):
         slot = storage.out.wait(way)
         row = problem.first_row(tile, way)
         b.tma_store(slot, problem.o, [tile.batch, row, tile.head, 0], [1, 3])

@@ -1,0 +1,68 @@
+"""Runs of mbarriers in shared memory, by `nvgpu`."""
+
+from typing import Any
+
+from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu
+
+Value = Any
+
+WAIT_TICKS = 10_000_000  # suspend-time hint of try_wait in ns; the loop around it repeats
+BARRIER_BYTES = 8  # PTX ISA, mbarrier object
+
+
+def index(value: Value | int) -> Value:
+    """An i32 or a Python integer as `index`."""
+    kind = ir.IndexType.get()
+    if isinstance(value, int):
+        return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, value)).result
+    return arith.IndexCastOp(kind, value).result
+
+
+def memref_struct(pointer: Value, rank: int) -> Value:
+    """The LLVM form of a memref whose only meaningful field is its pointer."""
+    text = f"!llvm.struct<(ptr<3>, ptr<3>, i64, array<{rank} x i64>, array<{rank} x i64>)>"
+    struct = llvm.UndefOp(ir.Type.parse(text)).result
+    i64 = ir.IntegerType.get_signless(64)
+
+    def number(value: int) -> Value:
+        return llvm.ConstantOp(i64, ir.IntegerAttr.get(i64, value)).result
+
+    fields = [([0], pointer), ([1], pointer), ([2], number(0)), ([4, rank - 1], number(1))]
+    for position, field in fields:
+        where = ir.DenseI64ArrayAttr.get(position)
+        struct = llvm.InsertValueOp(struct, field, where).result
+    return struct
+
+
+class BarrierRun:
+    """`count` consecutive mbarriers that start at a shared pointer."""
+
+    def __init__(self, pointer: Value, count: int):
+        space = "memorySpace = #gpu.address_space<workgroup>"
+        kind = ir.Type.parse(f"!nvgpu.mbarrier.group<{space}, num_barriers = {count}>")
+        struct = memref_struct(pointer, 1)
+        self.count = count
+        self.pointer = pointer
+        self.group = builtin.UnrealizedConversionCastOp([kind], [struct]).result
+
+    def init(self, number: int, arrivals: int) -> None:
+        """Sets a barrier to phase 0, which `arrivals` arrivals complete."""
+        nvgpu.MBarrierInitOp(self.group, index(arrivals), index(number))
+
+    def wait(self, number: Value | int, parity: Value) -> None:
+        """Blocks until the phase of this parity (i1) has completed."""
+        nvgpu.MBarrierTryWaitParityOp(self.group, parity, index(WAIT_TICKS), index(number))
+
+    def arrive(self, number: Value | int) -> None:
+        """One arrival of each executing thread."""
+        nvgpu.MBarrierArriveOp(self.group, index(number))
+
+    def expect(self, number: Value | int, tx_bytes: int) -> None:
+        """One arrival, and `tx_bytes` more that the phase waits for."""
+        nvgpu.MBarrierArriveExpectTxOp(self.group, index(tx_bytes), index(number))
+
+    def address(self, number: Value) -> Value:
+        """Shared pointer to one barrier."""
+        i64 = ir.IntegerType.get_signless(64)
+        dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
+        return llvm.GEPOp(self.pointer.type, self.pointer, [number], dynamic, i64, 0).result

@@ -1,0 +1,195 @@
+"""The state of one lowering: what each `ws` value has become, and where code is emitted.
+
+A lowering is a walk that builds a new function beside the kernel and leaves the kernel alone: one
+`ws` value becomes several (a fragment is a list of vectors), which MLIR's conversion framework
+does not offer from Python. Each `ws` operation has one function, registered with `lowers`, in the
+file named after its family; everything else is cloned with its operands replaced.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm
+from attn_mlir.dialect.scalars import INT, constant
+from attn_mlir.errors import VerifyError
+from attn_mlir.passes.target import Target
+
+from .parameters import Parameter, Signature, Symbol
+
+if TYPE_CHECKING:
+    from .rings import RingState
+
+Value = Any
+
+_LOWERINGS: dict[str, "Callable[[Lowering, Any], None]"] = {}
+
+
+@dataclass(frozen=True)
+class TileRef:
+    """A tile as the lowering sees it.
+
+    Attributes:
+      kind: its type.
+      address: i32 of the tile it is part of; bytes from the start of the kernel's shared memory,
+        or a tensor-memory address.
+      first_column: columns of that tile to the left of it.
+    """
+
+    kind: ws.TileType
+    address: Value
+    first_column: int = 0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A ring slot between acquire and commit, or wait and release.
+
+    Attributes:
+      ring: the ring's storage and barriers.
+      tile: the slot's storage.
+      index: i32, number of the slot among the ring's stages of all ways.
+    """
+
+    ring: "RingState"
+    tile: TileRef
+    index: Value
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment as the registers of one thread, which holds one row.
+
+    `parts` are vectors of at most `CHUNK` consecutive columns, or for rank 1 one scalar. 16-bit
+    elements are packed in pairs into i32, the even column in the low half.
+    """
+
+    kind: ws.FragmentType
+    parts: tuple[Value, ...]
+
+
+CHUNK = 32  # columns per vector; one tcgen05.ld.32x32b.x32
+
+
+@dataclass
+class RoleState:
+    """What is known while a role is lowered.
+
+    Attributes:
+      op: the role.
+      group: i32, the part of the role that this warp belongs to.
+      cursors: per ring, way and side the stack cells that hold stage and phase.
+      row: i32, the fragment row that this thread holds.
+      lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
+    """
+
+    op: ws.RoleOp
+    group: Value
+    row: Value
+    lane_base: Value
+    cursors: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+
+class Lowering:
+    """One kernel on its way to the NVVM level."""
+
+    def __init__(self, kernel: ws.KernelOp, target: Target):
+        self.kernel = kernel
+        self.target = target
+        self.values: dict[Any, Any] = {}
+        self.signature = Signature(kernel)
+        self.arguments: dict[Parameter, Value] = {}
+        self.smem: Value = None
+        self.tensor_base: Value = None
+        self.entry: Any = None  # an operation of the entry block; stack cells are put before it
+        self.role: RoleState | None = None
+
+    def __getitem__(self, value: Value) -> Any:
+        """What a value of the kernel has become."""
+        return self.values[value]
+
+    def __setitem__(self, value: Value, lowered: Any) -> None:
+        self.values[value] = lowered
+
+    @property
+    def active(self) -> RoleState:
+        """The role being lowered."""
+        assert self.role is not None
+        return self.role
+
+    def lower_block(self, operations: Iterable[Any]) -> None:
+        """Lowers operations in order at the current insertion point."""
+        for op in operations:
+            self.lower(op)
+
+    def lower(self, op: Any) -> None:
+        """Lowers one operation; a scalar operation without regions is cloned."""
+        name = op.operation.name
+        with op.operation.location:
+            if name in _LOWERINGS:
+                _LOWERINGS[name](self, op)
+            elif name.startswith("ws.") or len(op.operation.regions):
+                raise VerifyError(
+                    f"'{name}' op has no lowering to the NVVM level",
+                    op=name,
+                    location=str(op.operation.location),
+                )
+            else:
+                self._clone(op.operation)
+
+    def _clone(self, op: Any) -> None:
+        copy = ir.Operation.create(
+            op.name,
+            results=[result.type for result in op.results],
+            operands=[self.values[operand] for operand in op.operands],
+            attributes=dict(op.attributes.items()),
+        )
+        for old, new in zip(op.results, copy.results, strict=True):
+            self.values[old] = new
+
+    def entry_point(self) -> Any:
+        """Where the function's stack cells are made."""
+        return ir.InsertionPoint(self.entry)
+
+    def tile(self, value: Value) -> TileRef:
+        """A tile of the kernel, be it a slot or a part of one."""
+        lowered = self.values[value]
+        return lowered.tile if isinstance(lowered, Slot) else lowered
+
+    def place(self, kind: ws.TileType, offset: int, number: Value, step: int) -> TileRef:
+        """The tile that lies `number` steps after a planned offset."""
+        address = INT.add(INT.mul(number, step), offset)
+        if kind.space == "tensor":
+            address = INT.add(self.tensor_base, address)
+        return TileRef(kind, address)
+
+    def extent(self, argument: int, axis: int) -> Value:
+        """Run-time size of a tensor argument's dimension, i32."""
+        name = self.kernel.dims[argument][axis]
+        if name:
+            return self.arguments[Symbol(name)]
+        kind = ir.MemRefType(self.kernel.body.blocks[0].arguments[argument].type)
+        return constant(kind.get_dim_size(axis))
+
+    def shared_pointer(self, offset: Value | int) -> Value:
+        """Pointer to a byte offset of the kernel's dynamic shared memory."""
+        if isinstance(offset, int):
+            offset = constant(offset)
+        i8 = ir.IntegerType.get_signless(8)
+        none = -2147483648  # llvm.getelementptr: the index is the dynamic operand
+        return llvm.GEPOp(
+            self.smem.type, self.smem, [offset], ir.DenseI32ArrayAttr.get([none]), i8, 0
+        ).result
+
+
+def lowers(
+    operation: type,
+) -> "Callable[[Callable[[Lowering, Any], None]], Callable[[Lowering, Any], None]]":
+    """Registers the decorated function as the lowering of an operation class."""
+
+    def register(function: "Callable[[Lowering, Any], None]") -> Any:
+        _LOWERINGS[operation.OPERATION_NAME] = function
+        return function
+
+    return register

@@ -1,0 +1,48 @@
+"""The passes of this layer: `convert-ws-to-nvvm`, and upstream's part of the way to LLVM."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.registry import register
+from attn_mlir.passes.target import target_named
+
+from . import copies, elementwise, exponential, matmul, registers, rings  # register lowerings
+from .structure import lower_kernel
+
+FAMILIES = (copies, elementwise, exponential, matmul, registers, rings)
+
+UPSTREAM = (
+    "gpu.module("
+    "convert-nvgpu-to-nvvm,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,"
+    "convert-index-to-llvm,convert-arith-to-llvm,convert-nvvm-to-llvm"
+    "),convert-cf-to-llvm,reconcile-unrealized-casts"
+)
+"""Upstream passes from our NVVM level to LLVM; `convert-nvgpu-to-nvvm` has to come first."""
+
+
+@register
+@dataclass(frozen=True)
+class ConvertWsToNvvm:
+    """Replaces every planned `ws.kernel` by a `gpu.module` with an `llvm.func`.
+
+    Attributes:
+      target: the chip to emit for.
+    """
+
+    name: ClassVar[str] = "convert-ws-to-nvvm"
+    target: str = "sm_100a"
+
+    def run(self, module: Any) -> None:
+        """Converts; no `ws` operation is left.
+
+        Raises:
+          VerifyError: a kernel without a plan, or an operation without a lowering.
+        """
+        target = target_named(self.target)
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+        for kernel in list(ir.get_ops_of_type(module, ws.KernelOp)):
+            with kernel.operation.location, ir.InsertionPoint(kernel.operation):
+                lower_kernel(kernel, target)
+            kernel.operation.erase()

@@ -1,0 +1,189 @@
+"""Element-wise regions, fills, broadcasts and reductions over the columns a thread holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
+from attn_mlir.dialect.scalars import constant, i1, i32
+
+from .context import CHUNK, Fragment, Lowering, lowers
+
+Value = Any
+FULL_WARP = -1  # member mask of all 32 lanes
+
+
+@dataclass(frozen=True)
+class _Varying:
+    """A value of an element-wise region that differs between columns: a vector per part."""
+
+    parts: tuple[Value, ...]
+
+
+def _splat(value: Value, width: int) -> Value:
+    return vector.BroadcastOp(ir.VectorType.get([width], value.type), value).result
+
+
+def _column_widths(kind: ws.FragmentType) -> list[int]:
+    columns = kind.shape[1]
+    return [min(CHUNK, columns - c) for c in range(0, columns, CHUNK)]
+
+
+def _column_numbers(widths: Sequence[int]) -> _Varying:
+    """The column coordinate as constant vectors."""
+    parts, first = [], 0
+    for width in widths:
+        kind = ir.VectorType.get([width], i32())
+        numbers = [ir.IntegerAttr.get(i32(), first + i) for i in range(width)]
+        parts.append(arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result)
+        first += width
+    return _Varying(tuple(parts))
+
+
+class _Region:
+    """Evaluates the body of a `ws.map`; what does not depend on the column stays scalar."""
+
+    def __init__(self, low: Lowering, widths: Sequence[int]):
+        self.low = low
+        self.widths = widths
+        self.values: dict[Any, Any] = {}
+
+    def operand(self, value: Value) -> Any:
+        """A value of the region, or one from outside."""
+        return self.values[value] if value in self.values else self.low[value]
+
+    def run(self, op: Any) -> None:
+        """Evaluates one scalar operation."""
+        operands = [self.operand(value) for value in op.operands]
+        (result,) = op.results
+        attributes = dict(op.attributes.items())
+        if not any(isinstance(operand, _Varying) for operand in operands):
+            if op.name == "math.log2":
+                self.values[result] = _log2(operands[0])
+                return
+            made = ir.Operation.create(
+                op.name, results=[result.type], operands=operands, attributes=attributes
+            )
+            self.values[result] = made.result
+            return
+        parts = []
+        for number, width in enumerate(self.widths):
+            wide = [
+                operand.parts[number] if isinstance(operand, _Varying) else _splat(operand, width)
+                for operand in operands
+            ]
+            if op.name == "arith.truncf":
+                parts.append(_pack(wide[0], result.type))
+                continue
+            kind = ir.VectorType.get([width], result.type)
+            made = ir.Operation.create(
+                op.name, results=[kind], operands=wide, attributes=attributes
+            )
+            parts.append(made.result)
+        self.values[result] = _Varying(tuple(parts))
+
+
+def _pack(part: Value, element: Any) -> Value:
+    """Rounds a vector to a 16-bit type, two neighbours to an i32: one `cvt.rn.*x2` per pair."""
+    words = []
+    pair, narrow = ir.VectorType.get([2], part.type.element_type), ir.VectorType.get([2], element)
+    word = ir.VectorType.get([1], i32())
+    for first in range(0, part.type.shape[0], 2):
+        two = vector.ExtractStridedSliceOp(pair, part, [first], [2], [1]).result
+        rounded = arith.TruncFOp(narrow, two).result
+        words.append(vector.ExtractOp(vector.BitCastOp(word, rounded), [], [0]).result)
+    return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result
+
+
+def _log2(value: Value) -> Value:
+    """`lg2.approx`: the backend has no code for the operation itself."""
+    name = ir.StringAttr.get("llvm.nvvm.lg2.approx.ftz.f")
+    return llvm.CallIntrinsicOp(value.type, name, [value], [], []).results_
+
+
+@lowers(ws.MapOp)
+def _map(low: Lowering, op: ws.MapOp) -> None:
+    kind = ws.FragmentType(op.fragment.type)
+    is_rows = len(kind.shape) == 1
+    region = _Region(low, [] if is_rows else _column_widths(kind))
+    block = op.body.blocks[0]
+    elements = list(block.arguments)[: len(op.inputs)]
+    for argument, value in zip(elements, op.inputs, strict=True):
+        fragment: Fragment = low[value]
+        region.values[argument] = fragment.parts[0] if is_rows else _Varying(fragment.parts)
+    coordinates = list(block.arguments)[len(op.inputs) :]
+    region.values[coordinates[0]] = low.active.row
+    if not is_rows and list(coordinates[1].uses):
+        region.values[coordinates[1]] = _column_numbers(region.widths)
+    *body, last = block.operations
+    for inner in body:
+        region.run(inner.operation)
+    result = region.operand(last.value)
+    if is_rows:
+        parts: tuple[Value, ...] = (result,)
+    elif isinstance(result, _Varying):
+        parts = result.parts
+    else:
+        parts = tuple(_splat(result, width) for width in region.widths)
+    low[op.fragment] = Fragment(kind, parts)
+
+
+@lowers(ws.FillOp)
+def _fill(low: Lowering, op: ws.FillOp) -> None:
+    kind = ws.FragmentType(op.fragment.type)
+    low[op.fragment] = _spread(kind, low[op.value])
+
+
+@lowers(ws.BroadcastOp)
+def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
+    kind = ws.FragmentType(op.fragment.type)
+    low[op.fragment] = _spread(kind, low[op.rows].parts[0])
+
+
+def _spread(kind: ws.FragmentType, value: Value) -> Fragment:
+    if len(kind.shape) == 1:
+        return Fragment(kind, (value,))
+    return Fragment(kind, tuple(_splat(value, width) for width in _column_widths(kind)))
+
+
+@lowers(ws.ReduceOp)
+def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
+    fragment: Fragment = low[op.fragment]
+    init = low[op.init].parts[0]
+    total = _maximum(fragment, init) if op.kind.value == "max" else _sum(fragment, init)
+    low[op.rows] = Fragment(ws.FragmentType(op.rows.type), (total,))
+
+
+def _maximum(fragment: Fragment, init: Value) -> Value:
+    """The backend makes a tree of 3-input maxima of each vector reduction."""
+    kind = ir.Attribute.parse("#vector.kind<maxnumf>")
+    for part in fragment.parts:
+        init = vector.ReductionOp(part.type.element_type, kind, part, acc=init).result
+    return init
+
+
+def _sum(fragment: Fragment, init: Value) -> Value:
+    """A tree of packed additions: across the parts, then halving, then the last pair."""
+    parts = list(fragment.parts)
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        odd = parts[len(parts) & ~1 :]
+        parts = [arith.AddFOp(a, b).result for a, b in pairs] + odd
+    (total,) = parts
+    while total.type.shape[0] > 1:
+        half = total.type.shape[0] // 2
+        kind = ir.VectorType.get([half], total.type.element_type)
+        low, high = (
+            vector.ExtractStridedSliceOp(kind, total, [first], [half], [1]).result
+            for first in (0, half)
+        )
+        total = arith.AddFOp(low, high).result
+    return arith.AddFOp(init, vector.ExtractOp(total, [], [0]).result).result
+
+
+@lowers(ws.AnyOp)
+def _any(low: Lowering, op: ws.AnyOp) -> None:
+    kind = ir.Attribute.parse("#nvvm<vote_sync_kind any>")
+    condition = low[op.rows].parts[0]
+    low[op.holds] = nvvm.VoteSyncOp(constant(FULL_WARP), condition, kind, results=[i1()]).result

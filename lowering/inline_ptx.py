@@ -1,0 +1,62 @@
+"""The few instructions that are written as PTX text, and why."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
+
+Value = Any
+
+
+def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
+    """`tcgen05.wait::ld` that redefines what the loads before it wrote.
+
+    `nvvm.tcgen05.wait` names no registers, so the backend is free to use loaded values before
+    it; tying them to the wait is what forbids that.
+
+    Args:
+      registers: f32 values that loads have defined.
+
+    Returns:
+      The same values, to be used from here on.
+    """
+    count = len(registers)
+    struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)])
+    waited = llvm.InlineAsmOp(
+        struct,
+        list(registers),
+        "tcgen05.wait::ld.sync.aligned;",
+        constraints,
+        has_side_effects=True,
+    ).result
+    kind = ir.F32Type.get()
+    return [
+        llvm.ExtractValueOp(kind, waited, ir.DenseI64ArrayAttr.get([i])).result
+        for i in range(count)
+    ]
+
+
+def opaque(value: Value) -> Value:
+    """A copy of an i32 that the optimiser cannot see through or move out of a loop.
+
+    What is computed from it stays where it is written: the descriptors of all K steps, moved out
+    of the tile loop, would cost the issuing thread more registers than it has.
+    """
+    return llvm.InlineAsmOp(
+        value.type, [value], "mov.b32 $0, $1;", "=r,r", has_side_effects=True
+    ).result
+
+
+def add_round_down(pair: Value, other: Value) -> Value:
+    """`add.rm.ftz.f32x2` of two vector<2xf32>: no operation above PTX carries the rounding."""
+    i64 = ir.IntegerType.get_signless(64)
+    one = ir.VectorType.get([1], i64)
+
+    def pack(value: Value) -> Value:
+        return vector.ExtractOp(vector.BitCastOp(one, value), [], [0]).result
+
+    total = nvvm.InlinePtxOp(
+        [i64], [pack(pair), pack(other)], [], "add.rm.ftz.f32x2 $0, $1, $2;"
+    ).results[0]
+    return vector.BitCastOp(pair.type, vector.BroadcastOp(one, total)).result

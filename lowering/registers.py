@@ -1,0 +1,147 @@
+"""Traffic between tiles and registers: one thread holds one row of every fragment.
+
+The layout is that of `tcgen05.ld.32x32b`: thread t of warp w holds row 32 (w mod 4) + t. Shared
+tiles use the same assignment, so that no data crosses threads.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, when
+
+from .context import CHUNK, Fragment, Lowering, TileRef, lowers
+from .inline_ptx import wait_tensor_loads
+from .layouts import (
+    ATOM_ROWS,
+    CHUNK_ELEMENTS,
+    SWIZZLE_BYTES,
+    UNIT_BYTES,
+    tensor_columns,
+)
+from .parameters import Pointer, Stride
+
+Value = Any
+
+
+@lowers(ws.ViewOp)
+def _view(low: Lowering, op: ws.ViewOp) -> None:
+    low[op.view] = TileRef(ws.TileType(op.view.type), low.tile(op.source).address)
+
+
+@lowers(ws.ColumnsOp)
+def _columns(low: Lowering, op: ws.ColumnsOp) -> None:
+    source = low.tile(op.source)
+    kind = ws.TileType(op.part.type)
+    low[op.part] = TileRef(kind, source.address, source.first_column + op.first.value)
+
+
+def _shape_attr() -> Any:
+    return ir.Attribute.parse("#nvvm.tcgen05_ldst_shape<shape_32x32b>")
+
+
+def _tensor_pointer(low: Lowering, tile: TileRef, column: int) -> Value:
+    """Address of this warp's lanes of a tile, `column` elements in."""
+    bits = ws.element_bits(tile.kind.element)
+    offset = tensor_columns(tile.first_column + column, bits)
+    address = INT.add(INT.add(tile.address, low.active.lane_base), offset)
+    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<6>"), address).result
+
+
+def _chunks(columns: int) -> list[tuple[int, int]]:
+    """First column and width of each register vector of a row."""
+    return [(c, min(CHUNK, columns - c)) for c in range(0, columns, CHUNK)]
+
+
+@lowers(ws.LoadOp)
+def _load(low: Lowering, op: ws.LoadOp) -> None:
+    tile = low.tile(op.source)
+    kind = ws.FragmentType(op.fragment.type)
+    if tile.kind.space == "tensor":
+        parts = _load_tensor(low, tile)
+    else:
+        parts = [llvm.LoadOp(kind.element, _row_pointer(low, tile)).result]
+    low[op.fragment] = Fragment(kind, tuple(parts))
+
+
+def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
+    f32 = ir.F32Type.get()
+    parts = []
+    for column, width in _chunks(tile.kind.shape[1]):
+        raw = ir.VectorType.get([width], i32())
+        pointer = _tensor_pointer(low, tile, column)
+        loaded = nvvm.Tcgen05LdOp(raw, _shape_attr(), pointer).result
+        parts.append(vector.BitCastOp(ir.VectorType.get([width], f32), loaded).result)
+    elements = [
+        vector.ExtractOp(part, [], [i]).result for part in parts for i in range(part.type.shape[0])
+    ]
+    elements = wait_tensor_loads(elements)
+    return [
+        vector.FromElementsOp(part.type, elements[c : c + width]).result
+        for part, (c, width) in zip(parts, _chunks(len(elements)), strict=True)
+    ]
+
+
+@lowers(ws.StoreOp)
+def _store(low: Lowering, op: ws.StoreOp) -> None:
+    tile = low.tile(op.target)
+    fragment: Fragment = low[op.fragment]
+    if tile.kind.space == "tensor":
+        _store_tensor(low, tile, fragment)
+    elif len(tile.kind.shape) == 1:
+        llvm.StoreOp(fragment.parts[0], _row_pointer(low, tile))
+    else:
+        _store_swizzled(low, tile, fragment)
+
+
+def _store_tensor(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
+    for part, (column, _) in zip(fragment.parts, _chunks(tile.kind.shape[1]), strict=True):
+        raw = part
+        if part.type.element_type != i32():
+            raw = vector.BitCastOp(ir.VectorType.get(part.type.shape, i32()), part).result
+        nvvm.Tcgen05StOp(_shape_attr(), _tensor_pointer(low, tile, column), raw)
+
+
+def _row_pointer(low: Lowering, tile: TileRef) -> Value:
+    """Shared pointer to this thread's element of a row vector."""
+    width = ws.element_bits(tile.kind.element) // 8
+    offset = INT.add(tile.address, INT.mul(low.active.row, width))
+    return low.shared_pointer(offset)
+
+
+def _store_swizzled(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
+    """Packed 16-bit elements as 16-byte units; see `layouts.swizzled_offset`."""
+    rows = tile.kind.shape[0]
+    line = INT.add(tile.address, INT.mul(low.active.row, SWIZZLE_BYTES))
+    flip = INT.mul(arith.AndIOp(low.active.row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
+    words = UNIT_BYTES // 4
+    unit_type = ir.VectorType.get([words], i32())
+    for part, (column, width) in zip(fragment.parts, _chunks(tile.kind.shape[1]), strict=True):
+        for first in range(0, width, UNIT_BYTES // 2):
+            chunk, inner = divmod(tile.first_column + column + first, CHUNK_ELEMENTS)
+            unit = arith.XOrIOp(constant(inner * 2), flip).result
+            offset = INT.add(line, chunk * rows * SWIZZLE_BYTES)
+            value = vector.ExtractStridedSliceOp(unit_type, part, [first // 2], [words], [1]).result
+            pointer = low.shared_pointer(INT.add(offset, unit))
+            llvm.StoreOp(value, pointer, alignment=UNIT_BYTES)
+
+
+@lowers(ws.StoreGlobalOp)
+def _store_global(low: Lowering, op: ws.StoreGlobalOp) -> None:
+    number = low.signature.argument_number(op.target)
+    kind = ir.MemRefType(op.target.type)
+    (axis,) = op.dims
+    coords = [low[value] for value in op.coords]
+    coords[axis] = INT.add(coords[axis], low.active.row)
+    extent = low.extent(number, axis)
+    with when(compare("slt", coords[axis], extent)):
+        i64 = ir.IntegerType.get_signless(64)
+        offset = arith.ExtSIOp(i64, coords[-1]).result
+        for dim, coord in enumerate(coords[:-1]):
+            stride = low.arguments[Stride(number, dim)]
+            step = arith.MulIOp(arith.ExtSIOp(i64, coord).result, stride).result
+            offset = arith.AddIOp(offset, step).result
+        base = low.arguments[Pointer(number)]
+        dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
+        pointer = llvm.GEPOp(base.type, base, [offset], dynamic, kind.element_type, 0).result
+        llvm.StoreOp(low[op.fragment].parts[0], pointer)

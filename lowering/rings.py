@@ -1,0 +1,198 @@
+"""The handover of ring slots: mbarrier waits and arrivals, and the fences that belong to them.
+
+What has to stand before an arrival or after a wait follows from who touches the slot (PTX ISA,
+tcgen05 memory consistency; async proxy):
+
+* tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive;
+* tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`;
+* shared memory that threads wrote and an engine reads: `fence.proxy.async` before the arrival;
+* the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+from attn_mlir.passes.target import WARPGROUP_WARPS
+
+from .barriers import BarrierRun
+from .context import Lowering, Slot, lowers
+
+Value = Any
+
+
+class RingState:
+    """A ring at run time: where its slots and barriers are."""
+
+    def __init__(self, low: Lowering, op: ws.AllocRingOp):
+        plan = ir.DictAttr(op.operation.attributes["ws.plan"])
+        numbers = {item.name: ir.IntegerAttr(item.attr).value for item in plan}
+        self.kind = ws.RingType(op.ring.type)
+        self.offset = numbers["offset"]
+        self.slot_step = numbers["slot_step"]
+        self.full_count = numbers["full_count"]
+        self.empty_count = numbers["empty_count"]
+        count = self.kind.stages * self.kind.ways
+        self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
+        self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
+        filled_by, read_by = _agents(op)
+        self.filled_by_tma = filled_by == {"tma"}
+        self.read_by_engine = bool(read_by - {"threads"})
+
+    def init_barriers(self) -> None:
+        """Sets all barriers to their first phase."""
+        for number in range(self.full.count):
+            self.full.init(number, self.full_count)
+            self.empty.init(number, self.empty_count)
+
+
+def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
+    """Who completes the commits and the releases of a ring's slots."""
+    sets: dict[type, set[str]] = {ws.CommitOp: set(), ws.ReleaseOp: set()}
+    for use in op.ring.uses:
+        for slot_use in use.owner.operation.results[0].uses:
+            user = slot_use.owner
+            if isinstance(user, ws.CommitOp | ws.ReleaseOp):
+                sets[type(user)].add(user.by.value)
+    return sets[ws.CommitOp], sets[ws.ReleaseOp]
+
+
+class Cursor:
+    """Stage and phase of one side of a ring, in stack cells that the optimiser turns into registers."""
+
+    def __init__(self, low: Lowering, stages: int, first_parity: int):
+        self.stages = stages
+        with low.entry_point():
+            self._phase = _cell(first_parity)
+            self._stage = _cell(0) if stages > 1 else None
+
+    def take(self) -> tuple[Value, Value]:
+        """Returns stage (i32) and phase parity (i1), and moves to the next stage."""
+        phase = _read(self._phase)
+        parity = compare("ne", phase, 0)
+        if self._stage is None:
+            _write(arith.XOrIOp(phase, constant(1)).result, self._phase)
+            return constant(0), parity
+        stage = _read(self._stage)
+        following = INT.add(stage, 1)
+        wraps = compare("eq", following, self.stages)
+        _write(select(wraps, constant(0), following), self._stage)
+        flip = arith.ExtUIOp(i32(), wraps).result
+        _write(arith.XOrIOp(phase, flip).result, self._phase)
+        return stage, parity
+
+
+def _cell(initial: int) -> Value:
+    pointer = ir.Type.parse("!llvm.ptr")
+    cell = llvm.AllocaOp(pointer, constant(1), i32()).result
+    llvm.StoreOp(constant(initial), cell)
+    return cell
+
+
+def _read(cell: Value) -> Value:
+    return llvm.LoadOp(i32(), cell).result
+
+
+def _write(value: Value, cell: Value) -> None:
+    llvm.StoreOp(value, cell)
+
+
+def fence_tensor(kind: str) -> None:
+    """`tcgen05.fence`: `before` or `after` a synchronisation of threads."""
+    nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
+
+
+def _take_slot(
+    low: Lowering, op: Any, side: str, first_parity: int
+) -> tuple[RingState, Slot, Value]:
+    """Advances the role's cursor and forms the slot; returns the ring, the slot and the parity."""
+    ring: RingState = low[op.ring]
+    way = low[op.way]
+    owner = op.way.owner
+    fixed = isinstance(owner, arith.ConstantOp)
+    key = (op.ring, ir.IntegerAttr(owner.value).value if fixed else op.way, side)
+    cursors = low.active.cursors
+    if key not in cursors:
+        cursors[key] = Cursor(low, ring.kind.stages, first_parity)
+    stage, parity = cursors[key].take()
+    index = INT.add(INT.mul(way, ring.kind.stages), stage) if ring.kind.stages > 1 else way
+    tile = low.place(ring.kind.tile, ring.offset, index, ring.slot_step)
+    return ring, Slot(ring, tile, index), parity
+
+
+@lowers(ws.AllocRingOp)
+def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
+    low[op.ring] = RingState(low, op)
+
+
+@lowers(ws.AcquireOp)
+def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
+    ring, slot, parity = _take_slot(low, op, "producer", 1)
+    ring.empty.wait(slot.index, parity)
+    if ring.kind.tile.space == "tensor":
+        fence_tensor("after")
+    if ring.filled_by_tma:
+        ring.full.expect(slot.index, ws.tile_bytes(ring.kind.tile))
+    low[op.slot] = slot
+
+
+@lowers(ws.WaitOp)
+def _wait(low: Lowering, op: ws.WaitOp) -> None:
+    ring, slot, parity = _take_slot(low, op, "consumer", 0)
+    ring.full.wait(slot.index, parity)
+    if ring.kind.tile.space == "tensor":
+        fence_tensor("after")
+    low[op.slot] = slot
+
+
+@lowers(ws.CommitOp)
+def _commit(low: Lowering, op: ws.CommitOp) -> None:
+    slot: Slot = low[op.slot]
+    _hand_over(slot, op.by.value, slot.ring.full, engine_follows=slot.ring.read_by_engine)
+
+
+@lowers(ws.ReleaseOp)
+def _release(low: Lowering, op: ws.ReleaseOp) -> None:
+    slot: Slot = low[op.slot]
+    if op.by.value == "tma":
+        nvvm.CpAsyncBulkCommitGroupOp()
+        nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
+        slot.ring.empty.arrive(slot.index)
+        return
+    _hand_over(slot, op.by.value, slot.ring.empty, engine_follows=False)
+
+
+def _hand_over(slot: Slot, by: str, barriers: BarrierRun, *, engine_follows: bool) -> None:
+    if by == "mma":
+        nvvm.Tcgen05CommitOp(barriers.address(slot.index))
+        return
+    if by == "tma":
+        return  # the bytes complete the phase that acquire has armed
+    if slot.tile.kind.space == "tensor":
+        nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
+        fence_tensor("before")
+    elif engine_follows:
+        kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
+        nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
+    barriers.arrive(slot.index)
+
+
+@lowers(ws.AllocBufferOp)
+def _alloc_buffer(low: Lowering, op: ws.AllocBufferOp) -> None:
+    plan = ir.DictAttr(op.operation.attributes["ws.plan"])
+    numbers = (ir.IntegerAttr(plan[name]).value for name in ("offset", "slot_step"))
+    low[op.buffer] = tuple(numbers)
+
+
+@lowers(ws.AtOp)
+def _at(low: Lowering, op: ws.AtOp) -> None:
+    offset, step = low[op.buffer]
+    low[op.tile] = low.place(ws.TileType(op.tile.type), offset, low[op.way], step)
+
+
+@lowers(ws.BarrierOp)
+def _barrier(low: Lowering, op: ws.BarrierOp) -> None:
+    role = low.active
+    number = INT.add(role.group, 1 + role.op.warp_range[0] // WARPGROUP_WARPS)
+    nvvm.BarrierOp(barrierId=number, numberOfThreads=constant(role.op.threads_per_group))

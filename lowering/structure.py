@@ -1,0 +1,373 @@
+"""The kernel's frame: function, prologue, dispatch of the roles, tiles, loops and branches."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm, scf
+from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
+from attn_mlir.errors import VerifyError
+from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
+
+from .context import Fragment, Lowering, RoleState, lowers
+from .copies import tensor_map_value
+from .elementwise import FULL_WARP
+from .parameters import Pointer, Scalar, Stride, Symbol, TensorMap
+from .rings import RingState, fence_tensor
+
+Value = Any
+
+TENSOR_MAP_BYTES = 128  # CUtensorMap
+TENSOR_MAP_ALIGNMENT = 64  # CUDA driver API, cuTensorMapEncodeTiled
+SMEM_SYMBOL = "dynamic_smem"
+SMEM_ALIGNMENT = 1024  # the 128-byte swizzle uses absolute address bits 7..9
+LANE_FIELD_BIT = 16  # position of the lane in a tensor-memory address
+FLUSH_TO_ZERO = (  # subnormal f32 cost instructions around ex2, rcp and lg2
+    "#llvm.denormal_fpenv<default_output_mode = ieee, default_input_mode = ieee, "
+    "float_output_mode = preservesign, float_input_mode = preservesign>"
+)
+
+
+def lower_kernel(kernel: ws.KernelOp, target: Target) -> Lowering:
+    """Builds a `gpu.module` with the kernel as an `llvm.func` before the `ws.kernel`.
+
+    Args:
+      kernel: a kernel with `ws.plan` on itself, its rings and its buffers.
+      target: the chip.
+
+    Returns:
+      The finished lowering, whose `signature` describes the function's parameters.
+
+    Raises:
+      VerifyError: an operation has no lowering.
+    """
+    low = Lowering(kernel, target)
+    chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.features}", O = 3>'
+    name = f"{kernel.sym_name.value}_module"
+    module = gpu.GPUModuleOp(name, targets=ir.ArrayAttr.get([ir.Attribute.parse(chip)]))
+    body = module.bodyRegion.blocks.append()
+    with ir.InsertionPoint(body):
+        _declare_smem()
+        function = _declare_function(low)
+        with ir.InsertionPoint(function.body.blocks.append(*_argument_types(low))):
+            for parameter, argument in zip(
+                low.signature.parameters, function.body.blocks[0].arguments, strict=True
+            ):
+                low.arguments[parameter] = argument
+            _emit_body(low)
+            llvm.ReturnOp()
+    return low
+
+
+def _declare_smem() -> None:
+    element = ir.Type.parse("!llvm.array<0 x i8>")
+    llvm.GlobalOp(
+        element,
+        SMEM_SYMBOL,
+        ir.Attribute.parse("#llvm.linkage<external>"),
+        addr_space=3,
+        alignment=SMEM_ALIGNMENT,
+    )
+
+
+def _argument_types(low: Lowering) -> list[Any]:
+    kinds = {
+        TensorMap: ir.Type.parse("!llvm.ptr"),
+        Pointer: ir.Type.parse("!llvm.ptr<1>"),
+        Stride: ir.IntegerType.get_signless(64),
+        Symbol: i32(),
+        Scalar: ir.F32Type.get(),
+    }
+    return [kinds[type(parameter)] for parameter in low.signature.parameters]
+
+
+def _declare_function(low: Lowering) -> Any:
+    kinds = ", ".join(str(kind) for kind in _argument_types(low))
+    function = llvm.LLVMFuncOp(
+        low.kernel.sym_name.value, ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({kinds})>"))
+    )
+    threads = thread_count(low.kernel)
+    function.attributes["gpu.kernel"] = ir.UnitAttr.get()
+    function.attributes["nvvm.kernel"] = ir.UnitAttr.get()
+    function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads, 1, 1])
+    function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(i32(), 1)
+    function.attributes["denormal_fpenv"] = ir.Attribute.parse(FLUSH_TO_ZERO)
+    by_value = ir.Type.parse(f"!llvm.array<{TENSOR_MAP_BYTES} x i8>")
+    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), TENSOR_MAP_ALIGNMENT)
+    map_attributes = {
+        "llvm.byval": ir.TypeAttr.get(by_value),
+        "llvm.align": alignment,
+        "nvvm.grid_constant": ir.UnitAttr.get(),
+    }
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(
+        [
+            ir.DictAttr.get(map_attributes if isinstance(parameter, TensorMap) else {})
+            for parameter in low.signature.parameters
+        ]
+    )
+    return function
+
+
+def thread_count(kernel: ws.KernelOp) -> int:
+    """Threads of a CTA: whole warpgroups up to the last warp of any role."""
+    warps = max(sum(role.warp_range) for role in kernel.roles())
+    groups = -(-warps // WARPGROUP_WARPS)
+    return groups * WARPGROUP_WARPS * WARP_THREADS
+
+
+def _emit_body(low: Lowering) -> None:
+    kernel = low.kernel
+    low.smem = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr<3>"), SMEM_SYMBOL).result
+    low.entry = low.smem.owner
+    thread = nvvm.ThreadIdXOp(results=[i32()]).result
+    warp = _uniform(arith.ShRUIOp(thread, constant(WARP_THREADS.bit_length() - 1)).result)
+    for number, argument in enumerate(kernel.body.blocks[0].arguments):
+        low[argument] = low.arguments.get(Scalar(number))
+    declared = [op for op in kernel.body.blocks[0].operations if not isinstance(op, ws.RoleOp)]
+    low.lower_block(declared)
+    memory = _TensorMemory(low, warp)
+    memory.allocate()
+    with when(compare("eq", warp, 0)), _one_thread():
+        _prepare(low, declared)
+    nvvm.BarrierOp()
+    memory.publish()
+    _dispatch(low, _segments(kernel), thread, warp)
+    nvvm.BarrierOp()
+    memory.free()
+
+
+class _TensorMemory:
+    """The kernel's tensor memory: the CTA's last warp allocates and frees it."""
+
+    def __init__(self, low: Lowering, warp: Value):
+        plan = ir.DictAttr(low.kernel.operation.attributes["ws.plan"])
+        self._low = low
+        self._warp = warp
+        self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
+        self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
+
+    def _by_owner(self) -> Any:
+        last = thread_count(self._low.kernel) // WARP_THREADS - 1
+        return when(compare("eq", self._warp, last))
+
+    def allocate(self) -> None:
+        """Takes the columns and leaves their address in shared memory."""
+        if self._cols:
+            with self._by_owner():
+                nvvm.Tcgen05AllocOp(self._low.shared_pointer(self._cell), constant(self._cols))
+                nvvm.Tcgen05RelinquishAllocPermitOp()
+                fence_tensor("before")
+
+    def publish(self) -> None:
+        """Reads the address in every thread, after the CTA's barrier."""
+        if self._cols:
+            fence_tensor("after")
+            cell = self._low.shared_pointer(self._cell)
+            self._low.tensor_base = llvm.LoadOp(i32(), cell).result
+
+    def free(self) -> None:
+        """Gives the columns back, after the CTA's last barrier."""
+        if self._cols:
+            with self._by_owner():
+                pointer = ir.Type.parse("!llvm.ptr<6>")
+                address = llvm.IntToPtrOp(pointer, self._low.tensor_base).result
+                nvvm.Tcgen05DeallocOp(address, constant(self._cols))
+
+
+def _prepare(low: Lowering, declared: Sequence[Any]) -> None:
+    """One thread: initialises the barriers and fetches the tensor maps."""
+    for op in declared:
+        if isinstance(op, ws.AllocRingOp):
+            ring: RingState = low[op.ring]
+            ring.init_barriers()
+    nvvm.FenceMbarrierInitOp()
+    for parameter in low.signature.parameters:
+        if isinstance(parameter, TensorMap):
+            nvgpu.TmaPrefetchOp(tensor_map_value(low, parameter))
+
+
+def _uniform(value: Value) -> Value:
+    """The first lane's value, so that the backend sees a branch on it as uniform."""
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    clamp = constant(WARP_THREADS - 1)
+    return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Emits what is written inside for one elected thread of the warp."""
+    with when(nvvm.ElectSyncOp(results=[i1()]).result):
+        yield
+    nvvm.SyncWarpOp(constant(FULL_WARP))
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Warpgroups that share a register budget and a branch: warps below `end`, `roles` in them."""
+
+    end: int
+    roles: tuple[ws.RoleOp, ...]
+
+
+def _segments(kernel: ws.KernelOp) -> list[_Segment]:
+    """Cuts the CTA's warps into runs of warpgroups, each with a wide role or several narrow ones.
+
+    Raises:
+      VerifyError: roles of one warpgroup ask for different register budgets.
+    """
+    total = thread_count(kernel) // WARP_THREADS
+    segments: list[_Segment] = []
+    first = 0
+    while first < total:
+        end = first + WARPGROUP_WARPS
+        roles = [r for r in kernel.roles() if r.warp_range[0] < end and sum(r.warp_range) > first]
+        end = max([end, *(_round_up(sum(role.warp_range)) for role in roles)])
+        budgets = {role.register_count for role in roles}
+        if len(budgets) > 1:
+            names = ", ".join(f"{role.label} {role.register_count}" for role in roles)
+            raise VerifyError(
+                f"'ws.role' op expects one register budget in warps {first}..{end - 1}, got {names}",
+                op="ws.role",
+            )
+        segments.append(_Segment(end, tuple(roles)))
+        first = end
+    return segments
+
+
+def _round_up(warps: int) -> int:
+    return -(-warps // WARPGROUP_WARPS) * WARPGROUP_WARPS
+
+
+def _dispatch(low: Lowering, segments: Sequence[_Segment], thread: Value, warp: Value) -> None:
+    """A chain of branches on the warp's number, one per segment."""
+    segment, *rest = segments
+    if not rest:
+        _segment(low, segment, thread, warp)
+        return
+    with either(compare("slt", warp, segment.end)) as (inside, outside):
+        with inside:
+            _segment(low, segment, thread, warp)
+        with outside:
+            _dispatch(low, rest, thread, warp)
+
+
+def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> None:
+    if not segment.roles:
+        return
+    _set_registers(low, segment.roles[0].register_count)
+    for role in segment.roles:
+        first, count = role.warp_range
+        if count >= WARPGROUP_WARPS:
+            _role(low, role, thread, warp)
+        else:
+            begin, end = compare("sge", warp, first), compare("slt", warp, first + count)
+            with when(arith.AndIOp(begin, end).result):
+                _role(low, role, thread, warp)
+
+
+def _set_registers(low: Lowering, budget: int) -> None:
+    share = low.target.registers // thread_count(low.kernel)
+    if budget != share:
+        action = "increase" if budget > share else "decrease"
+        nvvm.SetMaxRegisterOp(budget, ir.Attribute.parse(f"#nvvm<action {action}>"))
+
+
+def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
+    first, count = role.warp_range
+    warps_per_group = count // role.group_count
+    group = constant(0)
+    if role.group_count > 1:
+        relative = INT.sub(warp, first)
+        group = arith.DivUIOp(relative, constant(warps_per_group)).result
+    quarter = arith.AndIOp(warp, constant(WARPGROUP_WARPS - 1)).result
+    lane_base = INT.mul(quarter, WARP_THREADS << LANE_FIELD_BIT)
+    rows = WARPGROUP_WARPS * WARP_THREADS
+    row = arith.AndIOp(thread, constant(rows - 1)).result
+    low.role = RoleState(role, group, row, lane_base)
+    block = role.body.blocks[0]
+    low[block.arguments[0]] = group
+    if role.lane_count == 1:
+        with _one_thread():
+            low.lower_block(block.operations)
+    else:
+        low.lower_block(block.operations)
+    low.role = None
+
+
+@lowers(ws.TilesOp)
+def _tiles(low: Lowering, op: ws.TilesOp) -> None:
+    """Order `single`: the CTA's coordinates are the tile's."""
+    block = op.body.blocks[0]
+    readers = (nvvm.BlockIdXOp, nvvm.BlockIdYOp, nvvm.BlockIdZOp)
+    for argument, reader in zip(block.arguments, readers, strict=False):
+        low[argument] = reader(results=[i32()]).result
+    low.lower_block(block.operations)
+
+
+@lowers(ws.ExtentOp)
+def _extent(low: Lowering, op: ws.ExtentOp) -> None:
+    low[op.size] = low.extent(low.signature.argument_number(op.source), op.dim.value)
+
+
+def _flatten(lowered: Any) -> list[Value]:
+    return list(lowered.parts) if isinstance(lowered, Fragment) else [lowered]
+
+
+def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
+    """Binds a value of the kernel to the values it has become."""
+    if isinstance(value.type, ws.FragmentType):
+        low[value] = Fragment(ws.FragmentType(value.type), tuple(parts))
+    else:
+        (low[value],) = parts
+
+
+@lowers(scf.ForOp)
+def _for(low: Lowering, op: Any) -> None:
+    carried = [_flatten(low[value]) for value in op.initArgs]
+    bounds = (low[value] for value in (op.lowerBound, op.upperBound, op.step))
+    made = scf.ForOp(*bounds, [part for parts in carried for part in parts])
+
+    def regroup(values: Sequence[Value], flat: Sequence[Value]) -> None:
+        position = 0
+        for value, parts in zip(values, carried, strict=True):
+            _assign(low, value, flat[position : position + len(parts)])
+            position += len(parts)
+
+    body = op.region.blocks[0]
+    low[body.arguments[0]] = made.induction_variable
+    regroup(list(body.arguments)[1:], list(made.inner_iter_args))
+    with ir.InsertionPoint(made.body):
+        low.lower_block(body.operations)
+    regroup(list(op.operation.results), list(made.results))
+
+
+@lowers(scf.IfOp)
+def _if(low: Lowering, op: Any) -> None:
+    if len(op.operation.results):
+        raise VerifyError("'scf.if' op with results has no lowering", op="scf.if")
+    regions = [region for region in op.operation.regions if len(region.blocks)]
+    made = scf.IfOp(low[op.condition], has_else=len(regions) > 1)
+    for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
+        with ir.InsertionPoint(block):
+            low.lower_block(region.blocks[0].operations)
+
+
+@lowers(scf.YieldOp)
+def _yield(low: Lowering, op: Any) -> None:
+    operands = [part for value in op.operation.operands for part in _flatten(low[value])]
+    scf.YieldOp(operands)
+
+
+@lowers(arith.FloorDivSIOp)
+def _floordiv(low: Lowering, op: Any) -> None:
+    """Dividends in a schedule are never negative, so the unsigned division will do."""
+    low[op.result] = arith.DivUIOp(low[op.lhs], low[op.rhs]).result
+
+
+@lowers(arith.CeilDivSIOp)
+def _ceildiv(low: Lowering, op: Any) -> None:
+    divisor = low[op.rhs]
+    raised = INT.add(low[op.lhs], INT.sub(divisor, 1))
+    low[op.result] = arith.DivUIOp(raised, divisor).result

@@ -1,0 +1,251 @@
+"""`ws-plan-memory`: where every ring, buffer and barrier of a kernel lies.
+
+Two rings may share shared memory when the whole life of one precedes the life of the other in
+every run of the ring proof, as with Q and the output that is staged when the last product that
+read Q is done. Everything else is disjoint. Large things are placed first, at the lowest offset
+that is free while they live.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.errors import ResourceError
+from attn_mlir.passes.registry import register
+
+from .protocol.simulate import Trace, precedes
+from .protocol.skeleton import Process, processes, steps
+from .target import Target, target_named
+from .verify_rings import prove
+
+PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
+TILE_ALIGNMENT = 1024  # swizzled tiles: the pattern repeats every 8 lines of 128 bytes
+VECTOR_ALIGNMENT = 16
+BARRIER_BYTES = 8  # PTX ISA, mbarrier object
+ADDRESS_CELL_BYTES = 8  # where tcgen05.alloc leaves the address, padded
+MIN_TENSOR_COLS = 32  # PTX ISA, tcgen05.alloc: a power of two from 32
+
+
+@dataclass(frozen=True)
+class Item:
+    """A ring or buffer to be placed.
+
+    Attributes:
+      op: its declaration; `value` is what it defines.
+      label: for maps and messages.
+      space: shared or tensor.
+      extent: bytes or tensor-memory columns of one slot, and the number of slots.
+      alignment: of the first slot, in the same unit.
+    """
+
+    op: Any
+    value: Any
+    label: str
+    space: str
+    slot: int
+    count: int
+    alignment: int
+
+    @property
+    def total(self) -> int:
+        """Bytes or columns of all slots."""
+        return self.slot * self.count
+
+
+@dataclass(frozen=True)
+class Region:
+    """A line of the memory map.
+
+    Attributes:
+      space: shared or tensor.
+      label: what lies there.
+      begin, end: bytes or columns.
+    """
+
+    space: str
+    label: str
+    begin: int
+    end: int
+
+
+@register
+@dataclass(frozen=True)
+class PlanMemory:
+    """Places rings, buffers and barriers, and stores the places as `ws.plan`.
+
+    Attributes:
+      target: the chip whose limits apply.
+      print_map: writes the memory map to stderr.
+    """
+
+    name: ClassVar[str] = "ws-plan-memory"
+    target: str = "sm_100a"
+    print_map: bool = False
+
+    def run(self, module: Any) -> None:
+        """Plans every kernel of the module.
+
+        Raises:
+          ResourceError: memory or registers are over-subscribed; lists what takes how much.
+          VerifyError: the rings do not pass their proof.
+        """
+        for kernel in ir.get_ops_of_type(module, ws.KernelOp):
+            regions = plan(kernel, target_named(self.target))
+            if self.print_map:
+                print(render_map(kernel.sym_name.value, regions), file=sys.stderr)
+
+
+def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
+    """Plans one kernel and returns its memory map; errors as `PlanMemory.run`."""
+    traces = prove(kernel)
+    _check_registers(kernel, target)
+    items = [item for op in kernel.body.blocks[0].operations if (item := _item(op))]
+    shared = [item for item in items if item.space == "shared"]
+    tensor = [item for item in items if item.space == "tensor"]
+    offsets = _place(shared, traces) | _place(tensor, [])
+    barriers = _end(shared, offsets)
+    members = processes(kernel)
+    regions = [
+        Region(item.space, item.label, offsets[item.value], offsets[item.value] + item.total)
+        for item in items
+    ]
+    position = barriers
+    for item in items:
+        entries = {"offset": offsets[item.value], "slot_step": item.slot}
+        if isinstance(item.op, ws.AllocRingOp):
+            full, empty = arrivals(item.value, members)
+            run = item.count * BARRIER_BYTES
+            entries |= {"full": position, "empty": position + run}
+            entries |= {"full_count": full, "empty_count": empty}
+            position += 2 * run
+        _store(item.op, entries)
+    cell, position = position, position + ADDRESS_CELL_BYTES
+    regions.append(Region("shared", "barriers", barriers, position))
+    _check_fits(regions, target, position, _end(tensor, offsets))
+    cols = _end(tensor, offsets)
+    granted = max(MIN_TENSOR_COLS, 1 << (cols - 1).bit_length()) if cols else 0
+    _store(kernel, {"smem_bytes": position, "tensor_cols": granted, "tensor_address": cell})
+    return sorted(regions, key=lambda region: (region.space, region.begin, region.end))
+
+
+def _item(op: Any) -> Item | None:
+    if isinstance(op, ws.AllocRingOp):
+        kind = ws.RingType(op.ring.type)
+        value, count = op.ring, kind.stages * kind.ways
+    elif isinstance(op, ws.AllocBufferOp):
+        kind = ws.BufferType(op.buffer.type)
+        value, count = op.buffer, kind.ways
+    else:
+        return None
+    tile = kind.tile
+    if tile.space == "tensor":
+        cols = tile.shape[1] * ws.element_bits(tile.element) // 32
+        return Item(op, value, op.label, "tensor", cols, count, 1)
+    alignment = TILE_ALIGNMENT if len(tile.shape) == 2 else VECTOR_ALIGNMENT
+    slot = -(-ws.tile_bytes(tile) // alignment) * alignment
+    return Item(op, value, op.label, "shared", slot, count, alignment)
+
+
+def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
+    """First fit, largest first; items whose lives do not meet may overlap."""
+    placed: list[tuple[Item, int]] = []
+    for item in sorted(items, key=lambda item: -item.total):
+        taken = [(offset, other) for other, offset in placed if _meet(item, other, traces)]
+        offset = 0
+        for begin, other in sorted(taken, key=lambda pair: pair[0]):
+            if offset + item.total <= begin:
+                break
+            offset = max(offset, _align(begin + other.total, item.alignment))
+        placed.append((item, offset))
+    return {item.value: offset for item, offset in placed}
+
+
+def _meet(a: Item, b: Item, traces: Sequence[Trace]) -> bool:
+    """Whether two items are in use at the same time in some run; a buffer always is."""
+    if not (isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)):
+        return True
+    if not any(_is_used(trace, a) and _is_used(trace, b) for trace in traces):
+        return True
+    orders = ((a.value, b.value), (b.value, a.value))
+    return not any(all(precedes(trace, *order) for trace in traces) for order in orders)
+
+
+def _is_used(trace: Trace, item: Item) -> bool:
+    return any(ring == item.value for ring, _ in trace.events)
+
+
+def _align(value: int, alignment: int) -> int:
+    return -(-value // alignment) * alignment
+
+
+def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
+    return max((offsets[item.value] + item.total for item in items), default=0)
+
+
+def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
+    """Arrivals that complete a phase of a ring's full and of its empty barriers.
+
+    A handover by an engine counts once; by threads, once per thread of the group. Each way of a
+    ring meets one group of a role.
+    """
+    full = empty = 0
+    for process in members:
+        agents = {(s.kind, s.by) for s in steps(process) if s.ring == ring and s.by}
+        for kind, by in agents if process.group == 0 else ():
+            count = process.threads if by == "threads" else 1
+            if kind == "commit":
+                full += count
+            else:
+                empty += count
+    return full, empty
+
+
+def _store(op: Any, entries: dict[str, int]) -> None:
+    i64 = ir.IntegerType.get_signless(64)
+    values = {name: ir.IntegerAttr.get(i64, number) for name, number in entries.items()}
+    op.operation.attributes[PLAN] = ir.DictAttr.get(values)
+
+
+def _check_registers(kernel: ws.KernelOp, target: Target) -> None:
+    """The budgets of all warpgroups fit the register file; idle warps go with their group."""
+    budgets: dict[int, tuple[str, int]] = {}
+    for role in kernel.roles():
+        first, count = role.warp_range
+        for group in range(first // 4, -(-(first + count) // 4)):
+            budgets[group] = (role.label, role.register_count)
+    total = sum(128 * count for _, count in budgets.values())
+    if total > target.registers:
+        parts = ", ".join(f"{label} {128 * count}" for label, count in budgets.values())
+        raise ResourceError(
+            f"the roles need {total} registers, {target.chip} has {target.registers}: {parts}; "
+            f"lower the budget of a role"
+        )
+
+
+def _check_fits(regions: Sequence[Region], target: Target, smem_bytes: int, cols: int) -> None:
+    limits = {
+        "shared": (smem_bytes, target.smem_bytes, "B of shared memory"),
+        "tensor": (cols, target.tmem_cols, "columns of tensor memory"),
+    }
+    for space, (needed, limit, unit) in limits.items():
+        if needed > limit:
+            parts = [f"{r.label} {r.end - r.begin}" for r in regions if r.space == space]
+            raise ResourceError(
+                f"the kernel needs {needed} {unit}, {target.chip} gives {limit}: "
+                f"{', '.join(parts)}; try fewer stages or smaller tiles"
+            )
+
+
+def render_map(name: str, regions: Sequence[Region]) -> str:
+    """The memory map as text, one line per region, overlaps visible by their offsets."""
+    lines = [f"memory map of {name}"]
+    for region in regions:
+        unit = "B" if region.space == "shared" else "cols"
+        lines.append(
+            f"  {region.space:<7}{region.begin:>8} ..{region.end:>8}"
+            f"{region.end - region.begin:>9} {unit:<5}{region.label}"
+        )
+    return "\n".join(lines)

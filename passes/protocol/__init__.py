@@ -1,0 +1,1 @@
+"""What the roles of a kernel do with its rings: extracted, counted, simulated."""

@@ -1,0 +1,232 @@
+"""The control skeleton of a role: its ring operations under its loops and branches.
+
+Everything that only moves or computes data is left out. What remains is a deterministic process
+whose only interaction with other roles is through rings, so that roles form a process network in
+Kahn's sense: whether they finish does not depend on how fast each one runs.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, scf
+from attn_mlir.passes.diagnostics import op_error
+
+Value = Any
+
+GROUP = "group"  # the name of a role's group in formulas
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ring operation.
+
+    Attributes:
+      kind: acquire, commit, wait or release.
+      ring: the ring's SSA value.
+      way: computes the way.
+      slot: SSA value of the slot, the same for both ends of a pair.
+      by: who completes a commit or release; empty otherwise.
+      op: the operation, for messages.
+    """
+
+    kind: str
+    ring: Value
+    way: "Formula"
+    slot: Value
+    by: str
+    op: Any
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An `scf.for` around steps; `index` names its induction variable."""
+
+    op: Any
+    index: str
+    begin: "Formula"
+    end: "Formula"
+    step: "Formula"
+    body: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An `scf.if` around steps."""
+
+    op: Any
+    condition: "Formula"
+    then: "tuple[Node, ...]"
+    otherwise: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tile-scheduler loop; one work tile at a time."""
+
+    op: ws.TilesOp
+    extents: "tuple[Formula, ...]"
+    body: "tuple[Node, ...]"
+
+
+Node = Step | Loop | Branch | Tiles
+
+
+@dataclass(frozen=True)
+class Process:
+    """One group of a role.
+
+    Attributes:
+      label: name for messages.
+      role: the role.
+      group: the group's number.
+      threads: arrivals of a handover by threads.
+      body: what it does.
+      sizes: the names that decide over it.
+    """
+
+    label: str
+    role: ws.RoleOp
+    group: int
+    threads: int
+    body: tuple[Node, ...]
+    sizes: frozenset[str]
+
+
+def processes(kernel: ws.KernelOp) -> list[Process]:
+    """The groups of a kernel's roles."""
+    found = []
+    for role in kernel.roles():
+        formulas = Formulas(kernel)
+        formulas.name(role.body.blocks[0].arguments[0], GROUP)
+        body = _nodes(role.body.blocks[0].operations, formulas)
+        sizes = frozenset(formulas.used)
+        for group in range(role.group_count):
+            label = f"{role.label}[{group}]" if role.group_count > 1 else role.label
+            threads = role.threads_per_group
+            found.append(Process(label, role, group, threads, body, sizes))
+    return found
+
+
+def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for op in operations:
+        if isinstance(op, ws.AcquireOp | ws.WaitOp):
+            kind = "acquire" if isinstance(op, ws.AcquireOp) else "wait"
+            nodes.append(Step(kind, op.ring, formulas(op.way), op.slot, "", op))
+        elif isinstance(op, ws.CommitOp | ws.ReleaseOp):
+            opener = op.slot.owner
+            kind = "commit" if isinstance(op, ws.CommitOp) else "release"
+            way = formulas(opener.way)
+            nodes.append(Step(kind, opener.ring, way, op.slot, op.by.value, op))
+        elif isinstance(op, ws.TilesOp):
+            for number, argument in enumerate(op.body.blocks[0].arguments):
+                formulas.name(argument, f"tile{number}")
+            extents = tuple(formulas(extent, decides=False) for extent in op.extents)
+            nodes.append(Tiles(op, extents, _nodes(op.body.blocks[0].operations, formulas)))
+        elif isinstance(op, scf.ForOp):
+            index = formulas.name(op.induction_variable, f"loop{len(formulas)}")
+            body = _nodes(op.region.blocks[0].operations, formulas)
+            if body:
+                bounds = (formulas(value) for value in (op.lowerBound, op.upperBound, op.step))
+                nodes.append(Loop(op, index, *bounds, body))
+        elif isinstance(op, scf.IfOp):
+            regions = [r for r in op.operation.regions if len(r.blocks)]
+            branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
+            if any(branches):
+                nodes.append(Branch(op, formulas(op.condition), branches[0], branches[1]))
+    return tuple(nodes)
+
+
+def steps(process: Process) -> Iterator[Step]:
+    """All steps of a process, wherever they stand, each once."""
+    pending: list[Node] = list(process.body)
+    while pending:
+        match pending.pop():
+            case Step() as step:
+                yield step
+            case Loop(body=body) | Tiles(body=body):
+                pending += body
+            case Branch(then=then, otherwise=otherwise):
+                pending += [*then, *otherwise]
+
+
+_BINARY = {
+    "arith.addi": "({} + {})",
+    "arith.subi": "({} - {})",
+    "arith.muli": "({} * {})",
+    "arith.floordivsi": "({} // {})",
+    "arith.ceildivsi": "(-(-{} // {}))",
+    "arith.maxsi": "max({}, {})",
+    "arith.minsi": "min({}, {})",
+}
+_PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
+
+_NAME = re.compile(r"n\['(\w+)'\]")
+
+Sizes = dict[str, int]
+Formula = Callable[[Sizes], int]
+
+
+class Formulas:
+    """The i32 and i1 values that decide over ring operations, as Python functions of their names.
+
+    Names are those of run-time sizes, and the ones given to block arguments with `name`.
+    """
+
+    def __init__(self, kernel: ws.KernelOp):
+        self._arguments = list(kernel.body.blocks[0].arguments)
+        self._dims = kernel.dims
+        self._texts: dict[Value, str] = {}
+        self.used: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many values have been named or composed."""
+        return len(self._texts)
+
+    def name(self, argument: Value, name: str) -> str:
+        """Names a block argument."""
+        self._texts[argument] = self._size(name)
+        return name
+
+    def __call__(self, value: Value, *, decides: bool = True) -> Formula:
+        """The function that computes a value.
+
+        Args:
+          value: an i32 or i1.
+          decides: whether its names count as used.
+
+        Raises:
+          VerifyError: it depends on data.
+        """
+        text = self._text(value)
+        if decides:
+            self.used.update(_NAME.findall(text))
+        return eval(f"lambda n: {text}")
+
+    def _size(self, name: str) -> str:
+        return f"n[{name!r}]"
+
+    def _text(self, value: Value) -> str:
+        if value not in self._texts:
+            self._texts[value] = self._compose(value)
+        return self._texts[value]
+
+    def _compose(self, value: Value) -> str:
+        owner = value.owner
+        if isinstance(owner, arith.ConstantOp):
+            return str(int(ir.IntegerAttr(owner.value).value))
+        if isinstance(owner, ws.ExtentOp):
+            name = self._dims[self._arguments.index(owner.source)][owner.dim.value]
+            if name:
+                return self._size(name)
+            return str(ir.MemRefType(owner.source.type).get_dim_size(owner.dim.value))
+        name = owner.operation.name if hasattr(owner, "operation") else ""
+        if name in _BINARY:
+            return _BINARY[name].format(*(self._text(operand) for operand in owner.operands))
+        if isinstance(owner, arith.CmpIOp):
+            sign = _PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
+            return f"({self._text(owner.lhs)} {sign} {self._text(owner.rhs)})"
+        raise op_error(owner, "decides over ring operations, but depends on data")

@@ -1,0 +1,128 @@
+"""`ws-verify-rings`: proves that the roles of a kernel agree on its rings, before code exists.
+
+Three findings, each with the role and the operation:
+
+1. Counts. For all sizes, in every work tile, a ring way is committed as often as each of its
+   consumers waits for it, what is acquired is committed, and what is waited for is released.
+2. Turns. Slots are handed over in the order in which they were taken.
+3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
+   whether it can stop short. Runs cover key counts of 0 to two laps of the longest ring, whole
+   and ragged, after which the pattern of the ring indices repeats.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.registry import register
+
+from .protocol.counts import Counting, Sum, text
+from .protocol.simulate import Network, Trace
+from .protocol.skeleton import Process, Sizes, Tiles, processes
+
+EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
+TILE_STEP = 128  # sizes grow by whole tiles
+RAGGED = 77  # and once by less than one
+
+
+@register
+@dataclass(frozen=True)
+class VerifyRings:
+    """Refuses a kernel whose roles disagree on counts, turns or progress of a ring."""
+
+    name: ClassVar[str] = "ws-verify-rings"
+
+    def run(self, module: Any) -> None:
+        """Checks every kernel of the module.
+
+        Raises:
+          VerifyError: with the role, the ring and the operation.
+        """
+        for kernel in ir.get_ops_of_type(module, ws.KernelOp):
+            prove(kernel)
+
+
+def prove(kernel: ws.KernelOp) -> list[Trace]:
+    """Checks one kernel; returns what happened in the runs, for the planner.
+
+    Raises:
+      VerifyError: as `VerifyRings`.
+    """
+    members = processes(kernel)
+    _check_counts(kernel, members)
+    return [Network(members, sizes).run() for sizes in _calls(kernel, members)]
+
+
+def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
+    """Compares the formulas of all processes, per ring way."""
+    counts = [(process, Counting(kernel, process).steps()) for process in members]
+    ways: dict[tuple[Any, int], None] = {}
+    for _, steps in counts:
+        ways.update({(ring, way): None for ring, way, _ in steps})
+    for ring, way in ways:
+
+        def of(kind: str, key: tuple[Any, int] = (ring, way)) -> list[tuple[str, Sum]]:
+            return [(p.label, s[*key, kind]) for p, s in counts if (*key, kind) in s]
+
+        _check_ways(ring, way)
+        acquired, committed = of("acquire"), of("commit")
+        waited, released = of("wait"), of("release")
+        label = f"{ring.owner.label}[{way}]"
+        if len(committed) != 1:
+            names = ", ".join(name for name, _ in committed) or "none"
+            raise op_error(ring.owner, f"expects one role that fills ring {label}, got {names}")
+        if not waited:
+            raise op_error(ring.owner, f"expects a role that reads ring {label}, got none")
+        ((producer, filled),) = committed
+        for verb, pairs in (("acquires", acquired), ("waits for", waited), ("releases", released)):
+            for name, total in pairs:
+                if total != filled:
+                    raise op_error(
+                        ring.owner,
+                        f"ring {label}: role {name} {verb} {text(total)} slots, "
+                        f"role {producer} commits {text(filled)}",
+                    )
+        if [name for name, _ in acquired] != [producer]:
+            raise op_error(ring.owner, f"ring {label}: role {producer} commits without acquiring")
+        if {name for name, _ in waited} != {name for name, _ in released}:
+            raise op_error(ring.owner, f"ring {label}: a role waits without releasing")
+
+
+def _check_ways(ring: Any, way: int) -> None:
+    ways = ws.RingType(ring.type).ways
+    if not 0 <= way < ways:
+        label = ring.owner.label
+        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses {way}")
+
+
+def _calls(kernel: ws.KernelOp, members: Sequence[Process]) -> Iterator[Sizes]:
+    """Sizes and tile coordinates to run: every size that matters in steps, the others fixed."""
+    names = sorted({name for dims in kernel.dims for name in dims if name})
+    stages = [
+        ws.RingType(op.ring.type).stages
+        for op in kernel.body.blocks[0].operations
+        if isinstance(op, ws.AllocRingOp)
+    ]
+    laps = EXTRA_LAPS * max(stages, default=1) + 1
+    lengths = [0, RAGGED, *(TILE_STEP * n for n in range(1, laps + 1)), TILE_STEP * laps + RAGGED]
+    loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
+    deciding = [name for name in names if any(name in process.sizes for process in members)]
+    for varied in deciding or names[:1]:
+        for length in lengths:
+            sizes = dict.fromkeys(names, TILE_STEP * 2) | {varied: length}
+            yield from (sizes | tile for tile in _corner_tiles(loops, sizes))
+
+
+def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:
+    """The first and the last work tile, if there is one."""
+    if not loops:
+        yield {}
+        return
+    extents = [extent(sizes) for extent in loops[0].extents]
+    corners = [[0 for _ in extents], [extent - 1 for extent in extents]]
+    if all(extents):
+        for corner in corners[: 1 if corners[0] == corners[1] else 2]:
+            yield {f"tile{number}": value for number, value in enumerate(corner)}
