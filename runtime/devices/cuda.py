@@ -146,7 +146,7 @@ class CudaDevice:
     def _queue(self, bundle: Bundle, bound: Bound, function: Any, handle: int) -> None:
         with driver.Current(self.index):
             addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
-            packed = _Packed(parameters(bound, addresses, driver.encode_map))
+            packed = PackedParameters(parameters(bound, addresses, driver.encode_map))
             config = _config(bundle, bound, handle)
             driver.call("cuLaunchKernelEx", config, function, packed.pointer, 0, what=bundle.entry)
 
@@ -160,7 +160,7 @@ class CudaDevice:
             driver.call("cuCtxSynchronize", what="wait for the GPU")
 
 
-class _Packed:
+class PackedParameters:
     """Parameters in C form: one buffer of values, and an array of pointers to them."""
 
     def __init__(self, params: list[KernelParam]):

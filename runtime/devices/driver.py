@@ -63,7 +63,7 @@ def api() -> Any:
     try:
         (status,) = module.cuInit(0)
     except RuntimeError as error:  # the binding found no libcuda
-        raise TargetError(f"there is no CUDA driver on this machine ({error})") from error
+        raise TargetError("there is no CUDA driver on this machine") from error
     if status.name != "CUDA_SUCCESS":
         raise TargetError(f"the CUDA driver does not start: {status.name}")
     return module
