@@ -9,7 +9,8 @@ from attn_mlir.passes.registry import register
 from attn_mlir.passes.target import target_named
 
 from . import copies, elementwise, exponential, matmul, registers, rings  # register lowerings
-from .structure import lower_kernel
+from .manifest import attach, describe
+from .structure import lower_kernel, thread_count
 
 FAMILIES = (copies, elementwise, exponential, matmul, registers, rings)
 
@@ -44,5 +45,7 @@ class ConvertWsToNvvm:
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
         for kernel in list(ir.get_ops_of_type(module, ws.KernelOp)):
             with kernel.operation.location, ir.InsertionPoint(kernel.operation):
-                lower_kernel(kernel, target)
+                lowering = lower_kernel(kernel, target)
+                manifest = describe(lowering.signature, thread_count(kernel), target)
+            attach(module, manifest)
             kernel.operation.erase()

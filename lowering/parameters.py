@@ -66,6 +66,14 @@ class Scalar:
     argument: int
 
 
+_ORDER = (TensorMap, Pointer, Stride, Symbol, Scalar)
+
+
+def _parameter_order(parameter: "Parameter") -> tuple[int, int]:
+    """By kind, then in the order of the call."""
+    return _ORDER.index(type(parameter)), getattr(parameter, "argument", 0)
+
+
 Parameter = TensorMap | Pointer | Stride | Symbol | Scalar
 
 
@@ -78,12 +86,15 @@ class Signature:
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
             found.setdefault(parameter)
-        order = [TensorMap, Pointer, Stride, Symbol, Scalar]
-        self.parameters = sorted(found, key=lambda p: order.index(type(p)))
+        self.parameters = sorted(found, key=_parameter_order)
 
     def argument_number(self, tensor: Any) -> int:
         """Position of a tensor or scalar among the kernel's arguments."""
         return self._arguments.index(tensor)
+
+    def mapped_arguments(self) -> set[int]:
+        """The arguments that the copy engine moves."""
+        return {p.argument for p in self.parameters if isinstance(p, TensorMap)}
 
     def tensor_map(self, tensor: Any, tile: ws.TileType, dims: Any) -> TensorMap:
         """The tensor map of a copy."""

@@ -108,10 +108,6 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     offsets = _place(shared, traces) | _place(tensor, [])
     barriers = _end(shared, offsets)
     members = processes(kernel)
-    regions = [
-        Region(item.space, item.label, offsets[item.value], offsets[item.value] + item.total)
-        for item in items
-    ]
     position = barriers
     for item in items:
         entries = {"offset": offsets[item.value], "slot_step": item.slot}
@@ -123,12 +119,12 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
             position += 2 * run
         _store(item.op, entries)
     cell, position = position, position + ADDRESS_CELL_BYTES
-    regions.append(Region("shared", "barriers", barriers, position))
-    _check_fits(regions, target, position, _end(tensor, offsets))
     cols = _end(tensor, offsets)
     granted = max(MIN_TENSOR_COLS, 1 << (cols - 1).bit_length()) if cols else 0
     _store(kernel, {"smem_bytes": position, "tensor_cols": granted, "tensor_address": cell})
-    return sorted(regions, key=lambda region: (region.space, region.begin, region.end))
+    regions = memory_map(kernel)
+    _check_fits(regions, target, position, cols)
+    return regions
 
 
 def _item(op: Any) -> Item | None:
@@ -237,6 +233,23 @@ def _check_fits(regions: Sequence[Region], target: Target, smem_bytes: int, cols
                 f"the kernel needs {needed} {unit}, {target.chip} gives {limit}: "
                 f"{', '.join(parts)}; try fewer stages or smaller tiles"
             )
+
+
+def memory_map(kernel: ws.KernelOp) -> list[Region]:
+    """The memory map of a planned kernel."""
+    regions = []
+    for op in kernel.body.blocks[0].operations:
+        item = _item(op)
+        if item is not None:
+            begin = _entry(op, "offset")
+            regions.append(Region(item.space, item.label, begin, begin + item.total))
+    shared_end = max((region.end for region in regions if region.space == "shared"), default=0)
+    regions.append(Region("shared", "barriers", shared_end, _entry(kernel, "smem_bytes")))
+    return sorted(regions, key=lambda region: (region.space, region.begin, region.end))
+
+
+def _entry(op: Any, name: str) -> int:
+    return ir.IntegerAttr(ir.DictAttr(op.operation.attributes[PLAN])[name]).value
 
 
 def render_map(name: str, regions: Sequence[Region]) -> str:

@@ -1,0 +1,109 @@
+"""From a module of PTX to bundles: `attn-write-bundle`, and the bytes of a bundle file."""
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from attn_mlir._version import __version__
+from attn_mlir.dialect._mlir import gpu, ir, provider_version
+from attn_mlir.errors import SpecError, VerifyError
+from attn_mlir.passes.registry import register
+
+from .manifest import attached
+from .ptxas import Assembled, assemble, find_ptxas, ptxas_version
+
+
+def ptx_of(module: Any) -> dict[str, str]:
+    """PTX of each `gpu.binary` of a module, by the name of its kernel.
+
+    Raises:
+      VerifyError: the module holds no PTX.
+    """
+    found = {}
+    for binary in ir.get_ops_of_type(module, gpu.BinaryOp):
+        text = gpu.ObjectAttr(binary.operation.attributes["objects"][0]).object.decode()
+        found[binary.sym_name.value.removesuffix("_module")] = text.rstrip("\0")
+    if not found:
+        raise VerifyError("'builtin.module' op holds no gpu.binary: run attn-to-ptx first")
+    return found
+
+
+def bundle_bytes(manifest: dict[str, Any], ptx: str, assembled: Assembled) -> bytes:
+    """The bundle file: a stored zip of kernel.cubin, kernel.ptx and bundle.json.
+
+    Args:
+      manifest: of the kernel, see `manifest.describe`.
+      ptx, assembled: the kernel.
+    """
+    complete = {
+        **manifest,
+        "sha256": hashlib.sha256(assembled.cubin).hexdigest(),
+        "sha256_ptx": hashlib.sha256(ptx.encode()).hexdigest(),
+        "report": {
+            "registers": assembled.registers,
+            "spill_bytes": assembled.spill_bytes,
+            **manifest["report"],
+        },
+        "versions": {
+            "attn_mlir": __version__,
+            "mlir": provider_version(),
+            "ptxas": ptxas_version(find_ptxas()),
+        },
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        members = {
+            "kernel.cubin": assembled.cubin,
+            "kernel.ptx": ptx.encode(),
+            "bundle.json": json.dumps(complete, indent=1).encode(),
+        }
+        for name, data in members.items():  # a fixed date: the same input gives the same bytes
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+    return buffer.getvalue()
+
+
+@register
+@dataclass(frozen=True)
+class WriteBundle:
+    """Assembles the module's PTX and writes its bundle; leaves the module as it is.
+
+    Attributes:
+      output: the file; with several kernels in the module, a folder that gets `<name>.attn`.
+    """
+
+    name: ClassVar[str] = "attn-write-bundle"
+    output: str = "kernel.attn"
+
+    def run(self, module: Any) -> None:
+        """Writes each file whole or not at all.
+
+        Raises:
+          VerifyError: the module holds no PTX, or a kernel without a manifest.
+          TargetError: ptxas is missing or refuses the PTX.
+          SpecError: the file cannot be written.
+        """
+        manifests = attached(module)
+        texts = ptx_of(module)
+        for name, ptx in texts.items():
+            if name not in manifests:
+                raise VerifyError(f"'gpu.binary' op {name} has no manifest")
+            manifest = manifests[name]
+            data = bundle_bytes(manifest, ptx, assemble(ptx, manifest["target"]))
+            path = Path(self.output)
+            _write(path / f"{name}.attn" if len(texts) > 1 else path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:
+            stream.write(data)
+        os.replace(stream.name, path)
+    except OSError as error:
+        raise SpecError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,141 @@
+"""What a bundle says about its kernel: from a planned `ws.kernel` to the fields of `bundle.json`."""
+
+import json
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.plan_memory import memory_map
+from attn_mlir.passes.target import Target
+
+from .parameters import Signature
+
+SCHEMA = 1
+MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
+TENSOR_ALIGNMENT = 16  # bytes; CUDA driver API, cuTensorMapEncodeTiled: globalAddress
+
+
+def describe(signature: Signature, threads: int, target: Target) -> dict[str, Any]:
+    """The manifest of a kernel, without what only the assembled code can tell.
+
+    Args:
+      signature: the kernel's parameters.
+      threads: threads of a CTA.
+      target: the chip.
+
+    Returns:
+      The fields of `bundle.json`, schema 1.
+
+    Raises:
+      VerifyError: the extents of the tile space are not known at launch.
+    """
+    kernel = signature.kernel
+    plan = ir.DictAttr(kernel.operation.attributes["ws.plan"])
+    regions = memory_map(kernel)
+    return {
+        "schema": SCHEMA,
+        "entry": kernel.sym_name.value,
+        "target": target.chip,
+        "block": [threads, 1, 1],
+        "cluster": [1, 1, 1],
+        "smem_bytes": ir.IntegerAttr(plan["smem_bytes"]).value,
+        "grid": _grid(signature),
+        "symbols": _symbols(kernel),
+        "tensors": _tensors(signature),
+        "scalars": _scalars(kernel),
+        "params": signature.recipes(),
+        "report": {
+            "memory_map": [
+                {
+                    "space": region.space,
+                    "unit": "B" if region.space == "shared" else "column",
+                    "begin": region.begin,
+                    "end": region.end,
+                    "what": region.label,
+                }
+                for region in regions
+            ],
+            "roles": [
+                {
+                    "role": role.label,
+                    "warps": f"{role.warp_range[0]}-{sum(role.warp_range) - 1}",
+                    "registers": role.register_count,
+                }
+                for role in kernel.roles()
+            ],
+        },
+    }
+
+
+def _grid(signature: Signature) -> list[Any]:
+    """CTAs along x, y, z: the tile space, which all roles share."""
+    for role in signature.kernel.roles():
+        for op in role.body.blocks[0].operations:
+            if isinstance(op, ws.TilesOp):
+                extents = [signature.expression(value) for value in op.extents]
+                return [*extents, 1, 1][:3]
+    return [1, 1, 1]
+
+
+def _symbols(kernel: ws.KernelOp) -> list[str]:
+    return list(dict.fromkeys(name for dims in kernel.dims for name in dims if name))
+
+
+def _alignment(signature: Signature, argument: int) -> int:
+    """Bytes: what a tensor map needs, else one element."""
+    mapped = argument in signature.mapped_arguments()
+    kind = ir.MemRefType(signature.kernel.body.blocks[0].arguments[argument].type)
+    return TENSOR_ALIGNMENT if mapped else kind.element_type.width // 8
+
+
+def _tensors(signature: Signature) -> list[dict[str, Any]]:
+    kernel = signature.kernel
+    tensors = []
+    arguments = kernel.body.blocks[0].arguments
+    for number, (name, role, dims, argument) in enumerate(
+        zip(kernel.names, kernel.io_roles, kernel.dims, arguments, strict=True)
+    ):
+        if role == "scalar":
+            continue
+        kind = ir.MemRefType(argument.type)
+        tensors.append(
+            {
+                "name": name,
+                "role": role,
+                "dtype": str(kind.element_type),
+                "shape": [symbol or kind.get_dim_size(i) for i, symbol in enumerate(dims)],
+                "unit_stride_axis": kind.rank - 1,
+                "alignment_bytes": _alignment(signature, number),
+            }
+        )
+    return tensors
+
+
+def _scalars(kernel: ws.KernelOp) -> list[dict[str, Any]]:
+    defaults = {}
+    if "ws.defaults" in kernel.operation.attributes:
+        defaults = ir.DictAttr(kernel.operation.attributes["ws.defaults"])
+    scalars = []
+    for name, role in zip(kernel.names, kernel.io_roles, strict=True):
+        if role != "scalar":
+            continue
+        entry: dict[str, Any] = {"name": name, "dtype": "f32", "min_exclusive": 0.0}
+        if name in defaults:
+            entry["default"] = ir.FloatAttr(defaults[name]).value
+        scalars.append(entry)
+    return scalars
+
+
+def attach(module: Any, manifest: dict[str, Any]) -> None:
+    """Keeps a kernel's manifest on the module while the kernel goes down to machine code."""
+    manifests = {**attached(module), manifest["entry"]: manifest}
+    texts = {name: ir.StringAttr.get(json.dumps(entry)) for name, entry in manifests.items()}
+    module.operation.attributes[MANIFESTS] = ir.DictAttr.get(texts)
+
+
+def attached(module: Any) -> dict[str, dict[str, Any]]:
+    """The manifests that a module carries, by kernel name."""
+    if MANIFESTS not in module.operation.attributes:
+        return {}
+    known = ir.DictAttr(module.operation.attributes[MANIFESTS])
+    return {named.name: json.loads(ir.StringAttr(named.attr).value) for named in known}

@@ -1,0 +1,126 @@
+"""`compile_mha`: a request to the bytes of a bundle, with a report of every stage."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from attn_mlir import env
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn.masks import mask_named
+from attn_mlir.passes import pipeline
+
+from .assemble import bundle_bytes, ptx_of
+from .convert import UPSTREAM
+from .manifest import attached
+from .pipelines import nvvm_to_ptx, ws_to_nvvm
+from .ptxas import assemble
+
+Progress = Callable[[str], None]
+
+
+class _Mask(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class MhaRequest(Protocol):
+    """What `compile_mha` reads of a request; see the front end's `MhaSpec`."""
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def mask(self) -> _Mask: ...
+
+
+class _Stages:
+    """Times the stages, and tells and dumps what `ATTN_MLIR_DUMP` asks for."""
+
+    def __init__(self, name: str, progress: Progress | None):
+        self._name = name
+        self._progress = progress
+        self._dump_ir = "ir" in env.settings().dump
+        self.records: list[dict[str, Any]] = []
+
+    def run(self, name: str, work: Callable[[], Any]) -> Any:
+        """Runs one stage."""
+        if self._progress is not None:
+            self._progress(name)
+        begin = time.perf_counter()
+        result = work()
+        self.records.append({"name": name, "seconds": time.perf_counter() - begin})
+        return result
+
+    def passes(self, name: str, module: Any, text: str) -> None:
+        """Runs a pipeline as one stage."""
+        self.run(name, lambda: pipeline.run_pipeline(module, text))
+        self.dump(name, module)
+
+    def dump(self, name: str, module: Any) -> None:
+        """Writes the module's text where dumps go."""
+        if self._dump_ir:
+            folder = Path(env.settings().dump_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            number = len(self.records)
+            (folder / f"{self._name}.{number}-{name}.mlir").write_text(str(module))
+
+
+def kernel_name(request: MhaRequest) -> str:
+    """Entry name: what is static, readable in a profiler."""
+    parts = (request.mask.name, request.dtype, f"h{request.heads}k{request.kv_heads}")
+    return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}"
+
+
+def compile_mha(
+    request: MhaRequest, *, target: str = "sm_100a", progress: Progress | None = None
+) -> bytes:
+    """Compiles attention to the bytes of a bundle file.
+
+    Args:
+      request: heads, kv_heads, head_dim, dtype, mask.
+      target: the chip.
+      progress: called with each stage's name when it begins.
+
+    Raises:
+      VerifyError, ResourceError, TargetError: no kernel, too large, or no ptxas.
+    """
+    name = kernel_name(request)
+    stages = _Stages(name, progress)
+    context = stages.run("mlir", make_context)
+    with context, ir.Location.unknown():
+        module = stages.run(
+            "attn",
+            lambda: attn.build_mha_module(
+                context,
+                name=name,
+                heads=request.heads,
+                kv_heads=request.kv_heads,
+                head_dim=request.head_dim,
+                dtype=request.dtype,
+                mask=mask_named(request.mask.name),
+            ),
+        )
+        stages.dump("attn", module)
+        return _finish(stages, module, name, target)
+
+
+def _finish(stages: _Stages, module: Any, name: str, target: str) -> bytes:
+    """From a module of `attn` operations to the bundle of the kernel `name`."""
+    stages.passes("ws", module, "attn-configure,convert-attn-to-ws")
+    stages.passes("nvvm", module, ws_to_nvvm(target))
+    stages.passes("llvm", module, UPSTREAM)
+    stages.passes("ptx", module, nvvm_to_ptx())
+    ptx = ptx_of(module)[name]
+    stages.records[-1]["bytes"] = len(ptx)
+    assembled = stages.run("cubin", lambda: assemble(ptx, target))
+    stages.records[-1]["bytes"] = len(assembled.cubin)
+    manifest = attached(module)[name]
+    manifest["report"]["stages"] = stages.records
+    return bundle_bytes(manifest, ptx, assembled)
