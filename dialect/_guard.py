@@ -1,16 +1,25 @@
-"""Lets the verifiers of our operations rely on what the fields of the class declare."""
+"""Checks an operation of ours against the fields of its class, in words that name the field.
+
+MLIR calls `verify_invariants` before the checks that follow from the declared fields, on an
+operation that may lack an operand or an attribute, or hold another kind of type. What is declared
+is therefore checked here first, as far as classes go; the parameters of types, and the numbers of
+operands, results and regions, are left to the declared checks, which come last.
+
+The binding cannot declare a field of class DenseI32ArrayAttr and its like: such a field is `Any`,
+and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32ArrayAttr}`.
+"""
 
 import types
 import typing
 from typing import Any, NamedTuple, TypeVar
 
-from attn_mlir.dialect._mlir import ext, irdl
+from attn_mlir.dialect._mlir import ext, ir, irdl
 
 OPERAND_SEGMENTS = "operandSegmentSizes"
 RESULT_SEGMENTS = "resultSegmentSizes"
 
 
-class _Parts(NamedTuple):
+class _Fields(NamedTuple):
     """The fields of an operation class, by what they declare."""
 
     operands: list[Any]
@@ -19,77 +28,93 @@ class _Parts(NamedTuple):
     regions: list[Any]
 
 
-def guard_verifier(op_class: Any) -> None:
-    """Makes the `verify_invariants` of a class see only operations that fit its fields.
+class _Misfit(Exception):
+    """An operation that does not fit its class; the text follows the operation's name."""
 
-    MLIR calls it before the checks that follow from the fields, so that the operation may lack an
-    operand or an attribute, or hold another kind of type. Such an operation passes here, and the
-    declared checks, which come next, refuse it in their own words. They let one thing through: an
-    operation that does not say how its operands are split into fields; that is refused here.
-    """
+
+def guard_verifier(op_class: Any) -> None:
+    """Puts the checks of this module in front of the `verify_invariants` of a class, once."""
     if "_is_guarded" in op_class.__dict__:
         return
+    fields = _Fields(*ext.partition_fields(op_class._fields))
+    classes = op_class.__dict__.get("ATTRIBUTE_CLASSES", {})
     verify = getattr(op_class, "verify_invariants", None)
-    parts = _Parts(*ext.partition_fields(op_class._fields))
-    segments = _segment_attributes(parts)
-    if verify is None and not segments:
-        return
 
     def guarded(op: Any) -> bool:
-        for name in segments:
-            if name not in op.attributes:
-                op.location.emit_error(f"'{op.OPERATION_NAME}' op expects attribute '{name}'")
-                return False
-        return verify(op) if verify is not None and _fits_fields(op, parts) else True
+        try:
+            is_countable = _check(op, fields, classes)
+        except _Misfit as misfit:
+            op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
+            return False
+        return verify(op) if verify is not None and is_countable else True
 
     op_class._is_guarded = True
     op_class.verify_invariants = staticmethod(guarded)
 
 
-def _segment_attributes(parts: _Parts) -> list[str]:
-    """Returns which of the attributes that split operands and results a class needs."""
-    single = irdl.Variadicity.single
-    return [
-        name
-        for name, fields in ((OPERAND_SEGMENTS, parts.operands), (RESULT_SEGMENTS, parts.results))
-        if any(field.variadicity != single for field in fields)
-    ]
+def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
+    """Checks the classes of attributes, operand types and result types.
 
+    Returns:
+      Whether the operands, results and regions are as many as the fields declare.
 
-def _fits_fields(op: Any, parts: _Parts) -> bool:
-    """Whether an operation has the operands, results, regions and attributes of its class."""
+    Raises:
+      _Misfit: an attribute is missing, or something is of another class.
+    """
     attributes = op.attributes
-    if len(op.regions) != len(parts.regions):
-        return False
-    for field in parts.attributes:
+    for field in fields.attributes:
         if field.name not in attributes:
-            return False
-        if not _satisfies(field.constraint, attributes[field.name]):
-            return False
-    return _fit(parts.operands, op.operands, attributes, OPERAND_SEGMENTS) and _fit(
-        parts.results, op.results, attributes, RESULT_SEGMENTS
+            raise _Misfit(f"attribute '{field.name}'")
+        got = attributes[field.name]
+        constraint = classes.get(field.name, field.constraint)
+        if not _satisfies(constraint, got):
+            raise _Misfit(f"attribute '{field.name}' of {_words(constraint)}, got {got}")
+    return (
+        _check_values("operand", fields.operands, op.operands, attributes, OPERAND_SEGMENTS)
+        and _check_values("result", fields.results, op.results, attributes, RESULT_SEGMENTS)
+        and len(op.regions) == len(fields.regions)
     )
 
 
-def _fit(fields: Any, values: Any, attributes: Any, segments: str) -> bool:
-    """Whether values are as many as their fields say, and of the types that they say."""
-    counts = list(attributes[segments]) if segments in attributes else [1] * len(fields)
+def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, name: str) -> bool:
+    """Checks the types of operands or results; returns whether they are as many as declared."""
+    counts = [1] * len(fields)
+    if any(field.variadicity != irdl.Variadicity.single for field in fields):
+        if name not in attributes:
+            raise _Misfit(f"attribute '{name}'")
+        counts = list(attributes[name])
     if len(counts) != len(fields) or sum(counts) != len(values):
         return False
-    constraints = [
-        field.constraint for field, count in zip(fields, counts, strict=True) for _ in range(count)
-    ]
-    return all(
-        _satisfies(constraint, value.type)
-        for constraint, value in zip(constraints, values, strict=True)
-    )
+    owners = [field for field, count in zip(fields, counts, strict=True) for _ in range(count)]
+    for field, value in zip(owners, values, strict=True):
+        if not _satisfies(field.constraint, value.type):
+            words = _words(field.constraint)
+            raise _Misfit(f"{kind} '{field.name}' of {words}, got {value.type}")
+    return True
 
 
 def _satisfies(constraint: Any, got: Any) -> bool:
-    """Whether a type or attribute is of the class of a constraint; parameters are not compared."""
+    """Whether a type or attribute is of the class of a constraint, an integer of its width."""
     if constraint is Any or isinstance(constraint, TypeVar):
         return True
     origin = typing.get_origin(constraint)
     if origin in (types.UnionType, typing.Union):
         return any(_satisfies(option, got) for option in typing.get_args(constraint))
-    return isinstance(got, origin or constraint)
+    if not isinstance(got, origin or constraint):
+        return False
+    return origin is not ir.IntegerType or got.width == typing.get_args(constraint)[0]
+
+
+def _words(constraint: Any) -> str:
+    """Returns a constraint as a message says it: `i32`, `!ws.ring`, `IntegerAttr`."""
+    origin = typing.get_origin(constraint)
+    if origin is ir.IntegerType:
+        return f"i{typing.get_args(constraint)[0]}"
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_words(option) for option in typing.get_args(constraint))
+    kind = origin or constraint
+    if issubclass(kind, ext.Type):
+        return f"!{kind.type_name}"
+    if issubclass(kind, ext.Attribute):
+        return f"#{kind.attr_name}"
+    return kind.__name__

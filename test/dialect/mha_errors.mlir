@@ -347,7 +347,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 // -----
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
-  // expected-error @below {{attribute "mask" is expected but not provided}}
+  // expected-error @below {{'attn.mha' op expects attribute 'mask'}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()

@@ -1,0 +1,286 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+// Products.
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "shared">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects an f32 accumulator in tensor memory, got}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "shared">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xbf16>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects an f32 accumulator in tensor memory, got}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xbf16>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "tensor">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects b in shared memory, got}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "tensor">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects a and b of one element type, got f16, bf16}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects b_layout of kn, nk, got mn}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "mn"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<32x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N], got [128, 64], [128, 16], [16, 32]}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<32x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<64x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N], got [128, 64], [64, 16], [16, 64]}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<64x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N], got [128, 64], [128, 16], [64, 16]}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "kn"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+// Element-wise regions.
+
+func.func @f(%s: !ws.frag<vector<8x2xf32>>) {
+  // expected-error @below {{'ws.map' op expects inputs of shape [8, 4], got !ws.frag<vector<8x2xf32>>}}
+  %0 = "ws.map"(%s) ({
+  ^bb0(%x: f32, %r: i32, %c: i32):
+    "ws.yield"(%x) : (f32) -> ()
+  }) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x2xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.map' op expects one block, got 0}}
+  %0 = "ws.map"(%s) ({}) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.map' op expects block arguments ['f32', 'i32', 'i32'], got ['f32']}}
+  %0 = "ws.map"(%s) ({
+  ^bb0(%x: f32):
+    "ws.yield"(%x) : (f32) -> ()
+  }) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.map' op expects block arguments ['f32', 'i32', 'i32'], got ['f32', 'i32', 'i64']}}
+  %0 = "ws.map"(%s) ({
+  ^bb0(%x: f32, %r: i32, %c: i64):
+    "ws.yield"(%x) : (f32) -> ()
+  }) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.map' op expects ws.yield at the end of its region}}
+  %0 = "ws.map"(%s) ({
+  ^bb0(%x: f32, %r: i32, %c: i32):
+    llvm.unreachable
+  }) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.map' op expects to yield f32, got i32}}
+  %0 = "ws.map"(%s) ({
+  ^bb0(%x: f32, %r: i32, %c: i32):
+    "ws.yield"(%r) : (i32) -> ()
+  }) {operandSegmentSizes = array<i32: 1>} : (!ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+// Rows.
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects kind of add, max, got mul}}
+  %0 = "ws.reduce"(%s, %i) {kind = "mul"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects a fragment of rank 2, got}}
+  %0 = "ws.reduce"(%s, %i) {kind = "add"} : (!ws.frag<vector<8xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<4xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects one f32 per row, got !ws.frag<vector<4xf32>>}}
+  %0 = "ws.reduce"(%s, %i) {kind = "add"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<4xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects one f32 per row, got !ws.frag<vector<8xi32>>}}
+  %0 = "ws.reduce"(%s, %i) {kind = "add"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xi32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<4x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8x4xi32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: i32) {
+  // expected-error @below {{'ws.fill' op expects a value of f32, got i32}}
+  %0 = "ws.fill"(%x) : (i32) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xi1>>) {
+  // expected-error @below {{'ws.any' op expects one i1 per row, got}}
+  %0 = "ws.any"(%s) : (!ws.frag<vector<8x4xi1>>) -> i1
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.any' op expects one i1 per row, got}}
+  %0 = "ws.any"(%s) : (!ws.frag<vector<8xf32>>) -> i1
+  func.return
+}
+
+// -----
+
+// Exponentials.
+
+func.func @f(%s: !ws.frag<vector<8x16xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects f32 fragments of one shape, got}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x16xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xbf16>>) {
+  // expected-error @below {{'ws.exp2' op expects f32 fragments of one shape, got}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xbf16>>) -> !ws.frag<vector<8x32xbf16>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects an even count within an even period, got 4, 15}}
+  %0 = "ws.exp2"(%s) {fma_period = 15 : i64, fma_count = 4 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects an even count within an even period, got 3, 16}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 3 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects an even count within an even period, got 18, 16}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 18 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects an even count within an even period, got -2, 16}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = -2 : i64, fma_begin = 0 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects columns within 0..32, got -1..32}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = -1 : i64, fma_end = 32 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects columns within 0..32, got 0..33}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 0 : i64, fma_end = 33 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
+  // expected-error @below {{'ws.exp2' op expects columns within 0..32, got 20..10}}
+  %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 20 : i64, fma_end = 10 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}

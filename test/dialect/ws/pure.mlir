@@ -1,0 +1,67 @@
+// RUN: attn-opt --cse %s | FileCheck %s
+
+// What is a function of its operands is computed once, or not at all when nobody uses it; what
+// touches a ring, a tile or a barrier stays.
+
+// CHECK-LABEL: func.func @once
+// CHECK: ws.extent
+// CHECK-NOT: ws.extent
+// CHECK: ws.at
+// CHECK-NOT: ws.at
+// CHECK: ws.view
+// CHECK-NOT: ws.view
+// CHECK: ws.columns
+// CHECK-NOT: ws.columns
+// CHECK: ws.fill
+// CHECK-NOT: ws.fill
+// CHECK: ws.broadcast
+// CHECK-NOT: ws.broadcast
+// CHECK: ws.reduce
+// CHECK-NOT: ws.reduce
+// CHECK: ws.exp2
+// CHECK-NOT: ws.exp2
+// CHECK: return
+!t = !ws.tile<vector<128x64xf32>, "tensor">
+!h = !ws.tile<vector<128x64xbf16>, "tensor">
+!p = !ws.tile<vector<128x32xbf16>, "tensor">
+!row = !ws.frag<vector<128xf32>>
+!full = !ws.frag<vector<128x64xf32>>
+func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32)
+    -> (i32, i32, !p, !p, !row, !row, !full, !full) {
+  %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
+  %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
+  %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
+  %3 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
+  %4 = "ws.view"(%2) : (!t) -> !h
+  %5 = "ws.view"(%3) : (!t) -> !h
+  %6 = "ws.columns"(%4) {first = 0 : i64} : (!h) -> !p
+  %7 = "ws.columns"(%5) {first = 0 : i64} : (!h) -> !p
+  %8 = "ws.fill"(%x) : (f32) -> !row
+  %9 = "ws.fill"(%x) : (f32) -> !row
+  %10 = "ws.broadcast"(%8) : (!row) -> !full
+  %11 = "ws.broadcast"(%9) : (!row) -> !full
+  %12 = "ws.reduce"(%10, %8) {kind = "max"} : (!full, !row) -> !row
+  %13 = "ws.reduce"(%11, %8) {kind = "max"} : (!full, !row) -> !row
+  %15 = "ws.exp2"(%10) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
+  %16 = "ws.exp2"(%11) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
+  func.return %0, %1, %6, %7, %12, %13, %15, %16 : i32, i32, !p, !p, !row, !row, !full, !full
+}
+
+// CHECK-LABEL: func.func @kept
+// CHECK: ws.wait
+// CHECK: ws.wait
+// CHECK: ws.load
+// CHECK: ws.load
+// CHECK: ws.store
+// CHECK: ws.barrier
+// CHECK: ws.barrier
+func.func @kept(%r: !ws.ring<!t, 1, 1>, %g: i32) {
+  %0 = "ws.wait"(%r, %g) : (!ws.ring<!t, 1, 1>, i32) -> !t
+  %1 = "ws.wait"(%r, %g) : (!ws.ring<!t, 1, 1>, i32) -> !t
+  %2 = "ws.load"(%0) : (!t) -> !full
+  %3 = "ws.load"(%0) : (!t) -> !full
+  "ws.store"(%2, %0) : (!full, !t) -> ()
+  "ws.barrier"() : () -> ()
+  "ws.barrier"() : () -> ()
+  func.return
+}

@@ -1,0 +1,104 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+// Declarations.
+
+func.func @f() {
+  // expected-error @below {{'ws.alloc_ring' op expects result 'ring' of !ws.ring, got}}
+  %0 = "ws.alloc_ring"() {label_name = "r"} : () -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f() {
+  // expected-error @below {{'ws.alloc_buffer' op expects result 'buffer' of !ws.buffer, got}}
+  %0 = "ws.alloc_buffer"() {label_name = "r"} : () -> !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>
+  func.return
+}
+
+// -----
+
+func.func @f() {
+  // expected-error @below {{'ws.alloc_ring' op expects attribute 'label_name'}}
+  %0 = "ws.alloc_ring"() : () -> !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>
+  func.return
+}
+
+// -----
+
+// Access.
+
+func.func @f(%b: !ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 2>, %g: i32) {
+  // expected-error @below {{'ws.at' op expects a result of type !ws.tile<vector<8x64xbf16>, "shared">, got !ws.tile<vector<8x32xbf16>, "shared">}}
+  %0 = "ws.at"(%b, %g) : (!ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 2>, i32) -> !ws.tile<vector<8x32xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
+  // expected-error @below {{'ws.acquire' op expects a slot of type !ws.tile<vector<8x64xbf16>, "shared">, got}}
+  %0 = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x32xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
+  // expected-error @below {{'ws.wait' op expects a slot of type !ws.tile<vector<8x64xbf16>, "shared">, got}}
+  %0 = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x32xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 2>, %g: i32) {
+  // expected-error @below {{'ws.wait' op expects operand 'ring' of !ws.ring, got !ws.buffer}}
+  %0 = "ws.wait"(%r, %g) : (!ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 2>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+// Handover.
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
+  // expected-error @below {{'ws.commit' op expects a slot from ws.acquire}}
+  "ws.commit"(%s) {by = "threads"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
+  // expected-error @below {{'ws.release' op expects a slot from ws.wait}}
+  "ws.release"(%s) {by = "threads"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
+  %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  // expected-error @below {{'ws.commit' op expects a slot from ws.acquire}}
+  "ws.commit"(%s) {by = "tma"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
+  %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  // expected-error @below {{'ws.release' op expects a slot from ws.wait}}
+  "ws.release"(%s) {by = "tma"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
+  %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  // expected-error @below {{'ws.commit' op expects by of threads, mma, tma, got host}}
+  "ws.commit"(%s) {by = "host"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  func.return
+}
