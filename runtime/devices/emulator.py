@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.emulator import Emulator
 
 TARGETS = ("sm_90a", "sm_100a")
-_FIRST_ADDRESS = 0x10_0000_0000  # above 4 GiB: a truncated pointer does not hit memory
+_FIRST_ADDRESS = 0x70_0000_0000  # far from 0 and from what the emulator places by itself
 _PAGE_BYTES = 4096  # a tensor's address keeps its offset in a page, hence its alignment
 
 

@@ -1,0 +1,206 @@
+"""The command line: help, exit codes, one-line errors, and what each command prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_mlir import cli, compiler, demo, experiment
+from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.reference import Comparison
+from attn_mlir.runtime import doctor
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+
+Pack = Callable[..., bytes]
+COMMANDS = ("compile", "run", "info", "doctor", "demo")
+
+
+@pytest.fixture
+def bundle_file(pack: Pack, tmp_path: Path) -> Path:
+    path = tmp_path / "scale.attn"
+    path.write_bytes(
+        pack(report={
+            "registers": 12, "spill_bytes": 0,
+            "stages": [{"name": "schedule", "seconds": 0.0125, "bytes": 4096}],
+            "memory_map": [{"space": "shared", "name": "q tile", "offset": 1024, "bytes": 65536}],
+        })
+    )  # fmt: skip
+    return path
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    for arguments in ([], *([command] for command in COMMANDS)):
+        with pytest.raises(SystemExit) as left:
+            cli.main([*arguments, "--help"])
+        assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == "attn-mlir 0.1.0\n"
+
+
+@pytest.mark.parametrize("arguments", [["no-such"], ["compile", "--heads", "x"], ["run"]])
+def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    assert left.value.code == 2
+    assert "usage: attn-mlir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "--head-dim", "96"], "SpecError: head_dim 96 has no kernel: supported are 64"),
+        (["compile", "--mask", "window"], "SpecError: mask 'window' has no kernel"),
+        (["compile", "--target", "sm_80"], "TargetError: target 'sm_80' has no attention kernel"),
+        (["demo", "--heads", "3", "--kv-heads", "2"], "SpecError: kv_heads must divide heads"),
+        (["info", "none.attn"], "SpecError: cannot read the bundle 'none.attn'"),
+        (["run", "none.attn"], "SpecError: cannot read the bundle"),
+        (["doctor", "--bundle", "none.attn"], "SpecError: cannot read the bundle"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"attn-mlir: {message}") and error.count("\n") == 1
+
+
+def test_module_entry_point() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_mlir.cli", "compile", "--kv-heads", "5"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "attn-mlir: SpecError: kv_heads must divide heads, got heads = 16 and kv_heads = 5\n"
+    )
+
+
+@pytest.mark.parametrize("entry", [cli.compile_main, lambda a: cli.main(["compile", *a])])
+def test_compile(
+    entry: Any, monkeypatch: pytest.MonkeyPatch, pack: Pack, tmp_path: Path, capsys: Any
+) -> None:
+    def fake(spec: Any, *, target: str, progress: Any) -> Bundle:
+        progress("schedule")
+        return Bundle.from_bytes(pack(report={"heads": spec.heads, "mask": spec.mask.name}))
+
+    monkeypatch.setattr(compiler, "compile", fake)
+    path = tmp_path / "mha.attn"
+    assert entry(["--heads", "4", "-o", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{path}\n" and printed.err == "  schedule\n"
+    assert Bundle.load(path).report == {"heads": 4, "mask": "causal"}
+
+
+def test_info(bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", str(bundle_file)]) == 0
+    text = capsys.readouterr().out
+    for needle in (
+        "scale_rows for sm_100a", "grid (rows, 1, 1)", "[rows, cols]", "default 2, > 0",
+        "registers per thread 12, spilled 0 B", "q tile", "65536", "12.5 ms", "13.5.37",
+    ):  # fmt: skip
+        assert needle in text
+    assert cli.main(["info", "--ptx", str(bundle_file)]) == 0
+    assert ".entry scale_rows(" in capsys.readouterr().out
+    assert cli.main(["info", "--json", str(bundle_file)]) == 0
+    assert json.loads(capsys.readouterr().out)["entry"] == "scale_rows"
+
+
+def test_info_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--env"]) == 0
+    assert "ATTN_MLIR_CACHE_DIR" in capsys.readouterr().out
+    assert cli.main(["info"]) == 2
+
+
+def test_info_of_machine_code(
+    scale_bundles: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scale.attn"
+    path.write_bytes(scale_bundles["sm_100a"])
+    assert cli.main(["info", "--sass", str(path)]) == 0
+    assert "FMUL" in capsys.readouterr().out
+
+
+def test_run_wants_attention(bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", str(bundle_file)]) == 1
+    assert "SpecError: scale_rows takes x, y, attention takes" in capsys.readouterr().err
+
+
+def test_device_of() -> None:
+    assert experiment.device_of(None, "fair", 0) is None
+    assert experiment.device_of("cuda:1", "fair", 0) == "cuda:1"
+    assert experiment.device_of("emulator", "adversarial", 3) == EmulatorDevice("adversarial", 3)
+    with pytest.raises(SpecError, match="a schedule is the emulator's"):
+        experiment.device_of("cuda", "adversarial", 0)
+
+
+def test_doctor_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> tuple[int, int]:
+        raise TargetError("there is no CUDA driver on this machine")
+
+    monkeypatch.setattr(doctor.driver, "driver_version", none)
+    assert cli.main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "TargetError: there is no CUDA driver on this machine" in printed.err
+    assert "numpy" in printed.out
+
+
+def test_doctor_on_the_emulator(
+    tma_bundles: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "copy.attn"
+    path.write_bytes(tma_bundles["sm_90a"])
+    assert cli.main(["doctor", "--emulator", "--bundle", str(path)]) == 0
+    assert "TMA copy on emulator ok: 30800 bytes by sm_90a code" in capsys.readouterr().out
+
+
+def comparison(wrong: int) -> Comparison:
+    return Comparison(1e-3, 2e-3, 0.5 + wrong, (0, 1, 0, 3), wrong, 1000, 1e-6, 0)
+
+
+@pytest.mark.parametrize("wrong", [0, 7])
+def test_demo(
+    wrong: int, bundle_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    bundle = Bundle.load(bundle_file)
+
+    def compile_afresh(spec: Any, *, target: str, progress: Any) -> Bundle:
+        progress("schedule")
+        progress("ptxas")
+        return bundle
+
+    def run_attention(given: Bundle, **sizes: Any) -> experiment.Trial:
+        assert given is bundle and (sizes["sq"], sizes["sk"]) == (384, 512)
+        launch = Launch("emulator", (2, 2, 1), 150_000, 5.0)
+        return experiment.Trial(launch, comparison(wrong), 5.0, 0.1)
+
+    monkeypatch.setattr(demo, "compile_afresh", compile_afresh)
+    monkeypatch.setattr(demo, "run_attention", run_attention)
+    out = tmp_path / "out"
+    code = cli.main(["demo", "--sq", "384", "--sk", "512", "--out", str(out)])
+    assert code == (1 if wrong else 0)
+    text = capsys.readouterr().out
+    for needle in (
+        "causal attention, 2 heads on 1 KV heads of 128, bf16, for sm_100a", "schedule", "ptxas",
+        "q tile", "registers per thread 12, spilled 0 B", "on emulator", "1.000e-03", "2.000e-03",
+        "30,000 per second", "every element checked: " + ("WRONG" if wrong else "right"),
+    ):  # fmt: skip
+        assert needle in text, needle
+    assert {"mha.attn", "mha.ptx", "mha.cubin"} <= {path.name for path in out.iterdir()}
+    assert (out / "mha.ptx").read_text() == bundle.ptx
