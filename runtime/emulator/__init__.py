@@ -1,0 +1,7 @@
+"""A functional machine that executes PTX text for sm_100a and sm_90a."""
+
+from .emulator import Emulator, Stats
+from .faults import DeadlockError, KernelFault
+from .ptx.errors import PtxError
+
+__all__ = ["DeadlockError", "Emulator", "KernelFault", "PtxError", "Stats"]

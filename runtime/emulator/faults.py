@@ -1,0 +1,48 @@
+"""Errors of a running kernel, with the place in the PTX text where they happened."""
+
+from attn_mlir.errors import LaunchError
+
+
+class KernelFault(LaunchError):
+    """The kernel did something wrong while it ran.
+
+    Attributes:
+      line: 1-based PTX line, or 0 when no line is to blame.
+      kind: the machine's fault kind ("out-of-bounds", "mbarrier", ...), "poison" or "trap".
+      where: the CTA, warp and lanes, such as "cta (0,0,0) warp 3 lanes 0-31".
+    """
+
+    def __init__(self, message: str, *, kind: str, line: int, text: str, where: str):
+        place = f"\n  {line:>5} | {text}" if line else ""
+        super().__init__(f"{where}: {message}{place}")
+        self.line = line
+        self.kind = kind
+        self.where = where
+
+
+class DeadlockError(LaunchError):
+    """No warp can run and nothing is under way that could change that.
+
+    Attributes:
+      waiting: one line per strand that waits: where it is and for what.
+    """
+
+    def __init__(self, waiting: list[str]):
+        body = "\n".join(waiting)
+        super().__init__(f"deadlock: {len(waiting)} waiting\n{body}")
+        self.waiting = waiting
+
+
+def lanes_text(mask: int) -> str:
+    """Ranges of the set bits: 0b10111 is "0-2,4"."""
+    parts: list[str] = []
+    lane = 0
+    while lane < 32:
+        if mask >> lane & 1:
+            end = lane
+            while end < 31 and mask >> (end + 1) & 1:
+                end += 1
+            parts.append(str(lane) if end == lane else f"{lane}-{end}")
+            lane = end
+        lane += 1
+    return ",".join(parts) or "none"

@@ -1,0 +1,289 @@
+"""Barriers of warps, CTAs and clusters."""
+
+from typing import Any
+
+from ..machine.faults import Fault
+from ..ptx.ast import Imm, Instruction, Operand
+from ..ptx.emit import BLOCKED, Emitter
+from ..ptx.kinds import WARP_LANES, Lanes
+from ..state import ALL_LANES, Cta, NamedBarrier, Strand
+from .collectives import emit_gather
+from .control import active_lanes, active_mask
+from .registry import instruction, runtime
+
+BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
+
+
+def _observe(s: Strand, kind: str, target: tuple[Any, ...]) -> None:
+    observer = s.launch.observer
+    if observer is not None:
+        observer.sync(s.where(), s.launch.program.segments[s.pc].line, kind, target)
+
+
+def _key(cta: Cta, number: int) -> tuple[Any, ...]:
+    return ("bar", cta.where_rank, number)
+
+
+def _present(cta: Cta, barrier: NamedBarrier) -> int:
+    """Threads that count as arrived: lanes that exited arrive with the rest of their warp."""
+    everyone = barrier.expected == 0
+    total = 0
+    for index, warp in enumerate(cta.warps):
+        arrived = barrier.arrived.get(index, 0)
+        gone = ~warp.alive & ALL_LANES
+        if arrived or (everyone and gone == ALL_LANES):
+            total += (arrived | gone).bit_count()
+    return total
+
+
+def _try_complete(s: Strand, number: int, barrier: NamedBarrier) -> bool:
+    cta = s.cta
+    needed = barrier.expected or WARP_LANES * len(cta.warps)
+    present = _present(cta, barrier)
+    if present < needed:
+        return False
+    if present > needed:
+        raise Fault(
+            "mbarrier", f"named barrier {number} expects {needed} threads, {present} arrived"
+        )
+    barrier.phase += 1
+    barrier.arrived.clear()
+    votes = barrier.votes
+    barrier.result = (sum(votes), int(all(votes)), int(any(votes)))
+    barrier.votes = []
+    s.launch.scheduler.wake(_key(cta, number))
+    return True
+
+
+def _number(s: Strand, k: Any, values: Lanes, what: str, limit: int) -> int:
+    value = int(values[active_lanes(s, k)[0]])
+    if not 0 <= value <= limit:
+        raise Fault("mbarrier", f"{what} must be 0..{limit}, got {value}")
+    return value
+
+
+@runtime
+def barrier_arrive(
+    s: Strand, k: Any, number: Lanes, count: Lanes | None, predicate: Lanes | None, wait: bool
+) -> bool:
+    """bar/barrier .sync, .red (wait) and .arrive. False when the strand was blocked.
+
+    Args:
+      count: threads that take part, all of the CTA when None.
+      predicate: the operand of `.red`.
+    """
+    cta = s.cta
+    index = _number(s, k, number, "barrier number", BARRIER_COUNT - 1)
+    barrier = cta.named.setdefault(index, NamedBarrier())
+    if isinstance(s.sync, tuple):
+        if barrier.phase == s.sync[1]:
+            if not _try_complete(s, index, barrier):
+                _wait(s, index, barrier)
+                return False
+        s.sync = None
+        return True
+    expected = 0
+    if count is not None:
+        expected = _number(s, k, count, "barrier thread count", WARP_LANES * 64)
+        if expected % WARP_LANES or expected == 0:
+            raise Fault("mbarrier", f"a barrier counts multiples of 32 threads, got {expected}")
+    if not barrier.arrived:
+        barrier.expected = expected
+    needed = WARP_LANES * len(cta.warps)
+    if (expected or needed) != (barrier.expected or needed):
+        raise Fault(
+            "mbarrier",
+            f"named barrier {index} is used with {expected or needed} threads while "
+            f"{barrier.expected or needed} were said before in this phase",
+        )
+    mask = active_mask(s, k)
+    warp = s.warp.index
+    if barrier.arrived.get(warp, 0) & mask:
+        raise Fault("mbarrier", f"warp {warp} arrives twice on named barrier {index} in one phase")
+    barrier.arrived[warp] = barrier.arrived.get(warp, 0) | mask
+    if predicate is not None:
+        barrier.votes += [bool(predicate[lane]) for lane in active_lanes(s, k)]
+    _observe(s, "barrier", ("bar", cta.rank, index))
+    s.launch.scheduler.progress += 1
+    phase = barrier.phase
+    if _try_complete(s, index, barrier) or not wait:
+        return True
+    s.sync = ("bar", phase)
+    _wait(s, index, barrier)
+    return False
+
+
+def _wait(s: Strand, number: int, barrier: NamedBarrier) -> None:
+    cta = s.cta
+
+    def describe() -> str:
+        needed = barrier.expected or WARP_LANES * len(cta.warps)
+        here = ", ".join(str(warp) for warp in sorted(barrier.arrived))
+        return (
+            f"waits at named barrier {number}: {_present(cta, barrier)} of {needed} threads "
+            f"arrived (warps {here})"
+        )
+
+    s.launch.scheduler.block(s, _key(cta, number), describe)
+
+
+@runtime
+def barrier_result(s: Strand, k: Any, number: Lanes, which: int) -> int:
+    """The result of a completed barrier reduction: 0 popc, 1 and, 2 or."""
+    return s.cta.named[int(number[active_lanes(s, k)[0]])].result[which]
+
+
+def _emit_bar(e: Emitter, i: Instruction, operands: tuple[Operand, ...], wait: bool) -> None:
+    aligned = i.parts[0] == "bar" or i.has("aligned")
+    if aligned:
+        emit_gather(e, None)
+    number = e.src(operands[0], "u32")
+    count = e.src(operands[1], "u32") if len(operands) > 1 else "None"
+    with e.effect():
+        text = f"barrier_arrive(s, {e.k}, {number}, {count}, None, {wait})"
+        e.line(f"if not {text}: return {BLOCKED}" if wait else text)
+
+
+_BAR_WORDS = "cta aligned"
+
+
+@instruction(
+    "bar.sync",
+    "bar.cta.sync",
+    "barrier.sync",
+    "barrier.cta.sync",
+    modifiers=_BAR_WORDS,
+    boundary=True,
+)
+def emit_bar_sync(e: Emitter, i: Instruction) -> None:
+    """bar{.cta}.sync a{, b} and barrier{.cta}.sync{.aligned}."""
+    _emit_bar(e, i, i.operands, True)
+
+
+@instruction(
+    "bar.arrive",
+    "bar.cta.arrive",
+    "barrier.arrive",
+    "barrier.cta.arrive",
+    modifiers=_BAR_WORDS,
+    boundary=True,
+)
+def emit_bar_arrive(e: Emitter, i: Instruction) -> None:
+    """bar{.cta}.arrive a, b and barrier{.cta}.arrive."""
+    _emit_bar(e, i, i.operands, False)
+
+
+@instruction(
+    "bar.red",
+    "bar.cta.red",
+    "barrier.red",
+    "barrier.cta.red",
+    modifiers="cta aligned popc and or",
+    boundary=True,
+)
+def emit_bar_red(e: Emitter, i: Instruction) -> None:
+    """bar.red.{popc.u32,and.pred,or.pred} d, a{, b}, p."""
+    if i.parts[0] == "bar" or i.has("aligned"):
+        emit_gather(e, None)
+    d, number, *middle, predicate = i.operands
+    which = 0 if i.has("popc") else (1 if i.has("and") else 2)
+    number_text = e.src(number, "u32")
+    count = e.src(middle[0], "u32") if middle else "None"
+    with e.effect():
+        value = e.src(predicate, "pred")
+        e.line(
+            f"if not barrier_arrive(s, {e.k}, {number_text}, {count}, {value}, True): "
+            f"return {BLOCKED}"
+        )
+        result = f"barrier_result(s, {e.k}, {number_text}, {which})"
+        if which == 0:
+            e.dst(d, "u32", f"{e.const(1, 'u32')} * uint32({result})")
+        else:
+            e.dst(d, "pred", f"FULL & bool_({result})")
+
+
+@instruction("bar.warp.sync", modifiers="", boundary=True)
+def emit_bar_warp(e: Emitter, i: Instruction) -> None:
+    """bar.warp.sync members."""
+    emit_gather(e, i.operands[0])
+
+
+# ---- clusters
+
+
+@runtime
+def cluster_arrive(s: Strand, k: Any) -> None:
+    """barrier.cluster.arrive: the threads arrive on the cluster's barrier."""
+    cluster = s.cta.cluster
+    key = (s.cta.rank, s.warp.index)
+    mask = active_mask(s, k)
+    if cluster.barrier_arrived.get(key, 0) & mask:
+        raise Fault("mbarrier", "a thread arrives twice on the cluster barrier in one phase")
+    cluster.barrier_arrived[key] = cluster.barrier_arrived.get(key, 0) | mask
+    s.warp.cluster_phase = cluster.barrier_phase
+    _observe(s, "barrier", ("cluster",))
+    s.launch.scheduler.progress += 1
+    _try_complete_cluster(s)
+
+
+def _missing(s: Strand) -> list[str]:
+    cluster = s.cta.cluster
+    return [
+        f"{cta.rank}:{warp.index}"
+        for cta in cluster.ctas
+        for warp in cta.warps
+        if warp.alive & ~cluster.barrier_arrived.get((cta.rank, warp.index), 0)
+    ]
+
+
+def _try_complete_cluster(s: Strand) -> bool:
+    if _missing(s):
+        return False
+    cluster = s.cta.cluster
+    cluster.barrier_phase += 1
+    cluster.barrier_arrived.clear()
+    s.launch.scheduler.wake(("cluster", id(cluster)))
+    return True
+
+
+@runtime
+def cluster_wait(s: Strand) -> bool:
+    """barrier.cluster.wait. False when the strand was blocked."""
+    cluster = s.cta.cluster
+    if cluster.barrier_phase > s.warp.cluster_phase:
+        return True
+    if cluster.barrier_arrived and _try_complete_cluster(s):
+        return True
+    s.launch.scheduler.block(
+        s,
+        ("cluster", id(cluster)),
+        lambda: (
+            "waits for the cluster barrier; not there (CTA rank:warp): " + ", ".join(_missing(s))
+        ),
+    )
+    return False
+
+
+@instruction("barrier.cluster.arrive", modifiers="release relaxed aligned", boundary=True)
+def emit_cluster_arrive(e: Emitter, i: Instruction) -> None:
+    """barrier.cluster.arrive{.release,.relaxed}{.aligned}."""
+    if i.has("aligned"):
+        emit_gather(e, None)
+    with e.effect():
+        e.line(f"cluster_arrive(s, {e.k})")
+
+
+@instruction("barrier.cluster.wait", modifiers="acquire aligned", boundary=True)
+def emit_cluster_wait(e: Emitter, i: Instruction) -> None:
+    """barrier.cluster.wait{.acquire}{.aligned}."""
+    if i.has("aligned"):
+        emit_gather(e, None)
+    with e.effect():
+        e.line(f"if not cluster_wait(s): return {BLOCKED}")
+
+
+def immediate(e: Emitter, operand: Operand, what: str) -> int:
+    """The value of an operand that must be an immediate integer."""
+    if not isinstance(operand, Imm) or not isinstance(operand.value, int):
+        raise e.error(f"{what} must be an immediate integer")
+    return operand.value

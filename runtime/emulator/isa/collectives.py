@@ -1,0 +1,215 @@
+"""Warp collectives: elect, shfl, vote, match, redux, activemask."""
+
+from typing import Any
+
+import numpy as np
+
+from ..ptx.ast import Imm, Instruction, Operand, Pair
+from ..ptx.emit import BLOCKED, Emitter
+from ..ptx.kinds import WARP_LANES, Lanes
+from ..state import ALL_LANES, Strand, mask_of_lanes
+from .control import active_lanes, active_mask, converged
+from .floating import minmax_values
+from .registry import instruction, runtime
+
+_LANE = np.arange(WARP_LANES, dtype=np.int64)
+
+
+@runtime
+def gather(s: Strand, k: Any, members: Lanes) -> bool:
+    """Wait until the lanes of a member mask have come to this instruction."""
+    lanes = active_lanes(s, k)
+    return not lanes or converged(s, int(members[lanes[0]]))
+
+
+@runtime
+def gather_all(s: Strand) -> bool:
+    """Wait until all live lanes of the warp have come to this instruction (`.aligned`)."""
+    return converged(s, ALL_LANES)
+
+
+def emit_gather(e: Emitter, members: Operand | None) -> None:
+    """Block until the members are here; `members` None stands for the whole warp.
+
+    A strand of all 32 lanes never has to wait.
+    """
+    if not e.masked:
+        return
+    if members is None:
+        e.line(f"if not gather_all(s): return {BLOCKED}")
+    else:
+        e.line(f"if not gather(s, {e.k}, {e.src(members, 'u32')}): return {BLOCKED}")
+    e.refresh_active()  # lanes may have joined
+
+
+@runtime
+def elect(s: Strand, k: Any, members: Lanes) -> Any:
+    """(elected lane in all lanes, bool[32]): the lowest live lane of the member mask."""
+    lanes = active_lanes(s, k)
+    mask = int(members[lanes[0]]) & active_mask(s, k)
+    lane = (mask & -mask).bit_length() - 1
+    return np.full(WARP_LANES, lane, np.uint32), _LANE == lane
+
+
+@instruction("elect", modifiers="sync", boundary=True)
+def emit_elect(e: Emitter, i: Instruction) -> None:
+    """elect.sync d|p, members."""
+    d, members = i.operands
+    if not isinstance(d, Pair):
+        raise e.error("elect.sync has the form 'elect.sync d|p, members'")
+    emit_gather(e, members)
+    with e.effect():
+        pair = e.hold(f"elect(s, {e.k}, {e.src(members, 'u32')})")
+        e.dst(d.first, "u32", f"{pair}[0]")
+        e.dst(d.second, "pred", f"{pair}[1]")
+
+
+def shuffle_source(mode: str, b: Any, c: Any) -> tuple[Any, Any]:
+    """(source lane, in range) of shfl per lane; out of range reads the own lane."""
+    segment = (c >> 8) & 0x1F
+    limit = (_LANE & segment) | (c & 0x1F & ~segment)
+    if mode == "up":
+        source = _LANE - (b & 0x1F)
+        inside = source >= limit
+    elif mode == "down":
+        source = _LANE + (b & 0x1F)
+        inside = source <= limit
+    elif mode == "bfly":
+        source = _LANE ^ (b & 0x1F)
+        inside = source <= limit
+    else:
+        source = (_LANE & segment) | (b & 0x1F & ~segment)
+        inside = source <= limit
+    return np.where(inside, source, _LANE), inside
+
+
+@runtime
+def shuffle(value: Lanes, mode: str, b: Lanes, c: Lanes) -> Any:
+    """(shuffled value, in range)."""
+    source, inside = shuffle_source(mode, b.astype(np.int64), c.astype(np.int64))
+    return value[source], inside
+
+
+@instruction("shfl.sync", modifiers="up down bfly idx", boundary=True)
+def emit_shfl(e: Emitter, i: Instruction) -> None:
+    """shfl.sync.mode.b32 d{|p}, a, b, c, members."""
+    d, a, b, c, members = i.operands
+    mode = i.parts[2]
+    emit_gather(e, members)
+    kind = "u32"
+    first = d.first if isinstance(d, Pair) else d
+    value = e.src(a, kind)
+    if isinstance(b, Imm) and isinstance(c, Imm):
+        name = f"SHFL_{mode}_{int(b.value) & 0xFFFFFFFF}_{int(c.value) & 0xFFFFFFFF}"
+        e.namespace[name] = shuffle_source(
+            mode, np.full(WARP_LANES, int(b.value)), np.full(WARP_LANES, int(c.value))
+        )
+        moved, inside = f"{value}[{name}[0]]", f"{name}[1]"
+    else:
+        pair = e.hold(f"shuffle({value}, {mode!r}, {e.src(b, 'u32')}, {e.src(c, 'u32')})")
+        moved, inside = f"{pair}[0]", f"{pair}[1]"
+    e.dst(first, kind, moved)
+    if isinstance(d, Pair):
+        e.dst(d.second, "pred", inside)
+
+
+@runtime
+def vote(s: Strand, k: Any, mode: str, predicate: Lanes, members: Lanes) -> Any:
+    """vote.sync: bool[32], or uint32[32] for ballot."""
+    lanes = active_lanes(s, k)
+    mask = int(members[lanes[0]]) & active_mask(s, k)
+    yes = mask_of_lanes(predicate) & mask
+    if mode == "ballot":
+        return np.full(WARP_LANES, yes, np.uint32)
+    holds = {"any": yes != 0, "all": yes == mask, "uni": yes in (0, mask)}[mode]
+    return np.full(WARP_LANES, holds)
+
+
+@instruction("vote.sync", modifiers="any all uni ballot", boundary=True)
+def emit_vote(e: Emitter, i: Instruction) -> None:
+    """vote.sync.{any,all,uni}.pred p, q, members; vote.sync.ballot.b32 d, q, members."""
+    d, q, members = i.operands
+    mode = i.parts[2]
+    emit_gather(e, members)
+    with e.effect():
+        text = f"vote(s, {e.k}, {mode!r}, {e.src(q, 'pred')}, {e.src(members, 'u32')})"
+        e.dst(d, "u32" if mode == "ballot" else "pred", text)
+
+
+@runtime
+def match_values(s: Strand, k: Any, mode: str, value: Lanes, members: Lanes) -> Any:
+    """match.sync: (lane masks, bool[32] of `.all`)."""
+    lanes = active_lanes(s, k)
+    lanes = [lane for lane in lanes if int(members[lanes[0]]) >> lane & 1]
+    masks = np.zeros(WARP_LANES, np.uint32)
+    groups: dict[int, int] = {}
+    for lane in lanes:
+        key = int(value[lane])
+        groups[key] = groups.get(key, 0) | 1 << lane
+    same = len(groups) == 1
+    for lane in lanes:
+        masks[lane] = groups[int(value[lane])] if mode == "any" or same else 0
+    return masks, np.full(WARP_LANES, same)
+
+
+@instruction("match", modifiers="any all sync", boundary=True)
+def emit_match(e: Emitter, i: Instruction) -> None:
+    """match.{any,all}.sync.type d{|p}, a, members."""
+    d, a, members = i.operands
+    emit_gather(e, members)
+    kind = e.kind_of(i.type)
+    with e.effect():
+        text = f"match_values(s, {e.k}, {i.parts[1]!r}, {e.src(a, kind)}, {e.src(members, 'u32')})"
+        pair = e.hold(text)
+        e.dst(d.first if isinstance(d, Pair) else d, "u32", f"{pair}[0]")
+        if isinstance(d, Pair):
+            e.dst(d.second, "pred", f"{pair}[1]")
+
+
+@runtime
+def reduce_lanes(
+    s: Strand, k: Any, op: str, value: Lanes, members: Lanes, options: tuple[bool, bool]
+) -> Any:
+    """redux.sync over the member lanes; options are (.abs, .NaN) of the f32 forms."""
+    lanes = active_lanes(s, k)
+    lanes = [lane for lane in lanes if int(members[lanes[0]]) >> lane & 1]
+    chosen = value[lanes]
+    if value.dtype.kind == "f":
+        parts = list(np.abs(chosen) if options[0] else chosen)
+        result = minmax_values(op, [np.array([part]) for part in parts], options[1])[0]
+    else:
+        functions: dict[str, Any] = {
+            "add": np.add,
+            "min": np.minimum,
+            "max": np.maximum,
+            "and": np.bitwise_and,
+            "or": np.bitwise_or,
+            "xor": np.bitwise_xor,
+        }
+        result = functions[op].reduce(chosen, dtype=value.dtype)
+    return np.full(WARP_LANES, result, value.dtype)
+
+
+@instruction("redux.sync", modifiers="add min max and or xor abs NaN", boundary=True)
+def emit_redux(e: Emitter, i: Instruction) -> None:
+    """redux.sync.op{.abs}{.NaN}.type d, a, members."""
+    d, a, members = i.operands
+    emit_gather(e, members)
+    kind = e.kind_of(i.type)
+    options = (i.has("abs"), i.has("NaN"))
+    with e.effect():
+        value, mask = e.src(a, kind), e.src(members, "u32")
+        e.dst(d, kind, f"reduce_lanes(s, {e.k}, {i.parts[2]!r}, {value}, {mask}, {options})")
+
+
+@runtime
+def strand_mask(s: Strand, k: Any) -> Any:
+    """activemask."""
+    return np.full(WARP_LANES, active_mask(s, k), np.uint32)
+
+
+@instruction("activemask", modifiers="")
+def emit_activemask(e: Emitter, i: Instruction) -> None:
+    """activemask.b32 d."""
+    with e.effect():
+        e.dst(i.operands[0], "u32", f"strand_mask(s, {e.k})")

@@ -1,0 +1,280 @@
+"""cvt: between integer and floating types, to packed pairs, and to the 8-, 6- and 4-bit types."""
+
+from typing import Any
+
+import numpy as np
+
+from ..machine import formats
+from ..ptx.ast import Instruction
+from ..ptx.emit import Emitter
+from ..ptx.kinds import KINDS, Lanes
+from .registry import instruction, runtime
+from .rounding import f32_to_bf16, f32_to_f16, f64_to_half, half_to_f64, to_f32
+
+_INTEGER = frozenset(f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64))
+_FLOAT = frozenset("f16 bf16 f32 f64".split())
+_HALF_PAIRS = frozenset("f16x2 bf16x2".split())
+_TINY_PAIRS = frozenset("e4m3x2 e5m2x2 e2m3x2 e3m2x2 e2m1x2 ue8m0x2".split())
+_ROUND_TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+@runtime
+def integer_to_integer(x: Lanes, dtype: Any, saturate: bool) -> Any:
+    """Between integer types; wraps, or clamps when saturating."""
+    if not saturate:
+        return x.astype(dtype)
+    info = np.iinfo(dtype)
+    values = [min(max(int(v), int(info.min)), int(info.max)) for v in x.tolist()]
+    return np.array(values, dtype)
+
+
+@runtime
+def float_to_integer(x: Any, dtype: Any, mode: str) -> Any:
+    """float64 lanes to integers: clamped to the range, NaN gives 0.
+
+    64-bit results go through Python integers, for their full range.
+    """
+    rounded = _ROUND_TO_INTEGER[mode](x)
+    info = np.iinfo(dtype)
+    if info.bits == 64:
+        values = [0 if v != v else int(max(min(v, 2.0**70), -(2.0**70))) for v in rounded.tolist()]
+        return np.array([min(max(v, int(info.min)), int(info.max)) for v in values], dtype)
+    clamped = np.clip(np.where(np.isnan(rounded), 0.0, rounded), info.min, info.max)
+    return clamped.astype(np.int64).astype(dtype)
+
+
+@runtime
+def integer_to_float(x: Lanes, name: str, mode: str) -> Any:
+    """Integers to a floating type with one rounding: f32 lanes, f64 lanes or uint16 bits."""
+    if name == "f64":
+        return x.astype(np.float64)
+    exact = x.astype(np.float64)
+    if x.itemsize == 8:  # more bits than float64 has: mark inexact values by their last bit
+        values = [_odd_f64(int(v)) for v in x.tolist()]
+        exact = np.array(values, np.float64)
+    if name == "f32":
+        return to_f32(exact, mode)
+    return f64_to_half(exact, name == "bf16", mode)
+
+
+def _odd_f64(value: int) -> float:
+    magnitude = abs(value)
+    excess = max(0, magnitude.bit_length() - 53)
+    kept = magnitude >> excess
+    if magnitude & ((1 << excess) - 1):
+        kept |= 1
+    return float((-kept if value < 0 else kept) << excess)
+
+
+@runtime
+def widen(x: Lanes, name: str) -> Any:
+    """Any floating type to exact float64; halves come as uint16 bits."""
+    if name in ("f16", "bf16"):
+        return half_to_f64(x.view(np.uint16), name == "bf16")
+    return x.astype(np.float64)
+
+
+@runtime
+def float_to_float(x: Any, name: str, mode: str) -> Any:
+    """Exact float64 lanes to f32 or f64 lanes, or to uint16 bits of a half type."""
+    if name == "f64":
+        return x
+    if name == "f32":
+        return to_f32(x, mode)
+    return f64_to_half(x, name == "bf16", mode)
+
+
+@runtime
+def round_to_integral(x: Any, mode: str) -> Any:
+    """Round to an integral value in the same type."""
+    return _ROUND_TO_INTEGER[mode](x)
+
+
+@runtime
+def clamp_unit(x: Any) -> Any:
+    """`.sat` of a floating result: to [0, 1], NaN to 0."""
+    return np.where(x > 0, np.minimum(x, 1.0), 0.0)
+
+
+@runtime
+def relu(x: Any) -> Any:
+    """Negative values to zero; NaN stays."""
+    return np.where(x < 0, x.dtype.type(0), x)
+
+
+@runtime
+def pack_halves(high: Any, low: Any, is_bf16: bool, mode: str, options: tuple[bool, bool]) -> Any:
+    """cvt.{rn,rz}.{f16x2,bf16x2}.f32: two float32 lanes to packed halves.
+
+    Args:
+      options: (.relu, .satfinite).
+    """
+    both = np.empty((high.size, 2), np.float32)
+    both[:, 0] = low
+    both[:, 1] = high
+    if options[0]:
+        both = np.where(both < 0, np.float32(0), both)
+    bits = f32_to_bf16(both, mode) if is_bf16 else f32_to_f16(both, mode)
+    if options[1]:
+        largest = np.uint16(0x7F7F if is_bf16 else 0x7BFF)
+        infinite = (bits & 0x7FFF) == (0x7F80 if is_bf16 else 0x7C00)
+        bits = np.where(infinite, largest | (bits & np.uint16(0x8000)), bits)
+    return np.ascontiguousarray(bits).view(np.uint32).reshape(high.size)
+
+
+@runtime
+def pack_tiny(high: Any, low: Any, name: str, mode: str, with_relu: bool) -> Any:
+    """Two float32 lanes to a packed pair of e4m3, e5m2 ... codes, saturated; uint16 lanes.
+
+    A 4-bit pair takes the low byte.
+    """
+    parts: list[Any] = []
+    for value in (low, high):
+        if with_relu:
+            value = np.where(value < 0, np.float32(0), value)
+        parts.append(formats.encode(name, value, mode, True).astype(np.uint16))
+    return parts[0] | parts[1] << np.uint16(4 if name == "e2m1" else 8)
+
+
+@runtime
+def unpack_tiny(x: Lanes, name: str, to_bf16: bool, with_relu: bool) -> Any:
+    """A packed pair of codes (uint16 lanes) to packed halves (uint32 lanes)."""
+    shift, mask = (4, 0xF) if name == "e2m1" else (8, 0xFF)
+    halves: list[Any] = []
+    for part in (x & np.uint16(mask), (x >> np.uint16(shift)) & np.uint16(mask)):
+        value = formats.decode(name, part).astype(np.float32)
+        if with_relu:
+            value = np.where(value < 0, np.float32(0), value)
+        halves.append(f32_to_bf16(value) if to_bf16 else f32_to_f16(value))
+    return halves[0].astype(np.uint32) | halves[1].astype(np.uint32) << np.uint32(16)
+
+
+@runtime
+def split_halves(x: Lanes, is_bf16: bool) -> Any:
+    """Packed halves (uint32 lanes) to (low, high) float32 lanes."""
+    low, high = x.astype(np.uint16), (x >> np.uint32(16)).astype(np.uint16)
+    return tuple(half_to_f64(part, is_bf16).astype(np.float32) for part in (low, high))
+
+
+@runtime
+def to_tf32(x: Any, mode: str) -> Any:
+    """float32 lanes to tf32 bits: 10 fraction bits, ties away (rna), to even (rn) or cut (rz)."""
+    bits = x.view(np.uint32).astype(np.uint64)
+    if mode == "rna":
+        bits = bits + np.uint64(0x1000)
+    elif mode == "rn":
+        bits = bits + np.uint64(0xFFF) + ((bits >> np.uint64(13)) & np.uint64(1))
+    result = (bits & np.uint64(0xFFFF_E000)).astype(np.uint32)
+    return np.where(np.isnan(x), np.uint32(0x7FFF_FFFF), result)
+
+
+def _mode(i: Instruction, allowed: tuple[str, ...], default: str) -> str:
+    return next((part for part in i.parts if part in allowed), default)
+
+
+@instruction("cvt")
+def emit_cvt(e: Emitter, i: Instruction) -> None:
+    """cvt{.rnd}{.ftz}{.sat}{.relu}{.satfinite}.dtype.atype d, a{, b}."""
+    known = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "relu", "satfinite"}
+    for part in i.parts[1:-2]:
+        if part not in known and part not in _ROUND_TO_INTEGER:
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    if len(i.parts) < 3:
+        raise e.error(f"'{i.opcode}' lacks a type")
+    to, source = i.parts[-2:]
+    if to in _HALF_PAIRS and source == "f32":
+        _emit_pack_halves(e, i, to)
+    elif to in _TINY_PAIRS:
+        _emit_pack_tiny(e, i, to, source)
+    elif source in _TINY_PAIRS and to in _HALF_PAIRS:
+        value = _tiny_source(e, i, source)
+        name = source[:-2]
+        text = f"unpack_tiny({value}, {name!r}, {to == 'bf16x2'}, {i.has('relu')})"
+        e.dst(i.operands[0], "u32", text)
+    elif to == "tf32":
+        mode = _mode(i, ("rna", "rn", "rz"), "rna")
+        value = e.src(i.operands[1], "f32")
+        if i.has("relu"):
+            value = f"relu({value})"
+        e.dst(i.operands[0], "u32", f"to_tf32({value}, {mode!r})")
+    else:
+        _emit_scalar(e, i, to, source)
+
+
+def _tiny_source(e: Emitter, i: Instruction, source: str) -> str:
+    if source == "e2m1x2":
+        return f"{e.src(i.operands[1], 'u8')}.astype(uint16)"
+    return e.src(i.operands[1], "u16")
+
+
+def _emit_pack_halves(e: Emitter, i: Instruction, to: str) -> None:
+    mode = _mode(i, ("rn", "rz", "rna"), "rn")
+    high, low = (e.src(operand, "f32") for operand in i.operands[1:3])
+    if i.has("ftz"):
+        high, low = f"flush({high})", f"flush({low})"
+    options = (i.has("relu"), i.has("satfinite"))
+    text = f"pack_halves({high}, {low}, {to == 'bf16x2'}, {mode!r}, {options})"
+    e.dst(i.operands[0], "u32", text)
+
+
+def _emit_pack_tiny(e: Emitter, i: Instruction, to: str, source: str) -> None:
+    name = to[:-2]
+    mode = _mode(i, ("rn", "rz", "rp"), "rn")
+    if source == "f32":
+        high, low = (e.src(operand, "f32") for operand in i.operands[1:3])
+    elif source in _HALF_PAIRS:
+        halves = e.hold(f"split_halves({e.src(i.operands[1], 'u32')}, {source == 'bf16x2'})")
+        low, high = f"{halves}[0]", f"{halves}[1]"
+    else:
+        raise e.error(f"'{i.opcode}' is not supported")
+    text = f"pack_tiny({high}, {low}, {name!r}, {mode!r}, {i.has('relu')})"
+    if name == "e2m1":
+        e.dst(i.operands[0], "u8", f"{text}.astype(uint8)")
+    else:
+        e.dst(i.operands[0], "u16", text)
+
+
+def _emit_scalar(e: Emitter, i: Instruction, to: str, source: str) -> None:
+    integral = next((part for part in i.parts if part in _ROUND_TO_INTEGER), None)
+    d, a = i.operands
+    if source in _INTEGER and to in _INTEGER:
+        value = e.src(a, source)
+        dtype = KINDS[to][0].__name__
+        if i.has("sat"):
+            e.dst(d, to, f"integer_to_integer({value}, {dtype}, True)")
+        elif source == to:
+            e.dst(d, to, value)
+        else:
+            e.dst(d, to, f"{value}.astype({dtype})")
+        return
+    mode = _mode(i, ("rn", "rz", "rm", "rp"), "rn")
+    if source in _INTEGER and to in _FLOAT:
+        kind = to if to in ("f32", "f64") else "u16"
+        e.dst(d, kind, f"integer_to_float({e.src(a, source)}, {to!r}, {mode!r})")
+        return
+    if source not in _FLOAT:
+        raise e.error(f"unknown conversion '{i.opcode}'")
+    kind = source if source in ("f32", "f64") else "u16"
+    value = e.src(a, kind)
+    if i.has("ftz") and source == "f32":
+        value = f"flush({value})"
+    wide = f"widen({value}, {source!r})"
+    if to in _INTEGER:
+        if integral is None:
+            raise e.error(f"'{i.opcode}' needs .rni, .rzi, .rmi or .rpi")
+        dtype = KINDS[to][0].__name__
+        e.dst(d, to, f"float_to_integer({wide}, {dtype}, {integral!r})")
+        return
+    if to not in _FLOAT:
+        raise e.error(f"unknown conversion '{i.opcode}'")
+    if integral is not None:
+        wide = f"round_to_integral({wide}, {integral!r})"
+    if i.has("relu"):
+        wide = f"relu({wide})"
+    if i.has("sat"):
+        wide = f"clamp_unit({wide})"
+    result_kind = to if to in ("f32", "f64") else "u16"
+    text = f"float_to_float({wide}, {to!r}, {mode!r})"
+    if i.has("ftz") and to == "f32":
+        text = f"flush({text})"
+    e.dst(d, result_kind, text)

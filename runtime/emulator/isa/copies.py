@@ -1,0 +1,519 @@
+"""Asynchronous copies: TMA tensors, bulk copies, cp.async, and their groups (spec-ptx 7)."""
+
+from typing import Any
+
+import numpy as np
+
+from ..machine import tensormap, tma
+from ..machine.faults import Fault
+from ..ptx.ast import Instruction, Mem, Operand
+from ..ptx.emit import BLOCKED, Emitter
+from ..ptx.kinds import Lanes
+from ..state import SHARED_WINDOW, SHARED_WINDOW_END, AsyncGroup, Cta, Strand
+from .barriers import immediate
+from .control import active_lanes
+from .memory import OFFSET_MASK, shared_target
+from .registry import instruction, runtime
+
+
+def _read_map(s: Strand, address: int) -> tensormap.TensorMap:
+    if address % 64:
+        raise Fault("misaligned", "a tensor map is 64-byte aligned", address=address)
+    return tensormap.decode(s.launch.memory.view(address, 128))
+
+
+def _line(s: Strand) -> int:
+    return s.launch.program.segments[s.pc].line
+
+
+def _destinations(
+    s: Strand, address: int, barrier: int, ranks: int | None, cluster: bool, group: int
+) -> list[tuple[Cta, int, Cta, int]]:
+    """(destination CTA, offset, CTA of the mbarrier, its offset) of a load; spec-ptx 7.2."""
+    cta, offset = shared_target(s, address, cluster)
+    barrier_cta, barrier_offset = shared_target(s, barrier, cluster)
+    ctas = s.cta.cluster.ctas
+    if ranks is None:
+        if barrier_cta is not cta and (group != 2 or barrier_cta.rank ^ 1 != cta.rank):
+            raise Fault(
+                "mbarrier",
+                f"the mbarrier is in CTA rank {barrier_cta.rank}, the data goes to {cta.rank}",
+                address=barrier,
+            )
+        return [(cta, offset, barrier_cta, barrier_offset)]
+    if ranks >> len(ctas):
+        raise Fault("out-of-bounds", f"multicast to ranks 0x{ranks:x} of {len(ctas)} CTAs")
+    result: list[tuple[Cta, int, Cta, int]] = []
+    for goal in ctas:
+        if ranks >> goal.rank & 1:
+            signal = goal
+            if group == 2:
+                signal = ctas[goal.rank & ~1 | barrier_cta.rank & 1]
+            result.append((goal, offset, signal, barrier_offset))
+    return result
+
+
+@runtime
+def tensor_load(
+    s: Strand,
+    k: Any,
+    form: tuple[bool, int, str],
+    address: Lanes,
+    tensor_map: Lanes,
+    coordinates: tuple[Lanes, ...],
+    barrier: Lanes,
+    ranks: Lanes | None,
+) -> None:
+    """cp.async.bulk.tensor, global to shared, by each active lane.
+
+    Args:
+      form: (destination is a shared::cluster address, cta_group, "tile" or "gather4").
+    """
+    cluster, group, mode = form
+    memory = s.launch.memory
+    for lane in active_lanes(s, k):
+        tmap = _read_map(s, int(tensor_map[lane]))
+        at = [int(c[lane]) for c in coordinates]
+        mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
+        goals = _destinations(s, int(address[lane]), int(barrier[lane]), mask, cluster, group)
+        for _, _, signal, where in goals:
+            signal.mbarriers.get(where)
+        s.launch.count("tensor_loads")
+
+        def run(
+            payloads: list[Any], tmap: Any = tmap, at: list[int] = at, goals: Any = goals
+        ) -> None:
+            engine = tma.gather4 if mode == "gather4" else tma.load_tile
+            for cta, offset, signal, where in goals:
+                byte_count = engine(tmap, at, memory, cta.shared, offset)
+                signal.mbarriers.complete_tx(where, byte_count)
+
+        s.launch.scheduler.post(None, run, None, s, _line(s))
+
+
+_LOAD_WORDS = (
+    "1d 2d 3d 4d 5d shared::cluster shared::cta global tile tile::gather4 "
+    "mbarrier::complete_tx::bytes multicast::cluster cta_group::1 cta_group::2 L2::cache_hint"
+)
+
+
+def _tensor_operand(e: Emitter, operand: Operand) -> tuple[str, str]:
+    """Expressions for the map address and the coordinate tuple of `[map, {c..}]`."""
+    if not isinstance(operand, Mem) or operand.coordinates is None:
+        raise e.error("expected a tensor map with coordinates, [map, {c0, ..}]")
+    address = e.address(operand, True)
+    items = "".join(f"{e.src(item, 's32')}, " for item in operand.coordinates.items)
+    return address, f"({items})"
+
+
+@instruction("cp.async.bulk.tensor", boundary=True)
+def emit_tensor_copy(e: Emitter, i: Instruction) -> None:
+    """cp.async.bulk.tensor.Nd: loads and stores of boxes."""
+    if i.parts[5] == "global":
+        _emit_tensor_store(e, i, "")
+        return
+    for part in i.parts[4:]:
+        if part not in _LOAD_WORDS.split():
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    if not i.has("mbarrier::complete_tx::bytes"):
+        raise e.error(f"'{i.opcode}' needs .mbarrier::complete_tx::bytes")
+    cluster = i.has("shared::cluster")
+    mode = "gather4" if i.has("tile::gather4") else "tile"
+    form = (cluster, 2 if i.has("cta_group::2") else 1, mode)
+    address = e.address(i.operands[0], False)
+    tensor_map, coordinates = _tensor_operand(e, i.operands[1])
+    barrier = e.address(i.operands[2], False)
+    ranks = e.src(i.operands[3], "u16") if i.has("multicast::cluster") else "None"
+    with e.effect():
+        e.line(
+            f"tensor_load(s, {e.k}, {form!r}, {address}, {tensor_map}, {coordinates}, "
+            f"{barrier}, {ranks})"
+        )
+
+
+# ---- groups
+
+
+def _open(groups: dict[int, AsyncGroup], lane: int) -> AsyncGroup:
+    return groups.setdefault(lane, AsyncGroup())
+
+
+def _bulk_key(s: Strand) -> tuple[Any, ...]:
+    return ("bulk", id(s.warp))
+
+
+@runtime
+def tensor_store(
+    s: Strand,
+    k: Any,
+    form: tuple[str, str],
+    tensor_map: Lanes,
+    coordinates: tuple[Lanes, ...],
+    source: Lanes,
+) -> None:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor, shared to global.
+
+    Args:
+      form: ("tile" or "scatter4", reduction or "").
+    """
+    mode, reduction = form
+    memory = s.launch.memory
+    scheduler = s.launch.scheduler
+    for lane in active_lanes(s, k):
+        tmap = _read_map(s, int(tensor_map[lane]))
+        at = [int(c[lane]) for c in coordinates]
+        cta, offset = shared_target(s, int(source[lane]), False)
+        group = _open(s.warp.bulk_open, lane)
+        group.reads += 1
+        group.writes += 1
+        key = _bulk_key(s)
+        s.launch.count("tensor_stores")
+
+        def run(
+            payloads: list[Any],
+            tmap: Any = tmap,
+            at: list[int] = at,
+            cta: Cta = cta,
+            offset: int = offset,
+            group: AsyncGroup = group,
+        ) -> None:
+            if reduction:
+                tma.reduce_tile(tmap, at, memory, cta.shared, offset, reduction)
+            elif mode == "scatter4":
+                tma.scatter4(tmap, at, memory, cta.shared, offset)
+            else:
+                tma.store_tile(tmap, at, memory, cta.shared, offset)
+            group.reads -= 1
+            group.writes -= 1
+            scheduler.wake(key)
+
+        scheduler.post(None, run, None, s, _line(s))
+
+
+_STORE_WORDS = (
+    "1d 2d 3d 4d 5d global shared::cta tile tile::scatter4 bulk_group L2::cache_hint "
+    "add min max inc dec and or xor"
+)
+
+
+def _emit_tensor_store(e: Emitter, i: Instruction, reduction: str) -> None:
+    for part in i.parts[4:]:
+        if part not in _STORE_WORDS.split() and part != "tensor":
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    mode = "scatter4" if i.has("tile::scatter4") else "tile"
+    tensor_map, coordinates = _tensor_operand(e, i.operands[0])
+    source = e.address(i.operands[1], False)
+    with e.effect():
+        form = (mode, reduction)
+        e.line(f"tensor_store(s, {e.k}, {form!r}, {tensor_map}, {coordinates}, {source})")
+
+
+_REDUCTIONS = "add min max inc dec and or xor".split()
+
+
+@instruction("cp.reduce.async.bulk.tensor", boundary=True)
+def emit_tensor_reduce(e: Emitter, i: Instruction) -> None:
+    """cp.reduce.async.bulk.tensor.Nd.global.shared::cta.OP."""
+    _emit_tensor_store(e, i, next(part for part in i.parts if part in _REDUCTIONS))
+
+
+@runtime
+def commit_group(s: Strand, k: Any, bulk: bool) -> None:
+    """Close each active lane's open group of copies."""
+    warp = s.warp
+    opened = warp.bulk_open if bulk else warp.copy_open
+    closed = warp.bulk_groups if bulk else warp.copy_groups
+    for lane in active_lanes(s, k):
+        closed.setdefault(lane, []).append(opened.pop(lane, None) or AsyncGroup())
+
+
+@runtime
+def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> bool:
+    """Wait until at most `newest` groups of each active lane are under way.
+
+    newest -1 stands for cp.async.wait_all. False when the strand was blocked.
+    """
+    warp = s.warp
+    closed = warp.bulk_groups if bulk else warp.copy_groups
+    for lane in active_lanes(s, k):
+        groups = closed.get(lane, [])
+        if newest < 0 and lane in warp.copy_open:
+            groups.append(warp.copy_open.pop(lane))
+        while groups and not groups[0].writes:
+            groups.pop(0)
+        older = groups[: len(groups) - max(newest, 0)]
+        left = sum(1 for group in older if (group.reads if read_only else group.writes))
+        if left:
+            what = "bulk copies" if bulk else "cp.async"
+            s.launch.scheduler.block(
+                s,
+                _bulk_key(s) if bulk else ("copy", id(warp)),
+                lambda: f"waits for {left} groups of {what}",
+            )
+            return False
+    return True
+
+
+@instruction("cp.async.bulk.commit_group", modifiers="", boundary=True)
+def emit_bulk_commit(e: Emitter, i: Instruction) -> None:
+    """cp.async.bulk.commit_group."""
+    with e.effect():
+        e.line(f"commit_group(s, {e.k}, True)")
+
+
+@instruction("cp.async.commit_group", modifiers="", boundary=True)
+def emit_copy_commit(e: Emitter, i: Instruction) -> None:
+    """cp.async.commit_group."""
+    with e.effect():
+        e.line(f"commit_group(s, {e.k}, False)")
+
+
+@instruction("cp.async.bulk.wait_group", modifiers="read", boundary=True)
+def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
+    """cp.async.bulk.wait_group{.read} N."""
+    newest = immediate(e, i.operands[0], "the group count")
+    with e.effect():
+        e.line(f"if not wait_group(s, {e.k}, True, {newest}, {i.has('read')}): return {BLOCKED}")
+
+
+@instruction("cp.async.wait_group", "cp.async.wait_all", modifiers="", boundary=True)
+def emit_copy_wait(e: Emitter, i: Instruction) -> None:
+    """cp.async.wait_group N and cp.async.wait_all."""
+    newest = immediate(e, i.operands[0], "the group count") if i.operands else -1
+    with e.effect():
+        e.line(f"if not wait_group(s, {e.k}, False, {newest}, False): return {BLOCKED}")
+
+
+# ---- bulk copies without a tensor map
+
+
+@runtime
+def bulk_load(
+    s: Strand,
+    k: Any,
+    form: tuple[bool, bool, str, str],
+    address: Lanes,
+    source: Lanes,
+    size: Lanes,
+    barrier: Lanes,
+    ranks: Lanes | None,
+) -> None:
+    """Bulk copies that complete on an mbarrier.
+
+    Args:
+      form: (destination is shared::cluster, source is shared, reduction or "", its type).
+    """
+    cluster, from_shared, reduction, kind = form
+    launch = s.launch
+    for lane in active_lanes(s, k):
+        count = int(size[lane])
+        mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
+        goals = _destinations(s, int(address[lane]), int(barrier[lane]), mask, cluster, 1)
+        if from_shared:
+            origin, start = shared_target(s, int(source[lane]), False)
+            space: Any = origin.shared
+        else:
+            space, start = launch.memory, int(source[lane])
+        for _, _, signal, where in goals:
+            signal.mbarriers.get(where)
+
+        def run(
+            payloads: list[Any],
+            goals: Any = goals,
+            space: Any = space,
+            start: int = start,
+            count: int = count,
+        ) -> None:
+            for cta, offset, signal, where in goals:
+                if reduction:
+                    tma.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
+                else:
+                    tma.bulk_copy(cta.shared, offset, space, start, count)
+                signal.mbarriers.complete_tx(where, count)
+
+        launch.scheduler.post(None, run, None, s, _line(s))
+
+
+@runtime
+def bulk_store(
+    s: Strand,
+    k: Any,
+    form: tuple[str, str],
+    address: Lanes,
+    source: Lanes,
+    size: Lanes,
+    byte_mask: Lanes | None,
+) -> None:
+    """Bulk copies from shared to global memory; form is (reduction or "", its type)."""
+    reduction, kind = form
+    launch = s.launch
+    scheduler = launch.scheduler
+    for lane in active_lanes(s, k):
+        cta, offset = shared_target(s, int(source[lane]), False)
+        goal, count = int(address[lane]), int(size[lane])
+        keep = None if byte_mask is None else int(byte_mask[lane]) & 0xFFFF
+        group = _open(s.warp.bulk_open, lane)
+        group.reads += 1
+        group.writes += 1
+        key = _bulk_key(s)
+
+        def run(
+            payloads: list[Any],
+            cta: Cta = cta,
+            offset: int = offset,
+            goal: int = goal,
+            count: int = count,
+            keep: int | None = keep,
+            group: AsyncGroup = group,
+        ) -> None:
+            if reduction:
+                tma.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
+            elif keep is not None:
+                lanes = np.arange(count) % 16
+                chosen = (keep >> lanes & 1) == 1
+                target = launch.memory.view(goal, count, writing=True)
+                target[chosen] = cta.shared.view(offset, count)[chosen]
+            else:
+                tma.bulk_copy(launch.memory, goal, cta.shared, offset, count)
+            group.reads -= 1
+            group.writes -= 1
+            scheduler.wake(key)
+
+        scheduler.post(None, run, None, s, _line(s))
+
+
+_BULK_WORDS = (
+    "shared::cluster shared::cta global mbarrier::complete_tx::bytes multicast::cluster "
+    "bulk_group L2::cache_hint cp_mask noftz"
+).split()
+
+
+@instruction("cp.async.bulk", "cp.reduce.async.bulk", boundary=True)
+def emit_bulk(e: Emitter, i: Instruction) -> None:
+    """cp{.reduce}.async.bulk between global, shared::cta and shared::cluster."""
+    first = 4 if i.parts[1] == "reduce" else 3
+    reduction = kind = ""
+    for part in i.parts[first:]:
+        if part in _REDUCTIONS and i.parts[1] == "reduce":
+            reduction = part
+        elif part == i.parts[-1] and i.parts[1] == "reduce":
+            kind = part
+        elif part not in _BULK_WORDS:
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    to, source_space = i.parts[first], i.parts[first + 1]
+    operands = i.operands
+    if to == "global":
+        address = e.address(operands[0], True)
+        source = e.address(operands[1], False)
+        mask = e.src(operands[-1], "u16") if i.has("cp_mask") else "None"
+        with e.effect():
+            size = e.src(operands[2], "u32")
+            form = (reduction, kind)
+            e.line(f"bulk_store(s, {e.k}, {form!r}, {address}, {source}, {size}, {mask})")
+        return
+    from_shared = source_space == "shared::cta"
+    address = e.address(operands[0], False)
+    source = e.address(operands[1], not from_shared)
+    barrier = e.address(operands[3], False)
+    ranks = e.src(operands[4], "u16") if i.has("multicast::cluster") else "None"
+    with e.effect():
+        size = e.src(operands[2], "u32")
+        form2 = (to == "shared::cluster", from_shared, reduction, kind)
+        e.line(f"bulk_load(s, {e.k}, {form2!r}, {address}, {source}, {size}, {barrier}, {ranks})")
+
+
+@instruction("cp.async.bulk.prefetch")
+def emit_bulk_prefetch(e: Emitter, i: Instruction) -> None:
+    """Prefetches into L2 have no effect here."""
+
+
+# ---- cp.async
+
+
+@runtime
+def copy_async(
+    s: Strand,
+    k: Any,
+    size: int,
+    generic: bool,
+    address: Lanes,
+    source: Lanes,
+    source_size: Lanes | None,
+) -> None:
+    """cp.async: `size` bytes per lane; bytes from `source_size` on are zero."""
+    launch, warp = s.launch, s.warp
+    lanes = np.array(active_lanes(s, k))
+    goals = address[lanes]
+    if generic:
+        inside = (goals >= SHARED_WINDOW) & (goals < SHARED_WINDOW_END)
+        if not inside.all():
+            raise Fault("out-of-bounds", "the destination of cp.async is not shared memory")
+    goals = goals & goals.dtype.type(OFFSET_MASK)
+    sources = source[lanes]
+    sizes = None if source_size is None else source_size[lanes]
+    shared = s.cta.shared
+    groups = [_open(warp.copy_open, int(lane)) for lane in lanes]
+    for group in groups:
+        group.writes += 1
+
+    def run(payloads: list[Any]) -> None:
+        data = np.zeros((lanes.size, size), np.uint8)
+        if sizes is None:
+            data[:] = launch.memory.load(sources, size)
+        else:
+            for row in range(lanes.size):
+                count = min(int(sizes[row]), size)
+                if count:
+                    data[row, :count] = launch.memory.view(int(sources[row]), count)
+        shared.store(goals, data)
+        for group in groups:
+            group.writes -= 1
+        launch.scheduler.wake(("copy", id(warp)))
+
+    launch.scheduler.post(("copy", id(warp)), run, None, s, _line(s))
+
+
+@instruction("cp.async.ca", "cp.async.cg", boundary=True)
+def emit_cp_async(e: Emitter, i: Instruction) -> None:
+    """cp.async.{ca,cg}.shared.global [dst], [src], size{, source size}{, policy}."""
+    known = "shared shared::cta global L2::cache_hint L2::64B L2::128B L2::256B".split()
+    for part in i.parts[3:]:
+        if part not in known:
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+    generic = not i.has("shared", "shared::cta")
+    address = e.address(i.operands[0], generic)
+    source = e.address(i.operands[1], True)
+    size = immediate(e, i.operands[2], "the copy size")
+    if size not in ((4, 8, 16) if i.has("ca") else (16,)):
+        raise e.error(f"cp.async cannot copy {size} bytes")
+    rest = i.operands[3:-1] if i.has("L2::cache_hint") else i.operands[3:]
+    with e.effect():
+        source_size = e.src(rest[0], "u32") if rest else "None"
+        e.line(f"copy_async(s, {e.k}, {size}, {generic}, {address}, {source}, {source_size})")
+
+
+@runtime
+def copy_arrive(s: Strand, k: Any, address: Lanes, counted: bool) -> None:
+    """cp.async.mbarrier.arrive: arrive when the thread's earlier cp.async have completed.
+
+    Args:
+      counted: `.noinc`: the barrier's count already includes this arrival.
+    """
+    scheduler = s.launch.scheduler
+    for lane in active_lanes(s, k):
+        cta, offset = shared_target(s, int(address[lane]), False)
+        if not counted:
+            cta.mbarriers.add_pending(offset)
+
+        def run(payloads: list[Any], cta: Cta = cta, offset: int = offset) -> None:
+            cta.mbarriers.arrive(offset)
+
+        scheduler.post(("copy", id(s.warp)), run, None, s, _line(s))
+
+
+@instruction("cp.async.mbarrier.arrive", modifiers="noinc shared shared::cta", boundary=True)
+def emit_copy_arrive(e: Emitter, i: Instruction) -> None:
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [a]."""
+    address = e.address(i.operands[0], False)
+    with e.effect():
+        e.line(f"copy_arrive(s, {e.k}, {address}, {i.has('noinc')})")

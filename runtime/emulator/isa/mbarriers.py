@@ -1,0 +1,253 @@
+"""mbarrier instructions (spec-ptx 6)."""
+
+from typing import Any
+
+import numpy as np
+
+from ..machine import mbarrier
+from ..machine.faults import Fault
+from ..ptx.ast import Imm, Instruction, Operand
+from ..ptx.emit import BLOCKED, Emitter
+from ..ptx.kinds import WARP_LANES, Lanes
+from ..state import SHARED_WINDOW, Cta, Strand
+from .control import active_lanes
+from .memory import shared_target
+from .registry import instruction, runtime
+
+_SCOPES = "relaxed acquire release cta cluster shared shared::cta shared::cluster"
+
+
+def barrier_at(s: Strand, address: int, space: str) -> tuple[Cta, int]:
+    """The CTA and offset of an mbarrier; space is "cta", "cluster" or "generic"."""
+    if space == "generic":
+        return shared_target(s, address - SHARED_WINDOW, True)
+    return shared_target(s, address, space == "cluster")
+
+
+def space_word(i: Instruction) -> str:
+    """ "cta", "cluster" or "generic", from the opcode."""
+    if i.has("shared::cluster"):
+        return "cluster"
+    return "cta" if i.has("shared", "shared::cta") else "generic"
+
+
+def _address(e: Emitter, i: Instruction, operand: Operand) -> str:
+    return e.address(operand, space_word(i) == "generic")
+
+
+def observe(s: Strand, kind: str, cta: Cta, offset: int) -> None:
+    """Tell the launch's observer of an event on an mbarrier."""
+    observer = s.launch.observer
+    if observer is not None:
+        line = s.launch.program.segments[s.pc].line
+        observer.sync(s.where(), line, kind, ("mbarrier", cta.rank, offset))
+
+
+@runtime
+def mbarrier_init(s: Strand, k: Any, space: str, address: Lanes, count: Lanes) -> None:
+    """mbarrier.init by each active lane."""
+    for lane in active_lanes(s, k):
+        cta, offset = barrier_at(s, int(address[lane]), space)
+        cta.shared.view(offset, 8, writing=True)
+        cta.mbarriers.init(offset, int(count[lane]))
+        observe(s, "init", cta, offset)
+
+
+@runtime
+def mbarrier_inval(s: Strand, k: Any, space: str, address: Lanes) -> None:
+    """mbarrier.inval by each active lane."""
+    for lane in active_lanes(s, k):
+        cta, offset = barrier_at(s, int(address[lane]), space)
+        cta.mbarriers.inval(offset)
+
+
+@runtime
+def mbarrier_arrive(
+    s: Strand,
+    k: Any,
+    space: str,
+    form: str,
+    address: Lanes,
+    count: Lanes | None,
+    byte_count: Lanes | None,
+) -> Any:
+    """Arrivals of the active lanes; returns the tokens as uint64[32].
+
+    Args:
+      form: "arrive", "drop" or "noComplete".
+      byte_count: for the `.expect_tx` forms.
+    """
+    tokens = np.zeros(WARP_LANES, np.uint64)
+    groups: dict[int, list[int]] = {}
+    for lane in active_lanes(s, k):
+        groups.setdefault(int(address[lane]), []).append(lane)
+    for where, lanes in groups.items():
+        cta, offset = barrier_at(s, where, space)
+        total = len(lanes) if count is None else sum(int(count[lane]) for lane in lanes)
+        table = cta.mbarriers
+        if byte_count is not None:
+            table.expect_tx(offset, sum(int(byte_count[lane]) for lane in lanes))
+        observe(s, "arrive", cta, offset)
+        s.launch.scheduler.progress += 1
+        if form == "arrive":
+            token = table.arrive(offset, total)
+        elif form == "drop":
+            token = table.arrive_drop(offset, total)
+        else:
+            token = table.arrive_no_complete(offset, total)
+        tokens[lanes] = token
+    return tokens
+
+
+@runtime
+def mbarrier_tx(
+    s: Strand, k: Any, space: str, complete: bool, address: Lanes, byte_count: Lanes
+) -> None:
+    """mbarrier.expect_tx and complete_tx by each active lane."""
+    for lane in active_lanes(s, k):
+        cta, offset = barrier_at(s, int(address[lane]), space)
+        s.launch.scheduler.progress += 1
+        if complete:
+            cta.mbarriers.complete_tx(offset, int(byte_count[lane]))
+        else:
+            cta.mbarriers.expect_tx(offset, int(byte_count[lane]))
+
+
+@runtime
+def mbarrier_wait(
+    s: Strand, k: Any, space: str, blocking: bool, by_parity: bool, address: Lanes, state: Lanes
+) -> Any:
+    """test_wait (not blocking) and try_wait; bool[32], or None when the strand was blocked."""
+    lanes = active_lanes(s, k)
+    result = np.zeros(WARP_LANES, np.bool_)
+    seen: dict[tuple[int, int], bool] = {}
+    for lane in lanes:
+        key = (int(address[lane]), int(state[lane]))
+        done = seen.get(key)
+        if done is None:
+            cta, offset = barrier_at(s, key[0], space)
+            if cta is not s.cta:
+                raise Fault(
+                    "mbarrier", "only a barrier of the own CTA can be waited on", address=key[0]
+                )
+            table = cta.mbarriers
+            done = table.test_parity(offset, key[1]) if by_parity else table.test(offset, key[1])
+            seen[key] = done
+        result[lane] = done
+    scheduler = s.launch.scheduler
+    if any(seen.values()):
+        if blocking and s.sync is None and scheduler.spurious():
+            return np.zeros(WARP_LANES, np.bool_)
+        s.sync = None
+        for key in seen:
+            cta, offset = barrier_at(s, key[0], space)
+            observe(s, "wait", cta, offset)
+        return result
+    if not blocking or len(seen) > 1:
+        s.yielding = True
+        s.polled = scheduler.progress
+        return result
+    if s.sync == "expired" or scheduler.spurious():
+        s.sync = None
+        return result
+    ((where, wanted),) = seen
+    cta, offset = barrier_at(s, where, space)
+    barrier = cta.mbarriers.get(offset)
+    what = f"parity {wanted}" if by_parity else f"token 0x{wanted:x}"
+    scheduler.block(
+        s,
+        ("mbarrier", cta.where_rank, offset),
+        lambda: f"waits for {what} of mbarrier 0x{offset:x}: {barrier.describe()}",
+        may_expire=True,
+    )
+    return None
+
+
+@runtime
+def token_pending(token: Lanes) -> Any:
+    """mbarrier.pending_count."""
+    return np.array([mbarrier.pending_count(int(t)) for t in token], np.uint32)
+
+
+@instruction("mbarrier.init", modifiers="shared shared::cta", boundary=True)
+def emit_init(e: Emitter, i: Instruction) -> None:
+    """mbarrier.init{.shared::cta}.b64 [a], count."""
+    address = _address(e, i, i.operands[0])
+    with e.effect():
+        count = e.src(i.operands[1], "u32")
+        e.line(f"mbarrier_init(s, {e.k}, {space_word(i)!r}, {address}, {count})")
+
+
+@instruction("mbarrier.inval", modifiers="shared shared::cta", boundary=True)
+def emit_inval(e: Emitter, i: Instruction) -> None:
+    """mbarrier.inval{.shared::cta}.b64 [a]."""
+    address = _address(e, i, i.operands[0])
+    with e.effect():
+        e.line(f"mbarrier_inval(s, {e.k}, {space_word(i)!r}, {address})")
+
+
+@instruction("mbarrier.arrive", modifiers=_SCOPES + " expect_tx noComplete", boundary=True)
+def emit_arrive(e: Emitter, i: Instruction) -> None:
+    """mbarrier.arrive{.expect_tx|.noComplete} {state,} [a]{, count or bytes}."""
+    _emit_arrival(e, i, "noComplete" if i.has("noComplete") else "arrive")
+
+
+@instruction("mbarrier.arrive_drop", modifiers=_SCOPES + " expect_tx noComplete", boundary=True)
+def emit_arrive_drop(e: Emitter, i: Instruction) -> None:
+    """mbarrier.arrive_drop{.expect_tx}."""
+    if i.has("noComplete"):
+        raise e.error("mbarrier.arrive_drop.noComplete is not supported")
+    _emit_arrival(e, i, "drop")
+
+
+def _emit_arrival(e: Emitter, i: Instruction, form: str) -> None:
+    d, a = i.operands[:2]
+    extra = e.src(i.operands[2], "u32") if len(i.operands) > 2 else "None"
+    count, byte_count = ("None", extra) if i.has("expect_tx") else (extra, "None")
+    address = _address(e, i, a)
+    text = (
+        f"mbarrier_arrive(s, {e.k}, {space_word(i)!r}, {form!r}, {address}, {count}, {byte_count})"
+    )
+    with e.effect():
+        if e.is_sink(d):
+            e.line(text)
+        else:
+            e.dst(d, "u64", text)
+
+
+@instruction("mbarrier.expect_tx", "mbarrier.complete_tx", modifiers=_SCOPES, boundary=True)
+def emit_tx(e: Emitter, i: Instruction) -> None:
+    """mbarrier.{expect_tx,complete_tx} [a], bytes."""
+    address = _address(e, i, i.operands[0])
+    complete = i.parts[1] == "complete_tx"
+    with e.effect():
+        count = e.src(i.operands[1], "u32")
+        e.line(f"mbarrier_tx(s, {e.k}, {space_word(i)!r}, {complete}, {address}, {count})")
+
+
+@instruction(
+    "mbarrier.test_wait", "mbarrier.try_wait", modifiers=_SCOPES + " parity", boundary=True
+)
+def emit_wait(e: Emitter, i: Instruction) -> None:
+    """mbarrier.{test_wait,try_wait}{.parity} p, [a], state or parity{, ns}."""
+    d, a, state = i.operands[:3]
+    by_parity = i.has("parity")
+    if by_parity and isinstance(state, Imm) and state.value not in (0, 1):
+        raise e.error(f"a phase parity is 0 or 1, got {state.value}")
+    address = _address(e, i, a)
+    value = e.src(state, "u32" if by_parity else "u64")
+    blocking = i.parts[1] == "try_wait"
+    with e.effect():
+        text = (
+            f"mbarrier_wait(s, {e.k}, {space_word(i)!r}, {blocking}, {by_parity}, "
+            f"{address}, {value})"
+        )
+        result = e.hold(text)
+        e.line(f"if {result} is None: return {BLOCKED}")
+        e.dst(d, "pred", result)
+
+
+@instruction("mbarrier.pending_count", modifiers="")
+def emit_pending_count(e: Emitter, i: Instruction) -> None:
+    """mbarrier.pending_count.b64 r, state."""
+    e.dst(i.operands[0], "u32", f"token_pending({e.src(i.operands[1], 'u64')})")

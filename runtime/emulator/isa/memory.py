@@ -1,0 +1,464 @@
+"""ld, st, atom, red and their relatives, in every state space."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..machine.faults import Fault
+from ..machine.memory import SharedMemory
+from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
+from ..ptx.emit import Emitter
+from ..ptx.kinds import KINDS, WARP_LANES, Lanes
+from ..state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
+from .registry import instruction, runtime
+from .rounding import f64_to_half, half_to_f64
+
+Bytes = npt.NDArray[np.uint8]
+OFFSET_MASK = 0xFF_FFFF  # offset part of a shared::cluster address; spec-ptx 8
+LOCAL_WINDOW_END = LOCAL_WINDOW + (1 << 32)
+_SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param")
+_CACHE_WORDS = frozenset(
+    "weak relaxed acquire release acq_rel volatile mmio cta cluster gpu sys nc ca cg cs lu cv wb wt "
+    "L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
+    "L2::evict_first L2::evict_last L2::evict_normal L2::cache_hint L2::64B L2::128B L2::256B "
+    "unified v2 v4 v8 param::entry".split()
+)
+
+
+# ---- where an address leads
+
+
+def shared_target(s: Strand, address: int, cluster: bool) -> tuple[Cta, int]:
+    """The CTA and the offset in its window that a 32-bit shared address names.
+
+    Args:
+      cluster: the address is a shared::cluster one, whose high byte is a rank.
+    """
+    if not cluster:
+        return s.cta, address & OFFSET_MASK
+    rank = address >> 24 & 0xFF
+    ctas = s.cta.cluster.ctas
+    if rank >= len(ctas):
+        raise Fault(
+            "out-of-bounds",
+            f"CTA rank {rank} of a shared::cluster address; the cluster has {len(ctas)}",
+            address=address,
+        )
+    return ctas[rank], address & OFFSET_MASK
+
+
+Access = Callable[[SharedMemory | Any, Any, Any], None]
+
+
+def _pieces(s: Strand, space: str, address: Lanes, lanes: Any) -> list[tuple[Any, Any, Any]]:
+    """(memory, lane indices or None for all 32, addresses in that memory) of an access.
+
+    Raises:
+      Fault: an address of no space.
+    """
+    chosen = address if lanes is None else address[lanes]
+    if space in ("shared", "shared::cta"):
+        return [(s.cta.shared, lanes, chosen & chosen.dtype.type(OFFSET_MASK))]
+    if space in ("global", "const", "param"):
+        return [(s.launch.memory, lanes, chosen)]
+    index = np.arange(WARP_LANES) if lanes is None else lanes
+    result: list[tuple[Any, Any, Any]] = []
+    if space == "shared::cluster":
+        ranks = chosen >> chosen.dtype.type(24) & chosen.dtype.type(0xFF)
+        for rank in np.unique(ranks).tolist():
+            here = ranks == rank
+            cta, _ = shared_target(s, rank << 24, True)
+            offsets = chosen[here] & chosen.dtype.type(OFFSET_MASK)
+            result.append((cta.shared, index[here], offsets))
+        return result
+    if space == "local":
+        local = _LocalMemory(s, index)
+        return [(local, index, chosen)]
+    # Generic: by window.
+    in_shared = (chosen >= SHARED_WINDOW) & (chosen < SHARED_WINDOW_END)
+    in_local = (chosen >= LOCAL_WINDOW) & (chosen < LOCAL_WINDOW_END)
+    other = ~(in_shared | in_local)
+    if other.all():
+        return [(s.launch.memory, lanes, chosen)]
+    if other.any():
+        result.append((s.launch.memory, index[other], chosen[other]))
+    if in_shared.any():
+        inner = np.zeros(WARP_LANES, np.uint64)
+        inner[index[in_shared]] = chosen[in_shared] - np.uint64(SHARED_WINDOW)
+        result += _pieces(s, "shared::cluster", inner, index[in_shared])
+    if in_local.any():
+        inner = np.zeros(WARP_LANES, np.uint64)
+        inner[index[in_local]] = chosen[in_local] - np.uint64(LOCAL_WINDOW)
+        result += _pieces(s, "local", inner, index[in_local])
+    return result
+
+
+class _LocalMemory:
+    """Thread-private memory of some lanes of a warp: uint8[32, local_bytes]."""
+
+    def __init__(self, s: Strand, index: Any):
+        if s.warp.local is None:
+            s.warp.local = np.zeros((WARP_LANES, max(1, s.launch.local_bytes)), np.uint8)
+        self.data = s.warp.local
+        self.index = index
+
+    def _positions(self, offsets: Any, width: int) -> Any:
+        last = int(offsets.max()) + width
+        if last > self.data.shape[1]:
+            raise Fault(
+                "out-of-bounds",
+                f"local memory has {self.data.shape[1]} B",
+                address=last - width,
+                byte_count=width,
+            )
+        return offsets.astype(np.int64)[:, None] + np.arange(width)
+
+    def load(self, offsets: Any, width: int) -> Any:
+        return self.data[self.index[:, None], self._positions(offsets, width)]
+
+    def store(self, offsets: Any, values: Any) -> None:
+        self.data[self.index[:, None], self._positions(offsets, values.shape[1])] = values
+
+
+def _observe(s: Strand, memory: Any, addresses: Any, width: int, is_write: bool) -> None:
+    observer = s.launch.observer
+    if observer is None or isinstance(memory, _LocalMemory):
+        return
+    line = s.launch.program.segments[s.pc].line
+    owner = 0
+    if isinstance(memory, SharedMemory):
+        owner = next(cta.rank for cta in s.cta.cluster.ctas if cta.shared is memory)
+    space = "shared" if isinstance(memory, SharedMemory) else "global"
+    observer.access(s.where(), line, "generic", space, owner, addresses, width, is_write)
+
+
+@runtime
+def load_bytes(s: Strand, k: Any, space: str, address: Lanes, width: int) -> Bytes:
+    """uint8[32, width]; rows of inactive lanes are zero."""
+    lanes = None if k is None else np.flatnonzero(k)
+    pieces = _pieces(s, space, address, lanes)
+    if s.launch.observer is not None:
+        for memory, _, inner in pieces:
+            _observe(s, memory, inner, width, False)
+    if len(pieces) == 1 and lanes is None:
+        return pieces[0][0].load(pieces[0][2], width)
+    result = np.zeros((WARP_LANES, width), np.uint8)
+    for memory, index, inner in pieces:
+        result[index] = memory.load(inner, width)
+    return result
+
+
+@runtime
+def store_bytes(s: Strand, k: Any, space: str, address: Lanes, values: Bytes) -> None:
+    """Store uint8[32, width] at each active lane's address."""
+    lanes = None if k is None else np.flatnonzero(k)
+    width = values.shape[1]
+    for memory, index, inner in _pieces(s, space, address, lanes):
+        if s.launch.observer is not None:
+            _observe(s, memory, inner, width, True)
+        memory.store(inner, values if index is None else values[index])
+
+
+@runtime
+def load_one(s: Strand, k: Any, space: str, address: Lanes, dtype: Any, width: int) -> Any:
+    """One element per lane."""
+    return load_bytes(s, k, space, address, width).view(dtype).reshape(WARP_LANES)
+
+
+@runtime
+def load_many(
+    s: Strand, k: Any, space: str, address: Lanes, dtype: Any, width: int, count: int
+) -> Any:
+    """[count, 32] elements of consecutive addresses per lane."""
+    raw = load_bytes(s, k, space, address, width * count)
+    return np.ascontiguousarray(raw.view(dtype).T)
+
+
+@runtime
+def load_wide(s: Strand, k: Any, space: str, address: Lanes) -> Any:
+    """b128 lanes: uint64[2, 32]."""
+    raw = load_bytes(s, k, space, address, 16)
+    return np.ascontiguousarray(raw.view(np.uint64).T)
+
+
+@runtime
+def store_one(s: Strand, k: Any, space: str, address: Lanes, value: Lanes) -> None:
+    """Store one element per lane."""
+    raw = np.ascontiguousarray(value).view(np.uint8).reshape(WARP_LANES, -1)
+    store_bytes(s, k, space, address, raw)
+
+
+@runtime
+def store_many(s: Strand, k: Any, space: str, address: Lanes, *values: Lanes) -> None:
+    """Store consecutive elements per lane."""
+    raw = np.stack(values, axis=1).view(np.uint8)
+    store_bytes(s, k, space, address, raw)
+
+
+@runtime
+def store_wide(s: Strand, k: Any, space: str, address: Lanes, value: Any) -> None:
+    """Store b128 lanes."""
+    raw = np.ascontiguousarray(value.T).view(np.uint8)
+    store_bytes(s, k, space, address, raw)
+
+
+@runtime
+def parameter(s: Strand, offset: int, dtype: Any, width: int) -> Any:
+    """A kernel parameter's element in all lanes."""
+    constants = s.launch.constants
+    key = (offset, dtype)
+    found = constants.get(key)
+    if found is None:
+        raw = s.launch.parameters
+        if offset < 0 or offset + width > raw.size:
+            raise Fault(
+                "out-of-bounds",
+                f"the kernel has {raw.size} B of parameters",
+                address=offset,
+                byte_count=width,
+            )
+        value = raw[offset : offset + width].view(dtype)[0]
+        found = constants[key] = np.full(WARP_LANES, value, dtype)
+    return found
+
+
+# ---- ld and st
+
+
+def space_of(e: Emitter, i: Instruction) -> str:
+    """The state space in an opcode; "generic" when it names none."""
+    found = next((part for part in i.parts if part in _SPACES), None)
+    if found is None and any(part.startswith("param") for part in i.parts):
+        return "param"
+    return found or "generic"
+
+
+def _check_words(e: Emitter, i: Instruction, first: int) -> None:
+    for part in i.parts[first:-1]:
+        if part not in _CACHE_WORDS and part not in _SPACES:
+            raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
+
+
+def is_wide(space: str) -> bool:
+    """Whether addresses of a space are 64-bit here."""
+    return space in ("generic", "global", "const", "param")
+
+
+@instruction("ld", "ldu")
+def emit_ld(e: Emitter, i: Instruction) -> None:
+    """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
+    _check_words(e, i, 1)
+    d, a = i.operands[:2]
+    space = space_of(e, i)
+    kind = e.kind_of(i.type)
+    dtype, width = KINDS[kind]
+    if isinstance(a, Mem) and isinstance(a.base, Sym) and a.base.variable.space == "param":
+        _emit_param(e, d, a, kind)
+        return
+    address = e.address(a, is_wide(space))
+    with e.effect():
+        if kind == "u128":
+            e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
+        elif isinstance(d, Vec):
+            count = len(d.items)
+            text = f"load_many(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}, {count})"
+            rows = e.hold(text)
+            for position, item in enumerate(d.items):
+                e.dst(item, kind, f"{rows}[{position}]")
+        else:
+            text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width})"
+            e.dst(d, kind, text)
+
+
+def _emit_param(e: Emitter, d: Operand, a: Mem, kind: str) -> None:
+    assert isinstance(a.base, Sym)
+    dtype, width = KINDS[kind]
+    start = a.base.variable.address + a.base.offset + a.offset
+    items = d.items if isinstance(d, Vec) else (d,)
+    for position, item in enumerate(items):
+        e.dst(item, kind, f"parameter(s, {start + position * width}, {dtype.__name__}, {width})")
+
+
+@instruction("st", boundary=False)
+def emit_st(e: Emitter, i: Instruction) -> None:
+    """st{.semantics}{.space}{.cache}{.vec}.type [a], b."""
+    _check_words(e, i, 1)
+    a, b = i.operands[:2]
+    space = space_of(e, i)
+    if space in ("const", "param"):
+        raise e.error(f"cannot store to .{space}")
+    kind = e.kind_of(i.type)
+    address = e.address(a, is_wide(space))
+    with e.effect():
+        if kind == "u128":
+            e.line(f"store_wide(s, {e.k}, {space!r}, {address}, {e.src(b, kind)})")
+        elif isinstance(b, Vec):
+            values = ", ".join(e.src(item, kind) for item in b.items)
+            e.line(f"store_many(s, {e.k}, {space!r}, {address}, {values})")
+        else:
+            e.line(f"store_one(s, {e.k}, {space!r}, {address}, {e.src(b, kind)})")
+
+
+@instruction("st.bulk", modifiers="weak shared::cta")
+def emit_st_bulk(e: Emitter, i: Instruction) -> None:
+    """st.bulk{.weak}{.shared::cta} [a], size, 0."""
+    shared = i.has("shared::cta")
+    a, size = i.operands[:2]
+    with e.effect():
+        address = e.address(a, not shared)
+        e.line(f"store_zeros(s, {e.k}, {address}, {e.src(size, 'u64')}, {shared})")
+
+
+@runtime
+def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) -> None:
+    """st.bulk: zero-fill shared memory."""
+    for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
+        at, count = int(address[lane]), int(size[lane])
+        if not shared:
+            at -= SHARED_WINDOW
+        if count % 8 or at % 8:
+            raise Fault("misaligned", "st.bulk needs multiples of 8", address=at, byte_count=count)
+        cta, offset = shared_target(s, at, not shared)
+        cta.shared.fill(offset, count)
+
+
+# ---- atomics
+
+
+def _combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
+    """The value that an atomic leaves behind; arguments are numpy arrays of one lane."""
+    if op == "cas":
+        return third if old == new else old
+    if ptx_type.startswith(("f16", "bf16")):
+        is_bf16 = ptx_type.startswith("bf16")
+        x, y = (half_to_f64(v.view(np.uint16), is_bf16) for v in (old, new))
+        united = x + y if op == "add" else (np.fmin(x, y) if op == "min" else np.fmax(x, y))
+        return f64_to_half(united, is_bf16).view(old.dtype)
+    if op == "add":
+        return old + new
+    if op == "exch":
+        return new
+    if op in ("and", "or", "xor"):
+        return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](old, new)
+    if op == "inc":
+        return np.where(old >= new, old.dtype.type(0), old + old.dtype.type(1))
+    if op == "dec":
+        return np.where((old == 0) | (old > new), new, old - old.dtype.type(1))
+    return np.minimum(old, new) if op == "min" else np.maximum(old, new)
+
+
+@runtime
+def atomic(
+    s: Strand,
+    k: Any,
+    space: str,
+    op: str,
+    ptx_type: str,
+    address: Lanes,
+    values: tuple[Lanes, ...],
+    third: Lanes | None,
+) -> Any:
+    """Read-modify-write lane after lane; returns the old values, [count, 32].
+
+    Args:
+      values: one array per element of a vector atomic.
+      third: the new value of cas (`values` is then what it compares with).
+    """
+    width = values[0].itemsize
+    dtype = values[0].dtype
+    old_values = np.zeros((len(values), WARP_LANES), dtype)
+    for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
+        one = np.array([lane])
+        base = int(address[lane])
+        for element, value in enumerate(values):
+            at = np.full(WARP_LANES, base + element * width, address.dtype)
+            ((memory, _, inner),) = _pieces(s, space, at, one)
+            old = memory.load(inner, width).view(dtype).reshape(1)
+            new = _combine(op, ptx_type, old, value[one], None if third is None else third[one])
+            memory.store(inner, np.ascontiguousarray(new.astype(dtype)).view(np.uint8)[None, :])
+            old_values[element, lane] = old[0]
+    s.launch.scheduler.progress += 1
+    return old_values
+
+
+_ATOMIC_WORDS = (
+    "global shared shared::cta shared::cluster relaxed acquire release acq_rel cta cluster gpu sys "
+    "add min max and or xor exch cas inc dec noftz ftz v2 v4 v8 L2::cache_hint"
+)
+
+
+def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[Operand]) -> None:
+    op = next(
+        (p for p in i.parts[1:] if p in "add min max and or xor exch cas inc dec".split()), None
+    )
+    if op is None:
+        raise e.error(f"'{i.opcode}' names no operation")
+    space = space_of(e, i)
+    kind = e.kind_of(i.type)
+    if kind == "f16":
+        kind = "u16"
+    if kind == "u128":
+        raise e.error("128-bit atomics are not supported")
+    address = e.address(operands[0], is_wide(space))
+    b = operands[1]
+    items = b.items if isinstance(b, Vec) else (b,)
+    values = ", ".join(e.src(item, kind) for item in items)
+    third = e.src(operands[2], kind) if op == "cas" else "None"
+    text = f"atomic(s, {e.k}, {space!r}, {op!r}, {i.type!r}, {address}, ({values},), {third})"
+    with e.effect():
+        if d is None:
+            e.line(text)
+            return
+        rows = e.hold(text)
+        targets = d.items if isinstance(d, Vec) else (d,)
+        for position, item in enumerate(targets):
+            e.dst(item, kind, f"{rows}[{position}]")
+
+
+@instruction("atom", modifiers=_ATOMIC_WORDS, boundary=True)
+def emit_atom(e: Emitter, i: Instruction) -> None:
+    """atom d, [a], b{, c}."""
+    _emit_atomic(e, i, i.operands[0], list(i.operands[1:]))
+
+
+@instruction("red", modifiers=_ATOMIC_WORDS, boundary=True)
+def emit_red(e: Emitter, i: Instruction) -> None:
+    """red [a], b."""
+    _emit_atomic(e, i, None, list(i.operands))
+
+
+# ---- cluster addresses
+
+
+@runtime
+def map_address(s: Strand, address: Lanes, rank: Lanes, generic: bool) -> Any:
+    """mapa: the same shared offset in the CTA of another rank."""
+    if generic:
+        offset = address & np.uint64(OFFSET_MASK)
+        return np.uint64(SHARED_WINDOW) + (rank.astype(np.uint64) << np.uint64(24)) + offset
+    return rank.astype(address.dtype) << address.dtype.type(24) | address & address.dtype.type(
+        OFFSET_MASK
+    )
+
+
+@instruction("mapa", modifiers="shared::cluster")
+def emit_mapa(e: Emitter, i: Instruction) -> None:
+    """mapa{.shared::cluster}.{u32,u64} d, a, rank."""
+    d, a, rank = i.operands
+    kind = e.kind_of(i.type)
+    generic = not i.has("shared::cluster")
+    source: Operand = Mem(a) if isinstance(a, Sym | Register | Imm) else a
+    value = e.address(source, kind == "u64")
+    if generic and isinstance(a, Sym):
+        value = f"{value} + {e.const(SHARED_WINDOW, 'u64')}"
+    e.dst(d, kind, f"map_address(s, {value}, {e.src(rank, 'u32')}, {generic})")
+
+
+@instruction("getctarank", modifiers="shared::cluster")
+def emit_getctarank(e: Emitter, i: Instruction) -> None:
+    """getctarank{.shared::cluster}.{u32,u64} d, a: always a 32-bit result."""
+    d, a = i.operands
+    value = e.src(a, e.kind_of(i.type))
+    e.dst(d, "u32", f"({value} >> {e.const(24, e.kind_of(i.type))}).astype(uint32) & uint32(255)")

@@ -1,0 +1,212 @@
+"""mov, cvta, comparison and selection."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Special, Sym, Vec
+from ..ptx.emit import Emitter
+from ..ptx.kinds import KINDS, WARP_LANES, Lanes
+from ..state import LOCAL_WINDOW, SHARED_WINDOW, Strand
+from .registry import instruction, runtime
+
+_CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"))
+
+
+@runtime
+def special(s: Strand, name: str) -> Any:
+    """A special register as unsigned lanes."""
+    value = s.warp.special.get(name)
+    if value is not None:
+        return value
+    if name in _CLOCKS:
+        now = time.perf_counter_ns() if "global" in name else s.launch.scheduler.warp_instructions
+        return np.full(WARP_LANES, now & 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
+    raise AssertionError(name)
+
+
+KNOWN_SPECIALS = frozenset(
+    "%tid %laneid %lanemask_eq %lanemask_lt %lanemask_le %lanemask_gt %lanemask_ge %warpid %nwarpid "
+    "%smid %nsmid %gridid %cluster_ctarank %cluster_nctarank %is_explicit_cluster "
+    "%dynamic_smem_size %total_smem_size %ntid %ctaid %nctaid %cluster_ctaid %cluster_nctaid "
+    "%clusterid %nclusterid WARP_SZ".split()
+)
+
+
+@runtime
+def symbol_shared(s: Strand, offset: int, dtype: Any) -> Any:
+    """Address of a shared variable: rank byte and offset (spec-ptx 8)."""
+    return np.full(WARP_LANES, s.cta.rank << 24 | offset, dtype)
+
+
+@runtime
+def symbol_local(s: Strand, offset: int, dtype: Any) -> Any:
+    """Address of a local variable in its own space."""
+    return np.full(WARP_LANES, offset, dtype)
+
+
+@runtime
+def symbol_param(s: Strand, offset: int, dtype: Any) -> Any:
+    """Address of a kernel parameter; param space addresses are generic addresses here."""
+    return np.full(WARP_LANES, s.launch.param_address + offset, dtype)
+
+
+@runtime
+def symbol_global(s: Strand, name: str, offset: int, dtype: Any) -> Any:
+    """Address of a .global or .const variable."""
+    return np.full(WARP_LANES, s.launch.symbols[name] + offset, dtype)
+
+
+def _check_special(e: Emitter, operand: Operand) -> None:
+    if isinstance(operand, Special):
+        base = operand.name.split(".")[0]
+        if base not in KNOWN_SPECIALS and operand.name not in _CLOCKS:
+            raise e.error(f"unknown special register '{operand.name}'")
+
+
+@instruction("mov", modifiers="")
+def emit_mov(e: Emitter, i: Instruction) -> None:
+    """mov: registers, immediates, special registers, addresses, packing and unpacking."""
+    d, source = i.operands
+    _check_special(e, source)
+    if isinstance(source, Mem):
+        raise e.error("mov does not load; use ld")
+    if isinstance(source, Name):
+        raise e.error(f"unknown name '{source.name}'")
+    kind = e.kind_of(i.type)
+    if isinstance(d, Register) and kind != "pred":
+        # Bits move unchanged, in whatever form the destination keeps them.
+        storage = e.storage[d.index]
+        if KINDS[storage][1] == KINDS[kind][1]:
+            kind = storage
+    elif isinstance(d, Vec) and isinstance(source, Register):
+        kind = e.storage[source.index]
+    e.dst(d, kind, e.src(source, kind))
+
+
+@instruction(
+    "cvta", modifiers="to global shared shared::cta shared::cluster local const param u64 u32"
+)
+def emit_cvta(e: Emitter, i: Instruction) -> None:
+    """cvta{.to}.space: between a space's own addresses and generic ones."""
+    if i.type != "u64":
+        raise e.error("only 64-bit generic addresses are supported")
+    space = i.parts[2] if i.has("to") else i.parts[1]
+    source = i.operands[1]
+    value = e.src(source, "u64") if not isinstance(source, Mem) else e.address(source, True)
+    base = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space.split("::")[0], 0)
+    if base:
+        value = f"{value} {'-' if i.has('to') else '+'} {e.const(base, 'u64')}"
+    e.dst(i.operands[0], "u64", value)
+
+
+@instruction("isspacep", modifiers="global shared shared::cta shared::cluster local const param")
+def emit_isspacep(e: Emitter, i: Instruction) -> None:
+    """isspacep.space p, a."""
+    e.dst(i.operands[0], "pred", f"in_space({e.src(i.operands[1], 'u64')}, {i.parts[1]!r})")
+
+
+@runtime
+def in_space(address: Lanes, space: str) -> Any:
+    """Whether generic addresses lie in a space's window."""
+    shared = (address >= SHARED_WINDOW) & (address < SHARED_WINDOW + (1 << 32))
+    local = (address >= LOCAL_WINDOW) & (address < LOCAL_WINDOW + (1 << 32))
+    if space.startswith("shared"):
+        return shared
+    if space == "local":
+        return local
+    return ~shared & ~local if space == "global" else np.zeros(address.size, np.bool_)
+
+
+# ---- comparison
+
+_ORDERED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz relu"
+
+
+def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz: bool) -> str:
+    if ptx_type in ("bf16", "f16", "bf16x2", "f16x2"):
+        if ptx_type.endswith("x2"):
+            raise e.error("packed comparisons are not supported")
+        is_bf16 = ptx_type == "bf16"
+        x, y = (f"half_to_f64({e.src(operand, 'u16')}, {is_bf16})" for operand in (a, b))
+        is_float = True
+    else:
+        kind = e.kind_of(ptx_type)
+        is_float = kind in ("f32", "f64")
+        if op in _UNSIGNED:
+            kind = f"u{kind[1:]}"
+        x, y = e.src(a, kind), e.src(b, kind)
+        if ftz:
+            x, y = f"flush({x})", f"flush({y})"
+    if op in ("num", "nan"):
+        united = f"({x} != {x}) | ({y} != {y})"
+        return f"~({united})" if op == "num" else f"({united})"
+    if op in _UNSIGNED:
+        return f"({x} {_UNSIGNED[op]} {y})"
+    if op in _ORDERED:
+        if op == "ne" and is_float:  # ordered: false when an operand is NaN
+            return f"(({x} < {y}) | ({x} > {y}))"
+        return f"({x} {_ORDERED[op]} {y})"
+    plain = op[:-1]
+    if plain in _ORDERED and op.endswith("u"):
+        if plain == "ne":
+            return f"({x} != {y})"
+        inverse = {"eq": "ne", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}[plain]
+        if plain == "eq":
+            return f"~(({x} < {y}) | ({x} > {y}))"
+        return f"~({x} {_ORDERED[inverse]} {y})"
+    raise e.error(f"unknown comparison '.{op}'")
+
+
+@instruction("setp", modifiers=_COMPARISONS)
+def emit_setp(e: Emitter, i: Instruction) -> None:
+    """setp.cmp{.bool}.type p{|q}, a, b{, c}."""
+    d, a, b = i.operands[:3]
+    result = e.hold(_comparison(e, i.parts[1], i.type, a, b, i.has("ftz")))
+    combine = next((part for part in i.parts[2:-1] if part in ("and", "or", "xor")), None)
+    other = f"~{result}"
+    if combine:
+        third = e.src(i.operands[3], "pred")
+        sign = {"and": "&", "or": "|", "xor": "^"}[combine]
+        result, other = f"{result} {sign} {third}", f"{other} {sign} {third}"
+    if isinstance(d, Pair):
+        first, second = e.hold(result), e.hold(other)
+        e.dst(d.first, "pred", first)
+        e.dst(d.second, "pred", second)
+    else:
+        e.dst(d, "pred", result)
+
+
+@instruction("set", modifiers=_COMPARISONS)
+def emit_set(e: Emitter, i: Instruction) -> None:
+    """set.cmp.dtype.stype d, a, b: all ones (or 1.0) where the comparison holds."""
+    if i.has("and", "or", "xor"):
+        raise e.error("set with a boolean operand is not supported")
+    d, a, b = i.operands
+    result = _comparison(e, i.parts[1], i.type, a, b, i.has("ftz"))
+    kind = e.kind_of(i.parts[-2])
+    yes = e.const(1.0 if kind == "f32" else -1, kind)
+    e.dst(d, kind, f"where({result}, {yes}, {e.const(0, kind)})")
+
+
+@instruction("selp", modifiers="")
+def emit_selp(e: Emitter, i: Instruction) -> None:
+    """selp d, a, b, p."""
+    d, a, b, p = i.operands
+    kind = e.kind_of(i.type)
+    if isinstance(d, Register) and KINDS[e.storage[d.index]][1] == KINDS[kind][1]:
+        kind = e.storage[d.index]
+    e.dst(d, kind, f"where({e.src(p, 'pred')}, {e.src(a, kind)}, {e.src(b, kind)})")
+
+
+@instruction("slct", modifiers="ftz")
+def emit_slct(e: Emitter, i: Instruction) -> None:
+    """slct.dtype.{s32,f32} d, a, b, c: a where c >= 0."""
+    d, a, b, c = i.operands
+    kind = e.kind_of(i.parts[-2])
+    selector = e.src(c, e.kind_of(i.type))
+    zero = e.const(0, e.kind_of(i.type))
+    e.dst(d, kind, f"where({selector} >= {zero}, {e.src(a, kind)}, {e.src(b, kind)})")

@@ -1,0 +1,92 @@
+"""The instruction table: which emitter handles a mnemonic, and what generated code may call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..ptx.ast import Instruction
+from ..ptx.emit import Emitter
+from ..ptx.errors import PtxError, source_line
+
+Emit = Callable[[Emitter, Instruction], None]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How one mnemonic is translated.
+
+    Attributes:
+      emit: writes its code.
+      boundary: it begins a segment, because it may block or because other warps may run between
+        it and what precedes it.
+      modifiers: the allowed further parts of the opcode; None allows any, and the emitter checks.
+    """
+
+    emit: Emit
+    boundary: bool
+    modifiers: frozenset[str] | None
+
+
+TABLE: dict[tuple[str, ...], Entry] = {}
+RUNTIME: dict[str, Any] = {}
+
+_LONGEST_KEY = 6
+COMMON_TYPES = frozenset(
+    "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64 f32x2 pred".split()
+)
+
+
+def instruction(
+    *mnemonics: str, modifiers: str | None = None, boundary: bool = False
+) -> Callable[[Emit], Emit]:
+    """Register an emitter for mnemonics such as `add` or `mbarrier.try_wait`.
+
+    Args:
+      modifiers: space-separated opcode parts that may follow, types included; None for any.
+      boundary: see `Entry`.
+    """
+    allowed = None if modifiers is None else frozenset(modifiers.split()) | COMMON_TYPES
+
+    def register(emit: Emit) -> Emit:
+        for mnemonic in mnemonics:
+            key = tuple(mnemonic.split("."))
+            assert key not in TABLE, f"{mnemonic} is registered twice"
+            TABLE[key] = Entry(emit, boundary, allowed)
+        return emit
+
+    return register
+
+
+def runtime(function: _F) -> _F:
+    """Make a function callable from generated code under its own name."""
+    name = function.__name__
+    assert name not in RUNTIME, f"{name} is registered twice"
+    RUNTIME[name] = function
+    return function
+
+
+def find(text: str, instruction_: Instruction) -> Entry:
+    """The table entry of an instruction: that of its longest registered mnemonic.
+
+    Raises:
+      PtxError: no entry, or a modifier that the entry does not know.
+    """
+    parts = instruction_.parts
+    for length in range(min(_LONGEST_KEY, len(parts)), 0, -1):
+        entry = TABLE.get(parts[:length])
+        if entry is None:
+            continue
+        if entry.modifiers is not None:
+            for part in parts[length:]:
+                if part not in entry.modifiers:
+                    raise _unknown(text, instruction_, f"modifier '.{part}' of")
+        return entry
+    raise _unknown(text, instruction_, "instruction")
+
+
+def _unknown(text: str, instruction_: Instruction, what: str) -> PtxError:
+    line = instruction_.line
+    return PtxError(
+        f"unknown {what} '{instruction_.opcode}'", line=line, text=source_line(text, line)
+    )

@@ -1,0 +1,45 @@
+"""The one hook of the emulator: who touched what, and what ordered it.
+
+A launch has at most one observer; `None` costs one comparison per event. Race detection and traces
+attach here.
+"""
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+AccessSpace = Literal["global", "shared", "tmem"]
+Proxy = Literal["generic", "async", "tensor"]
+
+
+class Observer(Protocol):
+    """Receives every memory access and synchronisation of a launch, in execution order."""
+
+    def access(
+        self,
+        who: str,
+        line: int,
+        proxy: Proxy,
+        space: AccessSpace,
+        cta: int,
+        addresses: npt.NDArray[np.integer[Any]],
+        width: int,
+        is_write: bool,
+    ) -> None:
+        """`width` bytes at each address were read or written.
+
+        Args:
+          who: the warp or engine, such as "cta 0 warp 3".
+          line: PTX line.
+          cta: rank in the grid of the CTA that owns the memory; 0 for global memory.
+        """
+        ...
+
+    def sync(self, who: str, line: int, kind: str, target: tuple[Any, ...]) -> None:
+        """A synchronisation event: kind is "arrive", "wait", "barrier", "fence", "commit" ...
+
+        Args:
+          target: what it acts on, such as ("mbarrier", cta rank, offset).
+        """
+        ...

@@ -1,0 +1,201 @@
+"""What a parsed PTX module consists of: registers, symbols, operands, instructions, kernels."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+REGISTER_BITS = {
+    "pred": 1,
+    **{f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64, 128)},
+    "f16": 16,
+    "f16x2": 32,
+    "bf16": 16,
+    "bf16x2": 32,
+    "f32": 32,
+    "f64": 64,
+}
+
+Space = Literal["global", "const", "shared", "local", "param"]
+
+
+@dataclass(slots=True, eq=False)
+class Register:
+    """A virtual register: `index` numbers the registers of one kernel over all scopes."""
+
+    name: str
+    type: str
+    index: int
+
+    @property
+    def bits(self) -> int:
+        """Width in bits; 1 for a predicate."""
+        return REGISTER_BITS[self.type]
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """A named piece of memory. Shared, local and param addresses are set when it is laid out.
+
+    Attributes:
+      count: number of elements; 0 for an array of unknown length (`.extern .shared x[]`).
+      initial: element values in order, shorter than `count` when the rest is zero.
+      address: byte offset in its space, or -1 before layout.
+    """
+
+    name: str
+    space: Space
+    element: str
+    element_bytes: int
+    count: int
+    alignment_bytes: int
+    is_array: bool
+    is_extern: bool = False
+    initial: tuple[int | float, ...] = ()
+    address: int = -1
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes that it occupies."""
+        return self.element_bytes * self.count
+
+
+@dataclass(slots=True, eq=False)
+class Label:
+    """A place in the instruction list; `position` is the index of the instruction after it."""
+
+    name: str
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """A number. `bits` is the IEEE pattern of a float written in hex form, with its width."""
+
+    value: int | float
+    float_bits: int = 0
+    float_width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register or a predefined constant, such as `%tid.x` or `WARP_SZ`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """The address of a variable plus a byte offset."""
+
+    variable: Variable
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A branch target."""
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier that names no register, variable or label: a function or a sink."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A negated predicate operand, `!%p`."""
+
+    register: Register
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """Operands in braces."""
+
+    items: tuple["Operand", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two destinations, `%r|%p`."""
+
+    first: "Operand"
+    second: "Operand"
+
+
+@dataclass(frozen=True, slots=True)
+class Mem:
+    """An address in brackets: `[base+offset]`, for tensor copies `[map, {coordinates}]`."""
+
+    base: "Operand"
+    offset: int = 0
+    coordinates: Vec | None = None
+
+
+Operand = Register | Imm | Special | Sym | Target | Name | Not | Vec | Pair | Mem
+
+
+@dataclass(slots=True, eq=False)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+      line: 1-based line of the PTX text.
+      opcode: its spelling in full.
+      parts: the opcode split at single dots: `("mbarrier", "try_wait", "parity", "shared::cta")`.
+      guard: the predicate register of `@p` or `@!p`, or None.
+      guard_negated: True for `@!p`.
+    """
+
+    line: int
+    opcode: str
+    parts: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Register | None = None
+    guard_negated: bool = False
+
+    def has(self, *modifiers: str) -> bool:
+        """Whether one of the modifiers is part of the opcode."""
+        return any(modifier in self.parts for modifier in modifiers)
+
+    @property
+    def type(self) -> str:
+        """The last part, which names the type in almost all instructions."""
+        return self.parts[-1]
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """One `.entry`, or one `.func` (which the emulator parses but does not call).
+
+    Attributes:
+      instructions: in text order; labels point into it.
+      branch_tables: label lists of `.branchtargets`, by name.
+      directives: performance directives with their numbers, such as {"reqntid": (512, 1, 1)}.
+    """
+
+    name: str
+    line: int
+    is_entry: bool
+    params: list[Variable] = field(default_factory=list[Variable])
+    registers: list[Register] = field(default_factory=list[Register])
+    variables: list[Variable] = field(default_factory=list[Variable])
+    instructions: list[Instruction] = field(default_factory=list[Instruction])
+    branch_tables: dict[str, tuple[Label, ...]] = field(
+        default_factory=dict[str, tuple[Label, ...]]
+    )
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A parsed PTX text."""
+
+    text: str
+    version: str
+    target: str
+    variables: list[Variable]
+    kernels: dict[str, Kernel]

@@ -1,0 +1,57 @@
+"""PTX text to tokens.
+
+A word is an identifier, an opcode or a directive with all of its dot and `::` parts, so that
+`tcgen05.wait::ld.sync.aligned` and `.shared::cta` are one token each.
+"""
+
+import re
+from typing import NamedTuple
+
+from .errors import PtxError, source_line
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+  | (?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
+  | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
+  | (?P<word>[.%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
+  | (?P<string>"[^"]*")
+  | (?P<mark>[{}()\[\]<>,;:@!+\-|=*])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Token(NamedTuple):
+    """One token: kind is "word", "int", "float", "string", "mark" or "end"."""
+
+    kind: str
+    text: str
+    line: int
+
+
+def tokenize(text: str) -> list[Token]:
+    """All tokens of a PTX text, closed by one of kind "end".
+
+    Raises:
+      PtxError: a character that starts no token.
+    """
+    tokens: list[Token] = []
+    at, line, end = 0, 1, len(text)
+    match = _TOKEN.match
+    while at < end:
+        found = match(text, at)
+        if found is None:
+            raise PtxError(
+                f"unexpected character {text[at]!r}", line=line, text=source_line(text, line)
+            )
+        kind = found.lastgroup
+        assert kind is not None
+        body = found.group()
+        if kind == "space":
+            line += body.count("\n")
+        else:
+            tokens.append(Token(kind, body, line))
+        at = found.end()
+    tokens.append(Token("end", "", line))
+    return tokens

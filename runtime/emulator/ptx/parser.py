@@ -1,0 +1,460 @@
+"""PTX tokens to a `Module`."""
+
+import struct
+from dataclasses import replace
+
+from .ast import (
+    REGISTER_BITS,
+    Imm,
+    Instruction,
+    Kernel,
+    Label,
+    Mem,
+    Module,
+    Name,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Space,
+    Special,
+    Sym,
+    Target,
+    Variable,
+    Vec,
+)
+from .errors import PtxError, source_line
+from .lexer import Token, tokenize
+from .scopes import Scope
+
+_SPACES: dict[str, Space] = {
+    ".global": "global",
+    ".const": "const",
+    ".shared": "shared",
+    ".local": "local",
+    ".param": "param",
+}
+_LINKAGE = frozenset((".visible", ".extern", ".weak", ".common"))
+_LABEL_OPCODES = frozenset(("bra", "brx"))
+_SKIPPED_STATEMENTS = frozenset((".loc", ".file", ".section", ".pragma", ".alias"))
+
+
+class Parser:
+    """A recursive-descent parser over one PTX text."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens = tokenize(text)
+        self.at = 0
+        self.globals = Scope()
+        self.module = Module(text, "", "", [], {})
+
+    # ---- tokens
+
+    def error(self, message: str, token: Token | None = None) -> PtxError:
+        """A PtxError at a token (the current one when not given)."""
+        line = (token or self.tokens[self.at]).line
+        return PtxError(message, line=line, text=source_line(self.text, line))
+
+    def peek(self) -> str:
+        return self.tokens[self.at].text
+
+    def next(self) -> Token:
+        token = self.tokens[self.at]
+        if token.kind == "end":
+            raise self.error("the text ends in the middle of a statement")
+        self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.tokens[self.at].text == text:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        token = self.next()
+        if token.text != text:
+            raise self.error(f"expected '{text}', got '{token.text}'", token)
+        return token
+
+    def integer(self) -> int:
+        negative = self.accept("-")
+        token = self.next()
+        if token.kind != "int":
+            raise self.error(f"expected an integer, got '{token.text}'", token)
+        value = int(token.text.rstrip("U"), 0) if token.text != "0" else 0
+        return -value if negative else value
+
+    def skip_statement(self) -> None:
+        """Skip a debug or pragma directive: to ';', or to the end of its line, or its block."""
+        line = self.tokens[self.at - 1].line
+        while self.tokens[self.at].kind != "end" and self.tokens[self.at].line == line:
+            token = self.next()
+            if token.text == ";":
+                return
+        if self.peek() == "{" and self.tokens[self.at].line - line <= 1:
+            depth = 0
+            while True:
+                text = self.next().text
+                depth += (text == "{") - (text == "}")
+                if depth == 0:
+                    return
+
+    # ---- module
+
+    def parse(self) -> Module:
+        while self.tokens[self.at].kind != "end":
+            token = self.next()
+            if token.text == ".version":
+                self.module.version = self.next().text
+            elif token.text == ".target":
+                self.module.target = self.next().text
+                while self.accept(","):
+                    self.next()
+            elif token.text == ".address_size":
+                if self.integer() != 64:
+                    raise self.error("only .address_size 64 is supported", token)
+            elif token.text in _SKIPPED_STATEMENTS:
+                self.skip_statement()
+            else:
+                self.at -= 1
+                self.declaration()
+        return self.module
+
+    def declaration(self) -> None:
+        is_extern = False
+        while self.peek() in _LINKAGE:
+            is_extern |= self.next().text == ".extern"
+        head = self.next()
+        if head.text in (".entry", ".func"):
+            self.function(head)
+        elif head.text in _SPACES:
+            for variable in self.variables(_SPACES[head.text], is_extern):
+                self.globals.variables[variable.name] = variable
+                self.module.variables.append(variable)
+            self.expect(";")
+        else:
+            raise self.error(f"unknown directive '{head.text}' at module level", head)
+
+    def variables(self, space: Space, is_extern: bool = False) -> list[Variable]:
+        """`.align n .type name[dims] = {...}, name ...` after the state space."""
+        alignment, width = 0, 1
+        while True:
+            word = self.next()
+            if word.text == ".align":
+                alignment = self.integer()
+            elif word.text in (".ptr", ".attribute"):
+                raise self.error(f"'{word.text}' before the type", word)
+            elif word.text in (".v2", ".v4"):
+                width = int(word.text[2:])
+            elif word.text[1:] in REGISTER_BITS:
+                element = word.text[1:]
+                break
+            else:
+                raise self.error(f"unknown type '{word.text}'", word)
+        element_bytes = max(1, REGISTER_BITS[element] // 8)
+        result: list[Variable] = []
+        while True:
+            while self.peek() in (".ptr", ".align", *_SPACES):  # .param .u64 .ptr .align 16 name
+                if self.next().text == ".align":
+                    self.integer()
+            name = self.next().text
+            count, is_array = 1, width > 1
+            while self.accept("["):
+                is_array = True
+                count *= 0 if self.peek() == "]" else self.integer()
+                self.expect("]")
+            initial: tuple[int | float, ...] = ()
+            if self.accept("="):
+                initial = tuple(self.initialiser())
+                count = count or len(initial)
+            result.append(
+                Variable(
+                    name,
+                    space,
+                    element,
+                    element_bytes,
+                    count * width,
+                    alignment or element_bytes * width,
+                    is_array,
+                    is_extern,
+                    initial,
+                )
+            )
+            if space == "param" or not self.accept(","):
+                return result
+
+    def initialiser(self) -> list[int | float]:
+        if self.accept("{"):
+            values: list[int | float] = []
+            while not self.accept("}"):
+                values += self.initialiser()
+                self.accept(",")
+            return values
+        number = self.number()
+        if number is None:
+            raise self.error("only numbers are supported as initial values")
+        return [number.value]
+
+    # ---- functions
+
+    def function(self, head: Token) -> None:
+        if self.peek() == "(":  # return parameter of a .func
+            while self.next().text != ")":
+                pass
+        name = self.next().text
+        kernel = Kernel(name, head.line, head.text == ".entry")
+        scope = Scope(self.globals)
+        if self.accept("("):
+            while not self.accept(")"):
+                word = self.next()
+                if word.text == ".param":
+                    for variable in self.variables("param"):
+                        kernel.params.append(variable)
+                        scope.variables[variable.name] = variable
+                elif word.text == ".reg":
+                    self.next(), self.next()
+                elif word.text != ",":
+                    raise self.error(f"expected a parameter, got '{word.text}'", word)
+        while self.peek() not in ("{", ";"):
+            word = self.next()
+            if not word.text.startswith("."):
+                raise self.error(f"expected a directive or '{{', got '{word.text}'", word)
+            numbers: list[int] = []
+            while self.tokens[self.at].kind == "int":
+                numbers.append(self.integer())
+                self.accept(",")
+            if self.tokens[self.at].kind == "string":
+                self.next()
+            kernel.directives[word.text[1:]] = tuple(numbers)
+        if self.accept(";"):
+            return
+        self.expect("{")
+        _BodyParser(self, kernel).block(scope)
+        _lay_out_params(kernel)
+        if name in self.module.kernels:
+            raise self.error(f"'{name}' is defined twice", head)
+        self.module.kernels[name] = kernel
+
+    # ---- numbers
+
+    def number(self) -> Imm | None:
+        """A numeric literal at the cursor, or None."""
+        start = self.at
+        negative = self.accept("-")
+        token = self.tokens[self.at]
+        if token.kind == "int":
+            self.at += 1
+            value = int(token.text.rstrip("U"), 0) if token.text.strip("0U") else 0
+            return Imm(-value if negative else value)
+        if token.kind == "float":
+            self.at += 1
+            text = token.text
+            if text[:2] in ("0f", "0F", "0d", "0D"):
+                width = 32 if text[1] in "fF" else 64
+                bits = int(text[2:], 16)
+                if negative:
+                    bits ^= 1 << (width - 1)
+                form = "<f" if width == 32 else "<d"
+                raw = bits.to_bytes(width // 8, "little")
+                return Imm(struct.unpack(form, raw)[0], bits, width)
+            value = float(text)
+            return Imm(-value if negative else value)
+        self.at = start
+        return None
+
+
+class _BodyParser:
+    """Parses the statements of one kernel."""
+
+    def __init__(self, parser: Parser, kernel: Kernel):
+        self.parser = parser
+        self.kernel = kernel
+
+    def block(self, scope: Scope) -> None:
+        """Statements up to the closing brace, and the binding of their label uses."""
+        parser, kernel = self.parser, self.kernel
+        first = len(kernel.instructions)
+        tables: list[tuple[str, list[Token]]] = []
+        while not parser.accept("}"):
+            token = parser.next()
+            text = token.text
+            if text == "{":
+                self.block(Scope(scope))
+            elif text == ".reg":
+                self.registers(scope)
+            elif text in _SPACES:
+                for variable in parser.variables(_SPACES[text]):
+                    scope.variables[variable.name] = variable
+                    kernel.variables.append(variable)
+                parser.expect(";")
+            elif text in _SKIPPED_STATEMENTS:
+                parser.skip_statement()
+            elif text == ";":
+                continue
+            elif token.kind == "word" and parser.peek() == ":":
+                parser.next()
+                if parser.accept(".branchtargets"):
+                    names = [parser.next()]
+                    while parser.accept(","):
+                        names.append(parser.next())
+                    parser.expect(";")
+                    tables.append((text, names))
+                elif text in scope.labels:
+                    raise parser.error(f"label '{text}' is declared twice in one block", token)
+                else:
+                    scope.labels[text] = Label(text, len(kernel.instructions))
+            else:
+                parser.at -= 1
+                kernel.instructions.append(self.instruction(scope))
+        self.bind_labels(scope, first)
+        for name, names in tables:
+            labels: list[Label] = []
+            for token in names:
+                label = scope.label(token.text)
+                if label is None:
+                    raise parser.error(f"no label '{token.text}' is visible here", token)
+                labels.append(label)
+            kernel.branch_tables[name] = tuple(labels)
+
+    def bind_labels(self, scope: Scope, first: int) -> None:
+        """Bind the branches of this block whose targets are declared in it."""
+        is_outermost = scope.parent is self.parser.globals
+        for instruction in self.kernel.instructions[first:]:
+            if instruction.parts[0] != "bra":
+                continue
+            target = instruction.operands[0]
+            if isinstance(target, Name):
+                label = scope.labels.get(target.name)
+                if label is not None:
+                    instruction.operands = (Target(label),)
+                elif is_outermost:
+                    line = instruction.line
+                    raise PtxError(
+                        f"no label '{target.name}' is visible here",
+                        line=line,
+                        text=source_line(self.parser.text, line),
+                    )
+
+    def registers(self, scope: Scope) -> None:
+        parser = self.parser
+        word = parser.next()
+        kind = word.text[1:]
+        if kind not in REGISTER_BITS:
+            raise parser.error(f"unknown register type '{word.text}'", word)
+        while True:
+            name = parser.next().text
+            if parser.accept("<"):
+                scope.ranges[name] = (kind, parser.integer())
+                parser.expect(">")
+            else:
+                register = Register(name, kind, len(self.kernel.registers))
+                self.kernel.registers.append(register)
+                scope.registers[name] = register
+            if not parser.accept(","):
+                break
+        parser.expect(";")
+
+    def instruction(self, scope: Scope) -> Instruction:
+        parser = self.parser
+        guard: Register | None = None
+        negated = False
+        if parser.accept("@"):
+            negated = parser.accept("!")
+            token = parser.next()
+            guard = scope.register(token.text, self.kernel.registers)
+            if guard is None:
+                raise parser.error(f"unknown predicate register '{token.text}'", token)
+        word = parser.next()
+        if word.kind != "word":
+            raise parser.error(f"expected an instruction, got '{word.text}'", word)
+        parts = tuple(word.text.split("."))
+        operands: list[Operand] = []
+        if not parser.accept(";"):
+            while True:
+                operands.append(self.operand(scope, parts[0] in _LABEL_OPCODES))
+                if parser.accept(";"):
+                    break
+                parser.expect(",")
+        return Instruction(word.line, word.text, parts, tuple(operands), guard, negated)
+
+    def operand(self, scope: Scope, is_label: bool = False) -> Operand:
+        parser = self.parser
+        if parser.accept("["):
+            return self.memory(scope)
+        if parser.accept("{"):
+            return self.vector(scope, "}")
+        if parser.accept("("):
+            return self.vector(scope, ")")
+        if parser.accept("!"):
+            token = parser.next()
+            register = scope.register(token.text, self.kernel.registers)
+            if register is None:
+                raise parser.error(f"unknown register '{token.text}'", token)
+            return Not(register)
+        number = parser.number()
+        if number is not None:
+            return number
+        token = parser.next()
+        if token.kind != "word":
+            raise parser.error(f"expected an operand, got '{token.text}'", token)
+        result: Operand = Name(token.text) if is_label else self.resolve(scope, token)
+        if parser.accept("|"):
+            return Pair(result, self.operand(scope))
+        if isinstance(result, Sym) and parser.peek() in ("+", "-"):
+            parser.accept("+")
+            return replace(result, offset=parser.integer())
+        return result
+
+    def vector(self, scope: Scope, close: str) -> Vec:
+        items: list[Operand] = []
+        while not self.parser.accept(close):
+            items.append(self.operand(scope))
+            self.parser.accept(",")
+        return Vec(tuple(items))
+
+    def memory(self, scope: Scope) -> Mem:
+        parser = self.parser
+        base = self.operand(scope)
+        offset = 0
+        if isinstance(base, Sym):
+            base, offset = Sym(base.variable), base.offset
+        while parser.peek() in ("+", "-"):
+            parser.accept("+")
+            offset += parser.integer()
+        coordinates: Vec | None = None
+        if parser.accept(","):
+            parser.expect("{")
+            coordinates = self.vector(scope, "}")
+        parser.expect("]")
+        return Mem(base, offset, coordinates)
+
+    def resolve(self, scope: Scope, token: Token) -> Operand:
+        name = token.text
+        register = scope.register(name, self.kernel.registers)
+        if register is not None:
+            return register
+        variable = scope.variable(name)
+        if variable is not None:
+            return Sym(variable)
+        if name.startswith("%") or name == "WARP_SZ":
+            return Special(name)
+        return Name(name)
+
+
+def _lay_out_params(kernel: Kernel) -> None:
+    offset = 0
+    for param in kernel.params:
+        offset = -(-offset // param.alignment_bytes) * param.alignment_bytes
+        param.address = offset
+        offset += param.byte_count
+
+
+def parse(text: str) -> Module:
+    """Parse a PTX text.
+
+    Raises:
+      PtxError: it is malformed; the message quotes the line.
+    """
+    return Parser(text).parse()

@@ -1,0 +1,63 @@
+"""Names of one kernel: registers, variables and labels, scoped by `{ }` blocks.
+
+Inline assembly repeats names (`LAB_WAIT`, `P1`) in block after block, so every block is a scope.
+A label may be used before it is declared; its uses are bound when its block closes.
+"""
+
+from dataclasses import dataclass, field
+
+from .ast import Label, Register, Variable
+
+
+@dataclass(slots=True)
+class Scope:
+    """One block's own names, and where to look further."""
+
+    parent: "Scope | None" = None
+    registers: dict[str, Register] = field(default_factory=dict[str, Register])
+    ranges: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    variables: dict[str, Variable] = field(default_factory=dict[str, Variable])
+    labels: dict[str, Label] = field(default_factory=dict[str, Label])
+
+    def variable(self, name: str) -> Variable | None:
+        """The innermost variable of that name."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.variables.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None
+
+    def register(self, name: str, pool: list[Register]) -> Register | None:
+        """The innermost register of that name; `%r<10>` ranges make theirs on first use.
+
+        Args:
+          pool: the kernel's registers; new ones are appended.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.registers.get(name)
+            if found is not None:
+                return found
+            if scope.ranges:
+                stem = name.rstrip("0123456789")
+                span = scope.ranges.get(stem)
+                digits = name[len(stem) :]
+                if span is not None and digits and int(digits) < span[1]:
+                    found = Register(name, span[0], len(pool))
+                    pool.append(found)
+                    scope.registers[name] = found
+                    return found
+            scope = scope.parent
+        return None
+
+    def label(self, name: str) -> Label | None:
+        """The innermost declared label of that name."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.labels.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None

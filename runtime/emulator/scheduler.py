@@ -1,0 +1,436 @@
+"""Which strand or asynchronous engine runs next.
+
+Asynchronous work is posted to *channels*. Work of one channel runs in the order in which it was
+posted; channels are independent. The fair schedule runs everything soon and in order. The
+adversarial schedule picks strands at random by its seed, lets each run only a little, and delays
+asynchronous work, sometimes until nothing else can run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .faults import DeadlockError, KernelFault
+from .machine.faults import Fault
+from .ptx.emit import BLOCKED
+from .ptx.translate import NO_SEGMENT
+from .state import Cluster, Cta, Join, Launch, Strand, Wait, Warp
+
+Schedule = Literal["fair", "adversarial"]
+FAIR_QUANTUM = 256  # segments a strand may run before the next one's turn
+IDLE_TURNS_PER_STRAND = 400  # turns without any progress before a poll loop counts as stuck
+
+
+@dataclass(slots=True)
+class Job:
+    """Asynchronous work: `run` does it all at once, when it is the engine's turn.
+
+    Attributes:
+      merge_key: jobs next to each other in a channel with equal keys (not None) may be done
+        together: `run` is then called with all their payloads.
+    """
+
+    run: Callable[[list[Any]], None]
+    payload: Any
+    line: int
+    where: str
+    merge_key: Any = None
+
+
+def _join_chain(join: Join | None) -> list[Join]:
+    chain: list[Join] = []
+    while join is not None:
+        chain.append(join)
+        join = join.parent
+    return chain
+
+
+class Scheduler:
+    """Runs one launch to its end.
+
+    Args:
+      seed: of the adversarial schedule; the same seed gives the same run.
+      resident: clusters that run at the same time.
+    """
+
+    def __init__(
+        self, launch: Launch, schedule: Schedule = "fair", seed: int = 0, resident: int = 1
+    ):
+        self.launch = launch
+        self.adversarial = schedule == "adversarial"
+        self.random = random.Random(seed)
+        self.laziness = self.random.choice((0.0, 0.05, 0.5)) if self.adversarial else 1.0
+        self.resident = resident
+        self.ready: deque[Strand] = deque()
+        self.waiting: dict[tuple[Any, ...], list[Strand]] = {}
+        self.clusters: list[Cluster] = []
+        self.channels: dict[Any, deque[Job]] = {}
+        self.fifo: deque[Job] = deque()
+        self.progress = 0
+        self.expired_at = -1
+        self.idle_turns = 0
+        self.warp_instructions = 0
+        launch.scheduler = self
+
+    # ---- for the instructions
+
+    def post(
+        self,
+        channel: Any,
+        run: Callable[[list[Any]], None],
+        payload: Any,
+        strand: Strand,
+        line: int,
+        merge_key: Any = None,
+    ) -> None:
+        """Hand work to an engine.
+
+        Args:
+          channel: work of equal channels stays in order; None orders nothing.
+        """
+        job = Job(run, payload, line, strand.where() if self.adversarial else "", merge_key)
+        if not self.adversarial:
+            job.where = f"{strand.cta.where()} warp {strand.warp.index}"
+            self.fifo.append(job)
+            return
+        key = object() if channel is None else channel
+        self.channels.setdefault(key, deque()).append(job)
+
+    def block(
+        self,
+        strand: Strand,
+        key: tuple[Any, ...],
+        describe: Callable[[], str],
+        may_expire: bool = False,
+    ) -> None:
+        """Take a strand out of the ready ones until `wake(key)`."""
+        strand.wait = Wait(key, describe, may_expire)
+        self.waiting.setdefault(key, []).append(strand)
+
+    def wake(self, key: tuple[Any, ...]) -> None:
+        """Something changed for the strands that wait on `key`: they look again."""
+        self.progress += 1
+        strands = self.waiting.pop(key, None)
+        if strands:
+            for strand in strands:
+                strand.wait = None
+                self.ready.append(strand)
+
+    def add(self, strand: Strand) -> None:
+        """A new strand of a warp that already runs."""
+        strand.warp.strands.append(strand)
+        self.ready.append(strand)
+
+    def spurious(self) -> bool:
+        """Whether a try_wait that could wait returns false instead (adversarial only)."""
+        return self.adversarial and self.random.random() < 0.1
+
+    def late(self) -> bool:
+        """A coin for choices between doing something now and at the last moment."""
+        return self.adversarial and self.random.random() < 0.5
+
+    # ---- strands
+
+    def arrive(self, strand: Strand) -> bool:
+        """The strand reached its join. True when it goes on (as the united strand)."""
+        join = strand.join
+        assert join is not None
+        join.arrived |= strand.mask
+        if join.arrived != join.pending:
+            strand.warp.strands.remove(strand)
+            return False
+        strand.set_mask(join.arrived)
+        strand.pc = join.segment
+        strand.set_join(join.parent)
+        return True
+
+    def leave_joins(self, join: Join | None, mask: int, warp: Warp, until: Join | None) -> None:
+        """Lanes will not come to these joins; those that were only waiting for them go on."""
+        while join is not None and join is not until:
+            join.pending &= ~mask
+            if join.arrived and join.arrived == join.pending:
+                strand = Strand(warp, join.arrived, join.segment, join.parent)
+                join.arrived = join.pending = 0
+                self.settle(strand)
+            join = join.parent
+
+    def settle(self, strand: Strand) -> None:
+        """Add a strand that starts at a segment which may itself be its next join."""
+        strand.warp.strands.append(strand)
+        while strand.pc == strand.join_segment and strand.pc != NO_SEGMENT:
+            if not self.arrive(strand):
+                return
+        self.ready.append(strand)
+
+    def merge(self, strand: Strand, others: list[Strand]) -> None:
+        """Make one strand of several that stand at the same instruction and wait to converge.
+
+        The united strand keeps only the joins that all of them have; the inner ones go on without
+        these lanes.
+        """
+        warp = strand.warp
+        joins = [_join_chain(s.join) for s in (strand, *others)]
+        common = next((j for j in joins[0] if all(j in chain for chain in joins[1:])), None)
+        mask = strand.mask
+        for other in others:
+            mask |= other.mask
+            warp.strands.remove(other)
+            assert other.wait is not None or other in self.ready
+            if other.wait is not None:
+                queue = self.waiting[other.wait.key]
+                queue.remove(other)
+                if not queue:
+                    del self.waiting[other.wait.key]
+            else:
+                self.ready.remove(other)
+        for one in (strand, *others):
+            self.leave_joins(one.join, one.mask, warp, common)
+        strand.set_mask(mask)
+        strand.set_join(common)
+
+    def exited(self, strand: Strand, mask: int) -> None:
+        """Lanes of a strand left the kernel."""
+        warp = strand.warp
+        warp.alive &= ~mask
+        self.leave_joins(strand.join, mask, warp, None)
+        if not warp.alive:
+            self._warp_done(warp)
+        for key in [k for k in self.waiting if k[0] in ("bar", "cluster", "converge")]:
+            self.wake(key)
+
+    def _warp_done(self, warp: Warp) -> None:
+        cta = warp.cta
+        cta.live_warps -= 1
+        self.progress += 1
+        if cta.live_warps == 0:
+            self._check_cta_end(cta)
+            cta.cluster.live_ctas -= 1
+            if cta.cluster.live_ctas == 0:
+                self.clusters.remove(cta.cluster)
+
+    def _check_cta_end(self, cta: Cta) -> None:
+        left = cta.tmem.allocations
+        if left:
+            spans = ", ".join(f"columns {c}..{c + n}" for c, n in left.items())
+            raise KernelFault(
+                f"tensor memory was not deallocated before the end of the kernel: {spans}",
+                kind="tmem",
+                line=0,
+                text="",
+                where=cta.where(),
+            )
+
+    # ---- the loop
+
+    def run(self) -> None:
+        """Run all clusters of the launch.
+
+        Raises:
+          KernelFault: the kernel did something wrong.
+          DeadlockError: nothing can run any more.
+        """
+        while True:
+            while len(self.clusters) < self.resident and self._start_cluster():
+                pass
+            if self.ready:
+                self._turn(self._pick())
+                if self.adversarial:
+                    if self.channels and self.random.random() < self.laziness:
+                        self._run_random_job()
+                elif self.fifo:
+                    self._drain()
+                if self.idle_turns > IDLE_TURNS_PER_STRAND * (len(self.ready) + 1):
+                    self._check_polling()
+            elif self.channels:
+                self._run_random_job()
+            elif self.fifo:
+                self._drain()
+            elif not self.clusters and not self.launch.remaining:
+                return
+            elif not self._unstick():
+                raise DeadlockError(self._report())
+
+    def _start_cluster(self) -> bool:
+        remaining = self.launch.remaining
+        if not remaining:
+            return False
+        cluster = Cluster(self.launch, remaining.pop(0))
+        self.clusters.append(cluster)
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                self.ready.extend(warp.strands)
+        self.progress += 1
+        self.idle_turns = 0
+        return True
+
+    def _pick(self) -> Strand:
+        if not self.adversarial:
+            return self.ready.popleft()
+        self.ready.rotate(-self.random.randrange(len(self.ready)))
+        return self.ready.popleft()
+
+    def _turn(self, strand: Strand) -> None:
+        program = self.launch.program
+        counts = program.counts
+        registers = strand.warp.registers
+        quantum = self.random.randint(1, 6) if self.adversarial else FAIR_QUANTUM
+        before = self.progress
+        executed = 0
+        at = strand.pc
+        try:
+            for _ in range(quantum):
+                at = strand.pc
+                function = strand.table[at]
+                if function is None:
+                    function = program.function(at, strand.table is program.masked)
+                next_segment = function(strand, registers)
+                if next_segment < 0:
+                    if next_segment != BLOCKED:
+                        executed += counts[at]
+                    break
+                executed += counts[at]
+                strand.pc = next_segment
+                while strand.pc == strand.join_segment:
+                    if not self.arrive(strand):
+                        return
+                if strand.yielding:
+                    strand.yielding = False
+                    self.ready.append(strand)
+                    break
+            else:
+                self.ready.append(strand)
+        except Exception as error:
+            raise self._explain(error, strand) from error
+        finally:
+            self.warp_instructions += executed
+            self.idle_turns = self.idle_turns + 1 if self.progress == before else 0
+
+    # ---- asynchronous work
+
+    def _drain(self) -> None:
+        fifo = self.fifo
+        while fifo:
+            self._run_from(fifo)
+
+    def _run_random_job(self) -> None:
+        keys = list(self.channels)
+        key = keys[self.random.randrange(len(keys))]
+        queue = self.channels[key]
+        self._run_from(queue)
+        if not queue:
+            self.channels.pop(key, None)
+
+    def _run_from(self, queue: deque[Job]) -> None:
+        job = queue.popleft()
+        payloads = [job.payload]
+        if job.merge_key is not None:
+            while queue and queue[0].merge_key == job.merge_key:
+                payloads.append(queue.popleft().payload)
+        self.progress += 1
+        self.idle_turns = 0
+        try:
+            job.run(payloads)
+        except Fault as fault:
+            raise KernelFault(
+                str(fault),
+                kind=fault.kind,
+                line=job.line,
+                text=self.launch.program.line_text(job.line),
+                where=f"{job.where} (asynchronous)",
+            ) from fault
+
+    # ---- when nothing runs
+
+    def _unstick(self) -> bool:
+        """Let something go on that the architecture allows to. False: this is a deadlock."""
+        if self._release_joins():
+            return True
+        if self.progress != self.expired_at:
+            self.expired_at = self.progress
+            expired = [s for s in self._blocked() if s.wait is not None and s.wait.may_expire]
+            for strand in expired:
+                assert strand.wait is not None
+                self.waiting[strand.wait.key].remove(strand)
+                if not self.waiting[strand.wait.key]:
+                    del self.waiting[strand.wait.key]
+                strand.wait = None
+                strand.sync = "expired"
+                self.ready.append(strand)
+            if expired:
+                return True
+        return self._start_cluster()
+
+    def _release_joins(self) -> bool:
+        """Lanes that wait at a join for others of their warp that are blocked go on alone."""
+        released = False
+        for warp in self._warps():
+            for strand in list(warp.strands):
+                join = strand.join
+                while join is not None:
+                    if join.arrived and join.segment != NO_SEGMENT:
+                        alone = Strand(warp, join.arrived, join.segment, join.parent)
+                        join.pending &= ~join.arrived
+                        join.arrived = 0
+                        self.settle(alone)
+                        released = True
+                    join = join.parent
+        return released
+
+    def _check_polling(self) -> None:
+        """Poll loops made no progress for long: start more clusters, or call it a deadlock."""
+        self.idle_turns = 0
+        if self._start_cluster():
+            return
+        if any(strand.polled != self.progress for strand in self.ready):
+            return
+        if self.channels:
+            while self.channels:
+                self._run_random_job()
+            return
+        raise DeadlockError(self._report())
+
+    def _warps(self) -> Iterator[Warp]:
+        for cluster in self.clusters:
+            for cta in cluster.ctas:
+                yield from cta.warps
+
+    def _blocked(self) -> list[Strand]:
+        return [strand for strands in self.waiting.values() for strand in strands]
+
+    def _report(self) -> list[str]:
+        program = self.launch.program
+        lines: list[str] = []
+        for warp in self._warps():
+            for strand in warp.strands:
+                line = program.segments[strand.pc].line
+                why = strand.wait.describe() if strand.wait else "polling"
+                lines.append(
+                    f"  {strand.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
+                )
+        return lines
+
+    def _explain(self, error: Exception, strand: Strand) -> Exception:
+        """The error of a segment with its PTX line; our own bugs pass unchanged."""
+        program = self.launch.program
+        line = 0
+        trace = error.__traceback__
+        while trace is not None:
+            found = program.ptx_line(trace.tb_frame.f_code, trace.tb_lineno)
+            line = found or line
+            trace = trace.tb_next
+        if isinstance(error, Fault):
+            kind, message = error.kind, str(error)
+        elif isinstance(error, TypeError | AttributeError) and strand.warp.loads:
+            kind = "poison"
+            message = "a register is read before tcgen05.wait::ld has delivered it"
+        else:
+            if line:
+                error.add_note(f"PTX line {line}: {program.line_text(line)}")
+            return error
+        return KernelFault(
+            message, kind=kind, line=line, text=program.line_text(line), where=strand.where()
+        )

@@ -1,0 +1,328 @@
+"""What runs: the launch, its clusters and CTAs, warps, and the strands of diverged warps.
+
+A *strand* is a set of lanes of one warp that execute together. A warp starts as one strand; a
+branch on which its lanes disagree makes two, and they become one again at the branch's
+post-dominator (a *join*). Strands are scheduled independently, so lanes that spin in one branch
+do not keep those of the other from going on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .faults import lanes_text
+from .machine.mbarrier import MBarrierTable
+from .machine.memory import GlobalMemory, SharedMemory
+from .machine.tensorcore import TensorCore
+from .machine.tmem import TensorMemory
+from .observer import Observer
+from .ptx.kinds import WARP_LANES
+from .ptx.translate import NO_SEGMENT, Program, SegmentFunction
+
+if TYPE_CHECKING:
+    from .scheduler import Scheduler
+
+ALL_LANES = (1 << WARP_LANES) - 1
+Dim3 = tuple[int, int, int]
+
+LOCAL_WINDOW = 0x6800_0000_0000  # generic address of local (per-thread) memory
+SHARED_WINDOW = 0x7000_0000_0000  # generic address of shared::cluster address 0
+SHARED_WINDOW_END = SHARED_WINDOW + (1 << 32)
+
+_LANE_BITS = np.left_shift(np.uint32(1), np.arange(WARP_LANES, dtype=np.uint32))
+
+
+def lanes_of_mask(mask: int) -> npt.NDArray[np.bool_]:
+    """bool[32] of a lane bit mask."""
+    return (np.uint32(mask) & _LANE_BITS) != 0
+
+
+def mask_of_lanes(lanes: npt.NDArray[np.bool_]) -> int:
+    """The lane bit mask of bool[32]."""
+    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
+
+
+@dataclass(slots=True, eq=False)
+class Join:
+    """Where the lanes of a diverged strand meet again.
+
+    Attributes:
+      segment: the segment at which they meet, or NO_SEGMENT when all leave the kernel first.
+      pending: lanes that still have to come (those that exited no longer count).
+      arrived: lanes that wait there.
+      parent: the join that holds for the lanes once they met.
+    """
+
+    segment: int
+    pending: int
+    arrived: int
+    parent: "Join | None"
+
+
+@dataclass(slots=True)
+class Wait:
+    """Why a strand does not run: the key that wakes it, and how a report describes it."""
+
+    key: tuple[Any, ...]
+    describe: Callable[[], str]
+    may_expire: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class AsyncGroup:
+    """A group of asynchronous copies of some threads; `reads`/`writes` count unfinished ones."""
+
+    reads: int = 0
+    writes: int = 0
+
+
+class Strand:
+    """Lanes of one warp that execute together.
+
+    Attributes:
+      mask, lanes, lane_bytes: the lanes as a bit mask, as bool[32], and as its bytes.
+      pc: number of the next segment.
+      table: the program's functions for full or for partial strands.
+      wait: why it does not run, or None.
+      sync: progress within a blocking instruction (what was already done before it blocked).
+    """
+
+    __slots__ = (
+        "cta",
+        "join",
+        "join_segment",
+        "lane_bytes",
+        "lanes",
+        "launch",
+        "mask",
+        "pc",
+        "polled",
+        "sync",
+        "table",
+        "wait",
+        "warp",
+        "yielding",
+    )
+
+    def __init__(self, warp: "Warp", mask: int, pc: int, join: Join | None):
+        self.warp = warp
+        self.cta = warp.cta
+        self.launch = warp.cta.launch
+        self.pc = pc
+        self.wait: Wait | None = None
+        self.sync: Any = None
+        self.polled = -1
+        self.yielding = False
+        self.set_join(join)
+        self.set_mask(mask)
+
+    def set_mask(self, mask: int) -> None:
+        """Change the lanes that belong to the strand."""
+        program = self.launch.program
+        self.mask = mask
+        self.table: list[SegmentFunction | None]
+        self.table = program.full if mask == ALL_LANES else program.masked
+        self.lanes = lanes_of_mask(mask)
+        self.lane_bytes = self.lanes.tobytes()
+
+    def set_join(self, join: Join | None) -> None:
+        """Change the innermost join."""
+        self.join = join
+        self.join_segment = NO_SEGMENT if join is None else join.segment
+
+    def where(self) -> str:
+        """CTA, warp and lanes, for messages."""
+        return f"{self.cta.where()} warp {self.warp.index} lanes {lanes_text(self.mask)}"
+
+
+class Warp:
+    """32 threads: registers, strands, and what each thread has under way.
+
+    Attributes:
+      registers: lane arrays by register index; None for one that a tcgen05.ld will deliver.
+      alive: lanes that have not left the kernel.
+      loads: (register index, storage kind, values) that tcgen05.wait::ld delivers.
+      bulk_groups, copy_groups: closed groups per lane, oldest first, of bulk copies to global
+        memory and of cp.async; `bulk_open`, `copy_open` the groups that the next commit closes.
+    """
+
+    def __init__(self, cta: "Cta", index: int, alive: int):
+        self.cta = cta
+        self.index = index
+        self.registers: list[Any] = list(cta.launch.program.initial)
+        self.alive = alive
+        self.started = alive
+        self.strands = [Strand(self, alive, 0, None)]
+        self.loads: list[Any] = []
+        self.stores_pending = 0
+        self.cluster_phase = -1
+        self.bulk_open: dict[int, AsyncGroup] = {}
+        self.bulk_groups: dict[int, list[AsyncGroup]] = {}
+        self.copy_open: dict[int, AsyncGroup] = {}
+        self.copy_groups: dict[int, list[AsyncGroup]] = {}
+        self.wgmma: Any = None
+        self.local: npt.NDArray[np.uint8] | None = None
+        self.special = _special_registers(self)
+
+
+@dataclass(slots=True)
+class NamedBarrier:
+    """A bar/barrier resource: which lanes of which warps arrived in the current phase."""
+
+    phase: int = 0
+    arrived: dict[int, int] = field(default_factory=dict[int, int])
+    expected: int = 0
+    votes: list[bool] = field(default_factory=list[bool])
+    result: tuple[int, int, int] = (0, 0, 0)
+
+
+class Cta:
+    """One thread block: shared and tensor memory, barriers and warps."""
+
+    def __init__(self, launch: "Launch", cluster: "Cluster", rank: int, index: Dim3):
+        self.launch = launch
+        self.cluster = cluster
+        self.rank = rank
+        self.index = index
+        self.shared = SharedMemory(launch.shared_bytes, launch.track_initialised)
+        self.tmem = TensorMemory()
+        self.mbarriers = MBarrierTable(self._phase_completed)
+        self.named: dict[int, NamedBarrier] = {}
+        self.tmem_ready: set[int] = set()
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        self.thread_count = threads
+        self.warps = [
+            Warp(self, warp, (1 << min(WARP_LANES, threads - first)) - 1)
+            for warp, first in enumerate(range(0, threads, WARP_LANES))
+        ]
+        self.live_warps = len(self.warps)
+
+    def _phase_completed(self, offset: int) -> None:
+        self.launch.scheduler.wake(("mbarrier", self.where_rank, offset))
+
+    @property
+    def where_rank(self) -> tuple[Dim3, int]:
+        """Identity of the CTA in wait keys."""
+        return (self.index, self.rank)
+
+    def where(self) -> str:
+        """The CTA, for messages."""
+        return "cta ({},{},{})".format(*self.index)
+
+
+class Cluster:
+    """CTAs that share a cluster-wide shared window; one CTA when launched without clusters."""
+
+    def __init__(self, launch: "Launch", origin: Dim3):
+        self.launch = launch
+        self.origin = origin
+        shape = launch.cluster
+        self.ctas: list[Cta] = []
+        self.ctas += [
+            Cta(launch, self, x + shape[0] * (y + shape[1] * z), _add(origin, (x, y, z)))
+            for z in range(shape[2])
+            for y in range(shape[1])
+            for x in range(shape[0])
+        ]
+        self.barrier_phase = 0
+        self.barrier_arrived: dict[tuple[int, int], int] = {}
+        self.tmem_votes: dict[tuple[Any, ...], set[int]] = {}
+        self.live_ctas = len(self.ctas)
+
+
+@dataclass(eq=False)
+class Launch:
+    """One kernel launch.
+
+    Attributes:
+      parameters: the parameter bytes, uint8[n]; `param_address` is where they are mapped.
+      symbols: address of each .global and .const variable.
+      shared_bytes: static plus dynamic shared memory per CTA.
+      strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
+      remaining: origins of the clusters that have not started, next first.
+    """
+
+    program: Program
+    memory: GlobalMemory
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    parameters: npt.NDArray[np.uint8]
+    param_address: int
+    symbols: dict[str, int]
+    target: str
+    tensor_core: TensorCore
+    track_initialised: bool = False
+    observer: Observer | None = None
+    strict_loads: bool = True
+    remaining: list[Dim3] = field(default_factory=list[Dim3])
+    constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+    local_bytes: int = 0
+    _scheduler: "Scheduler | None" = None
+
+    @property
+    def scheduler(self) -> "Scheduler":
+        """The scheduler of this launch."""
+        assert self._scheduler is not None
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: "Scheduler") -> None:
+        self._scheduler = scheduler
+
+    def count(self, what: str, amount: int = 1) -> None:
+        """Add to a statistic."""
+        self.counters[what] = self.counters.get(what, 0) + amount
+
+
+def _add(a: Dim3, b: Dim3) -> Dim3:
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def _special_registers(warp: Warp) -> dict[str, Any]:
+    """The special registers that do not change while a warp runs, as uint32[32]."""
+    cta = warp.cta
+    launch, cluster = cta.launch, cta.cluster
+    block, shape = launch.block, launch.cluster
+    thread = np.arange(WARP_LANES, dtype=np.uint32) + np.uint32(warp.index * WARP_LANES)
+    lane = np.arange(WARP_LANES, dtype=np.uint32)
+    values: dict[str, Any] = {
+        "%tid.x": thread % block[0],
+        "%tid.y": thread // block[0] % block[1],
+        "%tid.z": thread // (block[0] * block[1]),
+        "%laneid": lane,
+        "%lanemask_eq": _LANE_BITS,
+        "%lanemask_lt": _LANE_BITS - np.uint32(1),
+        "%lanemask_le": _LANE_BITS - np.uint32(1) | _LANE_BITS,
+        "%lanemask_gt": ~(_LANE_BITS - np.uint32(1) | _LANE_BITS),
+        "%lanemask_ge": ~(_LANE_BITS - np.uint32(1)),
+    }
+    uniform: dict[str, int] = {
+        "%warpid": warp.index,
+        "%nwarpid": 64,
+        "%smid": 0,
+        "%nsmid": 148 if launch.target.startswith("sm_10") else 132,
+        "%gridid": 1,
+        "%cluster_ctarank": cta.rank,
+        "%cluster_nctarank": shape[0] * shape[1] * shape[2],
+        "%is_explicit_cluster": int(shape != (1, 1, 1)),
+        "%dynamic_smem_size": launch.dynamic_shared_bytes,
+        "%total_smem_size": launch.shared_bytes,
+    }
+    for axis, name in enumerate("xyz"):
+        uniform[f"%ntid.{name}"] = block[axis]
+        uniform[f"%ctaid.{name}"] = cta.index[axis]
+        uniform[f"%nctaid.{name}"] = launch.grid[axis]
+        uniform[f"%cluster_ctaid.{name}"] = cta.index[axis] - cluster.origin[axis]
+        uniform[f"%cluster_nctaid.{name}"] = shape[axis]
+        uniform[f"%clusterid.{name}"] = cluster.origin[axis] // shape[axis]
+        uniform[f"%nclusterid.{name}"] = launch.grid[axis] // shape[axis]
+    for name, value in uniform.items():
+        values[name] = np.full(WARP_LANES, value, np.uint32)
+    return {name: value.astype(np.uint32) for name, value in values.items()}
