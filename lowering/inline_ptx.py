@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
+from attn_mlir.dialect.scalars import i32
 
 Value = Any
 
@@ -15,14 +16,15 @@ def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
     it; tying them to the wait is what forbids that.
 
     Args:
-      registers: f32 values that loads have defined.
+      registers: i32 values that loads have defined; of another type, or regrouped, the backend
+        would copy them before the wait.
 
     Returns:
       The same values, to be used from here on.
     """
     count = len(registers)
-    struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
-    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)])
+    struct = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
+    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
     waited = llvm.InlineAsmOp(
         struct,
         list(registers),
@@ -30,9 +32,8 @@ def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
         constraints,
         has_side_effects=True,
     ).result
-    kind = ir.F32Type.get()
     return [
-        llvm.ExtractValueOp(kind, waited, ir.DenseI64ArrayAttr.get([i])).result
+        llvm.ExtractValueOp(i32(), waited, ir.DenseI64ArrayAttr.get([i])).result
         for i in range(count)
     ]
 

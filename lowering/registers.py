@@ -65,21 +65,21 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
 
 
 def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
-    f32 = ir.F32Type.get()
-    parts = []
-    for column, width in _chunks(tile.kind.shape[1]):
+    chunks = _chunks(tile.kind.shape[1])
+    registers: list[Value] = []
+    for column, width in chunks:
         raw = ir.VectorType.get([width], i32())
         pointer = _tensor_pointer(low, tile, column)
         loaded = nvvm.Tcgen05LdOp(raw, _shape_attr(), pointer).result
-        parts.append(vector.BitCastOp(ir.VectorType.get([width], f32), loaded).result)
-    elements = [
-        vector.ExtractOp(part, [], [i]).result for part in parts for i in range(part.type.shape[0])
-    ]
-    elements = wait_tensor_loads(elements)
-    return [
-        vector.FromElementsOp(part.type, elements[c : c + width]).result
-        for part, (c, width) in zip(parts, _chunks(len(elements)), strict=True)
-    ]
+        registers += [vector.ExtractOp(loaded, [], [i]).result for i in range(width)]
+    registers = wait_tensor_loads(registers)
+    parts = []
+    for column, width in chunks:
+        raw = ir.VectorType.get([width], i32())
+        whole = vector.FromElementsOp(raw, registers[column : column + width]).result
+        kind = ir.VectorType.get([width], tile.kind.element)
+        parts.append(vector.BitCastOp(kind, whole).result)
+    return parts
 
 
 @lowers(ws.StoreOp)
