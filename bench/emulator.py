@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attn_mlir.reference.compare import Comparison
+    from attn_mlir.reference import Comparison
 
 from _peers import record_fa4
 from _problem import Problem
@@ -56,7 +56,7 @@ class Subject:
     def verdict(self) -> Comparison:
         """Judges what the last run left in o and lse."""
         import attn_mlir as am
-        from attn_mlir.reference.compare import check_attention
+        from attn_mlir.reference import check_attention
 
         a = self.arrays
         mask = am.causal() if self.is_causal else am.full()

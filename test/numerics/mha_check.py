@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import attn_mlir as am
 from attn_mlir.masks import Mask, causal, full
-from attn_mlir.reference.compare import LSE_TOLERANCE, Comparison, compare
-from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.reference import Attention, Comparison, attention_f64, attention_yardstick, compare
+from attn_mlir.reference.verdict import LSE_TOLERANCE
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 

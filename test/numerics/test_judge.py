@@ -21,8 +21,7 @@ from mha_cases import (
 from mha_check import POISON_BITS, expected, poisoned, verdict_of
 
 from attn_mlir.masks import causal
-from attn_mlir.reference.compare import compare
-from attn_mlir.reference.mha import attention_f64
+from attn_mlir.reference import attention_f64, compare
 
 CASE = Case(64, "bf16", "causal", 300, 77, 4)
 PLAIN = Case(128, "f16", "full", 129, 257, 1)
