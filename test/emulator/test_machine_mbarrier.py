@@ -78,6 +78,17 @@ def test_drop_lowers_later_phases():
         table.arrive_drop(B, 3)
 
 
+def test_a_barrier_that_everyone_dropped_expects_nobody():
+    table = MBarrierTable()
+    table.init(B, 1)
+    table.arrive_drop(B)
+    barrier = table.get(B)
+    assert (barrier.phase, barrier.expected, barrier.pending) == (1, 0, 0)
+    table.expect_tx(B, 16)
+    table.complete_tx(B, 16)
+    assert barrier.phase == 2
+
+
 def test_add_pending_and_no_complete():
     table = MBarrierTable()
     table.init(B, 2)

@@ -63,6 +63,7 @@ def test_overlap_and_unmap():
             memory.map(np.zeros(64, np.uint8), address=address)
     memory.map(np.zeros(64, np.uint8), address=0x1040)
     memory.map(np.zeros(64, np.uint8), address=0xFC0)
+    memory.view(0x1000, 64)
     memory.unmap(0x1000)
     with pytest.raises(SpecError, match="nothing is mapped"):
         memory.unmap(0x1000)

@@ -72,11 +72,11 @@ def test_store_then_load_is_the_identity(shape: str, packed: bool):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pack_reads_two_columns_per_register(shape: str):
     tmem = filled()
-    got = tmem.load(shape, 2, 0, 0, pack16=True, half_offset=64)
+    got = tmem.load(shape, 2, 40, 0, pack16=True, half_offset=64)
     for r in range(got.shape[0]):
         for t in range(32):
             lane, column = cell(shape, t, r)
-            first = 2 * column + (t // 16 * 64 if shape == "16x32bx2" else 0)
+            first = 40 + 2 * column + (t // 16 * 64 if shape == "16x32bx2" else 0)
             low, high = int(tmem.cells[lane, first]), int(tmem.cells[lane, first + 1])
             assert got[r, t] == (low & 0xFFFF) | (high & 0xFFFF) << 16
 
