@@ -60,9 +60,14 @@ STAGES = {stage.name: stage for stage in (ATTN, WS, NVVM, LLVM, BINARY)}
 def illegal_operations(module: Any, stage: Stage) -> list[Any]:
     """Returns the operations of an ir.Module that a stage does not permit, outermost first."""
     found: list[Any] = []
+    permits: dict[str, bool] = {}  # a module has thousands of operations and dozens of names
 
     def visit(operation: Any) -> Any:
-        if not stage.permits(operation.name):
+        name = operation.name
+        permitted = permits.get(name)
+        if permitted is None:
+            permitted = permits[name] = stage.permits(name)
+        if not permitted:
             found.append(operation)
         return ir.WalkResult.ADVANCE
 
@@ -101,6 +106,7 @@ class CheckStage:
     """
 
     name: ClassVar[str] = "attn-check-stage"
+    is_analysis: ClassVar[bool] = True
     stage: Literal["attn", "ws", "nvvm", "llvm", "binary"] = "attn"
 
     def run(self, module: Any) -> None:

@@ -205,12 +205,13 @@ def _upstream_step(elements: Sequence[Element], *, verify: bool) -> Step:
 
 
 def _our_step(instance: Any, *, verify: bool) -> Step:
-    """Wraps a pass of ours, so that the module is verified after it."""
+    """Wraps a pass of ours, so that the module is verified after it, unless nothing changed."""
+    changes = not getattr(instance, "is_analysis", False)
 
     def run(module: Any) -> None:
         with mlir_errors():
             instance.run(module)
-            if verify:
+            if verify and changes:
                 module.operation.verify()
 
     return Step(instance.name, run)

@@ -61,7 +61,8 @@ class Pass(Protocol):
 
     An implementation is a frozen dataclass. Its fields are its options: bool, int, float, str,
     a Literal of strings, or a tuple of one of these, each with a default. `num_stages` is spelled
-    `num-stages` in text.
+    `num-stages` in text. One that only looks says `is_analysis: ClassVar[bool] = True`, and the
+    module is not verified again after it.
     """
 
     name: ClassVar[str]
