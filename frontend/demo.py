@@ -12,7 +12,7 @@ from attn_mlir.errors import TargetError
 from attn_mlir.experiment import Trial, run_attention
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.show import memory_table, resource_lines, stage_table, table
+from attn_mlir.show import memory_table, resource_lines, role_table, stage_table, table
 from attn_mlir.spec import MhaSpec
 from attn_mlir.tools import disassemble
 
@@ -68,6 +68,8 @@ def demo(
     lines.finish()
     console.print()
     console.print(stage_table(bundle))
+    console.print()
+    console.print(role_table(bundle))
     console.print()
     console.print(memory_table(bundle))
     console.print()

@@ -81,6 +81,12 @@ def memory_table(bundle: Bundle) -> RenderableType:
     return record_table("memory map", items) if items else "no memory map in this bundle"
 
 
+def role_table(bundle: Bundle) -> RenderableType:
+    """Who does what in the kernel, when the report says so."""
+    items = records(bundle.report.get("roles"))
+    return record_table("roles", items) if items else "no roles in this bundle"
+
+
 def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     """Everything that a user of the bundle wants to know."""
     manifest = bundle.manifest
@@ -113,6 +119,8 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
         table("arguments", ["name", "role", "dtype", "shape", "layout"], arguments),
         "",
         *resource_lines(bundle),
+        "",
+        role_table(bundle),
         "",
         memory_table(bundle),
     ]

@@ -69,7 +69,8 @@ class EmulatorDevice:
             return Launch(self.name, bound.grid, warp_instructions=0, seconds=0.0)
         from attn_mlir.runtime.emulator import Emulator
 
-        emulator = Emulator(target=bundle.target, schedule=self.schedule, seed=self.seed)
+        target = "sm_90a" if bundle.target == "sm_90a" else "sm_100a"
+        emulator = Emulator(target=target, schedule=self.schedule, seed=self.seed)
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
         stats = emulator.launch(
             bundle.ptx,
