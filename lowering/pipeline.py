@@ -10,6 +10,7 @@ from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn.masks import mask_named
 from attn_mlir.passes import pipeline
+from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
 
 from .assemble import bundle_bytes, ptx_of
 from .convert import UPSTREAM
@@ -108,12 +109,31 @@ def compile_mha(
             ),
         )
         stages.dump("attn", module)
+        stages.passes("ws", module, "attn-configure,convert-attn-to-ws")
+        return _finish(stages, module, name, target)
+
+
+def compile_tma_copy(target: str) -> bytes:
+    """Compiles `tma_copy(src, dst)`, bf16 [rows, 128], to the bytes of a bundle file.
+
+    Args:
+      target: `sm_90a` or `sm_100a`.
+
+    Raises:
+      TargetError: another chip, or no ptxas.
+    """
+    name = "tma_copy"
+    stages = _Stages(name, None)
+    context = make_context()
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            schedule_tma_copy(name)
         return _finish(stages, module, name, target)
 
 
 def _finish(stages: _Stages, module: Any, name: str, target: str) -> bytes:
-    """From a module of `attn` operations to the bundle of the kernel `name`."""
-    stages.passes("ws", module, "attn-configure,convert-attn-to-ws")
+    """From a module of `ws` kernels to the bundle of the kernel `name`."""
     stages.passes("nvvm", module, ws_to_nvvm(target))
     stages.passes("llvm", module, UPSTREAM)
     stages.passes("ptx", module, nvvm_to_ptx())

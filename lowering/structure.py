@@ -269,7 +269,7 @@ def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> No
 
 def _set_registers(low: Lowering, budget: int) -> None:
     share = low.target.registers // thread_count(low.kernel)
-    if budget != share:
+    if budget and budget != share:
         action = "increase" if budget > share else "decrease"
         nvvm.SetMaxRegisterOp(budget, ir.Attribute.parse(f"#nvvm<action {action}>"))
 

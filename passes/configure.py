@@ -47,7 +47,7 @@ class Config:
     tile_m: int = 128
     q_tiles: int = 2
     tile_n: int = 128
-    kv_stages: int = 3
+    kv_stages: int = 5
     softmax_registers: int = 192
     correction_registers: int = 80
     other_registers: int = 48
@@ -80,10 +80,10 @@ class Config:
 
 _TABLE: dict[tuple[int, bool], Config] = {
     # (head_dim, causal)
-    (64, False): Config(kv_stages=10, softmax_registers=200, correction_registers=64),
-    (64, True): Config(kv_stages=10, softmax_registers=200, correction_registers=64),
-    (128, False): Config(kv_stages=3),
-    (128, True): Config(kv_stages=3, correction_registers=72, other_registers=56),
+    (64, False): Config(kv_stages=12, softmax_registers=200, correction_registers=64),
+    (64, True): Config(kv_stages=12, softmax_registers=200, correction_registers=64),
+    (128, False): Config(correction_registers=72, other_registers=56),
+    (128, True): Config(correction_registers=72, other_registers=56),
 }
 
 

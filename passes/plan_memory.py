@@ -209,6 +209,8 @@ def _check_registers(kernel: ws.KernelOp, target: Target) -> None:
     """The budgets of all warpgroups fit the register file; idle warps go with their group."""
     budgets: dict[int, tuple[str, int]] = {}
     for role in kernel.roles():
+        if not role.register_count:
+            continue
         first, count = role.warp_range
         for group in range(first // 4, -(-(first + count) // 4)):
             budgets[group] = (role.label, role.register_count)

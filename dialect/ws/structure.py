@@ -100,7 +100,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
       warps: first warp and number of warps.
       groups: parts that run the same text on different ways of rings and buffers.
       lanes: threads per warp that run the region, 32 or 1.
-      registers: budget per thread, a multiple of 8 in 24..256.
+      registers: budget per thread, a multiple of 8 in 24..256; 0 keeps what the launch gave.
     """
 
     label_name: ir.StringAttr
@@ -127,8 +127,8 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
         if op.lane_count == 1 and op.warps[1] != 1:
             return fail(op, f"expects one warp when lanes is 1, got {op.warps[1]}")
         budget = op.register_count
-        if budget % 8 or not 24 <= budget <= 256:
-            return fail(op, f"expects registers as a multiple of 8 in 24..256, got {budget}")
+        if budget and (budget % 8 or not 24 <= budget <= 256):
+            return fail(op, f"expects registers of 0 or a multiple of 8 in 24..256, got {budget}")
         return True
 
     @property

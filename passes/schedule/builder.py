@@ -3,8 +3,9 @@
 The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -38,6 +39,7 @@ Value = Any
 
 __all__ = [
     "INT",
+    "Argument",
     "Buffer",
     "IntOps",
     "Ring",
@@ -47,6 +49,7 @@ __all__ = [
     "commit",
     "compare",
     "constant",
+    "declare_kernel",
     "either",
     "exp2",
     "exp2_tile",
@@ -84,9 +87,42 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes:
+      name: as the caller gives it.
+      role: `in`, `out` or `scalar`.
+      kind: a memref type, or the scalar's type.
+      dims: for a tensor the name of each dimension's run-time size, "" where it is static.
+    """
+
+    name: str
+    role: str
+    kind: Any
+    dims: Sequence[str]
+
+
+def declare_kernel(name: str, arguments: Sequence[Argument]) -> ws.KernelOp:
+    """A `ws.kernel` with its arguments and an empty body."""
+
+    def strings(items: Iterable[str]) -> Any:
+        return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
+
+    kernel = ws.KernelOp(
+        ir.StringAttr.get(name),
+        strings(argument.name for argument in arguments),
+        strings(argument.role for argument in arguments),
+        ir.ArrayAttr.get([strings(argument.dims) for argument in arguments]),
+    )
+    kernel.body.blocks.append(*[argument.kind for argument in arguments])
+    return kernel
+
+
 @contextmanager
 def role(
-    name: str, *, first: int, warps: int, registers: int, groups: int = 1, lanes: int = 32
+    name: str, *, first: int, warps: int, registers: int = 0, groups: int = 1, lanes: int = 32
 ) -> Iterator[Value]:
     """A `ws.role`; yields the group index."""
     i64 = ir.IntegerType.get_signless(64)

@@ -7,7 +7,6 @@ of the problem), the order of the tiles, and the roles.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
@@ -16,7 +15,7 @@ from attn_mlir.passes.diagnostics import op_error
 
 from . import builder as b
 from .correction import correction
-from .problem import DenseKV, Problem, Storage, Value, WorkTile
+from .problem import DenseKV, Problem, Storage, WorkTile
 from .softmax import softmax
 from .transport import epilogue, load, mma
 
@@ -28,6 +27,7 @@ TENSOR_DIMS = {
     "o": ("batch", "sq", "", ""),
     "lse": ("batch", "", "sq"),
 }
+OUTPUTS = ("o", "lse")
 TILE_ORDER = "single"
 
 
@@ -63,24 +63,17 @@ def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.K
 
 def _declare(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
     """The kernel operation with its arguments and an empty body."""
-    tensors = {label: getattr(op, label).type for label in TENSOR_DIMS}
-    kinds = [ir.MemRefType.get(list(t.shape), t.element_type) for t in tensors.values()]
-    dims = [*TENSOR_DIMS.values(), ()]
-    kernel = ws.KernelOp(
-        ir.StringAttr.get(name),
-        _strings([*tensors, "scale"]),
-        _strings(["in", "in", "in", "out", "out", "scalar"]),
-        ir.ArrayAttr.get([_strings(names) for names in dims]),
-    )
+    arguments = []
+    for label, dims in TENSOR_DIMS.items():
+        tensor = getattr(op, label).type
+        kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
+        arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
+    arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
+    kernel = b.declare_kernel(name, arguments)
     if default_scale is not None:
         value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
         kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
-    kernel.body.blocks.append(*kinds, ir.F32Type.get())
     return kernel
-
-
-def _strings(items: Any) -> Any:
-    return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
 
 
 def _emit_roles(problem: Problem, storage: Storage) -> None:
@@ -96,7 +89,7 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     with b.role(
         "softmax", first=0, warps=last, groups=groups, registers=config.softmax_registers
     ) as way:
-        work(lambda tile: softmax(problem, storage, tile, _value(way)))
+        work(lambda tile: softmax(problem, storage, tile, way))
     with b.role("correction", first=last, warps=WARPS_PER_GROUP, registers=corrector):
         work(lambda tile: correction(problem, storage, tile))
     with b.role("mma", first=last + 4, warps=1, lanes=1, registers=other):
@@ -105,7 +98,3 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
         work(lambda tile: epilogue(problem, storage, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
         work(lambda tile: load(problem, storage, DenseKV(problem), tile))
-
-
-def _value(way: Any) -> Value:
-    return way
