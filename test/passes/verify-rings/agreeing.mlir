@@ -1,0 +1,174 @@
+// RUN: attn-opt --split-input-file --ws-verify-rings --ws-verify-rings %s | FileCheck %s
+
+// What agrees is left as it is.
+
+// CHECK: "ws.kernel"
+// CHECK: "ws.commit"
+// CHECK: // -----
+// CHECK: "ws.kernel"
+// CHECK: // -----
+// CHECK: "ws.kernel"
+// CHECK: scf.if
+// CHECK: // -----
+// CHECK: "ws.kernel"
+
+// One producer, two consumers, as many slots as there are tiles.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %u2 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u2) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %u3 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u3) {by = "mma"} : (!t) -> ()
+    }
+  }) {label_name = "also", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Peeled loops and loops that run the other way count the same.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s4 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s4) {by = "tma"} : (!t) -> ()
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %s5 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s5) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %u6 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u6) {by = "tma"} : (!t) -> ()
+    }
+    %u7 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u7) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A branch that both sides take under one condition.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %some = arith.cmpi sgt, %tiles, %one : i32
+    scf.if %some {
+      %s8 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s8) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %some = arith.cmpi sgt, %tiles, %one : i32
+    scf.if %some {
+      %u9 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u9) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A producer may run ahead by the stages of the ring.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %a = "ws.alloc_ring"() {label_name = "a"} : () -> !ring
+  %b = "ws.alloc_ring"() {label_name = "b"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+    %y = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
+    %u10 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u10) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u11 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u11) {by = "tma"} : (!t) -> ()
+    %u12 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u12) {by = "tma"} : (!t) -> ()
+    %s13 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s13) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()

@@ -1,0 +1,545 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics --ws-verify-rings %s
+
+// Counts.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for -1 + 1 ceildivsi(1 keys, 128) slots, role load commits 1 ceildivsi(1 keys, 128)}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %s14 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s14) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %one to %tiles step %one : i32 {
+      %u15 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u15) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A constant against a loop.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for 1 slots, role load commits}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %s16 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s16) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u17 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u17) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// One side under a condition.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s18 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s18) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %some = arith.cmpi sgt, %tiles, %one : i32
+    scf.if %some {
+      %u19 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u19) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Nobody fills the ring.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op expects one role that fills ring r[0], got none}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u20 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u20) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Two roles fill the ring.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op expects one role that fills ring r[0], got load, other}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s21 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s21) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s22 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s22) {by = "tma"} : (!t) -> ()
+  }) {label_name = "other", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u23 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u23) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Nobody reads the ring.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op expects a role that reads ring r[0], got none}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s24 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s24) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A slot that is taken and kept.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role load acquires 2 slots, role load commits 1}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s25 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s25) {by = "tma"} : (!t) -> ()
+    %t = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u26 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u26) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A slot that is read and kept.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: a role waits without releasing}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s27 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s27) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A slot that is released less often than it is waited for.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use releases 1 slots, role load commits 2}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s28 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s28) {by = "tma"} : (!t) -> ()
+    %s29 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s29) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u30 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u30) {by = "tma"} : (!t) -> ()
+    %v = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// A way that the ring does not have.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  // expected-error @below {{'ws.alloc_ring' op ring r has ways 0..0, a role uses 1}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s = "ws.acquire"(%r, %one) : (!ring, i32) -> !t
+    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u = "ws.wait"(%r, %one) : (!ring, i32) -> !t
+    "ws.release"(%u) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Turns: the second slot is handed over first.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %x = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    %y = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    // expected-error @below {{'ws.commit' op in role load hands over a slot of ring r that is out of turn: its turn is 1, the ring's next is 0}}
+    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u31 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u31) {by = "tma"} : (!t) -> ()
+    %u32 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u32) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Turns: the same slot is handed over twice.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %s33 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s33) {by = "tma"} : (!t) -> ()
+    %s34 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s34) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %x = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    %y = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%x) {by = "tma"} : (!t) -> ()
+    // expected-error @below {{'ws.release' op in role use hands over a slot of ring r that is already handed over: its turn is 0, the ring's next is 1}}
+    "ws.release"(%x) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Progress: each waits for the other.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %a = "ws.alloc_ring"() {label_name = "a"} : () -> !ring
+  %b = "ws.alloc_ring"() {label_name = "b"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    // expected-error @below {{'ws.wait' op never returns: role left waits for a full slot of ring b[0]; role right waits for a full slot of ring a[0]}}
+    %u35 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u35) {by = "tma"} : (!t) -> ()
+    %s36 = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s36) {by = "tma"} : (!t) -> ()
+  }) {label_name = "left", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u37 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u37) {by = "tma"} : (!t) -> ()
+    %s38 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s38) {by = "tma"} : (!t) -> ()
+  }) {label_name = "right", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Progress: more slots are wanted at once than the ring has.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 1, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %x = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    // expected-error @below {{'ws.acquire' op never returns: role load waits for an empty slot of ring r[0]; role use waits for a full slot of ring r[0]}}
+    %y = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u39 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u39) {by = "tma"} : (!t) -> ()
+    %u40 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u40) {by = "tma"} : (!t) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Progress: found only when the key count passes what the ring can hold.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %a = "ws.alloc_ring"() {label_name = "a"} : () -> !ring
+  %b = "ws.alloc_ring"() {label_name = "b"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      // expected-error @below {{'ws.acquire' op never returns: role load waits for an empty slot of ring a[0]; role use waits for a full slot of ring b[0]}}
+      %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+    }
+    %s41 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s41) {by = "tma"} : (!t) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %u42 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u42) {by = "tma"} : (!t) -> ()
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %u43 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u43) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Control that depends on data cannot be proved.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%in: memref<?x64xbf16>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    %x = arith.constant 1.0 : f32
+    // expected-error @below {{'arith.fptosi' op decides over ring operations, but depends on data}}
+    %n = arith.fptosi %x : f32 to i32
+    scf.for %i = %zero to %n step %one : i32 {
+      %s44 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s44) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
+    %width = arith.constant 128 : i32
+    %tiles = arith.ceildivsi %keys, %width : i32
+    scf.for %i = %zero to %tiles step %one : i32 {
+      %u45 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u45) {by = "tma"} : (!t) -> ()
+    }
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
