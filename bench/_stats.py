@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,9 +44,18 @@ class Spread:
         median, low, high = (f"{v * factor:.{digits}f}" for v in (self.median, self.low, self.high))
         return f"{median}{' ' if unit else ''}{unit} ({low} .. {high})"
 
+    def milliseconds(self) -> str:
+        """`median (low .. high)` in milliseconds, of a spread in seconds; more digits below 1 ms."""
+        return self.text("", 1 if self.median >= 1e-3 else 3, 1e3)
+
     def record(self) -> dict[str, float]:
         """For JSON."""
         return {"median": self.median, "q20": self.low, "q80": self.high, "count": self.count}
+
+    @staticmethod
+    def recorded(values: Mapping[str, float]) -> Spread:
+        """The inverse of `record`."""
+        return Spread(values["median"], values["q20"], values["q80"], int(values["count"]))
 
 
 def package_version(name: str) -> str:

@@ -122,7 +122,7 @@ def stage_table(samples: Samples) -> Table:
         size = samples.stage_bytes.get(name)
         shown.add_row(
             name,
-            spread.text("", 1, 1e3),
+            spread.milliseconds(),
             f"{spread.median / total:.0%}",
             f"{size:,}" if size is not None else "",
         )
@@ -143,7 +143,7 @@ def result_table(samples: Samples, title: str) -> Table:
         limit = LIMITS_SECONDS.get(name)
         shown.add_row(
             name,
-            spread.text("", 1, 1e3),
+            spread.milliseconds(),
             str(spread.count),
             f"{limit * 1e3:g}" if limit else "",
             f"{spread.median / cold:.2f}" if name.startswith("FA4") else "",

@@ -106,8 +106,8 @@ def our_kernel(problem: Problem, batch: int, length: int) -> Subject:
     return Subject(title, run, arrays, problem.is_causal, problem.head_dim**-0.5)
 
 
-def recorded_kernel(stem: Path, target: str) -> Subject:
-    """A launch recorded elsewhere, on the emulator itself."""
+def recorded_kernel(stem: Path) -> Subject:
+    """A launch for sm_100a recorded elsewhere, on the emulator itself."""
     from attn_mlir.runtime.emulator import Emulator
 
     ptx = stem.with_name(stem.name + ".ptx")
@@ -120,7 +120,7 @@ def recorded_kernel(stem: Path, target: str) -> Subject:
     arrays = inputs(launch["shapes"], launch["dtype"])
 
     def run() -> Run:
-        emulator = Emulator(target=target)
+        emulator = Emulator(target="sm_100a")
         for name, array in arrays.items():
             emulator.map(array, address=int(launch["addresses"][name], 16))
         begin = time.perf_counter()
@@ -184,7 +184,7 @@ def main() -> None:
     problem = Problem.of(args)
     if args.recorded or args.peer:
         stem = args.recorded or record_fa4(problem, args.batch, args.length, print)
-        subject = recorded_kernel(stem, args.target)
+        subject = recorded_kernel(stem)
     else:
         subject = our_kernel(problem, args.batch, args.length)
     title, run = f"FA4 {subject.title}" if args.peer else subject.title, subject.run

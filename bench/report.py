@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from _sass import OPCODES
-from _stats import BUILD, ROOT
+from _stats import BUILD, ROOT, Spread
 
 PAGE = ROOT / "docs" / "performance.md"
 REPETITIONS = 10  # of every compile
@@ -32,24 +32,29 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def milliseconds(spread: dict[str, float]) -> str:
-    """`median (20 % .. 80 %)` of a spread in seconds."""
-    return f"{spread['median'] * 1e3:.1f} ({spread['q20'] * 1e3:.1f} .. {spread['q80'] * 1e3:.1f})"
-
-
 def compile_part(record: Any) -> str:
     """Cold and warm compile times, then the stages of a cold compile."""
     cold = record["seconds"]["cold"]["median"]
     rows = [
-        [name, milliseconds(spread), f"{spread['median'] / cold:.2f}", str(int(spread["count"]))]
+        [
+            name,
+            Spread.recorded(spread).milliseconds(),
+            f"{spread['median'] / cold:.2f}",
+            str(int(spread["count"])),
+        ]
         for name, spread in record["seconds"].items()
     ]
     rows += [
-        [f"FA4 {name} only", milliseconds(spread), f"{spread['median'] / cold:.2f}", ""]
+        [
+            f"FA4 {name} only",
+            Spread.recorded(spread).milliseconds(),
+            f"{spread['median'] / cold:.2f}",
+            "",
+        ]
         for name, spread in record["peer_stages"].items()
     ]
     stages = [
-        [name, milliseconds(spread), str(record["stage_bytes"].get(name, ""))]
+        [name, Spread.recorded(spread).milliseconds(), str(record["stage_bytes"].get(name, ""))]
         for name, spread in record["stages"].items()
     ]
     return "\n\n".join(

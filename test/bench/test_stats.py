@@ -22,3 +22,13 @@ def test_nothing_measured_is_an_error():
 
 def test_text_scales_every_number():
     assert _stats.Spread(0.5, 0.25, 1.0, 3).text("ms", 0, 1e3) == "500 ms (250 .. 1000)"
+
+
+def test_milliseconds_keep_digits_of_short_times():
+    assert _stats.Spread(0.5, 0.25, 1.0, 3).milliseconds() == "500.0 (250.0 .. 1000.0)"
+    assert _stats.Spread(5e-5, 4e-5, 6e-5, 3).milliseconds() == "0.050 (0.040 .. 0.060)"
+
+
+def test_a_record_leads_back():
+    spread = _stats.Spread(0.5, 0.25, 1.0, 3)
+    assert _stats.Spread.recorded(spread.record()) == spread

@@ -18,8 +18,6 @@ from mha_cases import (
 )
 from mha_check import check
 
-pytest.importorskip("attn_mlir.lowering.pipeline")
-
 RUNS = [
     (case_named(name), Schedule.named(how))
     for name, how in (

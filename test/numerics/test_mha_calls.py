@@ -10,8 +10,6 @@ import pytest
 from mha_cases import MASKS, SCHEDULES, Case, Inputs
 from mha_check import judged, kernel, kernel_of, launch
 
-pytest.importorskip("attn_mlir.lowering.pipeline")
-
 FAIR = SCHEDULES[0]
 
 
