@@ -28,6 +28,7 @@ from .instruction import (
 )
 from .memory import SharedMemory
 from .operands import F32, lane_view, scale_operand, smem_operand, tmem_operand
+from .products import row_blocked
 from .sparsity import expand_sparse, read_metadata
 from .tmem import TensorMemory
 
@@ -355,7 +356,7 @@ def _float32_product(
 ) -> npt.NDArray[np.uint32]:
     with np.errstate(over="ignore", invalid="ignore"):
         if scales is None:
-            product = a @ b.transpose(0, 2, 1)
+            product = row_blocked(a, b.transpose(0, 2, 1))
         else:
             product = _scaled_product(a, b, *scales)
         if c is not None:
