@@ -38,9 +38,10 @@ class Diagnostic:
         """Returns the lines to print: `file:line:col: error: text`, then its notes.
 
         Args:
-          file: what to write for the name that MLIR gives to text parsed from memory (`-`).
+          file: what to write for the name that MLIR gives to text parsed from memory (`-`), and
+            alone where no place is known.
         """
-        place = self.location or "unknown location"
+        place = self.location or file or "unknown location"
         if file is not None and place.startswith("-:"):
             place = f"{file}{place[1:]}"
         lines = [f"{place}: {self.severity}: {self.message}"]

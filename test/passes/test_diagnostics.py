@@ -60,6 +60,7 @@ def test_op_error_names_the_operation_and_its_place():
 def test_an_error_without_a_place_is_still_a_diagnostic():
     (diagnostic,) = diagnostics_of(SpecError("head_dim 72 has no kernel"))
     assert diagnostic.render() == "unknown location: error: head_dim 72 has no kernel"
+    assert diagnostic.render("a.mlir") == "a.mlir: error: head_dim 72 has no kernel"
 
 
 def test_locations_are_looked_through():

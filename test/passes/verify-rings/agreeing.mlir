@@ -27,8 +27,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+      %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -39,8 +39,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %u2 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u2) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -51,8 +51,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %u3 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u3) {by = "mma"} : (!t) -> ()
+      %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u1) {by = "mma"} : (!t) -> ()
     }
   }) {label_name = "also", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -73,11 +73,11 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s4 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s4) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     scf.for %i = %zero to %tiles step %one : i32 {
-      %s5 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s5) {by = "tma"} : (!t) -> ()
+      %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -88,11 +88,11 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %u6 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u6) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
-    %u7 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u7) {by = "tma"} : (!t) -> ()
+    %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -114,8 +114,8 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
-      %s8 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s8) {by = "tma"} : (!t) -> ()
+      %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -127,8 +127,8 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
-      %u9 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u9) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -154,8 +154,8 @@
     %y = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
     "ws.commit"(%x) {by = "tma"} : (!t) -> ()
     "ws.commit"(%y) {by = "tma"} : (!t) -> ()
-    %u10 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u10) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -164,11 +164,11 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u11 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u11) {by = "tma"} : (!t) -> ()
-    %u12 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u12) {by = "tma"} : (!t) -> ()
-    %s13 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s13) {by = "tma"} : (!t) -> ()
+    %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    %u2 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u2) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()

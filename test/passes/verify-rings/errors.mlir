@@ -16,8 +16,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %s14 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s14) {by = "tma"} : (!t) -> ()
+      %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -28,8 +28,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %one to %tiles step %one : i32 {
-      %u15 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u15) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -52,8 +52,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %s16 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s16) {by = "tma"} : (!t) -> ()
+      %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -63,8 +63,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u17 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u17) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -85,8 +85,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s18 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s18) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -97,8 +97,8 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
-      %u19 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u19) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -120,8 +120,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u20 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u20) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -142,8 +142,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s21 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s21) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -152,8 +152,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s22 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s22) {by = "tma"} : (!t) -> ()
+    %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
   }) {label_name = "other", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -162,8 +162,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u23 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u23) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -184,8 +184,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s24 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s24) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -206,8 +206,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s25 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s25) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     %t = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -217,8 +217,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u26 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u26) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -239,8 +239,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s27 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s27) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -270,10 +270,10 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s28 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s28) {by = "tma"} : (!t) -> ()
-    %s29 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s29) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -282,8 +282,8 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u30 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u30) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     %v = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -349,10 +349,10 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u31 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u31) {by = "tma"} : (!t) -> ()
-    %u32 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u32) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -372,10 +372,10 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %s33 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s33) {by = "tma"} : (!t) -> ()
-    %s34 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s34) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -410,10 +410,10 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     // expected-error @below {{'ws.wait' op never returns: role left waits for a full slot of ring b[0]; role right waits for a full slot of ring a[0]}}
-    %u35 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u35) {by = "tma"} : (!t) -> ()
-    %s36 = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s36) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "left", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -422,10 +422,10 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u37 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u37) {by = "tma"} : (!t) -> ()
-    %s38 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s38) {by = "tma"} : (!t) -> ()
+    %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    %s1 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
   }) {label_name = "right", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -458,10 +458,10 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u39 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u39) {by = "tma"} : (!t) -> ()
-    %u40 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u40) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -487,8 +487,8 @@
       %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
       "ws.commit"(%x) {by = "tma"} : (!t) -> ()
     }
-    %s41 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s41) {by = "tma"} : (!t) -> ()
+    %s0 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -497,11 +497,11 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    %u42 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u42) {by = "tma"} : (!t) -> ()
+    %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     scf.for %i = %zero to %tiles step %one : i32 {
-      %u43 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u43) {by = "tma"} : (!t) -> ()
+      %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u1) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -526,8 +526,8 @@
     // expected-error @below {{'arith.fptosi' op decides over ring operations, but depends on data}}
     %n = arith.fptosi %x : f32 to i32
     scf.for %i = %zero to %n step %one : i32 {
-      %s44 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s44) {by = "tma"} : (!t) -> ()
+      %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -538,8 +538,8 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      %u45 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u45) {by = "tma"} : (!t) -> ()
+      %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
