@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from typing import Any
 import pytest
 
 from attn_mlir.tools import find_tool
+
+# Tests neither fill nor trust the cache of whoever runs them.
+ROOT = Path(__file__).resolve().parent.parent
+os.environ["ATTN_MLIR_CACHE_DIR"] = str(ROOT / "build" / "test-cache")
 
 SCALE_PTX = """\
 .version 8.6

@@ -36,9 +36,9 @@ def run(title: str, command: list[str]) -> tuple[str, int, str]:
 
 def summary(lines: list[str]) -> str:
     """The runner's own counts: pytest's last line, or the block that lit prints at the end."""
-    counts = [line for line in lines if line.startswith(("Total Discovered", "Skipped", "Unsupp"))]
-    counts += [line for line in lines if line.startswith(("Passed", "Failed", "Expected", "Unres"))]
-    if any(line.startswith(("Passed", "Failed", "Unsupp")) for line in counts):
+    totals = [at for at, line in enumerate(lines) if line.startswith("Total Discovered Tests")]
+    if totals:
+        counts = [line for line in lines[totals[-1] :] if ":" in line]
         return ", ".join(" ".join(line.split()) for line in counts)
     tail = [line.strip("= ") for line in lines if " passed" in line or " failed" in line]
     return tail[-1] if tail else "no tests ran"

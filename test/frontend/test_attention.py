@@ -1,0 +1,131 @@
+"""`attention` from end to end: compiled, run on the emulator, and judged element by element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import attn_mlir as am
+from attn_mlir.reference import check_attention
+
+pytestmark = pytest.mark.slow
+Array = npt.NDArray[Any]
+BF16 = ml_dtypes.bfloat16
+
+
+def operands(
+    sq: int, sk: int, *, batch: int = 1, heads: int = 2, kv_heads: int = 1, dtype: Any = BF16
+) -> list[Array]:
+    random = np.random.default_rng(sq + 1000 * sk)
+    return [
+        random.standard_normal((batch, length, count, 64)).astype(dtype)
+        for length, count in ((sq, heads), (sk, kv_heads), (sk, kv_heads))
+    ]
+
+
+def judged(q: Array, k: Array, v: Array, **options: Any) -> None:
+    o, lse = am.attention(q, k, v, return_lse=True, device="emulator", **options)
+    assert (type(o), o.dtype, o.shape) == (np.ndarray, q.dtype, q.shape)
+    assert (lse.dtype, lse.shape) == (np.float32, (q.shape[0], q.shape[2], q.shape[1]))
+    verdict = check_attention(q, k, v, o, lse, **options)
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+@pytest.mark.parametrize("mask", [am.full(), am.causal()])
+def test_numpy(dtype: Any, mask: am.Mask) -> None:
+    judged(*operands(70, 140, dtype=dtype), mask=mask)
+
+
+def test_more_queries_than_keys() -> None:
+    judged(*operands(140, 70), mask=am.causal())
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+def test_scale(scale: float) -> None:
+    judged(*operands(33, 40), scale=scale)
+
+
+def test_without_lse() -> None:
+    q, k, v = operands(20, 30)
+    o = am.attention(q, k, v, device="emulator")
+    assert check_attention(q, k, v, o, None).ok
+
+
+def test_no_keys() -> None:
+    q, k, v = operands(20, 0)
+    o, lse = am.attention(q, k, v, return_lse=True, device="emulator")
+    assert (o == 0).all() and np.isneginf(lse).all()
+
+
+@pytest.mark.parametrize(("batch", "sq"), [(0, 20), (1, 0)])
+def test_nothing_asked(batch: int, sq: int) -> None:
+    q, k, v = operands(sq, 20, batch=batch)
+    o, lse = am.attention(q, k, v, return_lse=True, device="emulator")
+    assert o.shape == q.shape and lse.shape == (batch, 2, sq)
+
+
+def test_views_of_a_packed_buffer() -> None:
+    packed = np.random.default_rng(0).standard_normal((2, 50, 4, 64)).astype(BF16)
+    q, k, v = np.split(packed, [2, 3], axis=2)
+    judged(q, k, v, mask=am.causal())
+
+
+def test_outputs_with_strides(tmp_path: Path) -> None:
+    q, k, v = operands(40, 40, batch=2)
+    spec = am.mha(heads=2, kv_heads=1, head_dim=64, mask=am.causal())
+    kernel = am.load(am.compile(spec).save(tmp_path / "mha.attn"))
+    wide = np.full((2, 40, 4, 64), 7.0, BF16)
+    stats = np.full((2, 2, 60), 7.0, np.float32)
+    kernel(q, k, v, wide[:, :, 1:3], stats[:, :, 9:49], scale=0.125, device="emulator")
+    verdict = check_attention(q, k, v, wide[:, :, 1:3], stats[:, :, 9:49], mask=am.causal())
+    assert verdict.ok, str(verdict)
+    assert (wide[:, :, [0, 3]] == 7.0).all()
+    assert (stats[:, :, :9] == 7.0).all() and (stats[:, :, 49:] == 7.0).all()
+
+
+def test_adversarial() -> None:
+    q, k, v = operands(40, 140)
+    device = am.EmulatorDevice(schedule="adversarial", seed=1)
+    o = am.attention(q, k, v, mask=am.causal(), device=device)
+    assert check_attention(q, k, v, o, None, mask=am.causal()).ok
+
+
+class Foreign:
+    """An array of a library that is none of numpy, torch and cupy."""
+
+    def __init__(self, array: Array):
+        self.array = array
+
+    def __array_namespace__(self) -> Any:
+        return np
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_any_library_with_dlpack() -> None:
+    q, k, v = operands(20, 30, dtype=np.float16)
+    o, lse = am.attention(Foreign(q), Foreign(k), Foreign(v), return_lse=True, device="emulator")
+    assert check_attention(q, k, v, o, lse).ok
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_torch(dtype: str) -> None:
+    torch: Any = pytest.importorskip("torch")
+    tensors = [torch.from_numpy(x.astype(np.float32)) for x in operands(20, 30)]
+    q, k, v = (tensor.to(getattr(torch, dtype)) for tensor in tensors)
+    o, lse = am.attention(q, k, v, return_lse=True, device="emulator")
+    assert type(o) is torch.Tensor and o.dtype == q.dtype and o.shape == q.shape
+    scores = torch.einsum("bqhd,bkgd->bhqk", q.double(), k.double()) / 8
+    truth = torch.einsum("bhqk,bkgd->bqhd", scores.softmax(-1), v.double())
+    assert (o.double() - truth).abs().max() < 0.02
+    assert (lse.double() - scores.logsumexp(-1)).abs().max() < 1e-3
