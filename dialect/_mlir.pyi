@@ -167,6 +167,20 @@ class ir:
         @staticmethod
         def get(value: dict[str, Any] = ..., context: ir.Context | None = None) -> ir.DictAttr: ...
 
+    class DenseElementsAttr(Attribute):
+        @staticmethod
+        def get(
+            attrs: Sequence[ir.Attribute], shaped_type: ir.Type | None = None
+        ) -> ir.DenseElementsAttr: ...
+        @staticmethod
+        def get_splat(shaped_type: ir.Type, element_attr: ir.Attribute) -> ir.DenseElementsAttr: ...
+
+    class DenseI64ArrayAttr(Attribute):
+        @staticmethod
+        def get(
+            values: Sequence[int], context: ir.Context | None = None
+        ) -> ir.DenseI64ArrayAttr: ...
+
     class DenseI32ArrayAttr(Attribute):
         def __len__(self) -> int: ...
         def __iter__(self) -> Iterator[int]: ...

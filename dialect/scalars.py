@@ -3,7 +3,7 @@
 Schedules and lowerings both write with these; nothing here knows a kernel.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,7 +96,7 @@ def compare(predicate: str, a: Value, b: Value | int) -> Value:
 
 
 @contextmanager
-def when(condition: Value) -> Iterator[None]:
+def when(condition: Value) -> Generator[None]:
     """Emits what is written inside under `scf.if`."""
     op = scf.IfOp(condition)
     with ir.InsertionPoint(op.then_block):
@@ -105,7 +105,7 @@ def when(condition: Value) -> Iterator[None]:
 
 
 @contextmanager
-def either(condition: Value) -> Iterator[tuple[Any, Any]]:
+def either(condition: Value) -> Generator[tuple[Any, Any]]:
     """An `scf.if` with both branches: yields their insertion points, to write them in turn."""
     op = scf.IfOp(condition, has_else=True)
     yield ir.InsertionPoint(op.then_block), ir.InsertionPoint(op.else_block)

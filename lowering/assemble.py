@@ -25,7 +25,7 @@ def ptx_of(module: Any) -> dict[str, str]:
     Raises:
       VerifyError: the module holds no PTX.
     """
-    found = {}
+    found: dict[str, str] = {}
     for binary in ir.get_ops_of_type(module, gpu.BinaryOp):
         text = gpu.ObjectAttr(binary.operation.attributes["objects"][0]).object.decode()
         found[binary.sym_name.value.removesuffix("_module")] = text.rstrip("\0")

@@ -19,7 +19,7 @@ from attn_mlir.passes.target import Target
 from .parameters import Parameter, Signature, Symbol
 
 if TYPE_CHECKING:
-    from .rings import RingState
+    from .rings import Cursor, RingState
 
 Value = Any
 
@@ -88,7 +88,7 @@ class RoleState:
     group: Value
     row: Value
     lane_base: Value
-    cursors: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    cursors: "dict[tuple[Any, ...], Cursor]" = field(default_factory=dict)
 
 
 class Lowering:
@@ -184,7 +184,7 @@ class Lowering:
 
 
 def lowers(
-    operation: type,
+    operation: Any,
 ) -> "Callable[[Callable[[Lowering, Any], None]], Callable[[Lowering, Any], None]]":
     """Registers the decorated function as the lowering of an operation class."""
 

@@ -32,7 +32,8 @@ def _column_widths(kind: ws.FragmentType) -> list[int]:
 
 def _column_numbers(widths: Sequence[int]) -> _Varying:
     """The column coordinate as constant vectors."""
-    parts, first = [], 0
+    parts: list[Value] = []
+    first = 0
     for width in widths:
         kind = ir.VectorType.get([width], i32())
         numbers = [ir.IntegerAttr.get(i32(), first + i) for i in range(width)]
@@ -67,7 +68,7 @@ class _Region:
             )
             self.values[result] = made.result
             return
-        parts = []
+        parts: list[Value] = []
         for number, width in enumerate(self.widths):
             wide = [
                 operand.parts[number] if isinstance(operand, _Varying) else _splat(operand, width)
@@ -86,7 +87,7 @@ class _Region:
 
 def _pack(part: Value, element: Any) -> Value:
     """Rounds a vector to a 16-bit type, two neighbours to an i32: one `cvt.rn.*x2` per pair."""
-    words = []
+    words: list[Value] = []
     pair, narrow = ir.VectorType.get([2], part.type.element_type), ir.VectorType.get([2], element)
     word = ir.VectorType.get([1], i32())
     for first in range(0, part.type.shape[0], 2):

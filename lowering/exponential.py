@@ -48,7 +48,7 @@ def _runs(op: ws.Exp2Op, first: int, width: int) -> list[tuple[int, int, bool]]:
 @lowers(ws.Exp2Op)
 def _exp2(low: Lowering, op: ws.Exp2Op) -> None:
     source: Fragment = low[op.exponent]
-    parts = []
+    parts: list[Value] = []
     for number, part in enumerate(source.parts):
         runs = _runs(op, number * CHUNK, part.type.shape[0])
         if len(runs) == 1:

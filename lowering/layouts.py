@@ -65,7 +65,7 @@ def k_major(rows: int, k_elements: int) -> Operand:
     Worked: 128 x 128: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384, 16416, ...
     The leading offset is unused in this mode and written as one unit.
     """
-    steps = []
+    steps: list[int] = []
     for k in range(0, k_elements, MMA_K_ELEMENTS):
         chunk, inner = divmod(k, CHUNK_ELEMENTS)
         steps.append(chunk * rows * SWIZZLE_BYTES + inner * 2)

@@ -90,7 +90,7 @@ def _alignment(signature: Signature, argument: int) -> int:
 
 def _tensors(signature: Signature) -> list[dict[str, Any]]:
     kernel = signature.kernel
-    tensors = []
+    tensors: list[dict[str, Any]] = []
     arguments = kernel.body.blocks[0].arguments
     for number, (name, role, dims, argument) in enumerate(
         zip(kernel.names, kernel.io_roles, kernel.dims, arguments, strict=True)
@@ -115,7 +115,7 @@ def _scalars(kernel: ws.KernelOp) -> list[dict[str, Any]]:
     defaults = {}
     if "ws.defaults" in kernel.operation.attributes:
         defaults = ir.DictAttr(kernel.operation.attributes["ws.defaults"])
-    scalars = []
+    scalars: list[dict[str, Any]] = []
     for name, role in zip(kernel.names, kernel.io_roles, strict=True):
         if role != "scalar":
             continue

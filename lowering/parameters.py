@@ -126,10 +126,10 @@ class Signature:
             rank = ir.MemRefType(op.target.type).rank
             yield Pointer(number)
             yield from (Stride(number, axis) for axis in range(rank - 1))
-            for axis in op.dims:
-                name = self.kernel.dims[number][axis]
-                if name:
-                    yield Symbol(name)
+            (axis,) = list[int](op.dims)
+            name = self.kernel.dims[number][axis]
+            if name:
+                yield Symbol(name)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):
@@ -178,8 +178,8 @@ class Signature:
                 return {"kind": "pointer", "tensor": names[argument]}
             case Stride(argument, axis):
                 return {"kind": "stride", "tensor": names[argument], "axis": axis, "type": "i64"}
-            case Symbol(name):
-                return {"kind": "symbol", "symbol": name, "type": "i32"}
+            case Symbol(name=symbol):
+                return {"kind": "symbol", "symbol": symbol, "type": "i32"}
             case Scalar(argument):
                 return {"kind": "scalar", "scalar": names[argument], "type": "f32"}
 

@@ -73,7 +73,7 @@ def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
         loaded = nvvm.Tcgen05LdOp(raw, _shape_attr(), pointer).result
         registers += [vector.ExtractOp(loaded, [], [i]).result for i in range(width)]
     registers = wait_tensor_loads(registers)
-    parts = []
+    parts: list[Value] = []
     for column, width in chunks:
         raw = ir.VectorType.get([width], i32())
         whole = vector.FromElementsOp(raw, registers[column : column + width]).result

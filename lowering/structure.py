@@ -1,6 +1,6 @@
 """The kernel's frame: function, prologue, dispatch of the roles, tiles, loops and branches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -196,7 +196,7 @@ def _uniform(value: Value) -> Value:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> Generator[None]:
     """Emits what is written inside for one elected thread of the warp."""
     with when(nvvm.ElectSyncOp(results=[i1()]).result):
         yield

@@ -239,7 +239,7 @@ def _check_fits(regions: Sequence[Region], target: Target, smem_bytes: int, cols
 
 def memory_map(kernel: ws.KernelOp) -> list[Region]:
     """The memory map of a planned kernel."""
-    regions = []
+    regions: list[Region] = []
     for op in kernel.body.blocks[0].operations:
         item = _item(op)
         if item is not None:

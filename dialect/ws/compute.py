@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect._mlir import I1, Pure, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail
 
@@ -27,7 +27,7 @@ class MmaOp(WS.Operation, name="mma"):
     d: ext.Operand[TileType]
     a: ext.Operand[TileType]
     b: ext.Operand[TileType]
-    accumulate: ext.Operand[ir.IntegerType[1]]
+    accumulate: ext.Operand[I1]
     b_layout: ir.StringAttr
 
     @staticmethod
@@ -149,7 +149,7 @@ class AnyOp(WS.Operation, name="any"):
     """Whether a row condition holds for any row of this warp; the same in all its threads."""
 
     rows: ext.Operand[FragmentType]
-    holds: ext.Result[ir.IntegerType[1]] = ext.infer_result()
+    holds: ext.Result[I1] = ext.infer_result()
 
     @staticmethod
     def verify_invariants(op: "AnyOp") -> bool:

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
-from .structure import I32
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):

@@ -11,10 +11,9 @@ it and releases it. `by` on commit and release names who completes the step:
 
 from typing import Any
 
-from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, BufferType, RingType, TileType, fail
-from .structure import I32
 
 AGENTS = ("threads", "mma", "tma")
 
@@ -66,7 +65,7 @@ def _check_slot(op: Any) -> bool:
     return True
 
 
-def _check_handover(op: Any, opener: type) -> bool:
+def _check_handover(op: Any, opener: Any) -> bool:
     agent = op.by.value
     if agent not in AGENTS:
         return fail(op, f"expects by of {', '.join(AGENTS)}, got {agent}")

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, fail
-
-I32 = ir.IntegerType[32]
 
 ARGUMENT_ROLES = ("in", "out", "scalar")
 TILE_ORDERS = ("single",)

@@ -44,7 +44,7 @@ def multiply(a: Sum, b: Sum) -> Sum:
 
 def text(total: Sum) -> str:
     """For messages."""
-    terms = []
+    terms: list[str] = []
     for factors, coefficient in sorted(total.items()):
         name = " ".join(factors)
         terms.append(str(coefficient) if not name else f"{coefficient} {name}")
@@ -56,7 +56,7 @@ class Counting:
 
     def __init__(self, kernel: ws.KernelOp, process: Process):
         self._kernel = kernel
-        self._arguments = list(kernel.body.blocks[0].arguments)
+        self._arguments: list[Any] = list(kernel.body.blocks[0].arguments)
         self._dims = kernel.dims
         self._group = process.role.body.blocks[0].arguments[0]
         self._process = process
@@ -146,11 +146,11 @@ class Counting:
         operands = [self.sum(operand) for operand in owner.operation.operands]
         match owner.operation.name:
             case "arith.addi":
-                return add(*operands)
+                return add(operands[0], operands[1])
             case "arith.subi":
-                return add(*operands, -1)
+                return add(operands[0], operands[1], -1)
             case "arith.muli":
-                return multiply(*operands)
+                return multiply(operands[0], operands[1])
             case name:
                 inner = ", ".join(text(operand) for operand in operands)
                 return Counter({(f"{name.removeprefix('arith.')}({inner})",): 1})

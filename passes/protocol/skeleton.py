@@ -97,7 +97,7 @@ class Process:
 
 def processes(kernel: ws.KernelOp) -> list[Process]:
     """The groups of a kernel's roles."""
-    found = []
+    found: list[Process] = []
     for role in kernel.roles():
         formulas = Formulas(kernel)
         formulas.name(role.body.blocks[0].arguments[0], GROUP)
@@ -130,8 +130,8 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             index = formulas.name(op.induction_variable, f"loop{len(formulas)}")
             body = _nodes(op.region.blocks[0].operations, formulas)
             if body:
-                bounds = (formulas(value) for value in (op.lowerBound, op.upperBound, op.step))
-                nodes.append(Loop(op, index, *bounds, body))
+                begin, end = formulas(op.lowerBound), formulas(op.upperBound)
+                nodes.append(Loop(op, index, begin, end, formulas(op.step), body))
         elif isinstance(op, scf.IfOp):
             regions = [r for r in op.operation.regions if len(r.blocks)]
             branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
@@ -177,7 +177,7 @@ class Formulas:
     """
 
     def __init__(self, kernel: ws.KernelOp):
-        self._arguments = list(kernel.body.blocks[0].arguments)
+        self._arguments: list[Value] = list(kernel.body.blocks[0].arguments)
         self._dims = kernel.dims
         self._texts: dict[Value, str] = {}
         self.used: set[str] = set()

@@ -3,10 +3,10 @@
 The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
@@ -69,6 +69,7 @@ __all__ = [
     "load",
     "log2",
     "loop",
+    "map_coordinates",
     "map_elements",
     "mma",
     "reduce_rows",
@@ -123,7 +124,7 @@ def declare_kernel(name: str, arguments: Sequence[Argument]) -> ws.KernelOp:
 @contextmanager
 def role(
     name: str, *, first: int, warps: int, registers: int = 0, groups: int = 1, lanes: int = 32
-) -> Iterator[Value]:
+) -> Generator[Value]:
     """A `ws.role`; yields the group index."""
     i64 = ir.IntegerType.get_signless(64)
     op = ws.RoleOp(
@@ -137,7 +138,7 @@ def role(
 
 
 @contextmanager
-def tiles(extents: Sequence[Value], order: str) -> Iterator[Sequence[Value]]:
+def tiles(extents: Sequence[Value], order: str) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile."""
     op = ws.TilesOp(list(extents), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
@@ -260,19 +261,34 @@ def fill(shape: Sequence[int], value: Value) -> Value:
     return ws.FillOp(value, ws.fragment_type(shape, value.type)).fragment
 
 
+@overload
+def map_elements(body: Callable[[Value], Value], a: Value, /, *, element: Any = None) -> Value: ...
+@overload
 def map_elements(
-    body: Callable[..., Value], *inputs: Value, element: Any = None, shape: Sequence[int] = ()
-) -> Value:
-    """A `ws.map`: `body(*elements, row, column)` (no column at rank 1) returns the new element.
+    body: Callable[[Value, Value], Value], a: Value, b: Value, /, *, element: Any = None
+) -> Value: ...
+def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
+    """A `ws.map` that does not look at coordinates: `body(*elements)` returns the new element.
 
-    `element` is the result's element type, that of the first input when absent; `shape` is only
-    needed without inputs.
+    `element` is the result's element type, that of the first input when absent.
     """
-    kinds = [ws.FragmentType(value.type) for value in inputs]
-    shape = kinds[0].shape if kinds else shape
-    element = kinds[0].element if element is None else element
+    kind = ws.FragmentType(inputs[0].type)
+    element = kind.element if element is None else element
+    return _map(lambda *arguments: body(*arguments[: len(inputs)]), inputs, kind.shape, element)
+
+
+def map_coordinates(body: Callable[[Value, Value, Value], Value], fragment: Value) -> Value:
+    """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element."""
+    kind = ws.FragmentType(fragment.type)
+    return _map(body, [fragment], kind.shape, kind.element)
+
+
+def _map(
+    body: Callable[..., Value], inputs: Sequence[Value], shape: Sequence[int], element: Any
+) -> Value:
     op = ws.MapOp(list(inputs), ws.fragment_type(shape, element))
-    block = op.body.blocks.append(*[kind.element for kind in kinds], *[i32() for _ in shape])
+    kinds = [ws.FragmentType(value.type).element for value in inputs]
+    block = op.body.blocks.append(*kinds, *[i32() for _ in shape])
     with ir.InsertionPoint(block):
         ws.YieldOp(body(*block.arguments))
     return op.fragment

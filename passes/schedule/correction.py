@@ -32,7 +32,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         _finish(problem, storage, keys, way)
 
 
-def _is_below_one(factor: Value, row: Value) -> Value:
+def _is_below_one(factor: Value) -> Value:
     return b.fcompare("OLT", factor, b.f32_constant(1.0))
 
 
@@ -65,10 +65,10 @@ def _parts(tile: Value, column_count: int) -> list[Value]:
 
 def _scale(fragment: Value, factor: Value) -> Value:
     factors = b.broadcast(factor, CHUNK_COLUMNS)
-    return b.map_elements(lambda x, f, *_: b.fmul(x, f), fragment, factors)
+    return b.map_elements(b.fmul, fragment, factors)
 
 
 def _round(problem: Problem, fragment: Value) -> Value:
     return b.map_elements(
-        lambda x, *_: b.truncate(x, problem.element), fragment, element=problem.element
+        lambda x: b.truncate(x, problem.element), fragment, element=problem.element
     )

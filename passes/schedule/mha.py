@@ -63,7 +63,7 @@ def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.K
 
 def _declare(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
     """The kernel operation with its arguments and an empty body."""
-    arguments = []
+    arguments: list[b.Argument] = []
     for label, dims in TENSOR_DIMS.items():
         tensor = getattr(op, label).type
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)

@@ -37,20 +37,20 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         if tested:
             scores = _mask(problem, scores, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
-        factor = b.map_elements(lambda m, f, _: step.factor(m, f), maximum, found)
-        maximum = b.map_elements(lambda m, f, _: step.maximum(m, f), maximum, found)
+        factor = b.map_elements(step.factor, maximum, found)
+        maximum = b.map_elements(step.maximum, maximum, found)
         handover = storage.stats.acquire(way)
         b.store(factor, handover)
         b.commit(handover, "threads")
         weights = _weights(problem, scores, maximum, scale_log2)
         narrow = b.map_elements(
-            lambda p, *_: b.truncate(p, problem.element), weights, element=problem.element
+            lambda p: b.truncate(p, problem.element), weights, element=problem.element
         )
         b.store(
             narrow, b.view(slot, [problem.config.tile_m, problem.config.tile_n], problem.element)
         )
         b.release(slot, "threads")
-        scaled = b.map_elements(lambda t, f, _: b.fmul(t, f), total, factor)
+        scaled = b.map_elements(b.fmul, total, factor)
         return [maximum, b.reduce_rows("add", weights, scaled)]
 
     maximum = b.fill(rows, b.f32_constant(-math.inf))
@@ -59,9 +59,9 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     maximum, total = b.loop(masked, keys.count, state, lambda *args: turn_of(False, *args))
 
     handover = storage.stats.acquire(way)
-    b.store(b.map_elements(lambda t, _: _reciprocal(t), total), handover)
+    b.store(b.map_elements(_reciprocal, total), handover)
     b.commit(handover, "threads")
-    lse = b.map_elements(lambda m, t, _: _lse(m, t, scale_log2), maximum, total)
+    lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
     b.store_global(lse, problem.lse, [tile.batch, tile.head, row0], [2])
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
@@ -79,7 +79,7 @@ def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value
             return score
         return b.select(b.compare("sge", column, b.INT.sub(begin, column0)), score, hidden)
 
-    return b.map_elements(element, scores)
+    return b.map_coordinates(element, scores)
 
 
 def _reference(maximum: Value) -> Value:
@@ -115,9 +115,9 @@ class _Step:
 
 def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value) -> Value:
     """P = 2^(S c - m c), unrounded f32."""
-    offset = b.map_elements(lambda m, _: b.fneg(b.fmul(_reference(m), scale_log2)), maximum)
+    offset = b.map_elements(lambda m: b.fneg(b.fmul(_reference(m), scale_log2)), maximum)
     offset = b.broadcast(offset, problem.config.tile_n)
-    exponent = b.map_elements(lambda s, o, *_: b.fma(s, scale_log2, o), scores, offset)
+    exponent = b.map_elements(lambda s, o: b.fma(s, scale_log2, o), scores, offset)
     config = problem.config
     return b.exp2_tile(
         exponent,

@@ -53,7 +53,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     with b.when(keys.any()):
         key = storage.kv.wait()
-        queries = []
+        queries: list[Value] = []
         for way in ways:
             queries.append(storage.q.wait(way))
             scores(storage.s.acquire(way), queries[way], key)
