@@ -159,7 +159,7 @@ def find(name: str) -> type[Any] | TextPipeline | None:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SpecError:
     """Returns the error for a name that does not exist, with its near misses."""
-    near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.5)
+    near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "see attn-opt --list-passes"
     return SpecError(f"unknown {kind} '{name}': {hint}")
 

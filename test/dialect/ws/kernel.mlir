@@ -119,6 +119,6 @@
       {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
       : (!a, memref<?x?x64xbf16>, i32, i32, i32) -> ()
     "ws.release"(%slot) {by = "tma"} : (!a) -> ()
-  }) {groups = 1 : i64, label_name = "store", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 6, 1>} : () -> ()
+  }) {groups = 1 : i64, label_name = "store", lanes = 1 : i64, registers = 0 : i64, warps = array<i32: 6, 1>} : () -> ()
 }) {sym_name = "k", arg_names = ["a", "o", "l", "n"], arg_roles = ["in", "out", "out", "scalar"],
     arg_dims = [["batch", "sq", ""], ["batch", "sq", ""], ["batch", "sq"], []]} : () -> ()

@@ -182,7 +182,7 @@
 
 "ws.kernel"() ({
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
-  // expected-error @below {{'ws.role' op expects registers as a multiple of 8 in 24..256, got 60}}
+  // expected-error @below {{'ws.role' op expects registers of 0 or a multiple of 8 in 24..256, got 60}}
   "ws.role"() ({
   ^bb0(%g: i32):
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 60 : i64} : () -> ()
@@ -192,7 +192,7 @@
 
 "ws.kernel"() ({
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
-  // expected-error @below {{'ws.role' op expects registers as a multiple of 8 in 24..256, got 16}}
+  // expected-error @below {{'ws.role' op expects registers of 0 or a multiple of 8 in 24..256, got 16}}
   "ws.role"() ({
   ^bb0(%g: i32):
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 16 : i64} : () -> ()
@@ -202,7 +202,7 @@
 
 "ws.kernel"() ({
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
-  // expected-error @below {{'ws.role' op expects registers as a multiple of 8 in 24..256, got 264}}
+  // expected-error @below {{'ws.role' op expects registers of 0 or a multiple of 8 in 24..256, got 264}}
   "ws.role"() ({
   ^bb0(%g: i32):
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 264 : i64} : () -> ()

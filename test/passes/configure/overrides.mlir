@@ -6,7 +6,7 @@
 
 // CHECK-LABEL: @plain
 // TABLE: exp2_period = 16 : i32
-// TABLE-SAME: kv_stages = 3 : i32
+// TABLE-SAME: kv_stages = 5 : i32
 // TABLE-SAME: tile_n = 128 : i32
 // OPTION: exp2_period = 32 : i32
 // OPTION-SAME: kv_stages = 4 : i32
