@@ -7,7 +7,7 @@ file named after its family; everything else is cloned with its operands replace
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.dialect import ws
@@ -88,7 +88,7 @@ class RoleState:
     group: Value
     row: Value
     lane_base: Value
-    cursors: "dict[tuple[Any, ...], Cursor]" = field(default_factory=dict)
+    cursors: "dict[tuple[Any, ...], Cursor]"
 
 
 class Lowering:

@@ -285,7 +285,7 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     lane_base = INT.mul(quarter, WARP_THREADS << LANE_FIELD_BIT)
     rows = WARPGROUP_WARPS * WARP_THREADS
     row = arith.AndIOp(thread, constant(rows - 1)).result
-    low.role = RoleState(role, group, row, lane_base)
+    low.role = RoleState(role, group, row, lane_base, cursors={})
     block = role.body.blocks[0]
     low[block.arguments[0]] = group
     if role.lane_count == 1:

@@ -167,7 +167,7 @@ class Network:
     """All processes of a kernel, for given sizes and coordinates (`tile0`, ...) of a work tile."""
 
     def __init__(self, members: Sequence[Process], sizes: Sizes):
-        self.handovers: dict[Key, _Handover] = defaultdict(_Handover)
+        self.handovers: dict[Key, _Handover] = defaultdict(lambda: _Handover([]))
         self.trace = Trace()
         self._consumers: dict[Key, list[str]] = {}
         self._stages: dict[Any, int] = {}
