@@ -11,7 +11,7 @@ Ambiguity resolved here: spec 2.6 leaves open where scale-input-d is applied; c 
 before it is aligned.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ import numpy.typing as npt
 from .formats import FORMATS
 
 F32 = npt.NDArray[np.float32]
-I64 = npt.NDArray[np.int64]
 
 ALIGN_BITS = 25  # F of 16-bit, tf32 and 8-bit instructions on sm_100; spec-ptx 2.6
 ALIGN_BITS_MXF4 = 35  # F of mxf4 and mxf4nvf4; spec-ptx 2.6
@@ -28,33 +27,25 @@ ALIGN_BITS_WGMMA_FP8 = 13  # F of wgmma with 8-bit floats; spec-ptx 2.6
 CANONICAL_NAN_F32 = 0x7FFFFFFF
 CANONICAL_NAN_F16 = 0x7FFF
 _ZERO_EXPONENT = -(1 << 20)  # below every real exponent
-_CHUNK_PRODUCTS = 1 << 20  # products formed at once; bounds the temporaries to a few 8 MB arrays
+_LOWEST_EXPONENT = -800  # below every real exponent, and 2^800 is a float64
+
+I32 = npt.NDArray[np.int32]
+F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Terms:
-    """Signed integers with exponents: value = significand * 2^(exponent - fraction_bits).
-
-    Attributes:
-      significand: int64. exponent: int64, `_ZERO_EXPONENT` where the significand is 0.
-    """
-
-    significand: I64
-    exponent: I64
-    fraction_bits: int
+def finite_part(values: npt.NDArray[np.floating[Any]]) -> F64:
+    """float64 copies; NaN and infinity become zero."""
+    return np.where(np.isfinite(values), values, 0).astype(np.float64)
 
 
-def split(values: npt.NDArray[np.floating[Any]], format_name: str) -> Terms:
-    """Take finite values of a format apart; NaN and infinity come out as zero."""
-    f = FORMATS[format_name]
-    x = np.where(np.isfinite(values), values, 0).astype(np.float64)
-    _, exponent = np.frexp(x)
-    exponent = np.maximum(exponent.astype(np.int64) - 1, f.min_exponent)
-    significand = np.ldexp(x, f.fraction_bits - exponent).astype(np.int64)
-    return Terms(significand, np.where(significand == 0, _ZERO_EXPONENT, exponent), f.fraction_bits)
+def exponents(values: F64, format_name: str) -> I32:
+    """Exponents as the tensor core sees them; `_ZERO_EXPONENT` for zeros."""
+    _, exponent = np.frexp(values)
+    clipped = np.maximum(exponent - 1, FORMATS[format_name].min_exponent)
+    return np.where(values == 0, _ZERO_EXPONENT, clipped).astype(np.int32)
 
 
-def round_toward_zero(values: npt.NDArray[np.float64]) -> F32:
+def round_toward_zero(values: F64) -> F32:
     """float64 to float32 toward zero; subnormals kept, magnitudes of 2^128 and more to infinity."""
     with np.errstate(over="ignore"):
         nearest = values.astype(np.float32)
@@ -64,24 +55,16 @@ def round_toward_zero(values: npt.NDArray[np.float64]) -> F32:
     return np.where(np.abs(values) >= 2.0**128, infinite, result).astype(np.float32)
 
 
-def fused_sum(
-    terms: Terms,
-    c: Terms,
-    align_bits: int,
-) -> npt.NDArray[np.float64]:
-    """Exact float64 of S * 2^(e_max - F), for terms [..., K] and c [...]."""
-    e_max = np.maximum(terms.exponent.max(axis=-1), c.exponent)
-    total = _aligned(terms, e_max[..., None], align_bits).sum(axis=-1)
-    total += _aligned(c, e_max, align_bits)
-    return np.ldexp(total.astype(np.float64), np.maximum(e_max, -4096) - align_bits)
-
-
-def _aligned(terms: Terms, e_max: I64, align_bits: int) -> I64:
-    shift = align_bits - terms.fraction_bits - (e_max - terms.exponent)
-    magnitude = np.abs(terms.significand)
-    left = np.where(shift > 0, magnitude << np.clip(shift, 0, 40), magnitude)
-    moved = np.where(shift < 0, left >> np.clip(-shift, 0, 63), left)
-    return np.where(terms.significand < 0, -moved, moved)
+def _aligned_sum(terms: Iterable[F64], c: F64, e_max: I32, align_bits: int) -> F64:
+    """S * 2^(e_max - F): float64 holds every term, and every partial sum, exactly."""
+    shift = align_bits - np.maximum(e_max, _LOWEST_EXPONENT)
+    scale = np.ldexp(1.0, shift)
+    total = np.trunc(c * scale)
+    for term in terms:
+        term *= scale
+        np.trunc(term, out=term)
+        total += term
+    return np.ldexp(total, -shift)
 
 
 def fused_dot(
@@ -97,7 +80,7 @@ def fused_dot(
     b_scale: F32 | None = None,
     scale_format: str = "",
     group: int = 1,
-) -> npt.NDArray[np.float64]:
+) -> F64:
     """D [M, N] before its final rounding, with NaN and infinity where the inputs have them.
 
     Args:
@@ -105,53 +88,44 @@ def fused_dot(
       a_scale, b_scale: [M, blocks] and [N, blocks] block scales, or None.
       group: products that are summed exactly before they are aligned (16 for mxf4 kinds).
     """
-    ta, tb = split(a, a_format), split(b, b_format)
-    tc = split(c, c_format)
-    rows, inner = a.shape
-    columns = b.shape[0]
-    bits = ta.fraction_bits + tb.fraction_bits
-    sa = None if a_scale is None else split(a_scale, scale_format)
-    sb = None if b_scale is None else split(b_scale, scale_format)
-    result = np.empty((rows, columns), np.float64)
-    step = max(1, _CHUNK_PRODUCTS // (columns * inner))
-    for r in range(0, rows, step):
-        part = slice(r, r + step)
-        significand = ta.significand[part, None, :] * tb.significand[None]
-        exponent = ta.exponent[part, None, :] + tb.exponent[None]
-        fraction_bits = bits
-        if group > 1:
-            fraction_bits, significand, exponent = _sum_groups(
-                significand, exponent, ta, tb, group, fraction_bits
-            )
-        if sa is not None and sb is not None:
-            repeat = significand.shape[-1] // sa.significand.shape[-1]
-
-            def spread(x: I64, repeat: int = repeat) -> I64:
-                return np.repeat(x, repeat, axis=-1)
-
-            significand = (
-                significand * spread(sa.significand)[part, None, :] * spread(sb.significand)[None]
-            )
-            exponent = exponent + spread(sa.exponent)[part, None, :] + spread(sb.exponent)[None]
-            fraction_bits += sa.fraction_bits + sb.fraction_bits
-        exponent = np.where(significand == 0, _ZERO_EXPONENT, exponent)
-        terms = Terms(significand, exponent, fraction_bits)
-        result[part] = fused_sum(
-            terms, Terms(tc.significand[part], tc.exponent[part], tc.fraction_bits), align_bits
-        )
+    left, right, addend = finite_part(a), finite_part(b), finite_part(c)
+    e_max = exponents(addend, c_format)
+    if group > 1:
+        assert a_scale is not None and b_scale is not None
+        groups = [
+            _group_term(left, right, a_scale, b_scale, scale_format, first, group)
+            for first in range(0, left.shape[1], group)
+        ]
+        for value, exponent in groups:
+            e_max = np.maximum(e_max, np.where(value == 0, _ZERO_EXPONENT, exponent))
+        result = _aligned_sum((value for value, _ in groups), addend, e_max, align_bits)
+        return _with_specials(result, a, b, c, a_scale, b_scale)
+    # K first, so that one K index is one contiguous row
+    ea, eb = exponents(left, a_format).T.copy(), exponents(right, b_format).T.copy()
+    left, right = left.T.copy(), right.T.copy()
+    for values, exponent, scale in ((left, ea, a_scale), (right, eb, b_scale)):
+        if scale is not None:
+            # a scale of format ue8m0 is a power of two: it moves the exponent alone
+            power = np.repeat(finite_part(scale).T, values.shape[0] // scale.shape[1], axis=0)
+            values *= power
+            exponent += exponents(power, scale_format)
+    for row, column in zip(ea, eb, strict=True):
+        e_max = np.maximum(e_max, row[:, None] + column)
+    products = (row[:, None] * column for row, column in zip(left, right, strict=True))
+    result = _aligned_sum(products, addend, e_max, align_bits)
     return _with_specials(result, a, b, c, a_scale, b_scale)
 
 
-def _sum_groups(
-    significand: I64, exponent: I64, ta: Terms, tb: Terms, group: int, fraction_bits: int
-) -> tuple[int, I64, I64]:
-    """Exact sums of `group` neighbouring products, as integers with exponent 0."""
-    lowest = int(ta.exponent[ta.significand != 0].min(initial=0)) + int(
-        tb.exponent[tb.significand != 0].min(initial=0)
-    )
-    scaled = significand << np.where(significand == 0, 0, exponent - lowest)
-    sums = scaled.reshape(*scaled.shape[:-1], -1, group).sum(axis=-1)
-    return fraction_bits - lowest, sums, np.zeros_like(sums)
+def _group_term(
+    a: F64, b: F64, a_scale: F32, b_scale: F32, scale_format: str, first: int, group: int
+) -> tuple[F64, I32]:
+    """The exact scaled sum of products `first` to `first + group`, and its exponent, [M, N]."""
+    block = first * a_scale.shape[1] // a.shape[1]
+    sa, sb = finite_part(a_scale[:, block]), finite_part(b_scale[:, block])
+    span = slice(first, first + group)
+    value = (a[:, span] @ b[:, span].T) * (sa[:, None] * sb)
+    exponent = exponents(sa, scale_format)[:, None] + exponents(sb, scale_format)
+    return value, exponent
 
 
 def _with_specials(
