@@ -52,7 +52,7 @@ UPSTREAM_NAMES = (
     "strip-debuginfo",
     "symbol-dce",
 )
-"""Upstream passes that a near miss may mean; any other upstream pass works as well."""
+"""Upstream passes that a near miss may mean, and that need no plug-in; others work as well."""
 
 
 @runtime_checkable
@@ -152,7 +152,7 @@ def pipelines() -> dict[str, type[Any] | TextPipeline]:
 
 def find(name: str) -> type[Any] | TextPipeline | None:
     """Returns the pass class, pipeline class or text pipeline of a name, None if not ours."""
-    if name not in _passes and name not in _pipelines:
+    if name not in _passes and name not in _pipelines and name not in UPSTREAM_NAMES:
         _load_plugins()
     return _passes.get(name) or _pipelines.get(name)
 
