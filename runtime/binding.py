@@ -53,8 +53,9 @@ class Bound:
 
     @property
     def launches_nothing(self) -> bool:
-        """Whether there is no work: some axis of the grid is 0."""
-        return 0 in self.grid
+        """Whether there is no work: some axis of the grid is 0, or every output is empty."""
+        outputs = [tensor.name for tensor in self.manifest.tensors if tensor.role == "out"]
+        return 0 in self.grid or all(self.tensors[name].empty for name in outputs)
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
     for tensor in bound.manifest.tensors:
         if tensor.role == "out" and not bound.tensors[tensor.name].empty:
             return addresses[tensor.name]
-    raise SpecError(f"{name} is empty, and so is every output: there is nothing to launch")
+    raise AssertionError("a call whose outputs are all empty launches nothing")
 
 
 def _integer(value: int, kind: str, what: str) -> KernelParam:

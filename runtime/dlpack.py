@@ -90,9 +90,12 @@ def read_capsule(capsule: object) -> tuple[DLTensor, bool]:
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(pointer: int | None) -> None:
-    _exported.pop(pointer or 0, None)
+def _release(pointer: int | None, exported: dict[int, tuple[Any, ...]] = _exported) -> None:
+    """Let go of a tensor; the default argument outlives this module's own names at exit."""
+    exported.pop(pointer or 0, None)
+
+
+_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release)
 
 
 class Export:

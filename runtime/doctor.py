@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from attn_mlir._version import __version__
 from attn_mlir.errors import LaunchError, TargetError
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
@@ -26,7 +27,7 @@ from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.manifest import Manifest, TensorArg
 
 PACKAGES = (
-    "attn-mlir", "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
+    "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
     "ml_dtypes",
 )  # fmt: skip
 TARGETS = ("sm_90a", "sm_100a")  # that the copy kernel is compiled for
@@ -52,7 +53,7 @@ class Copy:
 
 def versions() -> dict[str, str]:
     """Packages that matter and their versions, `not installed` where missing."""
-    found = {"python": f"{platform.python_version()} ({sys.executable})"}
+    found = {"python": f"{platform.python_version()} ({sys.executable})", "attn-mlir": __version__}
     for package in PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)

@@ -162,12 +162,24 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
 
 
 def _export(value: SupportsDLPack, on_gpu: bool) -> object:
-    """The library's capsule; stream -1 asks a GPU library not to synchronise."""
-    options: dict[str, Any] = {"stream": -1} if on_gpu else {}
-    try:
-        return value.__dlpack__(max_version=(1, 0), **options)
-    except TypeError:  # a library from before DLPack 1.0
-        return value.__dlpack__(**options)
+    """The library's capsule; stream -1 asks a GPU library not to synchronise.
+
+    A library that does not know -1 (jax takes it for a handle) is asked again without a stream: it
+    then orders its work before the default stream, still without making the host wait.
+    """
+    attempts: list[dict[str, Any]] = [{"max_version": (1, 0)}, {}]
+    if on_gpu:
+        attempts = [{"max_version": (1, 0), "stream": -1}, {"stream": -1}, *attempts]
+    error: Exception | None = None
+    for options in attempts:
+        try:
+            return value.__dlpack__(**options)
+        except TypeError as failure:  # a library from before DLPack 1.0
+            error = error or failure
+        except Exception as failure:  # libraries differ in what they raise here
+            error = failure
+    assert error is not None
+    raise error
 
 
 def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:

@@ -169,7 +169,8 @@ def encode_map(description: MapDescription) -> bytes:
         rank,
         description.address,
         [cuda.cuuint64_t(extent) for extent in description.extents],
-        [cuda.cuuint64_t(stride) for stride in description.strides_bytes],
+        # One dimension has no strides, but the driver wants a place to read them from.
+        [cuda.cuuint64_t(stride) for stride in description.strides_bytes or (16,)],
         [cuda.cuuint32_t(extent) for extent in description.box],
         [cuda.cuuint32_t(1)] * rank,
         cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import weakref
 from typing import Any
 
 import numpy as np
@@ -21,22 +23,20 @@ from attn_mlir.runtime.tensors import (
 
 
 class _Allocation:
-    """Device memory that is freed with the object."""
+    """Device memory that is freed with the object, or with the process."""
 
     def __init__(self, index: int, length: int):
-        self.index = index
         self.address = 0
         if length:
             with driver.Current(index):
                 self.address = int(driver.call("cuMemAlloc", length, what=f"allocate {length} B"))
+            weakref.finalize(self, _free, index, self.address).atexit = False
 
-    def __del__(self) -> None:
-        if self.address:
-            try:
-                with driver.Current(self.index):
-                    driver.call("cuMemFree", self.address)
-            except LaunchError:
-                pass  # the context is gone, and its memory with it
+
+def _free(index: int, address: int) -> None:
+    with contextlib.suppress(LaunchError):  # the context is gone, and its memory with it
+        with driver.Current(index):
+            driver.call("cuMemFree", address)
 
 
 def empty(dtype: str, shape: tuple[int, ...], index: int) -> TensorView:
