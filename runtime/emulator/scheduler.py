@@ -41,6 +41,10 @@ class Job:
     merge_key: Any = None
 
 
+def _has_poison(warp: Warp) -> bool:
+    return any(value is None for value in warp.registers)
+
+
 def _join_chain(join: Join | None) -> list[Join]:
     chain: list[Join] = []
     while join is not None:
@@ -424,9 +428,12 @@ class Scheduler:
             trace = trace.tb_next
         if isinstance(error, Fault):
             kind, message = error.kind, str(error)
-        elif isinstance(error, TypeError | AttributeError) and strand.warp.loads:
+        elif isinstance(error, TypeError | AttributeError) and _has_poison(strand.warp):
             kind = "poison"
-            message = "a register is read before tcgen05.wait::ld has delivered it"
+            message = (
+                "a register is read before the wait (tcgen05.wait::ld, wgmma.wait_group) that "
+                "delivers it"
+            )
         else:
             if line:
                 error.add_note(f"PTX line {line}: {program.line_text(line)}")

@@ -191,7 +191,7 @@ class Cta:
         self.tmem = TensorMemory()
         self.mbarriers = MBarrierTable(self._phase_completed)
         self.named: dict[int, NamedBarrier] = {}
-        self.tmem_ready: set[int] = set()
+        self.warpgroups: dict[int, Any] = {}
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.thread_count = threads
         self.warps = [

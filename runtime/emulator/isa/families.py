@@ -12,9 +12,11 @@ from . import (
     mbarriers,
     memory,
     misc,
+    mma,
     moves,
     rounding,
     tcgen05,
+    wgmma,
 )
 from .registry import RUNTIME, TABLE
 
@@ -32,7 +34,9 @@ __all__ = [
     "mbarriers",
     "memory",
     "misc",
+    "mma",
     "moves",
     "rounding",
     "tcgen05",
+    "wgmma",
 ]

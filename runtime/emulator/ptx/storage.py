@@ -8,7 +8,6 @@ never results.
 
 from .ast import Instruction, Kernel, Operand, Pair, Register, Vec
 
-_FLOAT_SOURCES = frozenset(("f32",))
 _MOVES = frozenset(("mov", "selp"))
 
 

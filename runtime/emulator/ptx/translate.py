@@ -134,7 +134,7 @@ class Program:
                 elif is_exit(instruction):
                     ended = self._emit_exit(emitter, instruction, segment)
                 else:
-                    registry.find(self.module.text, instruction).emit(emitter, instruction)
+                    self._emit_plain(emitter, instruction)
         if not ended:
             emitter.line(f"return {self._next(segment)}")
         name = f"<ptx {self.kernel.name} {segment.number}{'m' if masked else ''}>"
@@ -144,6 +144,16 @@ class Program:
         generated = Generated(scope["segment"], emitter.ptx_lines, source)
         self._generated[name] = generated
         return generated
+
+    def _emit_plain(self, emitter: Emitter, instruction: Instruction) -> None:
+        entry = registry.find(self.module.text, instruction)
+        try:
+            entry.emit(emitter, instruction)
+        except (IndexError, ValueError) as error:  # operands that an emitter's unpacking refuses
+            count = len(instruction.operands)
+            raise emitter.error(
+                f"'{instruction.opcode}' does not take these {count} operands"
+            ) from error
 
     def _next(self, segment: Segment) -> str:
         number = self.segment_of(segment.last)

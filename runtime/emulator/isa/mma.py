@@ -1,0 +1,135 @@
+"""mma.sync, ldmatrix, stmatrix and movmatrix: matrix fragments of one warp (spec-ptx 10)."""
+
+from typing import Any
+
+import numpy as np
+
+from ..machine import fragments, warpmma
+from ..ptx.ast import Instruction, Operand, Vec
+from ..ptx.emit import Emitter
+from ..ptx.kinds import Lanes
+from ..state import SHARED_WINDOW, Strand
+from .collectives import emit_gather
+from .memory import OFFSET_MASK
+from .registry import instruction, runtime
+
+_TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The registers of a vector operand, or the operand itself."""
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+@runtime
+def warp_mma(
+    s: Strand,
+    form: tuple[str, str, str, str, str, bool],
+    counts: tuple[int, int],
+    *registers: Lanes,
+) -> Any:
+    """mma.sync: D's registers.
+
+    Args:
+      form: shape, types of D, A, B and C, .satfinite.
+      counts: how many of `registers` are A's and B's; the rest are C's.
+    """
+    shape, d, a, b, c, saturate = form
+    first, second = counts[0], counts[0] + counts[1]
+    s.launch.count("mma")
+    return warpmma.mma_sync(
+        shape,
+        d,
+        a,
+        b,
+        c,
+        np.array(registers[:first]),
+        np.array(registers[first:second]),
+        np.array(registers[second:]),
+        saturate=saturate,
+        numeric=s.launch.tensor_core.numeric,
+    )
+
+
+@instruction(
+    "mma.sync.aligned",
+    modifiers=f"m16n8k8 m16n8k16 m16n8k32 row col satfinite kind::f8f6f4 {_TYPES}",
+)
+def emit_mma_sync(e: Emitter, i: Instruction) -> None:
+    """mma.sync.aligned.SHAPE.row.col{.satfinite}.D.A.B.C d, a, b, c."""
+    if i.parts[4:6] != ("row", "col"):
+        raise e.error("mma.sync here is row.col only")
+    emit_gather(e, None)
+    d, a, b, c = i.operands
+    form = (i.parts[3], *i.parts[-4:], i.has("satfinite"))
+    counts = (len(items_of(a)), len(items_of(b)))
+    registers = ", ".join(e.src(item, "u32") for x in (a, b, c) for item in items_of(x))
+    with e.effect():
+        rows = e.hold(f"warp_mma(s, {form!r}, {counts}, {registers})")
+        for position, item in enumerate(items_of(d)):
+            e.dst(item, "u32", f"{rows}[{position}]")
+
+
+def _addresses(address: Lanes, generic: bool) -> Any:
+    if generic:
+        address = address - np.uint64(SHARED_WINDOW)
+    return address & address.dtype.type(OFFSET_MASK)
+
+
+@runtime
+def matrix_load(s: Strand, form: tuple[int, bool, str, str], address: Lanes, generic: bool) -> Any:
+    """ldmatrix; form is (count, .trans, shape, source format)."""
+    return fragments.ldmatrix(s.cta.shared, _addresses(address, generic), *form)
+
+
+@runtime
+def matrix_store(
+    s: Strand, form: tuple[bool, str], address: Lanes, generic: bool, *values: Lanes
+) -> None:
+    """stmatrix; form is (.trans, shape)."""
+    fragments.stmatrix(s.cta.shared, _addresses(address, generic), np.array(values), *form)
+
+
+_MATRIX_WORDS = (
+    "m8n8 m8n16 m16n16 m16n8 x1 x2 x4 trans shared shared::cta b8x16 b4x16_p64 b6x16_p32"
+)
+
+
+@instruction("ldmatrix.sync.aligned", modifiers=_MATRIX_WORDS)
+def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
+    """ldmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE r, [a]."""
+    emit_gather(e, None)
+    count = next(int(part[1:]) for part in i.parts if part in ("x1", "x2", "x4"))
+    source = next((part for part in i.parts if part in ("b4x16_p64", "b6x16_p32")), "")
+    generic = not i.has("shared", "shared::cta")
+    form = (count, i.has("trans"), i.parts[3], source)
+    address = e.address(i.operands[1], generic)
+    with e.effect():
+        rows = e.hold(f"matrix_load(s, {form!r}, {address}, {generic})")
+        for position, item in enumerate(items_of(i.operands[0])):
+            e.dst(item, "u32", f"{rows}[{position}]")
+
+
+@instruction("stmatrix.sync.aligned", modifiers=_MATRIX_WORDS)
+def emit_stmatrix(e: Emitter, i: Instruction) -> None:
+    """stmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE [a], r."""
+    emit_gather(e, None)
+    generic = not i.has("shared", "shared::cta")
+    address = e.address(i.operands[0], generic)
+    values = ", ".join(e.src(item, "u32") for item in items_of(i.operands[1]))
+    form = (i.has("trans"), i.parts[3])
+    with e.effect():
+        e.line(f"matrix_store(s, {form!r}, {address}, {generic}, {values})")
+
+
+@runtime
+def matrix_transpose(value: Lanes) -> Any:
+    """movmatrix."""
+    return fragments.movmatrix(value)
+
+
+@instruction("movmatrix.sync.aligned", modifiers="m8n8 trans")
+def emit_movmatrix(e: Emitter, i: Instruction) -> None:
+    """movmatrix.sync.aligned.m8n8.trans.b16 d, a."""
+    emit_gather(e, None)
+    e.dst(i.operands[0], "u32", f"matrix_transpose({e.src(i.operands[1], 'u32')})")

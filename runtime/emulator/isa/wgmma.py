@@ -1,0 +1,272 @@
+"""wgmma: matrix products of a warpgroup on sm_90a (spec-ptx 9).
+
+An instruction is executed by the four warps of a group, each when it comes to it. The product is
+formed once all four have; accumulator registers are poison from the issue to the wait_group that
+covers them.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..machine import warpmma
+from ..machine.faults import Fault
+from ..ptx.ast import Imm, Instruction, Register, Vec
+from ..ptx.emit import BLOCKED, Emitter
+from ..ptx.kinds import Lanes
+from ..state import Cta, Strand
+from .barriers import immediate
+from .collectives import emit_gather
+from .registry import instruction, runtime
+from .tcgen05 import uniform
+
+GROUP_WARPS = 4
+
+
+@dataclass(slots=True)
+class _Operation:
+    """One wgmma.mma_async of a warpgroup.
+
+    Attributes:
+      parts: by warp in the group: (A registers or None, accumulator sources). A source is an array
+        or (number of the operation that makes it, register of that operation).
+      results: uint32[4, registers, 32] when done.
+    """
+
+    op: warpmma.Wgmma
+    a: int
+    b: int
+    scale_d: bool
+    parts: dict[int, tuple[Any, list[Any]]] = field(
+        default_factory=dict[int, tuple[Any, list[Any]]]
+    )
+    results: Any = None
+
+
+@dataclass(slots=True)
+class Warpgroup:
+    """The products that a warpgroup issued, by number; `delivered` is a bound by warp."""
+
+    operations: dict[int, _Operation] = field(default_factory=dict[int, _Operation])
+    delivered: dict[int, int] = field(default_factory=dict[int, int])
+
+    def forget(self, rank: int, bound: int) -> None:
+        """Warp `rank` has all results below `bound`; drop operations that all four have."""
+        self.delivered[rank] = bound
+        if len(self.delivered) == GROUP_WARPS:
+            oldest = min(self.delivered.values())
+            for number in [n for n in self.operations if n < oldest]:
+                del self.operations[number]
+
+
+@dataclass(slots=True)
+class WarpState:
+    """One warp's view: what it issued, what it waits for.
+
+    Attributes:
+      issued: operations so far. closed: value of `issued` at each commit, oldest first.
+      pending: register index -> (operation, its register, dtype kept or None).
+    """
+
+    issued: int = 0
+    closed: list[int] = field(default_factory=list[int])
+    pending: dict[int, tuple[int, int, Any]] = field(
+        default_factory=dict[int, tuple[int, int, Any]]
+    )
+
+
+def _group(s: Strand) -> Warpgroup:
+    return _group_of(s.cta, s.warp.index // GROUP_WARPS)
+
+
+def _group_of(cta: Cta, number: int) -> Warpgroup:
+    group = cta.warpgroups.get(number)
+    if group is None:
+        group = cta.warpgroups[number] = Warpgroup()
+    return group
+
+
+def _state(s: Strand) -> WarpState:
+    if s.warp.wgmma is None:
+        s.warp.wgmma = WarpState()
+    return s.warp.wgmma
+
+
+def _key(s: Strand) -> tuple[Any, ...]:
+    return ("wgmma", s.cta.where_rank, s.warp.index // GROUP_WARPS)
+
+
+@runtime
+def wgmma_issue(
+    s: Strand,
+    op: warpmma.Wgmma,
+    targets: tuple[tuple[int, Any], ...],
+    a_descriptor: Lanes | None,
+    b_descriptor: Lanes,
+    scale_d: Lanes,
+    *a_registers: Lanes,
+) -> None:
+    """wgmma.mma_async: hand this warp's part to the group.
+
+    Args:
+      targets: (register index, dtype it is kept in or None for uint32) of the accumulator.
+    """
+    group, state = _group(s), _state(s)
+    number = state.issued
+    state.issued += 1
+    a = 0 if a_descriptor is None else uniform(s, a_descriptor, "the descriptor of A")
+    b = uniform(s, b_descriptor, "the descriptor of B")
+    scale = bool(scale_d[0])
+    operation = group.operations.setdefault(number, _Operation(op, a, b, scale))
+    if (operation.op, operation.a, operation.b, operation.scale_d) != (op, a, b, scale):
+        raise Fault("descriptor", "the warps of a warpgroup disagree about a wgmma")
+    registers = s.warp.registers
+    sources: list[Any] = []
+    for position, (index, dtype) in enumerate(targets):
+        before = state.pending.get(index)
+        if before is not None:
+            sources.append(before[:2])
+        else:
+            value = registers[index]
+            sources.append(value if dtype is None else value.view(np.uint32))
+        registers[index] = None
+        state.pending[index] = (number, position, dtype)
+    rank = s.warp.index % GROUP_WARPS
+    operation.parts[rank] = (np.array(a_registers) if a_registers else None, sources)
+    if len(operation.parts) < GROUP_WARPS:
+        return
+    s.launch.count("mma")
+    key = _key(s)
+
+    def run(payloads: list[Any]) -> None:
+        for done in payloads:
+            _execute(s, group, group.operations[done])
+        s.launch.scheduler.wake(key)
+
+    line = s.launch.program.segments[s.pc].line
+    s.launch.scheduler.post(key, run, number, s, line)
+
+
+def _execute(s: Strand, group: Warpgroup, operation: _Operation) -> None:
+    accumulators: list[Any] = []
+    for rank in range(GROUP_WARPS):
+        rows: list[Any] = []
+        for source in operation.parts[rank][1]:
+            if isinstance(source, tuple):
+                number, position = source
+                rows.append(group.operations[number].results[rank, position])
+            else:
+                rows.append(source)
+        accumulators.append(np.array(rows))
+    a: Any = operation.a
+    if operation.parts[0][0] is not None:
+        a = np.stack([operation.parts[rank][0] for rank in range(GROUP_WARPS)])
+    operation.results = warpmma.wgmma(
+        s.cta.shared,
+        operation.op,
+        a,
+        operation.b,
+        np.stack(accumulators),
+        operation.scale_d,
+        numeric=s.launch.tensor_core.numeric,
+    )
+
+
+@runtime
+def wgmma_commit(s: Strand) -> None:
+    """wgmma.commit_group."""
+    state = _state(s)
+    state.closed.append(state.issued)
+
+
+@runtime
+def wgmma_wait(s: Strand, newest: int) -> bool:
+    """wgmma.wait_group: deliver what is older than the newest groups. False when blocked."""
+    group, state = _group(s), _state(s)
+    older = state.closed[: len(state.closed) - newest]
+    if not older:
+        return True
+    bound = older[-1]
+    operations = group.operations
+    if any(operations[n].results is None for n in range(bound) if n in operations):
+        s.launch.scheduler.block(s, _key(s), lambda: "waits for wgmma groups to complete")
+        return False
+    registers = s.warp.registers
+    for index, (number, position, dtype) in list(state.pending.items()):
+        if number < bound:
+            row = operations[number].results[s.warp.index % GROUP_WARPS, position]
+            registers[index] = row if dtype is None else row.view(dtype)
+            del state.pending[index]
+    state.closed = state.closed[len(older) :]
+    group.forget(s.warp.index % GROUP_WARPS, bound)
+    return True
+
+
+_SHAPE = re.compile(r"m64n(\d+)k(\d+)")
+
+
+@instruction("wgmma.mma_async.sync.aligned", boundary=True)
+def emit_wgmma(e: Emitter, i: Instruction) -> None:
+    """wgmma.mma_async.sync.aligned.m64nNkK.D.A.B d, a, b, scale-d{, immediates}."""
+    shape = _SHAPE.fullmatch(i.parts[4])
+    if shape is None or len(i.parts) < 8:
+        raise e.error(f"unknown form '{i.opcode}'")
+    saturate = i.has("satfinite")
+    d_format, a_format, b_format = i.parts[5:8]
+    emit_gather(e, None)
+    d, a, b, scale = i.operands[:4]
+    flags = [immediate(e, operand, "a scale or transpose flag") for operand in i.operands[4:]]
+    in_registers = isinstance(a, Vec)
+    signs = flags[:2] if len(flags) >= 2 else [1, 1]
+    transposes = flags[2:]
+    op = warpmma.Wgmma(
+        n=int(shape.group(1)),
+        d_format=d_format,
+        a_format=a_format,
+        b_format=b_format,
+        negate_a=signs[0] == -1,
+        negate_b=signs[1] == -1,
+        transpose_a=bool(transposes[0]) if transposes and not in_registers else False,
+        transpose_b=bool(transposes[-1]) if transposes else False,
+        saturate=saturate,
+    )
+    if op.k != int(shape.group(2)):
+        raise e.error(f"wgmma on {a_format} has k{op.k}, got k{shape.group(2)}")
+    targets: list[tuple[int, Any]] = []
+    for item in d.items if isinstance(d, Vec) else (d,):
+        if not isinstance(item, Register):
+            raise e.error("wgmma accumulates in registers")
+        targets.append((item.index, None if e.storage[item.index] == "u32" else np.float32))
+    name = f"WGMMA_{i.line}"
+    e.namespace[name] = op
+    e.namespace[f"{name}_D"] = tuple(targets)
+    a_text = "None" if in_registers else e.src(a, "u64")
+    parts = "".join(f", {e.src(item, 'u32')}" for item in a.items) if isinstance(a, Vec) else ""
+    enable = e.src(Imm(bool(scale.value)) if isinstance(scale, Imm) else scale, "pred")
+    with e.effect():
+        e.line(f"wgmma_issue(s, {name}, {name}_D, {a_text}, {e.src(b, 'u64')}, {enable}{parts})")
+
+
+@instruction("wgmma.fence", modifiers="sync aligned", boundary=True)
+def emit_fence(e: Emitter, i: Instruction) -> None:
+    """wgmma.fence.sync.aligned."""
+    e.line(f"fence(s, {i.opcode!r})")
+
+
+@instruction("wgmma.commit_group", modifiers="sync aligned", boundary=True)
+def emit_commit(e: Emitter, i: Instruction) -> None:
+    """wgmma.commit_group.sync.aligned."""
+    emit_gather(e, None)
+    with e.effect():
+        e.line("wgmma_commit(s)")
+
+
+@instruction("wgmma.wait_group", modifiers="sync aligned", boundary=True)
+def emit_wait(e: Emitter, i: Instruction) -> None:
+    """wgmma.wait_group.sync.aligned N."""
+    emit_gather(e, None)
+    newest = immediate(e, i.operands[0], "the group count")
+    with e.effect():
+        e.line(f"if not wgmma_wait(s, {newest}): return {BLOCKED}")
