@@ -186,6 +186,9 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, help="bundle file of the copy kernel")
     parser.add_argument("--emulator", action="store_true", help="on the emulator, without a GPU")
     parser.add_argument("--gpu", type=int, default=None, metavar="N", help="only GPU number N")
+    parser.add_argument(
+        "--write", type=Path, metavar="DIR", help="only write the copy kernels' bundles to DIR"
+    )
     parser.set_defaults(act=_doctor)
 
 
@@ -206,6 +209,11 @@ def _doctor(args: argparse.Namespace) -> int:
     def say(topic: str, finding: str) -> None:
         print(f"{topic:20s} {finding}", flush=True)
 
+    if args.write is not None:
+        args.write.mkdir(parents=True, exist_ok=True)
+        for target in doctor.TARGETS:
+            print(bundle_for(target).save(args.write / f"tma_copy.{target}.attn"))
+        return 0
     targets = None if args.bundle is None else (Bundle.load(args.bundle).target,)
     doctor.run(bundle_for, emulator=args.emulator, targets=targets, index=args.gpu, say=say)
     return 0

@@ -19,7 +19,7 @@ from typing import Any
 
 from attn_mlir import env
 from attn_mlir._version import __version__
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.spec import MhaSpec, check_target
@@ -81,8 +81,20 @@ def compile_tma_copy(target: str) -> Bundle:
 
 
 def _pipeline() -> Any:
-    """The compiler, imported when something has to be compiled."""
-    return importlib.import_module("attn_mlir.lowering.pipeline")
+    """The compiler, imported when something has to be compiled.
+
+    Raises:
+      TargetError: MLIR is not installed.
+    """
+    try:
+        return importlib.import_module("attn_mlir.lowering.pipeline")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("attn_mlir"):
+            raise
+        raise TargetError(
+            f"this installation cannot compile, {error.name} is missing: pip install attn-mlir "
+            "with its dependencies, or use a bundle that was compiled elsewhere"
+        ) from error
 
 
 def cached(operation: str, request: str, target: str, make: Callable[[], bytes]) -> Bundle:

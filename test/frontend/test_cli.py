@@ -170,6 +170,19 @@ def test_doctor_on_the_emulator(
     assert "TMA copy on emulator ok: 30800 bytes by sm_90a code" in capsys.readouterr().out
 
 
+def test_doctor_writes_its_bundles(
+    tma_bundles: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setattr(
+        compiler, "compile_tma_copy", lambda target: Bundle.from_bytes(tma_bundles[target])
+    )
+    assert cli.main(["doctor", "--write", str(tmp_path / "kernels")]) == 0
+    text = capsys.readouterr().out
+    for target in ("sm_90a", "sm_100a"):
+        path = tmp_path / "kernels" / f"tma_copy.{target}.attn"
+        assert Bundle.load(path).target == target and str(path) in text
+
+
 def comparison(wrong: int) -> Comparison:
     return Comparison(1e-3, 2e-3, 0.5 + wrong, (0, 1, 0, 3), wrong, 1000, 1e-6, 0)
 

@@ -110,6 +110,15 @@ def test_refused(pipeline: FakePipeline) -> None:
     assert pipeline.calls == []
 
 
+def test_no_compiler_installed(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'numba_cuda_mlir'", name="numba_cuda_mlir")
+
+    monkeypatch.setattr(compiler.importlib, "import_module", fail)
+    with pytest.raises(TargetError, match="cannot compile, numba_cuda_mlir is missing"):
+        am.compile(SPEC)
+
+
 def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     read = Path.read_bytes
