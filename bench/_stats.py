@@ -77,12 +77,14 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """Short hash of the checkout, `+` when tracked files differ from it; `unknown` outside git."""
+    """Short hash of the checkout, `+` when tracked files outside docs differ from it; `unknown` outside git."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True
         )
-        dirty = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=ROOT, capture_output=True)
+        dirty = subprocess.run(
+            ["git", "diff", "--quiet", "HEAD", "--", ".", ":!docs"], cwd=ROOT, capture_output=True
+        )
     except OSError:
         return "unknown"
     if head.returncode != 0:
