@@ -80,11 +80,21 @@ def test_swizzle_codes_sm90(code: int, name: str):
         (1 << 46 | 1 << 49, "base offset 1"),
         (1 << 46 | 1 << 52, "bit 52"),
         (1 << 46 | 1 << 61 | 1, "32-byte aligned"),
+        (1 << 46 | 2 << 61 | 0x480 >> 4, "1024-byte aligned"),
+        (1 << 46 | 2 << 61 | 0x600 >> 4, "1024-byte aligned"),
+        (1 << 46 | 4 << 61 | 0x500 >> 4, "512-byte aligned"),
+        (1 << 46 | 6 << 61 | 0x480 >> 4, "256-byte aligned"),
+        (1 << 46 | 1 << 61 | 0x480 >> 4, "512-byte aligned"),
     ],
 )
 def test_illegal_descriptors(raw: int, text: str):
     with pytest.raises(Fault, match=text):
         decode_smem(raw)
+
+
+@pytest.mark.parametrize(("code", "start"), [(2, 0x470), (4, 0x630), (6, 0x510), (0, 0x7F0)])
+def test_starts_inside_the_first_row_of_a_pattern_are_k_steps(code: int, start: int):
+    assert decode_smem(1 << 46 | code << 61 | start >> 4).start == start
 
 
 def test_sm90_rejects_the_sm100_constant():

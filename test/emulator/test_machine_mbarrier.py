@@ -107,7 +107,21 @@ def test_init_count_limits(count: int):
     with pytest.raises(Fault, match="init count"):
         table.init(B, count)
     table.init(B, 1)
-    table.init(B, MAX_COUNT)
+    table.init(B + 8, MAX_COUNT)
+
+
+def test_init_of_a_live_barrier():
+    table = MBarrierTable()
+    table.init(B, 2)
+    table.init(B, 2)
+    with pytest.raises(Fault, match="without inval: .* new count 3"):
+        table.init(B, 3)
+    table.arrive(B)
+    with pytest.raises(Fault, match="1 of 2 arrivals pending"):
+        table.init(B, 2)
+    table.inval(B)
+    table.init(B, 3)
+    assert table.get(B).expected == 3
 
 
 def test_misuse_faults():

@@ -3,9 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from attn_mlir.runtime.emulator.machine.faults import Fault
 from attn_mlir.runtime.emulator.machine.tensormap import decode
+from attn_mlir.runtime.tensormap import MapDescription, encode
 
 
 def words(**fields: int) -> npt.NDArray[np.uint32]:
@@ -136,6 +139,27 @@ def test_illegal_maps(changes: dict[str, int], text: str):
         w[int(name[1:])] = value
     with pytest.raises(Fault, match=text):
         decode(raw(w))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_decodes_what_the_runtime_encodes(data: st.DataObject):
+    """The runtime writes maps by its own code; both sides must mean the same bits."""
+    rank = data.draw(st.integers(1, 5))
+    dtype, size = data.draw(st.sampled_from([("bf16", 2), ("f16", 2), ("f32", 4), ("i32", 4)]))
+    swizzle, span = data.draw(
+        st.sampled_from([("none", 256), ("32B", 32), ("64B", 64), ("128B", 128)])
+    )
+    inner = data.draw(st.integers(1, span // 16)) * 16 // size
+    box = (inner, *(data.draw(st.integers(1, 256 if k == 0 else 31)) for k in range(rank - 1)))
+    extents = tuple(data.draw(st.integers(1, 1 << 32)) for _ in range(rank))
+    strides = tuple(data.draw(st.integers(0, (1 << 36) - 1)) * 16 for _ in range(rank - 1))
+    address = data.draw(st.integers(1, 1 << 44)) * 16
+    bits = encode(MapDescription(dtype, size, address, extents, strides, box, swizzle))
+    tmap = decode(bits)
+    assert (tmap.base, tmap.dims, tmap.box) == (address, extents, box)
+    assert (tmap.strides, tmap.swizzle) == ((size, *strides), swizzle)
+    assert tmap.element == {"i32": "s32"}.get(dtype, dtype) and not tmap.oob_nan
 
 
 def test_length_is_checked():

@@ -5,7 +5,8 @@ array of unit indices into `SharedMemory.units`.
 
 Ambiguities resolved here:
   - spec 2.4 does not say what reserved bits do: a non-zero reserved bit faults.
-  - spec 2.5 and 16.1, base offset other than 0: faults as unsupported.
+  - spec 2.5 and 16.1, base offset other than 0: faults as unsupported; so a start outside the
+    first row of the swizzle pattern, which would need one, faults too.
   - spec 2.5, LBO of a K-major operand without swizzle: max(LBO, 16).
 """
 
@@ -82,8 +83,18 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
             f"{_bits(descriptor, 49, 52)}; align the tile so that it is 0",
         )
     start = _bits(descriptor, 0, 14) << 4
-    if names[code] == "128B_atom32B" and start % 32:
-        raise _reject(descriptor, f"start 0x{start:x} must be 32-byte aligned with 32-byte atoms")
+    mode = SWIZZLES[names[code]]
+    if start % (1 << mode.shift):
+        raise _reject(
+            descriptor,
+            f"start 0x{start:x} must be {1 << mode.shift}-byte aligned with swizzle {mode.name}",
+        )
+    if (start >> 7) & mode.mask:
+        raise _reject(
+            descriptor,
+            f"start 0x{start:x} is not in the first row of its swizzle pattern: without a base "
+            f"offset, tiles with swizzle {mode.name} are {mode.period_bytes}-byte aligned",
+        )
     return SmemDescriptor(
         start=start,
         leading=_bits(descriptor, 16, 30) << 4,

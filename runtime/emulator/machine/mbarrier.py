@@ -5,6 +5,8 @@ state lives here, not in the bytes of shared memory; tokens carry the 64-bit enc
 
 Ambiguities resolved here:
   - spec 6 leaves "arrive when no arrival is pending" and tx-count overflow undefined: both fault.
+  - spec 6 asks for inval before the memory is used again: init of a live barrier faults, unless it
+    repeats the init of a barrier that nothing has used.
   - spec 6 infers the raw position of the transaction count (bits 21..42): it is stored there in
     two's complement, and nothing reads it back.
 """
@@ -68,16 +70,24 @@ class MBarrierTable:
         return sorted(self._barriers)
 
     def init(self, offset: int, count: int) -> None:
-        """mbarrier.init. A live barrier may be initialised again only while nobody can use it.
+        """mbarrier.init. Repeating it on a barrier that nothing has used yet changes nothing.
 
         Raises:
-          Fault: the count is outside 1..2^20-1, or the offset is not 8-byte aligned.
+          Fault: the count is outside 1..2^20-1, the offset is not 8-byte aligned, or a live
+            barrier is in use there.
         """
         if offset % 8:
             raise Fault("misaligned", "an mbarrier is 8-byte aligned", address=offset, byte_count=8)
         if not 1 <= count <= MAX_COUNT:
             raise self._fault(offset, f"init count must be 1..{MAX_COUNT}, got {count}")
-        self._barriers[offset] = MBarrier(phase=0, expected=count, pending=count)
+        fresh = MBarrier(phase=0, expected=count, pending=count)
+        live = self._barriers.get(offset)
+        if live is not None and live != fresh:
+            raise self._fault(
+                offset,
+                f"init of a live mbarrier without inval: {live.describe()}, new count {count}",
+            )
+        self._barriers[offset] = fresh
 
     def inval(self, offset: int) -> None:
         """mbarrier.inval."""
