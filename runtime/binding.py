@@ -108,20 +108,26 @@ def _check_shape(
     name = tensor.name
     if found.dtype != tensor.dtype:
         raise SpecError(f"{name} must be {tensor.dtype}, got {found.dtype}")
-    expected = f"{name} must have shape {shape_text(tensor)}, got {list(found.shape)}"
     if len(found.shape) != len(tensor.shape):
-        raise SpecError(f"{expected}: {len(found.shape)} dimensions instead of {len(tensor.shape)}")
+        raise _wrong_shape(
+            tensor, found, f"{len(found.shape)} dimensions instead of {len(tensor.shape)}"
+        )
     for axis, (want, got) in enumerate(zip(tensor.shape, found.shape, strict=True)):
         if isinstance(want, int):
             if got != want:
-                raise SpecError(f"{expected}: dimension {axis} is {got}, the kernel has {want}")
+                detail = f"dimension {axis} is {got}, the kernel has {want}"
+                raise _wrong_shape(tensor, found, detail)
         elif symbols.setdefault(want, got) != got:
-            raise SpecError(
-                f"{expected}: dimension {axis} says {want} = {got}, {told_by[want]} says "
-                f"{symbols[want]}"
-            )
+            told = f"{told_by[want]} says {symbols[want]}"
+            raise _wrong_shape(tensor, found, f"dimension {axis} says {want} = {got}, {told}")
         else:
             told_by.setdefault(want, name)
+
+
+def _wrong_shape(tensor: TensorArg, found: TensorView, detail: str) -> SpecError:
+    return SpecError(
+        f"{tensor.name} must have shape {shape_text(tensor)}, got {list(found.shape)}: {detail}"
+    )
 
 
 def _check_layout(tensor: TensorArg, found: TensorView) -> None:

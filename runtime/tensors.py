@@ -8,6 +8,7 @@ is asked to synchronise: ordering between streams is the caller's.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,17 +62,17 @@ class TensorView:
     read_only: bool
     owner: object
 
-    @property
+    @functools.cached_property
     def item_bytes(self) -> int:
         """Bytes of one element."""
         return dtype_bytes(self.dtype)
 
-    @property
+    @functools.cached_property
     def empty(self) -> bool:
         """Whether it has no elements."""
         return 0 in self.shape
 
-    @property
+    @functools.cached_property
     def span_bytes(self) -> int:
         """Bytes from element 0 to the end of the last element; 0 when empty."""
         if self.empty:

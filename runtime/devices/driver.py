@@ -149,6 +149,7 @@ class Current:
             call("cuCtxPopCurrent")
 
 
+@functools.lru_cache(maxsize=256)
 def encode_map(description: MapDescription) -> bytes:
     """A tensor map's 128 bytes, made by the driver.
 
