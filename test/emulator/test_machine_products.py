@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from attn_mlir.runtime.emulator.machine.products import row_blocked
 
 

@@ -212,7 +212,7 @@ def test_descriptors_read_back_what_tma_wrote(
     span = SPANS[swizzle]
     inner = span // 2
     values = np.random.default_rng(seed).standard_normal((rows, inner)).astype(ml_dtypes.bfloat16)
-    memory, shared = GlobalMemory(), SharedMemory(0x4000)
+    memory, shared = GlobalMemory(), SharedMemory(0x8000)
     raw = tensor_map(memory.map(values), inner, rows, span, (inner, rows), swizzle)
     start = 0x400 + slot * 8 * span
     load_tile(decode_tensor_map(raw), (0, 0), memory, shared, start)
