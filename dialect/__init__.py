@@ -1,0 +1,1 @@
+"""Our dialects, defined in Python, and `_mlir`, the one door to MLIR."""

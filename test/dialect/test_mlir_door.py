@@ -99,6 +99,33 @@ def test_the_providers_package_becomes_whole_when_it_is_used():
     assert run_python(code).split("\n") == ["0.6.0 module", "numba_cuda_mlir.cuda", "1"]
 
 
+def test_a_provider_that_is_loaded_already_is_used():
+    code = (
+        "import numba_cuda_mlir\n"
+        "from attn_mlir.dialect._mlir import make_context, ir\n"
+        "print(len(ir.Module.parse('func.func @f() { return }', make_context()).body.operations),\n"
+        "      type(numba_cuda_mlir).__name__)"
+    )
+    assert run_python(code) == "1 module"
+
+
+def test_the_official_package_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "mlir" / "_mlir_libs").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(_mlir, "_root", None)
+    assert _mlir._provider() == "mlir"
+    assert _mlir.provider_version() == "official"
+
+
+def test_another_package_of_that_name_is_not_mistaken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "mlir").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(_mlir, "_root", None)
+    assert _mlir._provider() == "numba_cuda_mlir._mlir"
+
+
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _mlir.nothing  # noqa: B018
