@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,11 @@ def cached(operation: str, request: str, target: str, make: Callable[[], bytes])
     bundle = _memory.get(name)
     if bundle is None:
         cache = Cache(settings.cache_dir or default_root())
-        bundle, _ = cache.get_or_make(key, make)
+        start = time.perf_counter()
+        bundle, hit = cache.get_or_make(key, make)
+        took = f"{(time.perf_counter() - start) * 1e3:.1f} ms"
+        done = "found in the cache" if hit else "compiled"
+        env.log("info", f"{operation} {request} for {target}: {done} in {took}, {bundle.path}")
         _memory[name] = bundle
     return bundle
 

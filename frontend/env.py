@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +149,13 @@ def read(environ: Mapping[str, str]) -> Settings:
 def settings() -> Settings:
     """The process's own environment, read on first use."""
     return read(os.environ)
+
+
+def log(level: str, text: str) -> None:
+    """Write a line to stderr when `ATTN_MLIR_LOG` lets that level through.
+
+    Args:
+      level: one of `LOG_LEVELS`.
+    """
+    if LOG_LEVELS.index(level) >= LOG_LEVELS.index(settings().log):
+        print(f"attn-mlir: {text}", file=sys.stderr)

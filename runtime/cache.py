@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from attn_mlir import env
 from attn_mlir.errors import AttnError
 from attn_mlir.runtime.bundle import Bundle
 
@@ -73,7 +73,7 @@ class Cache:
         try:
             return Bundle.load(path)
         except AttnError as error:
-            _warn(f"the cache entry {path.parent} is not used: {error}")
+            env.log("warning", f"the cache entry {path.parent} is not used: {error}")
             return None
 
     def put(self, key: Key, data: bytes) -> Path | None:
@@ -94,7 +94,7 @@ class Cache:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
         except OSError as error:
-            _warn(f"the kernel is not kept in {self.root}: {error}")
+            env.log("warning", f"the kernel is not kept in {self.root}: {error}")
             return None
         return target
 
@@ -130,7 +130,3 @@ class Cache:
             with contextlib.suppress(OSError):
                 fcntl.flock(stream, fcntl.LOCK_EX)
             yield
-
-
-def _warn(text: str) -> None:
-    print(f"attn-mlir: {text}", file=sys.stderr)

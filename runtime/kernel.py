@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 
+from attn_mlir import env
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.binding import Bound, bind
 from attn_mlir.runtime.bundle import Bundle
@@ -114,4 +114,4 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
 @functools.cache
 def say_emulator(reason: str) -> None:
     """Tell once per reason, on stderr, that the emulator was chosen."""
-    print(f"attn-mlir: running on the emulator: {reason}", file=sys.stderr)
+    env.log("warning", f"running on the emulator: {reason}")

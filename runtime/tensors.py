@@ -11,7 +11,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -60,7 +60,7 @@ class TensorView:
     device: DeviceKind
     device_index: int
     read_only: bool
-    owner: object
+    owner: object = field(repr=False, compare=False)
 
     @functools.cached_property
     def item_bytes(self) -> int:
@@ -184,14 +184,14 @@ def _export(value: SupportsDLPack, on_gpu: bool) -> object:
 
 
 def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
-    code, index = value.__dlpack_device__()
-    device = dlpack.DEVICES.get(int(code))
-    if device is None:
-        raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
     try:
-        capsule = _export(value, device == "cuda")
+        code, index = value.__dlpack_device__()
+        device = dlpack.DEVICES.get(int(code))
+        capsule = None if device is None else _export(value, device == "cuda")
     except Exception as error:  # libraries differ in what they raise here
         raise SpecError(f"{name} cannot be exported by DLPack: {error}") from error
+    if device is None:
+        raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
     tensor, read_only = dlpack.read_capsule(capsule)
     dtype = dlpack.DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:

@@ -55,3 +55,16 @@ def test_every_variable_is_prefixed_documented_and_a_setting() -> None:
         assert variable.name.startswith("ATTN_MLIR_") and variable.help
         assert variable.name.removeprefix("ATTN_MLIR_").lower() in env.Settings.__dataclass_fields__
     assert len(env.VARIABLES) == len(env.Settings.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(("level", "lines"), [("debug", 4), ("warning", 2), ("error", 1)])
+def test_log(
+    level: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = env.read({"ATTN_MLIR_LOG": level})
+    monkeypatch.setattr(env, "settings", lambda: settings)
+    for name in env.LOG_LEVELS:
+        env.log(name, f"said as {name}")
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == lines
+    assert printed.err.endswith("attn-mlir: said as error\n")

@@ -116,6 +116,37 @@ def test_strides_that_split_elements() -> None:
         view(array, "v")
 
 
+class Elsewhere:
+    """An array on a device that is neither CPU nor CUDA."""
+
+    def __init__(self, code: int):
+        self.code = code
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise AssertionError("nobody asks for this")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.code < 0:
+            raise ValueError("no such device in DLPack")
+        return self.code, 0
+
+
+def test_other_devices() -> None:
+    with pytest.raises(SpecError, match="^q is on a device of DLPack type 10, allowed are CPU"):
+        view(Elsewhere(10), "q")
+    with pytest.raises(SpecError, match="^q cannot be exported by DLPack: no such device"):
+        view(Elsewhere(-1), "q")
+
+
+def test_a_library_that_refuses() -> None:
+    class Stubborn(OnlyDLPack):
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("tensors that require gradient")
+
+    with pytest.raises(SpecError, match="^q cannot be exported by DLPack: tensors that require"):
+        view(Stubborn(np.zeros(3, np.float32), True), "q")
+
+
 def test_dense_strides() -> None:
     assert dense_strides((2, 3, 4)) == (12, 4, 1)
     assert dense_strides((2, 0, 4)) == (4, 4, 1)
