@@ -80,29 +80,39 @@ def b_fragment(k: int, bits: int) -> FragmentMap:
     return FragmentMap(*np.broadcast_arrays(row, column))
 
 
-@lru_cache(maxsize=64)
-def accumulator_fragment(n: int) -> FragmentMap:
-    """C and D with n columns, as (row, column) of 16 rows; spec-ptx 9 and 10."""
-    i, g, q = _grid(n // 2)
-    row, column = g + 8 * ((i >> 1) & 1), 8 * (i >> 2) + 2 * q + (i & 1)
-    return FragmentMap(*np.broadcast_arrays(row, column))
+def accumulator_matrix(elements: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """C or D of one warp or several, [.., n / 2, 32], as matrices [.., 16, n].
+
+    Element i = 4 j + 2 h + e of lane t = 4 g + q is at row g + 8 h, column 8 j + 2 q + e
+    (spec-ptx 9 and 10).
+    """
+    lead, n = elements.shape[:-2], 2 * elements.shape[-2]
+    jhegq = elements.reshape(-1, n // 8, 2, 2, 8, 4)
+    return jhegq.transpose(0, 2, 4, 1, 5, 3).reshape(*lead, 16, n)
+
+
+def accumulator_elements(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The inverse of `accumulator_matrix`."""
+    lead, n = matrices.shape[:-2], matrices.shape[-1]
+    hgjqe = matrices.reshape(-1, 2, 8, n // 8, 4, 2)
+    return hgjqe.transpose(0, 3, 1, 5, 2, 4).reshape(*lead, n // 2, 32)
 
 
 def split_registers(registers: Registers, bits: int) -> npt.NDArray[Any]:
-    """uint32[r, 32] as elements [r * 32 / bits, 32] of an unsigned integer type."""
+    """uint32[.., r, 32] as elements [.., r * 32 / bits, 32] of an unsigned integer type."""
     if bits == 32:
         return registers
     storage = np.uint16 if bits == 16 else np.uint8
-    per = 32 // bits
-    elements = np.ascontiguousarray(registers).view(storage).reshape(-1, 32, per)
-    return elements.transpose(0, 2, 1).reshape(-1, 32)
+    lead, per = registers.shape[:-2], 32 // bits
+    elements = np.ascontiguousarray(registers).view(storage).reshape(*lead, -1, 32, per)
+    return elements.swapaxes(-1, -2).reshape(*lead, -1, 32)
 
 
 def join_registers(elements: npt.NDArray[Any]) -> Registers:
-    """The inverse of `split_registers` for uint8, uint16 or uint32 elements [e, 32]."""
-    per = 4 // elements.dtype.itemsize
-    grouped = elements.reshape(-1, per, 32).transpose(0, 2, 1)
-    return np.ascontiguousarray(grouped).view(np.uint32).reshape(-1, 32)
+    """The inverse of `split_registers` for uint8, uint16 or uint32 elements [.., e, 32]."""
+    lead, per = elements.shape[:-2], 4 // elements.dtype.itemsize
+    grouped = elements.reshape(*lead, -1, per, 32).swapaxes(-1, -2)
+    return np.ascontiguousarray(grouped).view(np.uint32).reshape(*lead, -1, 32)
 
 
 def _matrix_rows(

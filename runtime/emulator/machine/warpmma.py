@@ -17,7 +17,8 @@ from .fragments import (
     FragmentMap,
     Registers,
     a_fragment,
-    accumulator_fragment,
+    accumulator_elements,
+    accumulator_matrix,
     b_fragment,
     join_registers,
     split_registers,
@@ -52,18 +53,14 @@ def _gather(registers: Registers, element: str, fmap: FragmentMap, rows: int, co
     return matrix
 
 
-def _read_accumulator(registers: Registers, kind: str, columns: int) -> Registers:
-    """Accumulator words [16, columns] (f16: bits in the low half) from registers uint32[r, 32]."""
-    fmap = accumulator_fragment(columns)
+def _read_accumulator(registers: Registers, kind: str) -> Registers:
+    """Accumulator words [.., 16, n] (f16: bits in the low half) from registers [.., r, 32]."""
     elements = split_registers(registers, 16 if kind == "f16" else 32)
-    matrix = np.zeros((16, columns), np.uint32)
-    matrix[fmap.row, fmap.column] = elements
-    return matrix
+    return accumulator_matrix(elements).astype(np.uint32, copy=False)
 
 
-def _write_accumulator(matrix: Registers, kind: str) -> Registers:
-    fmap = accumulator_fragment(matrix.shape[1])
-    elements = matrix[fmap.row, fmap.column]
+def _write_accumulator(matrices: Registers, kind: str) -> Registers:
+    elements = accumulator_elements(matrices)
     return join_registers(elements.astype(np.uint16)) if kind == "f16" else elements
 
 
@@ -141,7 +138,7 @@ def mma_sync(
     d = multiply_accumulate(
         _gather(a, a_format, a_fragment(k, bits), 16, k),
         _gather(b, b_format, b_fragment(k, bits), 8, k),
-        _read_accumulator(c, c_format, 8),
+        _read_accumulator(c, c_format),
         a_format=a_format,
         b_format=b_format,
         c_format=c_format,
@@ -243,7 +240,7 @@ def wgmma(
     if op.negate_a != op.negate_b:
         left = -left
     if scale_d:
-        c = np.concatenate([_read_accumulator(part, op.d_format, op.n) for part in d])
+        c = _read_accumulator(d, op.d_format).reshape(WGMMA_ROWS, op.n)
     else:
         c = np.zeros((WGMMA_ROWS, op.n), np.uint32)
     is_fp8 = op.a_format in ("e4m3", "e5m2")
@@ -260,4 +257,4 @@ def wgmma(
         align_bits=numerics.ALIGN_BITS_WGMMA_FP8 if is_fp8 else numerics.ALIGN_BITS,
         d_fraction_bits=13 if is_fp8 else 23,
     )
-    return np.stack([_write_accumulator(part, op.d_format) for part in result.reshape(4, 16, op.n)])
+    return _write_accumulator(result.reshape(4, 16, op.n), op.d_format)
