@@ -249,7 +249,7 @@ def load_dialects(context: Any, *namespaces: str) -> None:
     """Makes our dialects known to a context; doing it again changes nothing.
 
     A verifier of theirs (`verify_invariants`) is only called for operations that fit the fields of
-    their class, so it may use them without checking first.
+    their class (see `_guard.py`), so it may use them without checking first.
 
     Args:
       context: the ir.Context; contexts of this process share the Python classes.
@@ -259,9 +259,7 @@ def load_dialects(context: Any, *namespaces: str) -> None:
 
     with _lock, context:
         for namespace in namespaces or tuple(_DIALECTS):
-            dialect = getattr(importlib.import_module(_DIALECTS[namespace]), "DIALECT", None)
-            if dialect is None or not dialect.operations:
-                continue
+            dialect: Any = importlib.import_module(_DIALECTS[namespace]).DIALECT
             for operation in dialect.operations:
                 guard_verifier(operation)
             if not context.is_registered_operation(dialect.operations[0].OPERATION_NAME):
