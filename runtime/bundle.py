@@ -112,7 +112,9 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
             if missing:
                 raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
             return {member: archive.read(member) for member in (CUBIN, PTX, MANIFEST)}
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except SpecError:
+        raise
+    except Exception as error:  # zipfile meets damage with a dozen kinds of error
         raise SpecError(
             f"{name} is not a bundle or is damaged ({error}): a bundle is a zip with "
             f"{CUBIN}, {PTX} and {MANIFEST}"

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.errors import AttnError, SpecError, TargetError
 from attn_mlir.runtime.bundle import Bundle
+
+
+def tiny_bundle() -> bytes:
+    """The smallest bundle: one tensor, no parameters."""
+    cubin, ptx = b"cubin", "ptx"
+    fields = {
+        "schema": 1, "entry": "e", "target": "sm_100a", "block": [1, 1, 1], "cluster": [1, 1, 1],
+        "smem_bytes": 0, "grid": ["n", 1, 1], "symbols": ["n"],
+        "tensors": [{"name": "x", "role": "out", "dtype": "f32", "shape": ["n"],
+                     "unit_stride_axis": 0, "alignment_bytes": 4}],
+        "scalars": [], "params": [], "report": {}, "versions": {},
+        "sha256": hashlib.sha256(cubin).hexdigest(),
+        "sha256_ptx": hashlib.sha256(ptx.encode()).hexdigest(),
+    }  # fmt: skip
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("kernel.cubin", cubin)
+        archive.writestr("kernel.ptx", ptx)
+        archive.writestr("bundle.json", json.dumps(fields))
+    return stream.getvalue()
 
 
 def test_save_and_load(scale_bundles: dict[str, bytes], tmp_path: Path) -> None:
@@ -61,6 +85,41 @@ def test_any_changed_byte_is_found(pack: Callable[..., bytes], needle: bytes) ->
     data = bytearray(pack())
     data[data.index(needle)] ^= 1
     with pytest.raises(SpecError, match="damaged"):
+        Bundle.from_bytes(bytes(data))
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_damage_never_goes_unnoticed(data: st.DataObject) -> None:
+    """A flipped byte anywhere is refused with a typed error, or changes nothing that is read."""
+    original = tiny_bundle()
+    whole = Bundle.from_bytes(original)
+    damaged = bytearray(original)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    try:
+        found = Bundle.from_bytes(bytes(damaged))
+    except AttnError:
+        return
+    assert (found.manifest, found.cubin, found.ptx) == (whole.manifest, whole.cubin, whole.ptx)
+
+
+@pytest.mark.parametrize(
+    ("offset_from_end", "value"),
+    [(6, 0xFF), (3, 0xFF)],  # where the directory of the zip begins
+)
+def test_damaged_directory(pack: Callable[..., bytes], offset_from_end: int, value: int) -> None:
+    data = bytearray(pack())
+    data[-offset_from_end] = value
+    with pytest.raises(SpecError, match="is not a bundle or is damaged"):
+        Bundle.from_bytes(bytes(data))
+
+
+def test_damaged_name(pack: Callable[..., bytes]) -> None:
+    data = bytearray(pack())
+    data[data.rindex(b"kernel.cubin") + 8] = 0xB1
+    with pytest.raises(SpecError, match="damaged|lacks"):
         Bundle.from_bytes(bytes(data))
 
 
