@@ -1,7 +1,8 @@
 """Basic blocks of a kernel and where diverged lanes meet again.
 
 Lanes that part at a branch meet at its immediate post-dominator: the first block that every path
-from the branch to the exit passes.
+from the branch to the end passes. A guarded exit and a trap do not count as ways to the end: lanes
+that leave there simply do not come to the meeting place.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ class Block:
     """Instructions [first, last) of the kernel; block numbers are indices of `Graph.blocks`.
 
     Attributes:
-      successors: block numbers, taken target first; EXIT for leaving the kernel.
+      successors: block numbers, taken target first; EXIT for an unconditional end of the kernel.
       reconvergence: immediate post-dominator, or EXIT.
     """
 
@@ -79,8 +80,12 @@ def build_graph(kernel: Kernel) -> Graph:
             block.successors = [number_of(at) for at in branch_targets(kernel, last)]
             if last.guard is not None:
                 block.successors.append(after)
+        elif is_exit(last) and last.guard is not None:
+            block.successors = [after]
+        elif last.parts[0] == "trap":
+            block.successors = []
         elif is_exit(last):
-            block.successors = [EXIT] if last.guard is None else [EXIT, after]
+            block.successors = [EXIT]
         else:
             block.successors = [after]
     _find_post_dominators(blocks)
