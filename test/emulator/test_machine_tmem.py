@@ -116,21 +116,33 @@ def test_allocator_misuse():
         tmem.dealloc(0, 64)
 
 
-def test_fresh_cells_are_poison_and_fault_when_read():
+def test_fresh_cells_are_poison_and_fault_when_nothing_else_is_read():
     tmem = TensorMemory()
     tmem.alloc(32)
     assert (tmem.cells[:, :32] == POISON).all() and np.isnan(np.uint32(POISON).view(np.float32))
-    with pytest.raises(Fault) as error:
-        tmem.load("32x32b", 1, 0, 0)
+    with pytest.raises(Fault, match="2 of 2 registers") as error:
+        tmem.load("32x32b", 2, 0, 0)
     assert error.value.kind == "uninitialised"
     tmem.store("32x32b", 1, 0, 0, np.zeros((1, 32), np.uint32))
-    tmem.load("32x32b", 1, 0, 0)
+    got = tmem.load("32x32b", 2, 0, 0)
+    assert (got[0] == 0).all() and (got[1] == POISON).all()
     with pytest.raises(Fault):
-        tmem.load("32x32b", 2, 0, 0)
+        tmem.load("16x64b", 1, 2, 0, pack16=True)
     tmem.dealloc(0, 32)
     tmem.alloc(32)
     with pytest.raises(Fault):
         tmem.load("32x32b", 1, 0, 0)
+
+
+def test_tracking_wants_something_written_in_every_register():
+    tmem = TensorMemory(track_initialised=True)
+    tmem.alloc(32)
+    # an accumulator of 16 lanes per partition, read by all 32 lanes
+    tmem.store("16x64b", 1, 0, 0, np.zeros((1, 32), np.uint32))
+    got = tmem.load("32x32b", 2, 0, 0)
+    assert (got[:, :16] == 0).all() and (got[:, 16:] == POISON).all()
+    with pytest.raises(Fault, match="2 of 4 registers"):
+        tmem.load("32x32b", 4, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,22 @@ def _cell_map(
 class TensorMemory:
     """One CTA's tensor memory.
 
+    The tensor core and the copies fault when they read a cell that was never written since its
+    allocation. A tcgen05.ld may read more than was written (32x32b of an accumulator with 16 lanes
+    per partition, more columns than N) and gets `POISON` there.
+
+    Args:
+      track_initialised: a tcgen05.ld faults if any of its registers is wholly poison, instead of
+        only if all of them are.
+
     Attributes:
       cells: uint32[128, 512].
-      written: bool[128, 512]; reads of cells never written since their allocation fault.
+      written: bool[128, 512].
       allocations: first column -> column count of each live allocation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, track_initialised: bool = False) -> None:
+        self.track_initialised = track_initialised
         self.cells: Cells = np.full((TMEM_LANES, TMEM_COLUMNS), POISON, np.uint32)
         self.written: npt.NDArray[np.bool_] = np.zeros((TMEM_LANES, TMEM_COLUMNS), np.bool_)
         self.allocations: dict[int, int] = {}
@@ -180,6 +189,20 @@ class TensorMemory:
                 address=address,
             )
 
+    def _check_read(self, written: npt.NDArray[np.bool_], address: int) -> None:
+        """Judge a tcgen05.ld whose registers come from cells with these flags, [registers, 32]."""
+        if written.all():
+            return
+        per_register = written.any(axis=1)
+        wrong = not per_register.all() if self.track_initialised else not per_register.any()
+        if wrong:
+            raise Fault(
+                "uninitialised",
+                f"tcgen05.ld fills {int((~per_register).sum())} of {per_register.size} registers "
+                "from tensor-memory cells never written",
+                address=address,
+            )
+
     # -- ld and st -----------------------------------------------------------------------------
 
     def load(
@@ -203,14 +226,13 @@ class TensorMemory:
         lane0, column0 = self._locate(shape, count, address, warp_rank, pack16, half_offset, "ld")
         if shape == "32x32b" and not pack16:
             window = np.s_[lane0 : lane0 + 32, column0 : column0 + count]
-            self.check_written(self.written[window], address, what="tcgen05.ld")
+            self._check_read(self.written[window].T, address)
             return np.ascontiguousarray(self.cells[window].T)
         lanes, columns = self._cells_of(shape, count, lane0, column0, pack16, half_offset)
+        self._check_read(self.written[lanes, columns], address)
         if not pack16:
-            self.check_written(self.written[lanes, columns], address, what="tcgen05.ld")
             return self.cells[lanes, columns]
-        self.check_written(self.written[lanes, columns], address, what="tcgen05.ld")
-        self.check_written(self.written[lanes, columns + 1], address, what="tcgen05.ld")
+        self._check_read(self.written[lanes, columns + 1], address)
         low = self.cells[lanes, columns] & np.uint32(0xFFFF)
         return low | self.cells[lanes, columns + 1] << np.uint32(16)
 
