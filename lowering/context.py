@@ -6,17 +6,17 @@ does not offer from Python. Each `ws` operation has one function, registered wit
 file named after its family; everything else is cloned with its operands replaced.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir, llvm
+from attn_mlir.dialect._mlir import arith, ir, llvm
 from attn_mlir.dialect.scalars import INT, constant
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target import Target
 
-from .parameters import Parameter, Signature, Symbol
+from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 
 if TYPE_CHECKING:
     from .rings import Cursor, RingState
@@ -181,6 +181,19 @@ class Lowering:
         return llvm.GEPOp(
             self.smem.type, self.smem, [offset], ir.DenseI32ArrayAttr.get([none]), i8, 0
         ).result
+
+
+def element_pointer(low: Lowering, argument: int, coords: Sequence[Value], element: Any) -> Value:
+    """Global pointer to an element of a tensor argument, at i32 coordinates inside it."""
+    i64 = ir.IntegerType.get_signless(64)
+    offset = arith.ExtSIOp(i64, coords[-1]).result
+    for dim, coord in enumerate(coords[:-1]):
+        stride = low.arguments[Stride(argument, dim)]
+        step = arith.MulIOp(arith.ExtSIOp(i64, coord).result, stride).result
+        offset = arith.AddIOp(offset, step).result
+    base = low.arguments[Pointer(argument)]
+    dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
+    return llvm.GEPOp(base.type, base, [offset], dynamic, element, 0).result
 
 
 def lowers(

@@ -1,16 +1,29 @@
 """Element-wise regions, fills, broadcasts and reductions over the columns a thread holds."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
-from attn_mlir.dialect.scalars import constant, i1, i32
+from attn_mlir.dialect.scalars import (
+    INT,
+    constant,
+    exp2,
+    f32_constant,
+    fadd,
+    fdiv,
+    fmul,
+    fsub,
+    i1,
+    i32,
+)
 
-from .context import CHUNK, Fragment, Lowering, lowers
+from .context import CHUNK, Fragment, Lowering, element_pointer, lowers
 
 Value = Any
+LN2 = math.log(2.0)
 FULL_WARP = -1  # member mask of all 32 lanes
 
 
@@ -56,13 +69,13 @@ class _Region:
 
     def run(self, op: Any) -> None:
         """Evaluates one scalar operation."""
+        if op.name in _SPECIAL:
+            self.run_special(op)
+            return
         operands = [self.operand(value) for value in op.operands]
         (result,) = op.results
         attributes = dict(op.attributes.items())
         if not any(isinstance(operand, _Varying) for operand in operands):
-            if op.name == "math.log2":
-                self.values[result] = _log2(operands[0])
-                return
             made = ir.Operation.create(
                 op.name, results=[result.type], operands=operands, attributes=attributes
             )
@@ -84,6 +97,33 @@ class _Region:
             parts.append(made.result)
         self.values[result] = _Varying(tuple(parts))
 
+    def run_special(self, op: Any) -> None:
+        """Evaluates an operation that has no vector form, one column at a time."""
+        operands = [self.operand(value) for value in op.operands]
+        (result,) = op.results
+        emit = _SPECIAL[op.name]
+        if not any(isinstance(operand, _Varying) for operand in operands):
+            self.values[result] = emit(self.low, op, operands)
+            return
+        parts: list[Value] = []
+        for number, width in enumerate(self.widths):
+            elements = [
+                emit(
+                    self.low,
+                    op,
+                    [
+                        vector.ExtractOp(operand.parts[number], [], [i]).result
+                        if isinstance(operand, _Varying)
+                        else operand
+                        for operand in operands
+                    ],
+                )
+                for i in range(width)
+            ]
+            kind = ir.VectorType.get([width], result.type)
+            parts.append(vector.FromElementsOp(kind, elements).result)
+        self.values[result] = _Varying(tuple(parts))
+
 
 def _pack(part: Value, element: Any) -> Value:
     """Rounds a vector to a 16-bit type, two neighbours to an i32: one `cvt.rn.*x2` per pair."""
@@ -97,10 +137,46 @@ def _pack(part: Value, element: Any) -> Value:
     return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result
 
 
-def _log2(value: Value) -> Value:
+def _log2(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     """`lg2.approx`: the backend has no code for the operation itself."""
     name = ir.StringAttr.get("llvm.nvvm.lg2.approx.ftz.f")
-    return llvm.CallIntrinsicOp(value.type, name, [value], [], []).results_
+    return llvm.CallIntrinsicOp(operands[0].type, name, [operands[0]], [], []).results_
+
+
+def _log(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    return fmul(_log2(low, op, operands), f32_constant(LN2))
+
+
+def _exp(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    return exp2(fmul(operands[0], f32_constant(1.0 / LN2)))
+
+
+def _tanh(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    """1 - 2 / (e^2x + 1): `tanh.approx` is off by 2^-11, which a softcap multiplies."""
+    one, two = f32_constant(1.0), f32_constant(2.0)
+    power = exp2(fmul(operands[0], f32_constant(2.0 / LN2)))
+    return fsub(one, fdiv(two, fadd(power, one)))
+
+
+def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    """A load through the read-only path, with each coordinate moved into the tensor."""
+    number = low.signature.argument_number(op.operands[0])
+    kind = ir.MemRefType(op.operands[0].type)
+    coords = [
+        INT.max(INT.min(coord, INT.sub(low.extent(number, axis), 1)), 0)
+        for axis, coord in enumerate(operands[1:])
+    ]
+    pointer = element_pointer(low, number, coords, kind.element_type)
+    return llvm.LoadOp(kind.element_type, pointer, invariant=True).result
+
+
+_SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {
+    "math.log2": _log2,
+    "math.log": _log,
+    "math.exp": _exp,
+    "math.tanh": _tanh,
+    ws.ElementOp.OPERATION_NAME: _element,
+}
 
 
 @lowers(ws.MapOp)

@@ -116,12 +116,14 @@ def _scalars(kernel: ws.KernelOp) -> list[dict[str, Any]]:
     if "ws.defaults" in kernel.operation.attributes:
         defaults = ir.DictAttr(kernel.operation.attributes["ws.defaults"])
     scalars: list[dict[str, Any]] = []
-    for name, role in zip(kernel.names, kernel.io_roles, strict=True):
+    arguments = kernel.body.blocks[0].arguments
+    for name, role, argument in zip(kernel.names, kernel.io_roles, arguments, strict=True):
         if role != "scalar":
             continue
-        entry: dict[str, Any] = {"name": name, "dtype": "f32", "min_exclusive": 0.0}
+        entry: dict[str, Any] = {"name": name, "dtype": str(argument.type)}
         if name in defaults:
             entry["default"] = ir.FloatAttr(defaults[name]).value
+            entry["min_exclusive"] = 0.0  # the row maximum is taken before scaling
         scalars.append(entry)
     return scalars
 

@@ -134,6 +134,12 @@ class Signature:
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):
                 yield symbol
+        elif isinstance(op, ws.ElementOp):
+            number = self.argument_number(op.source)
+            rank = ir.MemRefType(op.source.type).rank
+            yield Pointer(number)
+            yield from (Stride(number, axis) for axis in range(rank - 1))
+            yield from (Symbol(name) for name in self.kernel.dims[number] if name)
         for operand in op.operation.operands:
             if operand in self._arguments and not isinstance(operand.type, ir.MemRefType):
                 yield Scalar(self.argument_number(operand))
@@ -181,7 +187,8 @@ class Signature:
             case Symbol(name=symbol):
                 return {"kind": "symbol", "symbol": symbol, "type": "i32"}
             case Scalar(argument):
-                return {"kind": "scalar", "scalar": names[argument], "type": "f32"}
+                kind = str(self._arguments[argument].type)
+                return {"kind": "scalar", "scalar": names[argument], "type": kind}
 
     def _map_dims(self, argument: int, dims: tuple[int, int], inner: int) -> list[dict[str, Any]]:
         """Dimensions of a tensor map, innermost first: line, rows, chunks, then the others."""

@@ -10,7 +10,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, when
 
-from .context import CHUNK, Fragment, Lowering, TileRef, lowers
+from .context import CHUNK, Fragment, Lowering, TileRef, element_pointer, lowers
 from .inline_ptx import wait_tensor_loads
 from .layouts import (
     ATOM_ROWS,
@@ -19,7 +19,6 @@ from .layouts import (
     UNIT_BYTES,
     tensor_columns,
 )
-from .parameters import Pointer, Stride
 
 Value = Any
 
@@ -135,13 +134,5 @@ def _store_global(low: Lowering, op: ws.StoreGlobalOp) -> None:
     coords[axis] = INT.add(coords[axis], low.active.row)
     extent = low.extent(number, axis)
     with when(compare("slt", coords[axis], extent)):
-        i64 = ir.IntegerType.get_signless(64)
-        offset = arith.ExtSIOp(i64, coords[-1]).result
-        for dim, coord in enumerate(coords[:-1]):
-            stride = low.arguments[Stride(number, dim)]
-            step = arith.MulIOp(arith.ExtSIOp(i64, coord).result, stride).result
-            offset = arith.AddIOp(offset, step).result
-        base = low.arguments[Pointer(number)]
-        dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
-        pointer = llvm.GEPOp(base.type, base, [offset], dynamic, kind.element_type, 0).result
+        pointer = element_pointer(low, number, coords, kind.element_type)
         llvm.StoreOp(low[op.fragment].parts[0], pointer)

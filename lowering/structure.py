@@ -78,9 +78,14 @@ def _argument_types(low: Lowering) -> list[Any]:
         Pointer: ir.Type.parse("!llvm.ptr<1>"),
         Stride: ir.IntegerType.get_signless(64),
         Symbol: i32(),
-        Scalar: ir.F32Type.get(),
     }
-    return [kinds[type(parameter)] for parameter in low.signature.parameters]
+    arguments = low.kernel.body.blocks[0].arguments
+    return [
+        arguments[parameter.argument].type
+        if isinstance(parameter, Scalar)
+        else kinds[type(parameter)]
+        for parameter in low.signature.parameters
+    ]
 
 
 def _declare_function(low: Lowering) -> Any:

@@ -177,8 +177,6 @@ def _refuse_unsupported(op: MhaOp) -> None:
         raise op_error(
             op, f"has no kernel for v_head_dim {op.v_head_dim} beside head_dim {op.head_dim}"
         )
-    if not op.has_identity_score_mod:
-        raise op_error(op, "has no kernel for a score_mod other than the identity")
 
 
 @register

@@ -34,6 +34,7 @@ class VerifyRings:
     """Refuses a kernel whose roles disagree on counts, turns or progress of a ring."""
 
     name: ClassVar[str] = "ws-verify-rings"
+    is_analysis: ClassVar[bool] = True
 
     def run(self, module: Any) -> None:
         """Checks every kernel of the module.

@@ -3,7 +3,11 @@
 import importlib
 from typing import Any
 
-_OPERATION_MODULES = ("yield_", "mha")  # what defines the operations; `DIALECT` needs them all
+_OPERATION_MODULES = (
+    "yield_",
+    "keep",
+    "mha",
+)  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
     "MASK_ATTRIBUTES": "attributes",
@@ -11,6 +15,7 @@ _HOMES = {
     "attr_to_mask": "attributes",
     "MhaOp": "mha",
     "make_mha": "mha",
+    "KeepOp": "keep",
     "YieldOp": "yield_",
     "build_mha_module": "builder",
 }

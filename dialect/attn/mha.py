@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.yield_ import YieldOp
 
@@ -51,7 +52,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
-    of the modified score. A block that yields its first argument changes nothing.
+    of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
+    it hides scores. The region may read tensors and scalars defined outside (`tensor.extract`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -107,6 +109,11 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     def mask_rule(self) -> Mask:
         """The mask as an object with formulas."""
         return attr_to_mask(self.mask)
+
+    @property
+    def hides_scores(self) -> bool:
+        """Whether the score modifier holds an `attn.keep`."""
+        return any(isinstance(op, KeepOp) for op in self.score_mod.blocks[0].operations)
 
     @property
     def has_identity_score_mod(self) -> bool:

@@ -3,6 +3,7 @@
 from .compute import (
     AnyOp,
     BroadcastOp,
+    ElementOp,
     Exp2Op,
     FillOp,
     MapOp,
@@ -56,6 +57,7 @@ __all__ = [
     "BufferType",
     "ColumnsOp",
     "CommitOp",
+    "ElementOp",
     "Exp2Op",
     "ExtentOp",
     "FillOp",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import I1, Pure, ext, ir
+from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail
 
@@ -89,6 +89,35 @@ class MapOp(WS.Operation, name="map"):
             return fail(op, "expects ws.yield at the end of its region")
         if last.value.type != result.element:
             return fail(op, f"expects to yield {result.element}, got {last.value.type}")
+        return True
+
+
+class ElementOp(WS.Operation, name="element", traits=[Pure]):
+    """One element of a tensor argument, read by a thread; for element-wise regions.
+
+    A coordinate outside the tensor stands for the nearest one inside, so that a region may be
+    evaluated for elements that the mask hides.
+
+    Operands:
+      source: tensor argument.
+      coords: i32 coordinates, one per tensor dimension.
+
+    Memory effects: none that matter, inputs of a kernel do not change. Hardware: any.
+    """
+
+    source: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    value: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        """As many coordinates as dimensions; the result has the element type."""
+        kind = self.source.type
+        if not isinstance(kind, ir.MemRefType):
+            return fail(self, f"expects a memref, got {kind}")
+        if len(self.coords) != kind.rank:
+            return fail(self, f"expects {kind.rank} coordinates, got {len(self.coords)}")
+        if self.value.type != kind.element_type:
+            return fail(self, f"expects a result of {kind.element_type}, got {self.value.type}")
         return True
 
 

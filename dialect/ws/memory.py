@@ -1,11 +1,14 @@
 """Operations on tiles: parts and other views, register traffic, copy-engine traffic."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
+
+DIMS = MappingProxyType({"dims": ir.DenseI32ArrayAttr})  # what the binding cannot declare
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
@@ -118,6 +121,8 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
     coords: Sequence[ext.Operand[I32]]
     dims: Any
 
+    ATTRIBUTE_CLASSES = DIMS
+
     @staticmethod
     def verify_invariants(op: "TmaLoadOp") -> bool:
         """Shared tile; coordinates and dims fit the tensor."""
@@ -135,6 +140,8 @@ class TmaStoreOp(WS.Operation, name="tma_store"):
     coords: Sequence[ext.Operand[I32]]
     dims: Any
 
+    ATTRIBUTE_CLASSES = DIMS
+
     @staticmethod
     def verify_invariants(op: "TmaStoreOp") -> bool:
         """Shared tile; coordinates and dims fit the tensor."""
@@ -151,6 +158,8 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
     target: ext.Operand[Any]
     coords: Sequence[ext.Operand[I32]]
     dims: Any
+
+    ATTRIBUTE_CLASSES = DIMS
 
     @staticmethod
     def verify_invariants(op: "StoreGlobalOp") -> bool:

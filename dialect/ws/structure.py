@@ -1,6 +1,7 @@
 """Operations that give a kernel its shape: kernel, role, tile-scheduler loop, extents."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
@@ -100,6 +101,8 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
       lanes: threads per warp that run the region, 32 or 1.
       registers: budget per thread, a multiple of 8 in 24..256; 0 keeps what the launch gave.
     """
+
+    ATTRIBUTE_CLASSES = MappingProxyType({"warps": ir.DenseI32ArrayAttr})
 
     label_name: ir.StringAttr
     warps: Any

@@ -23,7 +23,7 @@ Clock = dict[Any, int]
 class _Handover:
     """A ring way: the commits so far and, per consumer, the releases; each with its clock."""
 
-    commits: list[Clock] = field(default_factory=list)
+    commits: list[Clock]
     acquired: int = 0
     waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))

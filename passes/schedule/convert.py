@@ -5,17 +5,21 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn import MhaOp
-from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT
+from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 
-from .mha import schedule_mha
+from .mha import Capture, schedule_mha
+
+OPERANDS = 4  # q, k, v, scale
 
 
 @register
 @dataclass(frozen=True)
 class ConvertAttnToWs:
     """Replaces each function that holds an `attn.mha` and nothing else by a `ws.kernel`.
+
+    Arguments of the function beyond the operation's operands are for its score modifier.
 
     The operation must have been configured; the kernel takes the function's name.
     """
@@ -32,7 +36,12 @@ class ConvertAttnToWs:
         for function in list(ir.get_ops_of_type(module, func.FuncOp)):
             op = _only_attention(function)
             with function.operation.location, ir.InsertionPoint(function.operation):
-                schedule_mha(op, function.sym_name.value, _default_scale(function, op))
+                schedule_mha(
+                    op,
+                    function.sym_name.value,
+                    default_scale=_default_scale(function, op),
+                    captures=_captures(function),
+                )
             function.operation.erase()
 
 
@@ -44,21 +53,35 @@ def _only_attention(function: Any) -> MhaOp:
         names = ", ".join(op.operation.name for op in operations)
         raise op_error(function, f"expects one attn.mha and func.return, got {names}")
     op = attention[0]
-    arguments = list(function.arguments)
-    if list(op.operation.operands) != arguments:
-        raise op_error(op, "expects the function's arguments as its operands, in order")
+    operands = list(op.operation.operands)
+    if operands != list(function.arguments)[: len(operands)]:
+        raise op_error(op, "expects the function's first arguments as its operands, in order")
     if list(operations[1].operation.operands) != [op.o, op.lse]:
         raise op_error(operations[1], "expects to return o and lse of the attn.mha")
     return op
 
 
-def _default_scale(function: Any, op: MhaOp) -> float | None:
-    """The default that the scale's argument carries."""
-    position = list(function.arguments).index(op.scale)
+def _captures(function: Any) -> list[Capture]:
+    """The arguments after q, k, v and scale; only the score modifier can read those."""
+    arguments = list(function.arguments)[OPERANDS:]
+    names = [_entry(function, value, ARGUMENT_NAME) for value in arguments]
+    return [
+        Capture(ir.StringAttr(name).value if name else f"capture{number}", value)
+        for number, (name, value) in enumerate(zip(names, arguments, strict=True))
+    ]
+
+
+def _entry(function: Any, argument: Any, name: str) -> Any:
+    """An attribute of a function's argument, or None."""
     attributes = function.operation.attributes
     if "arg_attrs" not in attributes:
         return None
+    position = list(function.arguments).index(argument)
     entries = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[position])
-    if ARGUMENT_DEFAULT not in entries:
-        return None
-    return ir.FloatAttr(entries[ARGUMENT_DEFAULT]).value
+    return entries[name] if name in entries else None
+
+
+def _default_scale(function: Any, op: MhaOp) -> float | None:
+    """The default that the scale's argument carries."""
+    default = _entry(function, op.scale, ARGUMENT_DEFAULT)
+    return None if default is None else ir.FloatAttr(default).value

@@ -6,18 +6,33 @@ stores, 14 loads. The parts are put together here: where keys and values come fr
 of the problem), the order of the tiles, and the roles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.configure import Config
-from attn_mlir.passes.diagnostics import op_error
 
 from . import builder as b
 from .correction import correction
-from .problem import DenseKV, Problem, Storage, WorkTile
+from .modifier import Modifier
+from .problem import DenseKV, Problem, Storage, Value, WorkTile
 from .softmax import softmax
 from .transport import epilogue, load, mma
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A tensor or scalar from outside that the score modifier reads.
+
+    Attributes:
+      name: as the caller gives it.
+      value: its value in the function that holds the operation.
+    """
+
+    name: str
+    value: Value
+
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 TENSOR_DIMS = {
@@ -31,25 +46,33 @@ OUTPUTS = ("o", "lse")
 TILE_ORDER = "single"
 
 
-def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
+def schedule_mha(
+    op: attn.MhaOp,
+    name: str,
+    *,
+    default_scale: float | None = None,
+    captures: Sequence[Capture] = (),
+) -> ws.KernelOp:
     """Builds the kernel of one attention operation at the insertion point.
 
     Args:
       op: the operation, with `attn.config`.
       name: entry name of the kernel.
       default_scale: value of `scale` for callers who give none.
+      captures: what the score modifier reads from outside, in the order of the call.
 
     Raises:
-      VerifyError: the operation has no configuration, or a score modifier.
+      VerifyError: the operation has no configuration, or its score modifier is not element-wise.
     """
-    if not op.has_identity_score_mod:
-        raise op_error(op, "has a score modifier, which this schedule does not lower")
     config = Config.of(op)
-    kernel = _declare(op, name, default_scale)
+    kernel = _declare(op, name, default_scale, captures)
     with ir.InsertionPoint(kernel.body.blocks[0]):
-        arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        arguments = list(kernel.body.blocks[0].arguments)
+        own = len(arguments) - len(captures)
+        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
         problem = Problem(
-            **arguments,
+            **dict(zip(kernel.names[:own], arguments[:own], strict=True)),
+            modifier=Modifier(op, captured),
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
@@ -61,7 +84,9 @@ def schedule_mha(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.K
     return kernel
 
 
-def _declare(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.KernelOp:
+def _declare(
+    op: attn.MhaOp, name: str, default_scale: float | None, captures: Sequence[Capture]
+) -> ws.KernelOp:
     """The kernel operation with its arguments and an empty body."""
     arguments: list[b.Argument] = []
     for label, dims in TENSOR_DIMS.items():
@@ -69,11 +94,22 @@ def _declare(op: attn.MhaOp, name: str, default_scale: float | None) -> ws.Kerne
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
+    arguments += [_captured(capture) for capture in captures]
     kernel = b.declare_kernel(name, arguments)
     if default_scale is not None:
         value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
         kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
     return kernel
+
+
+def _captured(capture: Capture) -> b.Argument:
+    """A captured tensor or scalar as an argument; each run-time extent gets a name of its own."""
+    kind = capture.value.type
+    if not isinstance(kind, ir.RankedTensorType):
+        return b.Argument(capture.name, "scalar", kind, ())
+    dims = [f"{capture.name}_{i}" if kind.is_dynamic_dim(i) else "" for i in range(kind.rank)]
+    memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
+    return b.Argument(capture.name, "in", memref, dims)
 
 
 def _emit_roles(problem: Problem, storage: Storage) -> None:

@@ -8,6 +8,7 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.passes.configure import Config
 
 from . import builder as b
+from .modifier import Modifier
 
 Value = Any
 
@@ -28,7 +29,8 @@ class Problem:
       q, k, v, o: memrefs [batch, sequence, heads, head_dim]; lse: [batch, heads, sq], f32.
       scale: f32, multiplies Q K^T.
       heads, kv_heads, head_dim: static sizes; `element` is the operands' element type.
-      mask: which keys each row sees.
+      mask: which keys each row sees, in closed form.
+      modifier: what becomes of a score, and which further ones are hidden.
       config: tile sizes, stages, registers.
     """
 
@@ -43,6 +45,7 @@ class Problem:
     head_dim: int
     element: Any
     mask: Mask
+    modifier: Modifier
     config: Config
 
     def lengths(self) -> tuple[Value, Value]:

@@ -27,13 +27,17 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     keys = KeyTiles(problem, tile)
     rows = [problem.config.tile_m]
     masked = keys.masked_turns(way)
-    scale_log2 = b.fmul(problem.scale, b.f32_constant(LOG2E))
+    log2e = b.f32_constant(LOG2E)
+    plain = problem.modifier.is_identity  # else the modifier has taken in the scale
+    scale_log2 = b.fmul(problem.scale, log2e) if plain else log2e
     step = _Step(scale_log2, problem.config.rescale_threshold)
     row0 = problem.first_row(tile, way)
 
     def turn_of(tested: bool, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
         scores = b.load(slot)
+        if not plain:
+            scores = _modify(problem, scores, tile, row0, keys.first_column(turn))
         if tested:
             scores = _mask(problem, scores, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
@@ -65,6 +69,17 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.store_global(lse, problem.lse, [tile.batch, tile.head, row0], [2])
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
+
+
+def _modify(problem: Problem, scores: Value, tile: WorkTile, row0: Value, column0: Value) -> Value:
+    """Scales the scores and gives each to the score modifier with its coordinates."""
+
+    def element(score: Value, row: Value, column: Value) -> Value:
+        scaled = b.fmul(score, problem.scale)
+        q, k = b.INT.add(row0, row), b.INT.add(column0, column)
+        return problem.modifier(scaled, tile.batch, tile.head, q, k)
+
+    return b.map_coordinates(element, scores)
 
 
 def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value:

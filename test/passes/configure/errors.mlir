@@ -74,21 +74,6 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 // -----
 
-func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
-    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel for a score_mod other than the identity}}
-  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
-  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
-    %n = arith.addf %s, %s : f32
-    "attn.yield"(%n) : (f32) -> ()
-  }) {mask = #attn.causal}
-    : (tensor<?x?x4x128xbf16>, tensor<?x?x2x128xbf16>, tensor<?x?x2x128xbf16>, f32)
-      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
-  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
-}
-
-// -----
-
 // The dictionary.
 
 func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<?x?x2x128xbf16>, %scale: f32)
