@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ from attn_mlir.masks import Mask
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import MhaSpec, mha
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 
 def attention(
@@ -20,6 +22,8 @@ def attention(
     v: Any,
     *,
     mask: Mask | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
     scale: float | None = None,
     return_lse: bool = False,
     device: DeviceChoice = None,
@@ -35,6 +39,9 @@ def attention(
       k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
       v: as k.
       mask: `full()` when left out, or `causal()`.
+      score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
+        that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
+      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
       return_lse: also return the logarithm of each row's sum of exponentials.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
@@ -51,7 +58,8 @@ def attention(
       LaunchError: the launch failed.
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
-    spec = spec_of(operands, mask)
+    modifier, captured = trace(score_mod, mask_mod)
+    spec = dataclasses.replace(spec_of(operands, mask), modifier=modifier)
     check_scale(scale)
     batch, sq, heads, head_dim = operands["q"].shape
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
@@ -63,6 +71,7 @@ def attention(
         *operands.values(),
         o.tensor,
         lse.tensor,
+        *captured.values(),
         scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
         device=device,
         stream=stream,

@@ -6,8 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, causal, full
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 HEAD_DIMS = (64, 128)
 DTYPES = ("bf16", "f16")
@@ -30,7 +32,8 @@ class MhaSpec:
       kv_heads: key and value heads; each serves heads / kv_heads query heads.
       head_dim: elements per head of Q, K, V and O.
       dtype: of Q, K, V and O: `bf16` or `f16`.
-      mask: which keys a query sees.
+      mask: which keys a query sees, in closed form.
+      modifier: what becomes of each score, traced; its tensors are passed with every call.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -41,6 +44,7 @@ class MhaSpec:
     head_dim: int
     dtype: Literal["bf16", "f16"]
     mask: Mask
+    modifier: Program | None = None
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -80,6 +84,7 @@ class MhaSpec:
             "head_dim": self.head_dim,
             "dtype": self.dtype,
             "mask": self.mask.attribute,
+            "modifier": None if self.modifier is None else self.modifier.canonical(),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -91,6 +96,8 @@ def mha(
     kv_heads: int | None = None,
     dtype: object = "bf16",
     mask: Mask | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
 ) -> MhaSpec:
     """Ask for multi-head attention.
 
@@ -100,16 +107,20 @@ def mha(
       kv_heads: key and value heads; as many as `heads` when left out.
       dtype: `bf16` or `f16`, also as `bfloat16`, `float16`, or a dtype of numpy or torch.
       mask: `full()` when left out, or `causal()`.
+      score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
+      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
 
     Raises:
-      SpecError: a value that has no kernel.
+      SpecError: a value that has no kernel, or a function that cannot be traced.
     """
+    modifier, _ = trace(score_mod, mask_mod)
     return MhaSpec(
         heads=heads,
         kv_heads=heads if kv_heads is None else kv_heads,
         head_dim=head_dim,
         dtype=dtype_name(dtype),
         mask=full() if mask is None else mask,
+        modifier=modifier,
     )
 
 

@@ -12,6 +12,7 @@ from .parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
+DTYPES = {"i8": "bool"}  # element type -> dtype of a tensor of the call, where they differ
 TENSOR_ALIGNMENT = 16  # bytes; CUDA driver API, cuTensorMapEncodeTiled: globalAddress
 
 
@@ -102,7 +103,7 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "role": role,
-                "dtype": str(kind.element_type),
+                "dtype": DTYPES.get(str(kind.element_type), str(kind.element_type)),
                 "shape": [symbol or kind.get_dim_size(i) for i, symbol in enumerate(dims)],
                 "unit_stride_axis": kind.rank - 1,
                 "alignment_bytes": _alignment(signature, number),

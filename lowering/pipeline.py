@@ -9,6 +9,7 @@ from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn.masks import mask_named
+from attn_mlir.dialect.attn.program import Program
 from attn_mlir.passes import pipeline
 from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
 
@@ -39,6 +40,8 @@ class MhaRequest(Protocol):
     def dtype(self) -> str: ...
     @property
     def mask(self) -> _Mask: ...
+    @property
+    def modifier(self) -> Program | None: ...
 
 
 class _Stages:
@@ -75,7 +78,9 @@ class _Stages:
 
 def kernel_name(request: MhaRequest) -> str:
     """Entry name: what is static, readable in a profiler."""
-    parts = (request.mask.name, request.dtype, f"h{request.heads}k{request.kv_heads}")
+    modified = ("mod",) if request.modifier is not None else ()
+    heads = f"h{request.heads}k{request.kv_heads}"
+    parts = (request.mask.name, *modified, request.dtype, heads)
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}"
 
 
@@ -106,6 +111,7 @@ def compile_mha(
                 head_dim=request.head_dim,
                 dtype=request.dtype,
                 mask=mask_named(request.mask.name),
+                modifier=request.modifier,
             ),
         )
         stages.dump("attn", module)

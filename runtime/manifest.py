@@ -18,7 +18,15 @@ from attn_mlir.runtime.expr import Expr, parse_expr
 
 SCHEMA = 1  # the newest schema that this runtime reads
 
-DTYPE_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4, "u8": 1}  # element types of tensors
+DTYPE_BYTES = {
+    "bf16": 2,
+    "f16": 2,
+    "f32": 4,
+    "i32": 4,
+    "i64": 8,
+    "u8": 1,
+    "bool": 1,
+}  # element types of tensors
 SCALAR_TYPES = ("i32", "i64", "f32")
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_BLOCK_THREADS = 1024  # threads per block; CUDA programming guide, technical specifications

@@ -1,10 +1,13 @@
 """Builds the module that holds one attention function: what a front end hands to the passes."""
 
 import math
+from collections.abc import Callable, Sequence
 
 from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import ELEMENT_TYPES, make_mha
+from attn_mlir.dialect.attn.program import CapturedTensor, Program
 from attn_mlir.errors import SpecError
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
@@ -21,8 +24,9 @@ def build_mha_module(
     head_dim: int,
     dtype: str,
     mask: Mask,
+    modifier: Program | None = None,
 ) -> ir.Module:
-    """Builds `func.func @name(q, k, v, scale) -> (o, lse)` around one `attn.mha`.
+    """Builds `func.func @name(q, k, v, scale, ...) -> (o, lse)` around one `attn.mha`.
 
     Batch and both sequence lengths are dynamic. The arguments carry their names, and the scale
     its default of 1 / sqrt(head_dim), as attributes `attn.name` and `attn.default`.
@@ -34,6 +38,7 @@ def build_mha_module(
       head_dim: elements per row of q, k, v and o.
       dtype: `bf16`, `f16` or `f32`.
       mask: which keys each row sees.
+      modifier: what becomes of a score; the tensors it captures are the further arguments.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
@@ -48,21 +53,43 @@ def build_mha_module(
         lse_type = ir.RankedTensorType.get([dynamic, heads, dynamic], f32)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            inputs, outputs = [q_type, kv_type, kv_type, f32], [q_type, lse_type]
+            captured = modifier.tensors if modifier is not None else ()
+            inputs = [q_type, kv_type, kv_type, f32, *map(_captured_type, captured)]
+            outputs = [q_type, lse_type]
             function = func.FuncOp(name, ir.FunctionType.get(inputs, outputs))
             names = [{ARGUMENT_NAME: ir.StringAttr.get(text)} for text in ("q", "k", "v")]
             scale = {
                 ARGUMENT_NAME: ir.StringAttr.get("scale"),
                 ARGUMENT_DEFAULT: ir.FloatAttr.get(f32, 1.0 / math.sqrt(head_dim)),
             }
-            function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in (*names, scale)]
+            names_of_captured = [
+                {ARGUMENT_NAME: ir.StringAttr.get(tensor.name)} for tensor in captured
+            ]
+            function.arg_attrs = [
+                ir.DictAttr.get(attrs) for attrs in (*names, scale, *names_of_captured)
+            ]
             function.result_attrs = ir.ArrayAttr.get(
                 [ir.DictAttr.get({RESULT_NAME: ir.StringAttr.get(text)}) for text in ("o", "lse")]
             )
             with ir.InsertionPoint(function.add_entry_block()):
-                op = make_mha(*function.arguments, mask=mask)
+                q, k, v, factor, *tensors = function.arguments
+                op = make_mha(q, k, v, factor, mask=mask, score_mod=_score_mod(modifier, tensors))
                 func.ReturnOp([op.o, op.lse])
     return module
+
+
+def _captured_type(captured: CapturedTensor) -> ir.Type:
+    """Type of a captured tensor: all extents at run time; a bool takes a byte."""
+    element = ir.Type.parse("i8" if captured.dtype == "bool" else captured.dtype)
+    return ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()] * captured.rank, element)
+
+
+def _score_mod(
+    modifier: Program | None, tensors: Sequence[ir.Value]
+) -> Callable[..., ir.Value] | None:
+    if modifier is None:
+        return None
+    return lambda *arguments: emit_program(modifier, arguments, tensors)
 
 
 def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:

@@ -1,0 +1,161 @@
+"""A score modifier as data: what tracing makes, what the compiler emits, what a cache key holds.
+
+A program is a list of nodes in the order of evaluation, without MLIR. `evaluate` computes it on
+numpy arrays, which is the definition that the compiled form is tested against.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ARGUMENTS = ("score", "batch", "head", "q", "k")  # of a modifier: f32, then i32 coordinates
+TYPES = ("f32", "i32", "i1")
+TENSOR_DTYPES = ("f32", "bf16", "f16", "i32", "i64", "bool")
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "tanh": np.tanh,
+    "sqrt": np.sqrt,
+    "not": np.logical_not,
+}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+FLOAT_ONLY = ("exp", "exp2", "log", "log2", "tanh", "sqrt", "div")
+INTEGER_ONLY = ("floordiv", "mod", "shl", "shr")
+LOGICAL = ("and", "or", "xor", "not")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value.
+
+    Attributes:
+      op: an entry of `UNARY` or `BINARY`, or `argument`, `constant`, `load`, `where`, `cast`.
+      type: one of `TYPES`.
+      args: numbers of earlier nodes; for `load` the coordinates.
+      value: the argument's name, the constant, or the number of the captured tensor.
+    """
+
+    op: str
+    type: str
+    args: tuple[int, ...] = ()
+    value: str | float | int | bool | None = None
+
+
+@dataclass(frozen=True)
+class CapturedTensor:
+    """A tensor from outside: its name in calls, dtype and rank."""
+
+    name: str
+    dtype: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """A score modifier.
+
+    Attributes:
+      nodes: in order of evaluation.
+      score: the node that is the modified score.
+      keeps: nodes that must all hold for the score to count.
+      tensors: what it reads from outside.
+    """
+
+    nodes: tuple[Node, ...]
+    score: int
+    keeps: tuple[int, ...] = ()
+    tensors: tuple[CapturedTensor, ...] = ()
+
+    def canonical(self) -> str:
+        """JSON text, the same for the same program."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    def evaluate(
+        self,
+        arguments: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        dtype: Any = np.float64,
+    ) -> tuple[Any, Any]:
+        """Computes the program on arrays that broadcast against each other.
+
+        Args:
+          arguments: an array per name of `ARGUMENTS`.
+          tensors: an array per captured tensor.
+          dtype: what stands for f32: float64 for the truth, float32 for the yardstick.
+
+        Returns:
+          The modified score, and which scores count.
+        """
+        values: list[Any] = []
+        for node in self.nodes:
+            values.append(self._value(node, values, arguments, tensors, dtype))
+        kept: Any = np.bool_(True)
+        for number in self.keeps:
+            kept = kept & values[number]
+        return values[self.score], kept
+
+    def _value(
+        self,
+        node: Node,
+        values: Sequence[Any],
+        arguments: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        dtype: Any,
+    ) -> Any:
+        args = [values[number] for number in node.args]
+        kinds = {"f32": dtype, "i32": np.int64, "i1": np.bool_}
+        match node.op:
+            case "argument":
+                return np.asarray(arguments[str(node.value)], kinds[node.type])
+            case "constant":
+                return kinds[node.type](node.value)
+            case "cast":
+                return np.asarray(args[0]).astype(kinds[node.type])
+            case "where":
+                return np.where(args[0], args[1], args[2])
+            case "load":
+                tensor = tensors[self.tensors[int(node.value or 0)].name]
+                inside = [np.clip(c, 0, n - 1) for c, n in zip(args, tensor.shape, strict=True)]
+                return np.asarray(tensor[tuple(inside)]).astype(kinds[node.type])
+            case op if op in UNARY:
+                return UNARY[op](args[0])
+            case op:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    return BINARY[op](args[0], args[1])
+
+
+def load_type(dtype: str) -> str:
+    """The type of a value loaded from a tensor of this dtype."""
+    if dtype == "bool":
+        return "i1"
+    return "i32" if dtype in ("i32", "i64") else "f32"
