@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, causal, full
-from attn_mlir.trace import MaskMod, ScoreMod, trace
+
+if TYPE_CHECKING:
+    from attn_mlir.dialect.attn.program import Program
+    from attn_mlir.trace import MaskMod, ScoreMod
 
 HEAD_DIMS = (64, 128)
 DTYPES = ("bf16", "f16")
@@ -113,7 +115,11 @@ def mha(
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced.
     """
-    modifier, _ = trace(score_mod, mask_mod)
+    modifier: Program | None = None
+    if score_mod is not None or mask_mod is not None:
+        from attn_mlir.trace import trace  # numpy comes with it
+
+        modifier, _ = trace(score_mod, mask_mod)
     return MhaSpec(
         heads=heads,
         kv_heads=heads if kv_heads is None else kv_heads,

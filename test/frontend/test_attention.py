@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
+from attn_mlir import cli
 from attn_mlir.reference import check_attention
 
 pytestmark = pytest.mark.slow
@@ -94,6 +95,16 @@ def test_adversarial() -> None:
     device = am.EmulatorDevice(schedule="adversarial", seed=1)
     o = am.attention(q, k, v, mask=am.causal(), device=device)
     assert check_attention(q, k, v, o, None, mask=am.causal()).ok
+
+
+def test_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = am.mha(heads=2, kv_heads=1, head_dim=64, mask=am.causal())
+    path = str(am.compile(spec).save(tmp_path / "mha.attn"))
+    run = ["run", path, "--sq", "40", "--sk", "50", "--device", "emulator"]
+    assert cli.main(run) == 0
+    assert "emulator, grid (1, 2, 1): ok: O error" in capsys.readouterr().out
+    assert cli.main([*run, "--mask", "full"]) == 1
+    assert "WRONG: O error" in capsys.readouterr().out
 
 
 class Foreign:

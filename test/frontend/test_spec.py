@@ -65,7 +65,7 @@ def test_canonical_json() -> None:
     text = am.mha(heads=16, kv_heads=4, head_dim=128, mask=am.causal()).canonical_json()
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "dtype": "bf16",
-        "mask": "#attn.causal",
+        "mask": "#attn.causal", "modifier": None,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()
