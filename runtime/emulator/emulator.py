@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 
 from .isa import families

@@ -22,7 +22,7 @@ from .state import Cluster, Cta, Join, Launch, Strand, Wait, Warp
 
 Schedule = Literal["fair", "adversarial"]
 FAIR_QUANTUM = 256  # segments a strand may run before the next one's turn
-IDLE_TURNS_PER_STRAND = 400  # turns without any progress before a poll loop counts as stuck
+IDLE_TURNS_PER_STRAND = 400  # turns of polling, while nothing changes, that count as stuck
 
 
 @dataclass(slots=True)
@@ -247,7 +247,7 @@ class Scheduler:
                         self._run_random_job()
                 elif self.fifo:
                     self._drain()
-                if self.idle_turns > IDLE_TURNS_PER_STRAND * (len(self.ready) + 1):
+                if self.idle_turns and self.idle_turns % (2 * len(self.ready) + 2) == 0:
                     self._check_polling()
             elif self.channels:
                 self._run_random_job()
@@ -385,17 +385,18 @@ class Scheduler:
         return released
 
     def _check_polling(self) -> None:
-        """Poll loops made no progress for long: start more clusters, or call it a deadlock."""
-        self.idle_turns = 0
-        if self._start_cluster():
-            return
+        """When all that could run only polls, let somebody else run; in the end, a deadlock.
+
+        Polling goes on for a while before that, as code may give up by itself.
+        """
         if any(strand.polled != self.progress for strand in self.ready):
             return
         if self.channels:
-            while self.channels:
-                self._run_random_job()
-            return
-        raise DeadlockError(self._report())
+            self._run_random_job()
+        elif self._release_joins() or self._start_cluster():
+            self.idle_turns = 0
+        elif self.idle_turns > IDLE_TURNS_PER_STRAND * (len(self.ready) + 1):
+            raise DeadlockError(self._report())
 
     def _warps(self) -> Iterator[Warp]:
         for cluster in self.clusters:

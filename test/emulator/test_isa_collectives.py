@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 from ptx_bench import Array, f32, module, run_lanes, run_module
+
+from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 
 RNG = np.random.default_rng(2)
 LANES = np.arange(32, dtype=np.uint32)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from attn_mlir.runtime.emulator import PtxError
 from ptx_bench import f32, module, run_lanes, run_module
+
+from attn_mlir.runtime.emulator import PtxError
 
 RNG = np.random.default_rng(11)
 WORDS = RNG.integers(0, 1 << 32, (3, 64), dtype=np.uint64).astype(np.uint32)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from attn_mlir.runtime.emulator import DeadlockError, KernelFault, PtxError
 from ptx_bench import module, run_module
+
+from attn_mlir.runtime.emulator import DeadlockError, KernelFault, PtxError
 
 BARRIER = ".shared .align 8 .b8 bar[64];\n.shared .align 16 .b8 buffer[1024];"
 WAIT = """

@@ -11,7 +11,7 @@ from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import SHARED_WINDOW, Cta, Strand
 from .control import active_lanes
-from .memory import shared_target
+from .memory import polls, shared_target
 from .registry import instruction, runtime
 
 _SCOPES = "relaxed acquire release cta cluster shared shared::cta shared::cluster"
@@ -144,8 +144,7 @@ def mbarrier_wait(
             observe(s, "wait", cta, offset)
         return result
     if not blocking or len(seen) > 1:
-        s.yielding = True
-        s.polled = scheduler.progress
+        polls(s)
         return result
     if s.sync == "expired" or scheduler.spurious():
         s.sync = None

@@ -155,6 +155,7 @@ def store_bytes(s: Strand, k: Any, space: str, address: Lanes, values: Bytes) ->
     """Store uint8[32, width] at each active lane's address."""
     lanes = None if k is None else np.flatnonzero(k)
     width = values.shape[1]
+    s.launch.scheduler.progress += 1
     for memory, index, inner in _pieces(s, space, address, lanes):
         if s.launch.observer is not None:
             _observe(s, memory, inner, width, True)
@@ -246,6 +247,9 @@ def is_wide(space: str) -> bool:
     return space in ("generic", "global", "const", "param")
 
 
+_POLLING_WORDS = ("volatile", "relaxed", "acquire", "mmio")
+
+
 @instruction("ld", "ldu")
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
@@ -259,6 +263,8 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         return
     address = e.address(a, is_wide(space))
     with e.effect():
+        if i.has(*_POLLING_WORDS):
+            e.line("polls(s)")
         if kind == "u128":
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
         elif isinstance(d, Vec):
@@ -327,6 +333,13 @@ def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) ->
 # ---- atomics
 
 
+@runtime
+def polls(s: Strand) -> None:
+    """The strand looked at something that may change: others get a turn after this segment."""
+    s.yielding = True
+    s.polled = s.launch.scheduler.progress
+
+
 def _combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
     """The value that an atomic leaves behind; arguments are numpy arrays of one lane."""
     if op == "cas":
@@ -369,6 +382,7 @@ def atomic(
     width = values[0].itemsize
     dtype = values[0].dtype
     old_values = np.zeros((len(values), WARP_LANES), dtype)
+    changed = False
     for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
         one = np.array([lane])
         base = int(address[lane])
@@ -377,9 +391,14 @@ def atomic(
             ((memory, _, inner),) = _pieces(s, space, at, one)
             old = memory.load(inner, width).view(dtype).reshape(1)
             new = _combine(op, ptx_type, old, value[one], None if third is None else third[one])
-            memory.store(inner, np.ascontiguousarray(new.astype(dtype)).view(np.uint8)[None, :])
+            raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)
+            changed |= raw.tobytes() != old.tobytes()
+            memory.store(inner, raw[None, :])
             old_values[element, lane] = old[0]
-    s.launch.scheduler.progress += 1
+    if changed:
+        s.launch.scheduler.progress += 1
+    else:
+        polls(s)
     return old_values
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Special, Sym, Vec
+from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Special, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, Strand

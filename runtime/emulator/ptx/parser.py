@@ -35,7 +35,6 @@ _SPACES: dict[str, Space] = {
     ".param": "param",
 }
 _LINKAGE = frozenset((".visible", ".extern", ".weak", ".common"))
-_LABEL_OPCODES = frozenset(("bra", "brx"))
 _SKIPPED_STATEMENTS = frozenset((".loc", ".file", ".section", ".pragma", ".alias"))
 
 
@@ -87,19 +86,18 @@ class Parser:
         return -value if negative else value
 
     def skip_statement(self) -> None:
-        """Skip a debug or pragma directive: to ';', or to the end of its line, or its block."""
+        """Skip a debug or pragma directive: to ';', over its block, or to the end of its line."""
         line = self.tokens[self.at - 1].line
         while self.tokens[self.at].kind != "end" and self.tokens[self.at].line == line:
-            token = self.next()
-            if token.text == ";":
+            text = self.next().text
+            if text == ";":
                 return
-        if self.peek() == "{" and self.tokens[self.at].line - line <= 1:
-            depth = 0
-            while True:
-                text = self.next().text
-                depth += (text == "{") - (text == "}")
-                if depth == 0:
-                    return
+            if text == "{":
+                depth = 1
+                while depth:
+                    text = self.next().text
+                    depth += (text == "{") - (text == "}")
+                return
 
     # ---- module
 
@@ -214,7 +212,8 @@ class Parser:
                         kernel.params.append(variable)
                         scope.variables[variable.name] = variable
                 elif word.text == ".reg":
-                    self.next(), self.next()
+                    self.next()
+                    self.next()
                 elif word.text != ",":
                     raise self.error(f"expected a parameter, got '{word.text}'", word)
         while self.peek() not in ("{", ";"):
@@ -373,7 +372,8 @@ class _BodyParser:
         operands: list[Operand] = []
         if not parser.accept(";"):
             while True:
-                operands.append(self.operand(scope, parts[0] in _LABEL_OPCODES))
+                is_label = parts[0] == "bra" or (parts[0] == "brx" and bool(operands))
+                operands.append(self.operand(scope, is_label))
                 if parser.accept(";"):
                     break
                 parser.expect(",")
