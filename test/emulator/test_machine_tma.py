@@ -132,10 +132,15 @@ def cases(draw: st.DrawFn, modes: list[str] = MODES) -> tuple[Case, tuple[int, .
     box = (inner, *(draw(st.integers(1, 4)) for _ in range(rank - 1)))
     dims = tuple(draw(st.integers(1, 2 * b + 1)) for b in box)
     steps = (1, *(draw(st.integers(1, 3)) for _ in range(rank - 1)))
-    coords = tuple(draw(st.integers(-b, d + b)) for b, d in zip(box, dims, strict=True))
+    coords = [draw(st.integers(-b, d + b)) for b, d in zip(box, dims, strict=True)]
+    coords[0] -= coords[0] % (16 // SIZES[element])
     alignment = 16 if mode == "none" else 128
     address = 0x400 + alignment * draw(st.integers(0, 16))
-    return make_case(element, dims, box, steps, mode, draw(st.integers(0, 99))), coords, address
+    return (
+        make_case(element, dims, box, steps, mode, draw(st.integers(0, 99))),
+        tuple(coords),
+        address,
+    )
 
 
 @settings(max_examples=120, deadline=None)
@@ -284,8 +289,8 @@ def test_reduce_tile_touches_only_what_is_inside(element: str, operation: str):
     tile = rng.integers(0, 9, (4, 16)).astype(storage)
     shared.data[0x400 : 0x400 + tile.nbytes] = tile.reshape(-1).view(np.uint8)
     before = case.array.copy()
-    reduce_tile(case.tmap, (4, 2), case.memory, shared, 0x400, operation)
-    for index, offset in case.elements((4, 2)):
+    reduce_tile(case.tmap, (16 // case.size, 2), case.memory, shared, 0x400, operation)
+    for index, offset in case.elements((16 // case.size, 2)):
         if index is not None:
             new = shared.data[0x400 + offset :][: case.size].view(storage)
             old = before[index[1], index[0] * case.size :][: case.size].view(storage)

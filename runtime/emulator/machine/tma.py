@@ -44,6 +44,12 @@ class _Window:
     ):
         if len(coords) != tmap.rank:
             raise Fault("tensor-map", f"{len(coords)} coordinates for a map of rank {tmap.rank}")
+        if coords[0] * tmap.element_bytes % BULK_GRANULE_BYTES:
+            raise Fault(
+                "tensor-map",
+                f"coordinate 0 is {coords[0]} elements of {tmap.element_bytes} B: it must be a "
+                "multiple of 16 B",
+            )
         first, slices, shape, strides = 0, list[slice](), list[int](), list[int]()
         self.is_whole = True
         for k in range(tmap.rank - 1, -1, -1):

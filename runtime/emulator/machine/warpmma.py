@@ -109,6 +109,35 @@ def multiply_accumulate(
     return product.view(np.uint32)
 
 
+def _fp8_in_f16(a: F32, b: F32, c: Registers, d_format: str) -> Registers:
+    """mma.sync of 8-bit floats as sm_90 and sm_100 do it; words [16, 8].
+
+    ptxas 13.5 expands it for both: operands become f16, bytes 0 and 1 of every register go through
+    one m16n8k16 product that starts from zero, bytes 2 and 3 through a second, and C is added last,
+    rounded to nearest.
+    """
+    total = np.zeros_like(c)
+    for first in (0, 2):
+        k = [i for i in range(a.shape[1]) if i % 4 // 2 == first // 2]
+        total = multiply_accumulate(
+            a[:, k],
+            b[:, k],
+            total,
+            a_format="f16",
+            b_format="f16",
+            c_format=d_format,
+            d_format=d_format,
+            fused=True,
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        if d_format == "f16":
+            added = decode("f16", total).astype(np.float16) + decode("f16", c).astype(np.float16)
+            bits = added.view(np.uint16).astype(np.uint32)
+            return np.where(np.isnan(added), np.uint32(numerics.CANONICAL_NAN_F16), bits)
+        added = decode("f32", total) + decode("f32", c)
+    return np.where(np.isnan(added), np.uint32(numerics.CANONICAL_NAN_F32), added.view(np.uint32))
+
+
 def mma_sync(
     shape: str,
     d_format: str,
@@ -135,10 +164,15 @@ def mma_sync(
         raise Fault("unsupported", f"mma.sync shape {shape}: m16n8k8, m16n8k16 or m16n8k32")
     k = int(shape.removeprefix("m16n8k"))
     bits = _element_bits(a_format)
+    left = _gather(a, a_format, a_fragment(k, bits), 16, k)
+    right = _gather(b, b_format, b_fragment(k, bits), 8, k)
+    words = _read_accumulator(c, c_format)
+    if numeric == "fused" and a_format in ("e4m3", "e5m2"):
+        return _write_accumulator(_fp8_in_f16(left, right, words, d_format), d_format)
     d = multiply_accumulate(
-        _gather(a, a_format, a_fragment(k, bits), 16, k),
-        _gather(b, b_format, b_fragment(k, bits), 8, k),
-        _read_accumulator(c, c_format),
+        left,
+        right,
+        words,
         a_format=a_format,
         b_format=b_format,
         c_format=c_format,
