@@ -1,5 +1,6 @@
 """Barriers of warps, CTAs and clusters."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..machine.faults import Fault
@@ -12,6 +13,13 @@ from .control import active_lanes, active_mask
 from .registry import instruction, runtime
 
 BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedPhase:
+    """What a strand that waits at a barrier remembers: the phase in which it arrived."""
+
+    phase: int
 
 
 def _observe(s: Strand, kind: str, target: tuple[Any, ...]) -> None:
@@ -75,8 +83,8 @@ def barrier_arrive(
     cta = s.cta
     index = _number(s, k, number, "barrier number", BARRIER_COUNT - 1)
     barrier = cta.named.setdefault(index, NamedBarrier())
-    if isinstance(s.sync, tuple):
-        if barrier.phase == s.sync[1]:
+    if isinstance(s.sync, ArrivedPhase):
+        if barrier.phase == s.sync.phase:
             if not _try_complete(s, index, barrier):
                 _wait(s, index, barrier)
                 return False
@@ -108,7 +116,7 @@ def barrier_arrive(
     phase = barrier.phase
     if _try_complete(s, index, barrier) or not wait:
         return True
-    s.sync = ("bar", phase)
+    s.sync = ArrivedPhase(phase)
     _wait(s, index, barrier)
     return False
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..machine import formats
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
-from ..ptx.kinds import KINDS, Lanes
+from ..ptx.kinds import KINDS, Lanes, select
 from .registry import instruction, runtime
 from .rounding import f32_to_bf16, f32_to_f16, f64_to_half, half_to_f64, to_f32
 
@@ -39,7 +39,7 @@ def float_to_integer(x: Any, dtype: Any, mode: str) -> Any:
     if info.bits == 64:
         values = [0 if v != v else int(max(min(v, 2.0**70), -(2.0**70))) for v in rounded.tolist()]
         return np.array([min(max(v, int(info.min)), int(info.max)) for v in values], dtype)
-    clamped = np.clip(np.where(np.isnan(rounded), 0.0, rounded), info.min, info.max)
+    clamped = np.clip(select(np.isnan(rounded), 0.0, rounded), info.min, info.max)
     return clamped.astype(np.int64).astype(dtype)
 
 
@@ -93,13 +93,13 @@ def round_to_integral(x: Any, mode: str) -> Any:
 @runtime
 def clamp_unit(x: Any) -> Any:
     """`.sat` of a floating result: to [0, 1], NaN to 0."""
-    return np.where(x > 0, np.minimum(x, 1.0), 0.0)
+    return select(x > 0, np.minimum(x, 1.0), 0.0)
 
 
 @runtime
 def relu(x: Any) -> Any:
     """Negative values to zero; NaN stays."""
-    return np.where(x < 0, x.dtype.type(0), x)
+    return select(x < 0, x.dtype.type(0), x)
 
 
 @runtime
@@ -113,17 +113,17 @@ def pack_halves(high: Any, low: Any, is_bf16: bool, mode: str, options: tuple[bo
     both[:, 0] = low
     both[:, 1] = high
     if options[0]:
-        both = np.where(both < 0, np.float32(0), both)
+        both = select(both < 0, np.float32(0), both)
     bits = f32_to_bf16(both, mode) if is_bf16 else f32_to_f16(both, mode)
     if options[1]:
         largest = np.uint16(0x7F7F if is_bf16 else 0x7BFF)
         infinite = (bits & 0x7FFF) == (0x7F80 if is_bf16 else 0x7C00)
-        bits = np.where(infinite, largest | (bits & np.uint16(0x8000)), bits)
+        bits = select(infinite, largest | (bits & np.uint16(0x8000)), bits)
     return np.ascontiguousarray(bits).view(np.uint32).reshape(high.size)
 
 
 @runtime
-def pack_tiny(high: Any, low: Any, name: str, mode: str, with_relu: bool) -> Any:
+def pack_tiny(high: Any, low: Any, name: str, mode: formats.Rounding, with_relu: bool) -> Any:
     """Two float32 lanes to a packed pair of e4m3, e5m2 ... codes, saturated; uint16 lanes.
 
     A 4-bit pair takes the low byte.
@@ -131,7 +131,7 @@ def pack_tiny(high: Any, low: Any, name: str, mode: str, with_relu: bool) -> Any
     parts: list[Any] = []
     for value in (low, high):
         if with_relu:
-            value = np.where(value < 0, np.float32(0), value)
+            value = select(value < 0, np.float32(0), value)
         parts.append(formats.encode(name, value, mode, True).astype(np.uint16))
     return parts[0] | parts[1] << np.uint16(4 if name == "e2m1" else 8)
 
@@ -144,7 +144,7 @@ def unpack_tiny(x: Lanes, name: str, to_bf16: bool, with_relu: bool) -> Any:
     for part in (x & np.uint16(mask), (x >> np.uint16(shift)) & np.uint16(mask)):
         value = formats.decode(name, part).astype(np.float32)
         if with_relu:
-            value = np.where(value < 0, np.float32(0), value)
+            value = select(value < 0, np.float32(0), value)
         halves.append(f32_to_bf16(value) if to_bf16 else f32_to_f16(value))
     return halves[0].astype(np.uint32) | halves[1].astype(np.uint32) << np.uint32(16)
 
@@ -165,7 +165,7 @@ def to_tf32(x: Any, mode: str) -> Any:
     elif mode == "rn":
         bits = bits + np.uint64(0xFFF) + ((bits >> np.uint64(13)) & np.uint64(1))
     result = (bits & np.uint64(0xFFFF_E000)).astype(np.uint32)
-    return np.where(np.isnan(x), np.uint32(0x7FFF_FFFF), result)
+    return select(np.isnan(x), np.uint32(0x7FFF_FFFF), result)
 
 
 def _mode(i: Instruction, allowed: tuple[str, ...], default: str) -> str:

@@ -176,6 +176,7 @@ def tensor_store(
             cta: Cta = cta,
             offset: int = offset,
             group: AsyncGroup = group,
+            key: Any = key,
         ) -> None:
             if reduction:
                 tma.reduce_tile(tmap, at, memory, cta.shared, offset, reduction)
@@ -235,6 +236,7 @@ def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> b
     """
     warp = s.warp
     closed = warp.bulk_groups if bulk else warp.copy_groups
+    what = "bulk copies" if bulk else "cp.async"
     for lane in active_lanes(s, k):
         groups = closed.get(lane, [])
         if newest < 0 and lane in warp.copy_open:
@@ -244,11 +246,10 @@ def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> b
         older = groups[: len(groups) - max(newest, 0)]
         left = sum(1 for group in older if (group.reads if read_only else group.writes))
         if left:
-            what = "bulk copies" if bulk else "cp.async"
             s.launch.scheduler.block(
                 s,
                 _bulk_key(s) if bulk else ("copy", id(warp)),
-                lambda: f"waits for {left} groups of {what}",
+                lambda left=left: f"waits for {left} groups of {what}",
             )
             return False
     return True
@@ -365,6 +366,7 @@ def bulk_store(
             count: int = count,
             keep: int | None = keep,
             group: AsyncGroup = group,
+            key: Any = key,
         ) -> None:
             if reduction:
                 tma.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..ptx.ast import Instruction, Operand
 from ..ptx.emit import Emitter
-from ..ptx.kinds import Lanes
+from ..ptx.kinds import Lanes, select
 from . import integer
 from .registry import instruction, runtime
 from .rounding import f64_to_half, half_to_f64, odd_sum, to_f32
@@ -39,7 +39,7 @@ def _result(e: Emitter, i: Instruction, kind: str, text: str) -> None:
 @runtime
 def saturate(x: Any) -> Any:
     """Clamp to [0, 1]; NaN becomes 0."""
-    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+    return select(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
 
 
 # ---- half precision: f16, f16x2, bf16, bf16x2 all work on uint16 bits
@@ -54,7 +54,7 @@ def half_op(op: str, is_bf16: bool, mode: str, options: frozenset[str], *args: L
     """
     values = [half_to_f64(a.view(np.uint16), is_bf16) for a in args]
     if "ftz" in options and not is_bf16:
-        values = [np.where(np.abs(v) < 2.0**-14, np.copysign(0.0, v), v) for v in values]
+        values = [select(np.abs(v) < 2.0**-14, np.copysign(0.0, v), v) for v in values]
     if op == "add":
         exact = odd_sum(values[0], values[1])
     elif op == "sub":
@@ -72,9 +72,9 @@ def half_op(op: str, is_bf16: bool, mode: str, options: frozenset[str], *args: L
     if "sat" in options:
         exact = saturate(exact)
     if "relu" in options:
-        exact = np.where(exact > 0, exact, np.where(np.isnan(exact), exact, 0.0))
+        exact = select(exact > 0, exact, select(np.isnan(exact), exact, 0.0))
     if "ftz" in options and not is_bf16:
-        exact = np.where(np.abs(exact) < 2.0**-14, np.copysign(0.0, exact), exact)
+        exact = select(np.abs(exact) < 2.0**-14, np.copysign(0.0, exact), exact)
     return f64_to_half(exact, is_bf16, mode).view(args[0].dtype)
 
 
@@ -309,8 +309,8 @@ def minmax_values(op: str, values: list[Any], keep_nan: bool) -> Any:
                 if op == "min"
                 else np.signbit(result) & np.signbit(value)
             )
-            zero = np.where(negative, united.dtype.type(-0.0), united.dtype.type(0.0))
-            united = np.where(zeros, zero, united)
+            zero = select(negative, united.dtype.type(-0.0), united.dtype.type(0.0))
+            united = select(zeros, zero, united)
         result = united
     return result
 
@@ -326,14 +326,14 @@ def minmax_f32(op: str, options: tuple[bool, bool, bool], *values: Any) -> Any:
     if xorsign:
         signs = np.signbit(values[0]) ^ np.signbit(values[1])
         result = minmax_values(op, [abs(v) for v in values], keep_nan)
-        return np.where(signs, -result, result)
+        return select(signs, -result, result)
     if absolute:
         values = tuple(abs(v) for v in values)
     result = minmax_values(op, list(values), keep_nan)
     nan = result != result
     if nan.any() and result.dtype == np.float32:
         canonical = np.uint32(0x7FFF_FFFF).view(np.float32)
-        result = np.where(nan, canonical, result)
+        result = select(nan, canonical, result)
     return result
 
 

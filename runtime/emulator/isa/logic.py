@@ -137,13 +137,14 @@ def emit_shf(e: Emitter, i: Instruction) -> None:
 
 # ---- prmt
 
+# Selectors by mode for the values 0..3 of the third operand; byte 0 is the last digit.
 _PRMT_MODES = {
-    "f4e": lambda n: (n, n + 1, n + 2, n + 3),
-    "b4e": lambda n: (n, n + 7, n + 6, n + 5),
-    "rc8": lambda n: (n, n, n, n),
-    "ecl": lambda n: (max(n, 0), max(n, 1), max(n, 2), 3),
-    "ecr": lambda n: (0, min(n, 1), min(n, 2), n),
-    "rc16": lambda n: ((n & 1) * 2, (n & 1) * 2 + 1, (n & 1) * 2, (n & 1) * 2 + 1),
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
 }
 
 
@@ -161,10 +162,8 @@ def permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Any:
 @runtime
 def permute_mode(a: Lanes, b: Lanes, selector: Lanes, mode: str) -> Any:
     """prmt in one of its special modes."""
-    make = _PRMT_MODES[mode]
-    rows = [make(int(n) & 3) for n in selector.tolist()]
-    packed = np.array([sum((x & 7) << 4 * j for j, x in enumerate(row)) for row in rows], np.uint32)
-    return permute_bytes(a, b, packed)
+    table = np.array(_PRMT_MODES[mode], np.uint32)
+    return permute_bytes(a, b, table[selector & np.uint32(3)])
 
 
 @instruction("prmt", modifiers="f4e b4e rc8 ecl ecr rc16")

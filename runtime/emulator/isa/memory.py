@@ -10,7 +10,7 @@ from ..machine.faults import Fault
 from ..machine.memory import SharedMemory
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
 from ..ptx.emit import Emitter
-from ..ptx.kinds import KINDS, WARP_LANES, Lanes
+from ..ptx.kinds import KINDS, WARP_LANES, Lanes, select
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
 from .registry import instruction, runtime
 from .rounding import f64_to_half, half_to_f64
@@ -356,9 +356,9 @@ def _combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
     if op in ("and", "or", "xor"):
         return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](old, new)
     if op == "inc":
-        return np.where(old >= new, old.dtype.type(0), old + old.dtype.type(1))
+        return select(old >= new, old.dtype.type(0), old + old.dtype.type(1))
     if op == "dec":
-        return np.where((old == 0) | (old > new), new, old - old.dtype.type(1))
+        return select((old == 0) | (old > new), new, old - old.dtype.type(1))
     return np.minimum(old, new) if op == "min" else np.maximum(old, new)
 
 

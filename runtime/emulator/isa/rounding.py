@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.kinds import Lanes
+from ..ptx.kinds import Lanes, select
 from .registry import runtime
 
 F32 = npt.NDArray[np.float32]
@@ -28,7 +28,7 @@ def flush(x: Any) -> Any:
     exponent = bits & _EXPONENT
     if np.count_nonzero(exponent) == exponent.size:
         return x
-    return np.where(exponent == 0, bits & _SIGN, bits).view(np.float32)
+    return select(exponent == 0, bits & _SIGN, bits).view(np.float32)
 
 
 def odd_sum(p: F64, c: F64) -> F64:
@@ -40,8 +40,8 @@ def odd_sum(p: F64, c: F64) -> F64:
     fix = (error != 0) & ((bits & 1) == 0) & np.isfinite(s)
     if not fix.any():
         return s
-    step = np.where((error > 0) == (s > 0), np.int64(1), np.int64(-1))
-    return np.where(fix, bits + step, bits).view(np.float64)
+    step = select((error > 0) == (s > 0), np.int64(1), np.int64(-1))
+    return select(fix, bits + step, bits).view(np.float64)
 
 
 def to_f32(x: F64, mode: str) -> Any:
@@ -57,7 +57,7 @@ def to_f32(x: F64, mode: str) -> Any:
         wrong, goal = wide > x, np.full_like(y, -np.inf)
     else:
         wrong, goal = wide < x, np.full_like(y, np.inf)
-    return np.where(wrong, np.nextafter(y, goal), y)
+    return select(wrong, np.nextafter(y, goal), y)
 
 
 @runtime
@@ -84,7 +84,7 @@ def add_f32_mode(a: Any, b: Any, mode: str) -> Any:
     result = to_f32(s, mode)
     if mode == "rm":  # an exact zero of operands with opposite signs is -0
         zero = (s == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
-        result = np.where(zero, np.float32(-0.0), result)
+        result = select(zero, np.float32(-0.0), result)
     return result
 
 
@@ -108,7 +108,7 @@ def div_f32_mode(a: Any, b: Any, mode: str) -> Any:
 def sqrt_f32_mode(a: Any, mode: str) -> Any:
     """The square root, correctly rounded."""
     x = a.astype(np.float64)
-    q = np.sqrt(x)
+    q: F64 = np.sqrt(x)
     if mode == "rn":
         return q.astype(np.float32)
     return to_f32(_odd_toward(q, _residual(x, q, q), np.zeros(q.shape, np.bool_)), mode)
@@ -124,8 +124,8 @@ def _odd_toward(q: F64, residual: F64, flip: npt.NDArray[np.bool_]) -> F64:
     bits = q.view(np.int64)
     fix = (residual != 0) & ((bits & 1) == 0) & np.isfinite(q) & (q != 0)
     up = (residual > 0) != flip
-    step = np.where(up == (q > 0), np.int64(1), np.int64(-1))
-    return np.where(fix, bits + step, bits).view(np.float64)
+    step = select(up == (q > 0), np.int64(1), np.int64(-1))
+    return select(fix, bits + step, bits).view(np.float64)
 
 
 # ---- 16-bit types: bits <-> float64
@@ -153,8 +153,8 @@ def f64_to_half(x: Any, is_bf16: bool, mode: str = "rn") -> Any:
             wrong, goal = wide > x, np.full_like(y, -np.inf)
         else:
             wrong, goal = wide < x, np.full_like(y, np.inf)
-        y = np.where(wrong, np.nextafter(y, goal), y)
-    return np.where(np.isnan(x), np.uint16(0x7FFF), y.view(np.uint16))
+        y = select(wrong, np.nextafter(y, goal), y)
+    return select(np.isnan(x), np.uint16(0x7FFF), y.view(np.uint16))
 
 
 def _f32_odd(x: F64) -> F32:
@@ -165,10 +165,10 @@ def _f32_odd(x: F64) -> F32:
     fix = (wide != x) & ((bits & 1) == 0) & np.isfinite(x)
     if not fix.any():
         return y
-    step = np.where((x > wide) == (wide > 0), np.int32(1), np.int32(-1))
-    from_zero = np.where(x > 0, np.int32(1), np.int32(-(2**31) + 1))
-    moved = np.where(wide == 0, from_zero, bits + step)
-    return np.where(fix, moved, bits).view(np.float32)
+    step = select((x > wide) == (wide > 0), np.int32(1), np.int32(-1))
+    from_zero = select(x > 0, np.int32(1), np.int32(-(2**31) + 1))
+    moved = select(wide == 0, from_zero, bits + step)
+    return select(fix, moved, bits).view(np.float32)
 
 
 @runtime
@@ -188,7 +188,7 @@ def f32_to_bf16(x: Any, mode: str = "rn") -> Any:
         result = high
     nan = x != x
     if nan.any():
-        result = np.where(nan, np.uint16(0x7FFF), result)
+        result = select(nan, np.uint16(0x7FFF), result)
     return result
 
 
@@ -198,7 +198,7 @@ def f32_to_f16(x: Any, mode: str = "rn") -> Any:
     if mode == "rn":
         result = x.astype(np.float16).view(np.uint16)
         nan = x != x
-        return np.where(nan, np.uint16(0x7FFF), result) if nan.any() else result
+        return select(nan, np.uint16(0x7FFF), result) if nan.any() else result
     return f64_to_half(x.astype(np.float64), False, mode)
 
 

@@ -164,6 +164,10 @@ def _registers(e: Emitter, operand: Operand) -> list[Operand]:
     return list(operand.items) if isinstance(operand, Vec) else [operand]
 
 
+def _half_offset(e: Emitter, operands: tuple[Operand, ...]) -> int:
+    return immediate(e, operands[0], "the half offset") if operands else 0
+
+
 def uniform(s: Strand, value: Lanes, what: str) -> int:
     """The value that all active lanes agree on.
 
@@ -220,7 +224,7 @@ def tmem_wait_load(s: Strand) -> None:
     warp = s.warp
     registers = warp.registers
     for targets, values in warp.loads:
-        rows = values() if callable(values) else values
+        rows: Any = values() if callable(values) else values
         for (index, dtype), row in zip(targets, rows, strict=True):
             registers[index] = row if dtype is None else row.view(dtype)
     warp.loads.clear()
@@ -231,7 +235,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
     """tcgen05.ld.sync.aligned.SHAPE.xN{.pack::16b}.b32 {r..}, [taddr]{, imm}."""
     emit_gather(e, None)
     shape, count = _shape_and_count(e, i)
-    half = immediate(e, i.operands[2], "the half offset") if len(i.operands) > 2 else 0
+    half = _half_offset(e, i.operands[2:])
     targets: list[tuple[int, Any]] = []
     for item in _registers(e, i.operands[0]):
         if not isinstance(item, Register):
@@ -297,7 +301,7 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     """tcgen05.st.sync.aligned.SHAPE.xN{.unpack::16b}.b32 [taddr]{, imm}, {r..}."""
     emit_gather(e, None)
     shape, count = _shape_and_count(e, i)
-    half = immediate(e, i.operands[1], "the half offset") if len(i.operands) > 2 else 0
+    half = _half_offset(e, i.operands[1:-1])
     values = ", ".join(e.src(item, "u32") for item in _registers(e, i.operands[-1]))
     address = e.address(i.operands[0], False)
     with e.effect():
@@ -341,6 +345,7 @@ def tensor_mma(
     group = fixed["cta_group"]
     ctas = pair_of(s, group)
     for lane in active_lanes(s, k):
+        fields: dict[str, Any] = {**fixed, **{name: int(v[lane]) for name, v in others.items()}}
         op = Mma(
             idesc=int(idesc[lane]),
             d=int(d[lane]),
@@ -348,8 +353,7 @@ def tensor_mma(
             b=int(b[lane]),
             enable_d=bool(enable[lane]),
             lane_mask=tuple(int(word[lane]) for word in mask),
-            **fixed,
-            **{name: int(value[lane]) for name, value in others.items()},
+            **fields,
         )
         launch.count("mma")
         line = launch.program.segments[s.pc].line

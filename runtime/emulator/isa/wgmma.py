@@ -25,13 +25,21 @@ from .tcgen05 import uniform
 GROUP_WARPS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """An accumulator register that an earlier operation makes."""
+
+    operation: int
+    register: int
+
+
 @dataclass(slots=True)
 class _Operation:
     """One wgmma.mma_async of a warpgroup.
 
     Attributes:
       parts: by warp in the group: (A registers or None, accumulator sources). A source is an array
-        or (number of the operation that makes it, register of that operation).
+        or the register of an earlier operation.
       results: uint32[4, registers, 32] when done.
     """
 
@@ -127,7 +135,7 @@ def wgmma_issue(
     for position, (index, dtype) in enumerate(targets):
         before = state.pending.get(index)
         if before is not None:
-            sources.append(before[:2])
+            sources.append(_Earlier(before[0], before[1]))
         else:
             value = registers[index]
             sources.append(value if dtype is None else value.view(np.uint32))
@@ -154,9 +162,9 @@ def _execute(s: Strand, group: Warpgroup, operation: _Operation) -> None:
     for rank in range(GROUP_WARPS):
         rows: list[Any] = []
         for source in operation.parts[rank][1]:
-            if isinstance(source, tuple):
-                number, position = source
-                rows.append(group.operations[number].results[rank, position])
+            if isinstance(source, _Earlier):
+                made = group.operations[source.operation].results
+                rows.append(made[rank, source.register])
             else:
                 rows.append(source)
         accumulators.append(np.array(rows))

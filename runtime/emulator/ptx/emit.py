@@ -8,7 +8,7 @@ registers by index. It returns the next segment, BLOCKED when the strand has to 
 back to the same segment, or FINISHED.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,7 +86,7 @@ class Emitter:
         return name
 
     @contextmanager
-    def instruction(self, instruction: Instruction) -> Iterator[None]:
+    def instruction(self, instruction: Instruction) -> Generator[None]:
         """Everything emitted inside belongs to this instruction."""
         self._instruction = instruction
         guard = instruction.guard
@@ -115,7 +115,7 @@ class Emitter:
                 self._emit_guard(self._instruction)
 
     @contextmanager
-    def effect(self) -> Iterator[None]:
+    def effect(self) -> Generator[None]:
         """A block that runs only when some lane is active; `self.k` names the active lanes."""
         if self.k == "g":
             self.line("if any_lane(g):")

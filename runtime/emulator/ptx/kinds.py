@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 WARP_LANES = 32
 Lanes = npt.NDArray[Any]
+select: Any = np.where  # without a type: numpy's stubs lose the elements'
 
 # kind -> (numpy dtype, bytes). "pair" is a packed f32x2 as float32[2, 32], low halves first;
 # "u128" is uint64[2, 32].
