@@ -17,6 +17,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target import Target
 
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
+from .tensors import view_of
 
 if TYPE_CHECKING:
     from .rings import Cursor, RingState
@@ -152,6 +153,11 @@ class Lowering:
         """Where the function's stack cells are made."""
         return ir.InsertionPoint(self.entry)
 
+    def slot(self, value: Value) -> Slot:
+        """The ring slot that a tile of the kernel is, or is a view of."""
+        lowered = self.values[value]
+        return lowered if isinstance(lowered, Slot) else self.slot(value.owner.source)
+
     def tile(self, value: Value) -> TileRef:
         """A tile of the kernel, be it a slot or a part of one."""
         lowered = self.values[value]
@@ -164,13 +170,10 @@ class Lowering:
             address = INT.add(self.tensor_base, address)
         return TileRef(kind, address)
 
-    def extent(self, argument: int, axis: int) -> Value:
-        """Run-time size of a tensor argument's dimension, i32."""
-        name = self.kernel.dims[argument][axis]
-        if name:
-            return self.arguments[Symbol(name)]
-        kind = ir.MemRefType(self.kernel.body.blocks[0].arguments[argument].type)
-        return constant(kind.get_dim_size(axis))
+    def extent(self, tensor: Value, dim: int) -> Value:
+        """Size of a dimension of a tensor argument or a view of one, i32."""
+        extent = view_of(self.kernel, tensor).dims[dim].extent
+        return constant(extent) if isinstance(extent, int) else self.arguments[Symbol(extent)]
 
     def shared_pointer(self, offset: Value | int) -> Value:
         """Pointer to a byte offset of the kernel's dynamic shared memory."""
@@ -183,16 +186,26 @@ class Lowering:
         ).result
 
 
-def element_pointer(low: Lowering, argument: int, coords: Sequence[Value], element: Any) -> Value:
-    """Global pointer to an element of a tensor argument, at i32 coordinates inside it."""
+def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Value:
+    """Global pointer to an element of a tensor argument or a view of one.
+
+    Args:
+      low: the lowering.
+      tensor: the memref value of the kernel.
+      coords: i32, inside the view.
+    """
     i64 = ir.IntegerType.get_signless(64)
-    offset = arith.ExtSIOp(i64, coords[-1]).result
-    for dim, coord in enumerate(coords[:-1]):
-        stride = low.arguments[Stride(argument, dim)]
-        step = arith.MulIOp(arith.ExtSIOp(i64, coord).result, stride).result
+    view = view_of(low.kernel, tensor)
+    offset = arith.ConstantOp(i64, ir.IntegerAttr.get(i64, 0)).result
+    for dim, coord in zip(view.dims, coords, strict=True):
+        step = arith.ExtSIOp(i64, INT.mul(coord, dim.step)).result
+        stride = low.arguments.get(Stride(view.argument, dim.axis))
+        if stride is not None:  # the last axis has stride 1
+            step = arith.MulIOp(step, stride).result
         offset = arith.AddIOp(offset, step).result
-    base = low.arguments[Pointer(argument)]
+    base = low.arguments[Pointer(view.argument)]
     dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
+    element = ir.MemRefType(tensor.type).element_type
     return llvm.GEPOp(base.type, base, [offset], dynamic, element, 0).result
 
 

@@ -4,29 +4,28 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import builtin, ir, nvgpu
+from attn_mlir.dialect.scalars import INT
 
 from .barriers import index, memref_struct
-from .context import Lowering, Slot, TileRef, lowers
-from .layouts import copy_box
-from .parameters import TensorMap, coordinate_order
+from .context import Lowering, TileRef, lowers
+from .layouts import SWIZZLE_BYTES
+from .tensors import TensorMap
 
 Value = Any
 
 
 def _box_type(low: Lowering, parameter: TensorMap) -> Any:
-    """The memref of a box: slow to fast, that is 1, .., chunks, rows, line."""
+    """The memref of a box, slow to fast."""
     tensor = ir.MemRefType(low.kernel.body.blocks[0].arguments[parameter.argument].type)
-    inner, rows, chunks = copy_box(parameter.rows, parameter.columns)
-    ones = [1] * (tensor.rank - 2)
     space = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 3)
-    shape = [*ones, chunks, rows, inner]
-    return ir.MemRefType.get(shape, tensor.element_type, memory_space=space)
+    return ir.MemRefType.get(parameter.box()[::-1], tensor.element_type, memory_space=space)
 
 
-def _box(low: Lowering, tile: TileRef, parameter: TensorMap) -> Value:
-    """A shared tile as the memref that `nvgpu` copies."""
+def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
+    """The shared memory of one box of a tile as the memref that `nvgpu` copies."""
     kind = _box_type(low, parameter)
-    struct = memref_struct(low.shared_pointer(tile.address), kind.rank)
+    offset = number * parameter.rows * SWIZZLE_BYTES
+    struct = memref_struct(low.shared_pointer(INT.add(tile.address, offset)), kind.rank)
     return builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
 
@@ -39,32 +38,36 @@ def tensor_map_value(low: Lowering, parameter: TensorMap) -> Value:
     return builtin.UnrealizedConversionCastOp([kind], [pointer]).result
 
 
-def _coordinates(low: Lowering, coords: Any, dims: Any) -> list[Value]:
-    """Start coordinates in the map's order: element in line, row, chunk, then the others."""
-    rows, columns = dims
-    values = [low[value] for value in coords]
-    others = [values[axis] for axis in coordinate_order(len(values), dims)]
-    return [index(x) for x in (values[columns], values[rows], 0, *others)]
+def _coordinates(low: Lowering, coords: Any, parameter: TensorMap, number: int) -> list[Value]:
+    values = parameter.coordinates([low[value] for value in coords], number)
+    return [index(value) for value in values]
 
 
 @lowers(ws.TmaLoadOp)
 def _tma_load(low: Lowering, op: ws.TmaLoadOp) -> None:
-    slot: Slot = low[op.target]
+    slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
-    nvgpu.TmaAsyncLoadOp(
-        _box(low, slot.tile, parameter),
-        slot.ring.full.group,
-        tensor_map_value(low, parameter),
-        _coordinates(low, op.coords, op.dims),
-        index(slot.index),
-    )
+    for number in range(parameter.box_count):
+        nvgpu.TmaAsyncLoadOp(
+            _box(low, slot.tile, parameter, number),
+            slot.ring.full.group,
+            tensor_map_value(low, parameter),
+            _coordinates(low, op.coords, parameter, number),
+            index(slot.index),
+        )
 
 
 @lowers(ws.TmaStoreOp)
 def _tma_store(low: Lowering, op: ws.TmaStoreOp) -> None:
     parameter = low.signature.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
-    nvgpu.TmaAsyncStoreOp(
-        _box(low, low.tile(op.source), parameter),
-        tensor_map_value(low, parameter),
-        _coordinates(low, op.coords, op.dims),
-    )
+    for number in range(parameter.box_count):
+        nvgpu.TmaAsyncStoreOp(
+            _box(low, low.tile(op.source), parameter, number),
+            tensor_map_value(low, parameter),
+            _coordinates(low, op.coords, parameter, number),
+        )
+
+
+@lowers(ws.ExpandOp)
+def _expand(low: Lowering, op: ws.ExpandOp) -> None:
+    """Nothing: whoever uses the view looks through it."""

@@ -160,14 +160,13 @@ def _tanh(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
 
 def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     """A load through the read-only path, with each coordinate moved into the tensor."""
-    number = low.signature.argument_number(op.operands[0])
-    kind = ir.MemRefType(op.operands[0].type)
+    tensor = op.operands[0]
     coords = [
-        INT.max(INT.min(coord, INT.sub(low.extent(number, axis), 1)), 0)
-        for axis, coord in enumerate(operands[1:])
+        INT.max(INT.min(coord, INT.sub(low.extent(tensor, dim), 1)), 0)
+        for dim, coord in enumerate(operands[1:])
     ]
-    pointer = element_pointer(low, number, coords, kind.element_type)
-    return llvm.LoadOp(kind.element_type, pointer, invariant=True).result
+    pointer = element_pointer(low, tensor, coords)
+    return llvm.LoadOp(op.results[0].type, pointer, invariant=True).result
 
 
 _SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {

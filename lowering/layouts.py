@@ -29,8 +29,8 @@ ELEMENT_CODES = {"f16": 0, "bf16": 1}  # instruction descriptor, kind::f16, bits
 
 
 def chunk_count(columns: int) -> int:
-    """Column chunks of a swizzled 16-bit tile."""
-    return columns // CHUNK_ELEMENTS
+    """Column chunks of a swizzled 16-bit tile; the last one may be partly filled."""
+    return -(-columns // CHUNK_ELEMENTS)
 
 
 def swizzled_offset(row: int, column: int, *, rows: int) -> int:
@@ -102,8 +102,3 @@ def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool)
 def tensor_columns(columns: int, element_bits: int) -> int:
     """Tensor-memory columns of a tile with one row per lane."""
     return columns * element_bits // 32
-
-
-def copy_box(rows: int, columns: int) -> tuple[int, int, int]:
-    """Box of the copy engine for a swizzled tile: [inner elements, rows, chunks]."""
-    return CHUNK_ELEMENTS, rows, chunk_count(columns)

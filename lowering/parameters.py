@@ -12,7 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.errors import VerifyError
 
-from .layouts import CHUNK_ELEMENTS, copy_box
+from .tensors import TensorMap, view_of
 
 Expression = Any  # an integer, a symbol's name, or [operator, left, right]; see the bundle's schema
 
@@ -25,16 +25,6 @@ _OPERATORS = {
     "arith.maxsi": "max",
     "arith.minsi": "min",
 }
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A tensor map over one tensor, for boxes of `rows` x `columns` along two of its dimensions."""
-
-    argument: int
-    dims: tuple[int, int]
-    rows: int
-    columns: int
 
 
 @dataclass(frozen=True)
@@ -97,9 +87,10 @@ class Signature:
         return {p.argument for p in self.parameters if isinstance(p, TensorMap)}
 
     def tensor_map(self, tensor: Any, tile: ws.TileType, dims: Any) -> TensorMap:
-        """The tensor map of a copy."""
-        rows, columns = tile.shape
-        return TensorMap(self.argument_number(tensor), tuple(dims), rows, columns)
+        """The tensor map of a copy between a tile and a tensor."""
+        *row_dims, column_dim = list[int](dims)
+        view = view_of(self.kernel, tensor)
+        return TensorMap(view, tuple(row_dims), column_dim, *tile.shape)
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""
@@ -122,27 +113,24 @@ class Signature:
         elif isinstance(op, ws.TmaStoreOp):
             yield self.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
-            number = self.argument_number(op.target)
-            rank = ir.MemRefType(op.target.type).rank
-            yield Pointer(number)
-            yield from (Stride(number, axis) for axis in range(rank - 1))
-            (axis,) = list[int](op.dims)
-            name = self.kernel.dims[number][axis]
-            if name:
-                yield Symbol(name)
+            yield from self._addressed(op.target)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):
                 yield symbol
         elif isinstance(op, ws.ElementOp):
-            number = self.argument_number(op.source)
-            rank = ir.MemRefType(op.source.type).rank
-            yield Pointer(number)
-            yield from (Stride(number, axis) for axis in range(rank - 1))
-            yield from (Symbol(name) for name in self.kernel.dims[number] if name)
+            yield from self._addressed(op.source)
         for operand in op.operation.operands:
             if operand in self._arguments and not isinstance(operand.type, ir.MemRefType):
                 yield Scalar(self.argument_number(operand))
+
+    def _addressed(self, tensor: Any) -> Iterator[Parameter]:
+        """What threads need to reach the elements of a tensor."""
+        number = view_of(self.kernel, tensor).argument
+        yield Pointer(number)
+        dims = self.kernel.dims[number]
+        yield from (Stride(number, axis) for axis in range(len(dims) - 1))
+        yield from (Symbol(name) for name in dims if name)
 
     def expression(self, value: Any) -> Expression:
         """An i32 of the kernel as an expression over the call's symbols.
@@ -171,14 +159,13 @@ class Signature:
     def _recipe(self, parameter: Parameter) -> dict[str, Any]:
         names = self.kernel.names
         match parameter:
-            case TensorMap(argument, dims, rows, columns):
-                inner, *_ = box = copy_box(rows, columns)
+            case TensorMap() as tensor_map:
                 return {
                     "kind": "tensor_map",
-                    "tensor": names[argument],
-                    "box": [*box, *[1] * (len(self.kernel.dims[argument]) - 2)],
+                    "tensor": names[tensor_map.argument],
+                    "box": tensor_map.box(),
                     "swizzle": "128B",
-                    "dims": self._map_dims(argument, dims, inner),
+                    "dims": tensor_map.dims(),
                 }
             case Pointer(argument):
                 return {"kind": "pointer", "tensor": names[argument]}
@@ -189,24 +176,3 @@ class Signature:
             case Scalar(argument):
                 kind = str(self._arguments[argument].type)
                 return {"kind": "scalar", "scalar": names[argument], "type": kind}
-
-    def _map_dims(self, argument: int, dims: tuple[int, int], inner: int) -> list[dict[str, Any]]:
-        """Dimensions of a tensor map, innermost first: line, rows, chunks, then the others."""
-        rows, columns = dims
-        kind = ir.MemRefType(self._arguments[argument].type)
-        extents = [
-            name or kind.get_dim_size(i) for i, name in enumerate(self.kernel.dims[argument])
-        ]
-        chunks = kind.get_dim_size(columns) // CHUNK_ELEMENTS
-        others = [axis for axis in reversed(range(kind.rank)) if axis not in dims]
-        return [
-            {"extent": inner, "axis": columns, "step": 1},
-            {"extent": extents[rows], "axis": rows, "step": 1},
-            {"extent": chunks, "axis": columns, "step": inner},
-            *({"extent": extents[axis], "axis": axis, "step": 1} for axis in others),
-        ]
-
-
-def coordinate_order(rank: int, dims: Any) -> list[int]:
-    """Which tensor coordinate each further map dimension takes, after line, row and chunk."""
-    return [axis for axis in reversed(range(rank)) if axis not in tuple(dims)]

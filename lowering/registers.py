@@ -127,12 +127,41 @@ def _store_swizzled(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
 
 @lowers(ws.StoreGlobalOp)
 def _store_global(low: Lowering, op: ws.StoreGlobalOp) -> None:
-    number = low.signature.argument_number(op.target)
-    kind = ir.MemRefType(op.target.type)
-    (axis,) = op.dims
+    fragment: Fragment = low[op.fragment]
+    is_rows = len(fragment.kind.shape) == 1
     coords = [low[value] for value in op.coords]
-    coords[axis] = INT.add(coords[axis], low.active.row)
-    extent = low.extent(number, axis)
-    with when(compare("slt", coords[axis], extent)):
-        pointer = element_pointer(low, number, coords, kind.element_type)
-        llvm.StoreOp(low[op.fragment].parts[0], pointer)
+    dims = list[int](op.dims)
+    row_dims = dims if is_rows else dims[:-1]
+    inside = _move_to_row(low, op.target, coords, row_dims)
+    with when(inside):
+        if is_rows:
+            llvm.StoreOp(fragment.parts[0], element_pointer(low, op.target, coords))
+        else:
+            _store_row(low, op.target, coords, dims[-1], fragment)
+
+
+def _move_to_row(low: Lowering, tensor: Value, coords: list[Value], row_dims: list[int]) -> Value:
+    """Moves the coordinates to this thread's row; returns whether that is inside the tensor."""
+    outer, row = row_dims[0], low.active.row
+    if len(row_dims) > 1:
+        inner = low.extent(tensor, row_dims[1])
+        coords[row_dims[1]] = INT.add(coords[row_dims[1]], arith.RemUIOp(row, inner).result)
+        row = arith.DivUIOp(row, inner).result
+    coords[outer] = INT.add(coords[outer], row)
+    return compare("slt", coords[outer], low.extent(tensor, outer))
+
+
+def _store_row(
+    low: Lowering, tensor: Value, coords: list[Value], column_dim: int, fragment: Fragment
+) -> None:
+    """Writes the columns that this thread holds, 16 bytes at a time."""
+    width = ws.element_bits(fragment.kind.element)
+    column = coords[column_dim]
+    for part in fragment.parts:
+        lanes = UNIT_BYTES * 8 // ws.element_bits(part.type.element_type)
+        kind = ir.VectorType.get([lanes], part.type.element_type)
+        for first in range(0, part.type.shape[0], lanes):
+            value = vector.ExtractStridedSliceOp(kind, part, [first], [lanes], [1]).result
+            coords[column_dim] = column
+            llvm.StoreOp(value, element_pointer(low, tensor, coords), alignment=UNIT_BYTES)
+            column = INT.add(column, UNIT_BYTES * 8 // width)

@@ -18,6 +18,7 @@ from attn_mlir.passes.target import WARPGROUP_WARPS
 
 from .barriers import BarrierRun
 from .context import Lowering, Slot, lowers
+from .layouts import SWIZZLE_BYTES, chunk_count
 
 Value = Any
 
@@ -133,8 +134,21 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     if ring.kind.tile.space == "tensor":
         fence_tensor("after")
     if ring.filled_by_tma:
-        ring.full.expect(slot.index, ws.tile_bytes(ring.kind.tile))
+        ring.full.expect(slot.index, _loaded_bytes(op.slot))
     low[op.slot] = slot
+
+
+def _loaded_bytes(tile: Value) -> int:
+    """Bytes that the copy engine reports for the loads into a slot and its views."""
+    total = 0
+    for use in tile.uses:
+        user = use.owner
+        if isinstance(user, ws.TmaLoadOp):
+            rows, columns = ws.TileType(tile.type).shape
+            total += chunk_count(columns) * rows * SWIZZLE_BYTES
+        elif isinstance(user, ws.ViewOp):
+            total += _loaded_bytes(user.view)
+    return total
 
 
 @lowers(ws.WaitOp)

@@ -14,8 +14,9 @@ from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 from .context import Fragment, Lowering, RoleState, lowers
 from .copies import tensor_map_value
 from .elementwise import FULL_WARP
-from .parameters import Pointer, Scalar, Stride, Symbol, TensorMap
+from .parameters import Pointer, Scalar, Stride, Symbol
 from .rings import RingState, fence_tensor
+from .tensors import TensorMap
 
 Value = Any
 
@@ -313,7 +314,7 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
 
 @lowers(ws.ExtentOp)
 def _extent(low: Lowering, op: ws.ExtentOp) -> None:
-    low[op.size] = low.extent(low.signature.argument_number(op.source), op.dim.value)
+    low[op.size] = low.extent(op.source, op.dim.value)
 
 
 def _flatten(lowered: Any) -> list[Value]:

@@ -26,6 +26,7 @@ from .dialect import (
 )
 from .memory import (
     ColumnsOp,
+    ExpandOp,
     LoadOp,
     StoreGlobalOp,
     StoreOp,
@@ -59,6 +60,7 @@ __all__ = [
     "CommitOp",
     "ElementOp",
     "Exp2Op",
+    "ExpandOp",
     "ExtentOp",
     "FillOp",
     "FragmentType",

@@ -88,6 +88,44 @@ class StoreOp(WS.Operation, name="store"):
         return _check_same_shape(op, TileType(op.target.type), FragmentType(op.fragment.type))
 
 
+class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
+    """A tensor argument with one static dimension seen as two: [.., factor x n, ..] as [.., n, factor, ..].
+
+    Operands:
+      source: tensor argument.
+
+    Attributes:
+      dim: the dimension to split.
+      factor: extent of the inner one of the two; divides the dimension.
+
+    Memory effects: none. Hardware: any.
+    """
+
+    source: ext.Operand[Any]
+    dim: ir.IntegerAttr
+    factor: ir.IntegerAttr
+    view: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        """A static dimension that the factor divides; the result is what it says."""
+        if not isinstance(self.source.type, ir.MemRefType):
+            return fail(self, f"expects a memref, got {self.source.type}")
+        dim, factor = self.dim.value, self.factor.value
+        rank = self.source.type.rank
+        if not 0 <= dim < rank or self.source.type.is_dynamic_dim(dim):
+            return fail(self, f"expects dim to be a static one of 0..{rank - 1}, got {dim}")
+        shape = list(self.source.type.shape)
+        if factor < 1 or shape[dim] % factor:
+            return fail(self, f"expects a factor that divides {shape[dim]}, got {factor}")
+        shape[dim : dim + 1] = [shape[dim] // factor, factor]
+        view = self.view.type
+        if not isinstance(view, ir.MemRefType) or list(view.shape) != shape:
+            return fail(self, f"expects a memref of shape {shape} as result, got {view}")
+        if view.element_type != self.source.type.element_type:
+            return fail(self, f"expects elements of the source's type, got {view}")
+        return True
+
+
 def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
     if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")
@@ -96,11 +134,16 @@ def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> b
         return fail(op, f"expects elements of {kind.element_type}, got {element}")
     if len(op.coords) != kind.rank:
         return fail(op, f"expects {kind.rank} coordinates, got {len(op.coords)}")
-    dims = list(op.dims)
-    if len(dims) != len(shape) or len(set(dims)) != len(dims):
-        return fail(op, f"expects {len(shape)} distinct dims, got {dims}")
+    dims = list[int](op.dims)
+    if len(dims) not in (len(shape), len(shape) + 1) or len(set(dims)) != len(dims):
+        count = f"{len(shape)} or {len(shape) + 1}"
+        return fail(op, f"expects {count} distinct dims, got {dims}")
     if any(not 0 <= dim < kind.rank for dim in dims):
         return fail(op, f"expects dims in 0..{kind.rank - 1}, got {dims}")
+    if len(dims) > len(shape):
+        inner = dims[1]
+        if kind.is_dynamic_dim(inner) or shape[0] % kind.get_dim_size(inner):
+            return fail(op, f"expects dim {inner} to be static and to divide {shape[0]} rows")
     return True
 
 
@@ -113,7 +156,9 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: the tensor dimensions that the tile's rows and columns run along.
+      dims: the tensor dimensions that the tile's rows and columns run along. With one more entry
+        between the two, rows first run through all of that dimension: row r is at r / n of the
+        first and r % n of the second, whose extent n is static.
     """
 
     source: ext.Operand[Any]

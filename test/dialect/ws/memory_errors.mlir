@@ -135,7 +135,7 @@ func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">,
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects 2 distinct dims, got [1]}}
+  // expected-error @below {{'ws.tma_load' op expects 2 or 3 distinct dims, got [1]}}
   "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
@@ -143,7 +143,7 @@ func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">,
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects 2 distinct dims, got [2, 2]}}
+  // expected-error @below {{'ws.tma_load' op expects 2 or 3 distinct dims, got [2, 2]}}
   "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 2, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }

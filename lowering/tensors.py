@@ -1,0 +1,137 @@
+"""Tensor arguments as kernels see them: views, tensor maps, and element addresses' strides."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+
+from .layouts import CHUNK_ELEMENTS, chunk_count
+
+MAX_MAP_RANK = 5  # CUDA driver API, cuTensorMapEncodeTiled
+
+Extent = int | str  # a number, or the name of a run-time size
+
+
+@dataclass(frozen=True)
+class ViewDim:
+    """A dimension of a view: `extent` steps of `step` elements along an axis of the argument."""
+
+    axis: int
+    step: int
+    extent: Extent
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor argument, possibly with a dimension split in two by `ws.expand`.
+
+    Attributes:
+      argument: position among the kernel's arguments.
+      dims: one entry per dimension of the view.
+    """
+
+    argument: int
+    dims: tuple[ViewDim, ...]
+
+
+def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
+    """The view that a memref value of a kernel stands for."""
+    owner = tensor.owner
+    if isinstance(owner, ws.ExpandOp):
+        source = view_of(kernel, owner.source)
+        dims = list(source.dims)
+        split, factor = dims[owner.dim.value], owner.factor.value
+        assert isinstance(split.extent, int)
+        dims[owner.dim.value : owner.dim.value + 1] = [
+            ViewDim(split.axis, split.step * factor, split.extent // factor),
+            ViewDim(split.axis, split.step, factor),
+        ]
+        return View(source.argument, tuple(dims))
+    number = list(kernel.body.blocks[0].arguments).index(tensor)
+    kind = ir.MemRefType(tensor.type)
+    names = kernel.dims[number]
+    dims = [ViewDim(axis, 1, name or kind.get_dim_size(axis)) for axis, name in enumerate(names)]
+    return View(number, tuple(dims))
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map for the tiles [rows, columns] of a view.
+
+    Rows run along the view's dimension `row_dims[0]`, and before that through all of
+    `row_dims[1]` where there is one; columns along `column_dim`. A tile has one box where its
+    128-byte lines can be a dimension of the map of their own, else a box per 64 columns.
+
+    Attributes:
+      view: the tensor.
+      row_dims, column_dim: dimensions of the view.
+      rows, columns: of a tile.
+    """
+
+    view: View
+    row_dims: tuple[int, ...]
+    column_dim: int
+    rows: int
+    columns: int
+
+    @property
+    def argument(self) -> int:
+        """Position of the tensor among the kernel's arguments."""
+        return self.view.argument
+
+    @property
+    def other_dims(self) -> list[int]:
+        """Dimensions of the view in which a tile has extent 1, fastest first."""
+        taken = (*self.row_dims, self.column_dim)
+        return [dim for dim in reversed(range(len(self.view.dims))) if dim not in taken]
+
+    @property
+    def has_chunk_dim(self) -> bool:
+        """Whether one box covers all columns."""
+        width = self.view.dims[self.column_dim].extent
+        rank = len(self.view.dims) + 1
+        return isinstance(width, int) and width % CHUNK_ELEMENTS == 0 and rank <= MAX_MAP_RANK
+
+    @property
+    def box_count(self) -> int:
+        """Boxes per tile."""
+        return 1 if self.has_chunk_dim else chunk_count(self.columns)
+
+    def box(self) -> list[int]:
+        """Extents of a box, innermost first: line, rows, chunks, then ones."""
+        inner = [extent for dim in self.row_dims[1:] if (extent := self._static(dim))]
+        rows = [*inner, self.rows // (inner[0] if inner else 1)]
+        chunks = [chunk_count(self.columns)] if self.has_chunk_dim else []
+        return [CHUNK_ELEMENTS, *rows, *chunks, *[1] * len(self.other_dims)]
+
+    def _static(self, dim: int) -> int:
+        extent = self.view.dims[dim].extent
+        assert isinstance(extent, int)
+        return extent
+
+    def dims(self) -> list[dict[str, Any]]:
+        """Dimensions of the map as the bundle describes them, innermost first."""
+        column = self.view.dims[self.column_dim]
+        line = {"extent": column.extent, "axis": column.axis, "step": 1}
+        chunks: list[dict[str, Any]] = []
+        if self.has_chunk_dim:
+            line["extent"] = CHUNK_ELEMENTS
+            count = self._static(self.column_dim) // CHUNK_ELEMENTS
+            chunks = [{"extent": count, "axis": column.axis, "step": CHUNK_ELEMENTS}]
+        plain = [self.view.dims[dim] for dim in (*reversed(self.row_dims), *self.other_dims)]
+        entries = [{"extent": d.extent, "axis": d.axis, "step": d.step} for d in plain]
+        rows = len(self.row_dims)
+        return [line, *entries[:rows], *chunks, *entries[rows:]]
+
+    def coordinates(self, coords: list[Any], chunk: int) -> list[Any]:
+        """Start of a box from the tile's start, in the map's order.
+
+        Args:
+          coords: of the tile's first element, one per dimension of the view.
+          chunk: number of the box, 0 .. `box_count` - 1.
+        """
+        column = coords[self.column_dim] if not chunk else chunk * CHUNK_ELEMENTS
+        rows = [coords[dim] for dim in reversed(self.row_dims)]
+        chunks = [0] if self.has_chunk_dim else []
+        return [column, *rows, *chunks, *(coords[dim] for dim in self.other_dims)]
