@@ -94,6 +94,12 @@ class Case:
             inside = all(0 <= i < d for i, d in zip(index, self.dims, strict=True))
             yield (index if inside else None), row * self.pitch + x[0] * self.size
 
+    def stored_elements(self, coords: tuple[int, ...]):
+        """As `elements`, with every element of a 16-byte chunk whose first byte is in bounds."""
+        chunk = 16 // self.size
+        inner = -(-self.dims[0] // chunk) * chunk
+        return replace(self, dims=(inner, *self.dims[1:])).elements(coords)
+
     def at(self, index: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         """Bytes of one element."""
         row = self.array[tuple(reversed(index[1:]))]
@@ -172,7 +178,7 @@ def test_store_matches_the_oracle(drawn: tuple[Case, tuple[int, ...], int]):
     expected = case.array.copy()
     store_tile(case.tmap, coords, case.memory, shared, address)
     oracle = replace(case, array=expected)
-    for index, offset in case.elements(coords):
+    for index, offset in case.stored_elements(coords):
         if index is not None:
             for i in range(case.size):
                 oracle.at(index)[i] = shared.data[place(address + offset + i, case.mode)]
@@ -279,8 +285,8 @@ def test_gather4_and_scatter4(mode: str):
 @pytest.mark.parametrize(("element", "operation"), [
     ("f32", "add"), ("u32", "max"), ("s32", "min"), ("u32", "inc"), ("u64", "xor"), ("bf16", "add"),
 ])  # fmt: skip
-def test_reduce_tile_touches_only_what_is_inside(element: str, operation: str):
-    case = make_case(element, (16, 5), (16, 4), (1, 1), "none", seed=3)
+def test_reduce_tile_touches_only_chunks_that_begin_inside(element: str, operation: str):
+    case = make_case(element, (15, 5), (16, 4), (1, 1), "none", seed=3)
     storage = storage_type(element)
     rng = np.random.default_rng(0)
     for row in case.array:
@@ -290,7 +296,7 @@ def test_reduce_tile_touches_only_what_is_inside(element: str, operation: str):
     shared.data[0x400 : 0x400 + tile.nbytes] = tile.reshape(-1).view(np.uint8)
     before = case.array.copy()
     reduce_tile(case.tmap, (16 // case.size, 2), case.memory, shared, 0x400, operation)
-    for index, offset in case.elements((16 // case.size, 2)):
+    for index, offset in case.stored_elements((16 // case.size, 2)):
         if index is not None:
             new = shared.data[0x400 + offset :][: case.size].view(storage)
             old = before[index[1], index[0] * case.size :][: case.size].view(storage)
@@ -406,6 +412,26 @@ def test_load_faults():
     flip = replace(case.tmap, swizzle="128B_atom32B_flip8B")
     with pytest.raises(Fault, match="loads only"):
         store_tile(flip, (0, 0), case.memory, shared, 0x400)
+
+
+def test_first_coordinate_counts_in_16_bytes():
+    case = make_case("f16", (64, 20), (64, 4), (1, 1), "128B")
+    shared = SharedMemory(SHARED_BYTES)
+    load_tile(case.tmap, (-8, 3), case.memory, shared, 0x400)
+    for bad in (-4, 1, 12):
+        with pytest.raises(Fault, match="a multiple of 16 B"):
+            load_tile(case.tmap, (bad, 0), case.memory, shared, 0x400)
+
+
+def test_a_store_past_a_row_that_ends_inside_a_chunk_needs_memory_there():
+    source = np.zeros((4, 16), np.float16)
+    memory, shared = GlobalMemory(), SharedMemory(SHARED_BYTES)
+    base = memory.map(source[:, :12])
+    tmap = decode(encode(base, "f16", (12, 4), (32,), (16, 4)))
+    load_tile(tmap, (0, 0), memory, shared, 0x400)
+    with pytest.raises(Fault) as error:
+        store_tile(tmap, (0, 0), memory, shared, 0x400)
+    assert error.value.kind == "out-of-bounds"
 
 
 def test_store_of_uninitialised_shared_memory_is_found():

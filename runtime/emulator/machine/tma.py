@@ -4,6 +4,12 @@ Every function does its copy when called and returns the bytes that a load credi
 Multicast is the caller's loop over destination CTAs. Rows of a box are laid out at the swizzle
 span's pitch and swizzled by absolute shared offsets (spec-ptx 7.2, 7.5).
 
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with test/emulator/test_hopper_twin.py),
+where the description is silent:
+  - the first coordinate must be a multiple of 16 bytes: anything else is an illegal instruction.
+  - stores and reductions act on whole 16-byte chunks of a row: where the tensor's row ends inside
+    a chunk, the bytes after it are written too (loads fill such elements one by one).
+
 Ambiguities resolved here:
   - spec 7.2 and 16.8, negative start coordinates of a store or reduction: fault.
   - spec 7.2, TFLOAT32 maps: in-bounds values are rounded to nearest even on load, NaN becomes
@@ -59,6 +65,8 @@ class _Window:
             self.is_whole &= low == 0 and high == count
             if k == 0:
                 low, high = _row_bytes(tmap, low), _row_bytes(tmap, high)
+                if writing and high > low:
+                    high = min(-(-high // 16) * 16, tmap.global_row_bytes)
                 first += _row_bytes(tmap, coords[0]) + low
                 strides.append(1)
             else:
@@ -214,7 +222,7 @@ def store_tile(
     shared: SharedMemory,
     address: int,
 ) -> int:
-    """cp.async.bulk.tensor, shared to global; out-of-bounds elements are not written.
+    """cp.async.bulk.tensor, shared to global; 16-byte chunks out of bounds are not written.
 
     Returns:
       Bytes of the full box.
@@ -234,7 +242,7 @@ def reduce_tile(
     address: int,
     operation: str,
 ) -> int:
-    """cp.reduce.async.bulk.tensor: global = operation(global, shared) on in-bounds elements.
+    """cp.reduce.async.bulk.tensor: global = operation(global, shared) on in-bounds 16-byte chunks.
 
     Args:
       operation: add, min, max, inc, dec, and, or, xor; the type is the map's element type.
