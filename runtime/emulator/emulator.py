@@ -48,7 +48,7 @@ class Stats:
     Attributes:
       warp_instructions: instructions executed, counted once per warp (or part of a diverged one).
       seconds: wall-clock time of the launch, translation included.
-      mma_count: tensor-core instructions.
+      mma_count: tensor-core instructions: tcgen05.mma, wgmma (per warpgroup), mma.sync (per warp).
       counters: other counts by name.
     """
 
@@ -227,7 +227,7 @@ class Emulator:
         return Stats(
             scheduler.warp_instructions,
             time.perf_counter() - start,
-            tensor_core.mma_count,
+            launch.counters.get("mma", 0),
             dict(launch.counters),
         )
 

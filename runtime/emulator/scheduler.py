@@ -2,8 +2,8 @@
 
 Asynchronous work is posted to *channels*. Work of one channel runs in the order in which it was
 posted; channels are independent. The fair schedule runs everything soon and in order. The
-adversarial schedule picks strands at random by its seed, lets each run only a little, and delays
-asynchronous work, sometimes until nothing else can run.
+adversarial schedule picks strands at random by its seed, evenly or by changing priorities, lets
+each run only a little, and delays asynchronous work, sometimes until nothing else can run.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Scheduler:
         self.adversarial = schedule == "adversarial"
         self.random = random.Random(seed)
         self.laziness = self.random.choice((0.0, 0.05, 0.5)) if self.adversarial else 1.0
+        self.by_priority = self.adversarial and self.random.random() < 0.5
+        self.priorities: dict[Strand, float] = {}
         self.resident = resident
         self.ready: deque[Strand] = deque()
         self.waiting: dict[tuple[Any, ...], list[Strand]] = {}
@@ -274,8 +276,29 @@ class Scheduler:
     def _pick(self) -> Strand:
         if not self.adversarial:
             return self.ready.popleft()
-        self.ready.rotate(-self.random.randrange(len(self.ready)))
+        chosen = self.random.randrange(len(self.ready))
+        if self.by_priority:
+            chosen = self._first_by_priority()
+        self.ready.rotate(-chosen)
         return self.ready.popleft()
+
+    def _first_by_priority(self) -> int:
+        """Position of the ready strand with the highest priority.
+
+        Priorities are random and change now and then, and fall when a strand polls in vain: one
+        warp gets far ahead of the others, which even choices would hardly ever show.
+        """
+        priorities = self.priorities
+        best, position = -1.0, 0
+        for at, strand in enumerate(self.ready):
+            priority = priorities.get(strand)
+            if priority is None or self.random.random() < 1 / 256:
+                priority = priorities[strand] = self.random.random()
+            if strand.polled == self.progress:
+                priority /= 16
+            if priority > best:
+                best, position = priority, at
+        return position
 
     def _turn(self, strand: Strand) -> None:
         program = self.launch.program

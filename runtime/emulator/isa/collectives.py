@@ -36,7 +36,8 @@ def emit_gather(e: Emitter, members: Operand | None) -> None:
     if not e.masked:
         return
     if members is None:
-        e.line(f"if not gather_all(s): return {BLOCKED}")
+        some = "any_lane(g) and " if e.k == "g" else ""
+        e.line(f"if {some}not gather_all(s): return {BLOCKED}")
     else:
         e.line(f"if not gather(s, {e.k}, {e.src(members, 'u32')}): return {BLOCKED}")
     e.refresh_active()  # lanes may have joined
