@@ -37,7 +37,7 @@ def attention(
     Args:
       q: [batch, sq, heads, head_dim], bf16 or f16: numpy, torch, cupy, anything with DLPack.
       k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
-      v: as k.
+      v: [batch, sk, kv_heads, v_head_dim].
       mask: `full()` when left out, or `causal()`.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
         that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
@@ -49,7 +49,7 @@ def attention(
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
 
     Returns:
-      O as [batch, sq, heads, head_dim] in q's dtype and q's kind of array; with `return_lse` also
+      O as [batch, sq, heads, v_head_dim] in q's dtype and q's kind of array; with `return_lse` also
       LSE as [batch, heads, sq] in float32, natural logarithm.
 
     Raises:
@@ -63,7 +63,7 @@ def attention(
     check_scale(scale)
     batch, sq, heads, head_dim = operands["q"].shape
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    o = output_like(q, operands["q"], (batch, sq, heads, head_dim), spec.dtype)
+    o = output_like(q, operands["q"], (batch, sq, heads, spec.values_dim), spec.dtype)
     lse = output_like(q, operands["q"], (batch, heads, sq), "f32")
     if stream is None and device != "emulator":
         stream = current_stream(q, operands["q"])
@@ -98,14 +98,17 @@ def spec_of(operands: dict[str, TensorView], mask: Mask | None) -> MhaSpec:
             raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
         if tensor.shape[0] != q.shape[0]:
             raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
-        if tensor.shape[3] != q.shape[3]:
-            raise SpecError(f"{name} has head_dim {tensor.shape[3]}, q has {q.shape[3]}")
-    if k.shape != v.shape:
-        raise SpecError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}")
+    if k.shape[3] != q.shape[3]:
+        raise SpecError(f"k has head_dim {k.shape[3]}, q has {q.shape[3]}")
+    if k.shape[:3] != v.shape[:3]:
+        raise SpecError(
+            f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
+        )
     return mha(
         heads=q.shape[2],
         kv_heads=k.shape[2],
         head_dim=q.shape[3],
+        v_head_dim=v.shape[3],
         dtype=q.dtype,
         mask=mask,
     )

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program
     from attn_mlir.trace import MaskMod, ScoreMod
 
-HEAD_DIMS = (64, 128)
+HEAD_DIM_STEP = 8
+MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16")
 MASKS = ("null", "causal")
 TARGETS = ("sm_100a",)
@@ -32,9 +33,10 @@ class MhaSpec:
     Attributes:
       heads: query heads.
       kv_heads: key and value heads; each serves heads / kv_heads query heads.
-      head_dim: elements per head of Q, K, V and O.
+      head_dim: elements per head of Q and K, a multiple of 8 up to 256.
       dtype: of Q, K, V and O: `bf16` or `f16`.
       mask: which keys a query sees, in closed form.
+      v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
 
     Raises:
@@ -47,6 +49,7 @@ class MhaSpec:
     dtype: Literal["bf16", "f16"]
     mask: Mask
     modifier: Program | None = None
+    v_head_dim: int | None = None
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -56,13 +59,8 @@ class MhaSpec:
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        if self.head_dim not in HEAD_DIMS:
-            larger = [dim for dim in HEAD_DIMS if _is_int(self.head_dim) and dim > self.head_dim]
-            hint = f" (pad to {larger[0]}?)" if larger else ""
-            raise SpecError(
-                f"head_dim {self.head_dim!r:.40} has no kernel: supported are "
-                f"{', '.join(map(str, HEAD_DIMS))}{hint}"
-            )
+        _head_dim("head_dim", self.head_dim)
+        _head_dim("v_head_dim", self.values_dim)
         if self.dtype not in DTYPES:
             raise SpecError(
                 f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
@@ -71,6 +69,11 @@ class MhaSpec:
             raise SpecError(
                 f"mask {self.mask!r:.60} has no kernel: supported are full() and causal()"
             )
+
+    @property
+    def values_dim(self) -> int:
+        """Elements per head of V and O."""
+        return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
     @property
     def group(self) -> int:
@@ -84,6 +87,7 @@ class MhaSpec:
             "heads": self.heads,
             "kv_heads": self.kv_heads,
             "head_dim": self.head_dim,
+            "v_head_dim": self.values_dim,
             "dtype": self.dtype,
             "mask": self.mask.attribute,
             "modifier": None if self.modifier is None else self.modifier.canonical(),
@@ -95,6 +99,7 @@ def mha(
     *,
     heads: int,
     head_dim: int,
+    v_head_dim: int | None = None,
     kv_heads: int | None = None,
     dtype: object = "bf16",
     mask: Mask | None = None,
@@ -105,7 +110,8 @@ def mha(
 
     Args:
       heads: query heads.
-      head_dim: 64 or 128.
+      head_dim: elements per head of Q and K, a multiple of 8 up to 256.
+      v_head_dim: of V and O; `head_dim` when left out.
       kv_heads: key and value heads; as many as `heads` when left out.
       dtype: `bf16` or `f16`, also as `bfloat16`, `float16`, or a dtype of numpy or torch.
       mask: `full()` when left out, or `causal()`.
@@ -124,6 +130,7 @@ def mha(
         heads=heads,
         kv_heads=heads if kv_heads is None else kv_heads,
         head_dim=head_dim,
+        v_head_dim=v_head_dim,
         dtype=dtype_name(dtype),
         mask=full() if mask is None else mask,
         modifier=modifier,
@@ -171,6 +178,18 @@ def check_target(target: str) -> str:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _head_dim(name: str, size: object) -> None:
+    """Refuse a head size that has no kernel."""
+    if _is_int(size) and not size % HEAD_DIM_STEP and 0 < size <= MAX_HEAD_DIM:
+        return
+    above = -(-size // HEAD_DIM_STEP) * HEAD_DIM_STEP if _is_int(size) else 0
+    hint = f" (pad to {above}?)" if 0 < above <= MAX_HEAD_DIM else ""
+    raise SpecError(
+        f"{name} {size!r:.40} has no kernel: supported are multiples of {HEAD_DIM_STEP} up to "
+        f"{MAX_HEAD_DIM}{hint}"
+    )
 
 
 def _count(name: str, value: object) -> None:

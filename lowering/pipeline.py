@@ -37,6 +37,8 @@ class MhaRequest(Protocol):
     @property
     def head_dim(self) -> int: ...
     @property
+    def values_dim(self) -> int: ...
+    @property
     def dtype(self) -> str: ...
     @property
     def mask(self) -> _Mask: ...
@@ -81,7 +83,8 @@ def kernel_name(request: MhaRequest) -> str:
     modified = ("mod",) if request.modifier is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
     parts = (request.mask.name, *modified, request.dtype, heads)
-    return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}"
+    values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
+    return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
 
 def compile_mha(
@@ -90,7 +93,7 @@ def compile_mha(
     """Compiles attention to the bytes of a bundle file.
 
     Args:
-      request: heads, kv_heads, head_dim, dtype, mask.
+      request: heads, kv_heads, head_dim, values_dim, dtype, mask, modifier.
       target: the chip.
       progress: called with each stage's name when it begins.
 
@@ -109,6 +112,7 @@ def compile_mha(
                 heads=request.heads,
                 kv_heads=request.kv_heads,
                 head_dim=request.head_dim,
+                v_head_dim=request.values_dim,
                 dtype=request.dtype,
                 mask=mask_named(request.mask.name),
                 modifier=request.modifier,

@@ -11,14 +11,17 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
-from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
+from attn_mlir.passes.target import TARGETS, shared_tile_bytes
 
 CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
 
-HEAD_DIMS = (64, 128)
+MAX_PAIRED_HEAD_DIM = 128  # of V with two query tiles: 2 x (128 + 128) tensor-memory columns
+MAX_HEAD_DIM = 256
+HEAD_DIM_STEP = 8  # elements: tensor maps need strides of 16 bytes
+SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 ELEMENT_TYPES = ("bf16", "f16")
 REGISTER_BUDGET = 512  # per thread, over 4 warpgroups of 128: 65536 registers / 128 threads
 REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
@@ -42,6 +45,7 @@ class Config:
       exp2_start: first of the four 32-column fragments of a row that has any; the last has none.
       rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
         units of log2; 8 keeps every probability at most 256.
+      packed_heads: query heads of one group whose rows share a query tile.
     """
 
     tile_m: int = 128
@@ -54,6 +58,7 @@ class Config:
     exp2_period: int = 16
     exp2_start: int = 1
     rescale_threshold: int = 8
+    packed_heads: int = 1
 
     @property
     def rows_per_cta(self) -> int:
@@ -78,12 +83,13 @@ class Config:
         return cls(**_entries(op))
 
 
-_TABLE: dict[tuple[int, bool], Config] = {
-    # (head_dim, causal)
-    (64, False): Config(kv_stages=12, softmax_registers=200, correction_registers=64),
-    (64, True): Config(kv_stages=12, softmax_registers=200, correction_registers=64),
-    (128, False): Config(correction_registers=72, other_registers=56),
-    (128, True): Config(correction_registers=72, other_registers=56),
+_REGISTERS: dict[tuple[int, bool], tuple[int, int, int]] = {
+    # (query tiles, head size below 96): softmax, correction, others; FlashAttention-4's with what
+    # correction leaves given to the issuing warps, which spill below 56 at head size 128
+    (2, True): (200, 64, 48),
+    (2, False): (192, 72, 56),
+    (1, True): (240, 144, 128),
+    (1, False): (240, 144, 128),
 }
 
 
@@ -110,18 +116,41 @@ def _entries(op: Any) -> dict[str, int]:
     return entries
 
 
-def default_config(head_dim: int, *, causal: bool) -> Config:
-    """Returns the table's entry.
+def default_config(head_dim: int, v_head_dim: int | None = None, *, q_tiles: int = 2) -> Config:
+    """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
+
+    Args:
+      head_dim: elements per row of Q and K.
+      v_head_dim: of V and O; `head_dim` when absent.
+      q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
 
     Raises:
-      SpecError: no kernel for this head size.
+      SpecError: no kernel for these head sizes.
     """
-    if head_dim not in HEAD_DIMS:
-        supported = ", ".join(map(str, HEAD_DIMS))
-        larger = [size for size in HEAD_DIMS if size > head_dim]
-        advice = f" (pad to {larger[0]}?)" if larger else ""
-        raise SpecError(f"head_dim {head_dim} has no kernel: supported are {supported}{advice}")
-    return _TABLE[head_dim, causal]
+    v_head_dim = head_dim if v_head_dim is None else v_head_dim
+    for name, size in (("head_dim", head_dim), ("v_head_dim", v_head_dim)):
+        if size % HEAD_DIM_STEP or not HEAD_DIM_STEP <= size <= MAX_HEAD_DIM:
+            above = -(-size // HEAD_DIM_STEP) * HEAD_DIM_STEP
+            advice = f" (pad to {above}?)" if 0 < size < MAX_HEAD_DIM else ""
+            raise SpecError(
+                f"{name} {size} has no kernel: supported are multiples of {HEAD_DIM_STEP} "
+                f"up to {MAX_HEAD_DIM}{advice}"
+            )
+    tile_m = tile_n = 128
+    slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim))
+    for tiles in (q_tiles, 1):
+        rows = tiles * max(shared_tile_bytes(tile_m, d) for d in (head_dim, v_head_dim))
+        stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
+        if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
+            softmax, correction, other = _REGISTERS[tiles, head_dim < 96]
+            return Config(
+                q_tiles=tiles,
+                kv_stages=stages,
+                softmax_registers=softmax,
+                correction_registers=correction,
+                other_registers=other,
+            )
+    raise SpecError(f"head_dim {head_dim} with v_head_dim {v_head_dim} has no kernel: too large")
 
 
 def _check(op: Any, config: Config) -> None:
@@ -159,6 +188,12 @@ def _check(op: Any, config: Config) -> None:
             f"expects {config.q_tiles} x softmax_registers + correction_registers + "
             f"other_registers of at most {REGISTER_BUDGET}, got {total}",
         )
+    group = op.heads // op.kv_heads
+    packed = config.packed_heads
+    if packed < 1 or group % packed or config.tile_m % packed:
+        raise op_error(
+            op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
+        )
     if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
         raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
     if not 0 <= config.exp2_start <= 3:
@@ -173,10 +208,6 @@ def _refuse_unsupported(op: MhaOp) -> None:
     if element not in ELEMENT_TYPES:
         allowed = " and ".join(ELEMENT_TYPES)
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
-    if op.v_head_dim != op.head_dim:
-        raise op_error(
-            op, f"has no kernel for v_head_dim {op.v_head_dim} beside head_dim {op.head_dim}"
-        )
 
 
 @register
@@ -191,12 +222,14 @@ class Configure:
       tile_n: key columns per tile.
       kv_stages: slots of the K/V ring.
       exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
+      q_tiles: query tiles per work tile; 1 suits few queries.
     """
 
     name: ClassVar[str] = "attn-configure"
     tile_n: int = 0
     kv_stages: int = 0
     exp2_period: int = 0
+    q_tiles: int = 0
 
     def run(self, module: Any) -> None:
         """Adds `attn.config` to each operation.
@@ -210,18 +243,20 @@ class Configure:
     def _configure(self, op: MhaOp) -> None:
         _refuse_unsupported(op)
         try:
-            config = default_config(op.head_dim, causal=isinstance(op.mask_rule, CausalMask))
+            config = default_config(op.head_dim, op.v_head_dim, q_tiles=self.q_tiles or 2)
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error
         overrides = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if getattr(self, field.name)
+            if field.name != "q_tiles" and getattr(self, field.name)
         }
         if self.exp2_period == -1:
             overrides["exp2_period"] = 0
         if CONFIG in op.attributes:
             overrides |= _entries(op)
-        config = dataclasses.replace(config, **overrides)
+        group = op.heads // op.kv_heads
+        packed = group if config.tile_m % group == 0 else 1
+        config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
         _check(op, config)
         op.attributes[CONFIG] = config.to_attr()

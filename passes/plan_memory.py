@@ -18,7 +18,7 @@ from attn_mlir.passes.registry import register
 
 from .protocol.simulate import Trace, precedes
 from .protocol.skeleton import Process, processes, steps
-from .target import Target, target_named
+from .target import Target, shared_tile_bytes, target_named
 from .verify_rings import prove
 
 PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
@@ -140,8 +140,11 @@ def _item(op: Any) -> Item | None:
     if tile.space == "tensor":
         cols = tile.shape[1] * ws.element_bits(tile.element) // 32
         return Item(op, value, op.label, "tensor", cols, count, 1)
-    alignment = TILE_ALIGNMENT if len(tile.shape) == 2 else VECTOR_ALIGNMENT
-    slot = -(-ws.tile_bytes(tile) // alignment) * alignment
+    if len(tile.shape) == 2:
+        alignment, size = TILE_ALIGNMENT, shared_tile_bytes(*tile.shape)
+    else:
+        alignment, size = VECTOR_ALIGNMENT, ws.tile_bytes(tile)
+    slot = -(-size // alignment) * alignment
     return Item(op, value, op.label, "shared", slot, count, alignment)
 
 

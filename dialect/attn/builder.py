@@ -24,6 +24,7 @@ def build_mha_module(
     head_dim: int,
     dtype: str,
     mask: Mask,
+    v_head_dim: int | None = None,
     modifier: Program | None = None,
 ) -> ir.Module:
     """Builds `func.func @name(q, k, v, scale, ...) -> (o, lse)` around one `attn.mha`.
@@ -35,9 +36,10 @@ def build_mha_module(
       ctx: a context from `make_context`.
       name: symbol of the function, and of the kernel made from it.
       heads, kv_heads: query heads, a multiple of the key-value heads.
-      head_dim: elements per row of q, k, v and o.
+      head_dim: elements per row of q and k.
       dtype: `bf16`, `f16` or `f32`.
       mask: which keys each row sees.
+      v_head_dim: elements per row of v and o; `head_dim` when absent.
       modifier: what becomes of a score; the tensors it captures are the further arguments.
 
     Raises:
@@ -48,14 +50,17 @@ def build_mha_module(
     with ctx, ir.Location.unknown():
         element = ir.Type.parse(dtype)
         q_type = ir.RankedTensorType.get([dynamic, dynamic, heads, head_dim], element)
-        kv_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
+        k_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
+        v_dim = head_dim if v_head_dim is None else v_head_dim
+        v_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, v_dim], element)
+        o_type = ir.RankedTensorType.get([dynamic, dynamic, heads, v_dim], element)
         f32 = ir.F32Type.get()
         lse_type = ir.RankedTensorType.get([dynamic, heads, dynamic], f32)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             captured = modifier.tensors if modifier is not None else ()
-            inputs = [q_type, kv_type, kv_type, f32, *map(_captured_type, captured)]
-            outputs = [q_type, lse_type]
+            inputs = [q_type, k_type, v_type, f32, *map(_captured_type, captured)]
+            outputs = [o_type, lse_type]
             function = func.FuncOp(name, ir.FunctionType.get(inputs, outputs))
             names = [{ARGUMENT_NAME: ir.StringAttr.get(text)} for text in ("q", "k", "v")]
             scale = {

@@ -53,6 +53,7 @@ __all__ = [
     "either",
     "exp2",
     "exp2_tile",
+    "expand",
     "extent",
     "f32_constant",
     "fadd",
@@ -196,6 +197,16 @@ def extent(tensor: Value, dim: int) -> Value:
     return ws.ExtentOp(tensor, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)).size
 
 
+def expand(tensor: Value, dim: int, factor: int) -> Value:
+    """A tensor with a static dimension seen as two, the inner one of extent `factor`."""
+    kind = ir.MemRefType(tensor.type)
+    shape = list(kind.shape)
+    shape[dim : dim + 1] = [shape[dim] // factor, factor]
+    i64 = ir.IntegerType.get_signless(64)
+    numbers = (ir.IntegerAttr.get(i64, dim), ir.IntegerAttr.get(i64, factor))
+    return ws.ExpandOp(tensor, *numbers, ir.MemRefType.get(shape, kind.element_type)).view
+
+
 def tma_load(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
@@ -234,7 +245,10 @@ def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:
 
 
 def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
-    """The front of a tile's storage as a tile of another type."""
+    """The front of a tile's storage as a tile of another type; the tile itself if it is one."""
+    kind = ws.TileType(tile.type)
+    if (kind.shape, kind.element) == (list(shape), element):
+        return tile
     return ws.ViewOp(tile, ws.tile_type(shape, element, ws.TileType(tile.type).space)).view
 
 

@@ -22,7 +22,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             moved = b.any_row(b.map_elements(_is_below_one, factor, element=b.i1()))
             begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
             with b.when(arith.AndIOp(moved, begun).result):
-                for part in _parts(storage.o.at(way), problem.head_dim):
+                for part in _parts(storage.o.at(way), problem.v_columns):
                     b.store(_scale(b.load(part), factor), part)
             b.release(scores, "threads")
         return []
@@ -46,15 +46,15 @@ def _finish(problem: Problem, storage: Storage, keys: KeyTiles, way: int) -> Non
         with some:
             finished = storage.s.wait(way)  # also says that nobody reads Q any more
             slot = storage.out.acquire(way)
-            sums = _parts(storage.o.at(way), problem.head_dim)
-            for part, target in zip(sums, _parts(slot, problem.head_dim), strict=True):
+            sums = _parts(storage.o.at(way), problem.v_columns)
+            for part, target in zip(sums, _parts(slot, problem.v_columns), strict=True):
                 b.store(_round(problem, _scale(b.load(part), inverse)), target)
             b.release(finished, "threads")
             b.commit(slot, "threads")
         with none:
             slot = storage.out.acquire(way)
             empty = b.fill([problem.config.tile_m, CHUNK_COLUMNS], zero)
-            for target in _parts(slot, problem.head_dim):
+            for target in _parts(slot, problem.v_columns):
                 b.store(_round(problem, empty), target)
             b.commit(slot, "threads")
 

@@ -76,6 +76,7 @@ def schedule_mha(
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
             element=op.element_type,
             mask=op.mask_rule,
             config=config,
@@ -119,7 +120,7 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     last = WARPS_PER_GROUP * groups
 
     def work(body: Callable[[WorkTile], None]) -> None:
-        with b.tiles(problem.tile_space(), TILE_ORDER) as coordinates:
+        with b.tiles(problem.queries.tile_space(), TILE_ORDER) as coordinates:
             body(WorkTile(*coordinates))
 
     with b.role(

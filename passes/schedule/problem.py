@@ -9,12 +9,15 @@ from attn_mlir.passes.configure import Config
 
 from . import builder as b
 from .modifier import Modifier
+from .queries import Queries
 
 Value = Any
 
+PRODUCT_COLUMNS = 16  # K of one product of 16-bit elements; tiles of the head size are multiples
+
 
 class WorkTile(NamedTuple):
-    """Coordinates of one work tile: block of query rows, query head, sequence; i32 each."""
+    """Coordinates of one work tile: block of positions, first head, sequence; i32 each."""
 
     block: Value
     head: Value
@@ -28,7 +31,7 @@ class Problem:
     Attributes:
       q, k, v, o: memrefs [batch, sequence, heads, head_dim]; lse: [batch, heads, sq], f32.
       scale: f32, multiplies Q K^T.
-      heads, kv_heads, head_dim: static sizes; `element` is the operands' element type.
+      heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the operands' element type.
       mask: which keys each row sees, in closed form.
       modifier: what becomes of a score, and which further ones are hidden.
       config: tile sizes, stages, registers.
@@ -43,24 +46,35 @@ class Problem:
     heads: int
     kv_heads: int
     head_dim: int
+    v_head_dim: int
     element: Any
     mask: Mask
     modifier: Modifier
     config: Config
 
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of Q or K: the head size in whole products of the tensor core."""
+        return -(-self.head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+
+    @property
+    def v_columns(self) -> int:
+        """Columns of a tile of V or O."""
+        return -(-self.v_head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+
     def lengths(self) -> tuple[Value, Value]:
         """Run-time query and key counts."""
         return b.extent(self.q, 1), b.extent(self.k, 1)
 
-    def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of query rows, heads, batch."""
-        blocks = b.INT.ceildiv(b.extent(self.q, 1), self.config.rows_per_cta)
-        return [blocks, b.constant(self.heads), b.extent(self.q, 0)]
+    @property
+    def queries(self) -> Queries:
+        """Which position and head each query row holds."""
+        group = self.heads // self.kv_heads
+        return Queries(self.q, self.o, self.lse, self.heads, group, self.config)
 
-    def first_row(self, tile: WorkTile, query_tile: Value | int) -> Value:
-        """First query row of one of the work tile's query tiles."""
-        base = b.INT.mul(tile.block, self.config.rows_per_cta)
-        return b.INT.add(base, b.INT.mul(query_tile, self.config.tile_m)) if query_tile else base
+    def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
+        """Position of the first row of one of the work tile's query tiles."""
+        return self.queries.first_position(tile.block, query_tile)
 
 
 class KeyTiles:
@@ -74,10 +88,10 @@ class KeyTiles:
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
         self._tile = tile
-        row0 = problem.first_row(tile, 0)
+        row0 = problem.first_position(tile, 0)
         sq, sk = problem.lengths()
         span = problem.mask.tile_range(
-            b.INT, row0, problem.config.rows_per_cta, sq, sk, problem.config.tile_n
+            b.INT, row0, problem.queries.positions_per_work_tile, sq, sk, problem.config.tile_n
         )
         self.begin, self.end = span.begin, span.end
         self.count = b.INT.sub(self.end, self.begin)
@@ -91,9 +105,9 @@ class KeyTiles:
     def masked_turns(self, query_tile: Value) -> Value:
         """Number of turns, from turn 0 on, in which a query tile must test each element."""
         problem = self._problem
-        row0 = problem.first_row(self._tile, query_tile)
+        row0 = problem.first_position(self._tile, query_tile)
         sq, sk = problem.lengths()
-        rows, width = problem.config.tile_m, problem.config.tile_n
+        rows, width = problem.queries.positions_per_tile, problem.config.tile_n
         full = problem.mask.tile_range(b.INT, row0, rows, sq, sk, width).full_end
         return b.INT.sub(self.end, b.INT.min(full, self.end))
 
@@ -121,8 +135,8 @@ class DenseKV:
         self._problem = problem
 
     def _load(self, source: Value, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        group = self._problem.heads // self._problem.kv_heads
-        head = b.INT.floordiv(tile.head, group) if group > 1 else tile.head
+        """Past the end of the sequence, and past the head size, the tile is zero."""
+        head = self._problem.queries.kv_head(tile.head)
         b.tma_load(source, slot, [tile.batch, first_column, head, 0], [1, 3])
 
     def load_keys(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
@@ -148,14 +162,15 @@ class Storage:
     """
 
     def __init__(self, problem: Problem):
-        config, dim, element = problem.config, problem.head_dim, problem.element
+        config, element = problem.config, problem.element
         f32 = ir.F32Type.get()
         ways = config.q_tiles
-        query = b.tile([config.tile_m, dim], element, "shared")
-        self.q = b.Ring("q", query, ways=ways)
-        keys = b.tile([config.tile_n, dim], element, "shared")
+        self.q = b.Ring("q", b.tile([config.tile_m, problem.columns], element, "shared"), ways=ways)
+        widest = max(problem.columns, problem.v_columns)
+        keys = b.tile([config.tile_n, widest], element, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
         self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
-        self.out = b.Ring("out", query, ways=ways)
-        self.o = b.Buffer("o", b.tile([config.tile_m, dim], f32, "tensor"), ways=ways)
+        out = b.tile([config.tile_m, problem.v_columns], element, "shared")
+        self.out = b.Ring("out", out, ways=ways)
+        self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)

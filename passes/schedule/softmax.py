@@ -31,7 +31,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     plain = problem.modifier.is_identity  # else the modifier has taken in the scale
     scale_log2 = b.fmul(problem.scale, log2e) if plain else log2e
     step = _Step(scale_log2, problem.config.rescale_threshold)
-    row0 = problem.first_row(tile, way)
+    row0 = problem.first_position(tile, way)
 
     def turn_of(tested: bool, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
@@ -66,7 +66,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.store(b.map_elements(_reciprocal, total), handover)
     b.commit(handover, "threads")
     lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
-    b.store_global(lse, problem.lse, [tile.batch, tile.head, row0], [2])
+    problem.queries.store_lse(lse, tile.batch, tile.head, row0)
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
 
@@ -76,8 +76,9 @@ def _modify(problem: Problem, scores: Value, tile: WorkTile, row0: Value, column
 
     def element(score: Value, row: Value, column: Value) -> Value:
         scaled = b.fmul(score, problem.scale)
-        q, k = b.INT.add(row0, row), b.INT.add(column0, column)
-        return problem.modifier(scaled, tile.batch, tile.head, q, k)
+        queries = problem.queries
+        q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
+        return problem.modifier(scaled, tile.batch, queries.head(tile.head, row), q, k)
 
     return b.map_coordinates(element, scores)
 
@@ -88,7 +89,8 @@ def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value
     hidden = b.f32_constant(-math.inf)
 
     def element(score: Value, row: Value, column: Value) -> Value:
-        begin, end = problem.mask.column_range(b.INT, b.INT.add(row0, row), sq, sk)
+        position = b.INT.add(row0, problem.queries.position(row))
+        begin, end = problem.mask.column_range(b.INT, position, sq, sk)
         score = b.select(b.compare("slt", column, b.INT.sub(end, column0)), score, hidden)
         if b.is_constant(begin, 0):
             return score

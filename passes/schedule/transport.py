@@ -4,18 +4,28 @@ from . import builder as b
 from .problem import KeyTiles, KVSource, Problem, Storage, Value, WorkTile
 
 
+def keys_in(problem: Problem, slot: Value) -> Value:
+    """A slot of the K/V ring as a tile of keys."""
+    return b.view(slot, [problem.config.tile_n, problem.columns], problem.element)
+
+
+def values_in(problem: Problem, slot: Value) -> Value:
+    """A slot of the K/V ring as a tile of values."""
+    return b.view(slot, [problem.config.tile_n, problem.v_columns], problem.element)
+
+
 def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once and the K/V ring in the order K(0) Q V(0) K(1) V(1) ..."""
     keys = KeyTiles(problem, tile)
 
     def fill_keys(turn: Value | int) -> None:
         slot = storage.kv.acquire()
-        source.load_keys(slot, tile, keys.first_column(turn))
+        source.load_keys(keys_in(problem, slot), tile, keys.first_column(turn))
         b.commit(slot, "tma")
 
     def fill_values(turn: Value | int) -> None:
         slot = storage.kv.acquire()
-        source.load_values(slot, tile, keys.first_column(turn))
+        source.load_values(values_in(problem, slot), tile, keys.first_column(turn))
         b.commit(slot, "tma")
 
     def turn_of(turn: Value) -> list[Value]:
@@ -27,8 +37,8 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
         fill_keys(0)
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
-            row = problem.first_row(tile, way)
-            b.tma_load(problem.q, slot, [tile.batch, row, tile.head, 0], [1, 3])
+            position = problem.first_position(tile, way)
+            problem.queries.load(slot, tile.batch, tile.head, position)
             b.commit(slot, "tma")
         fill_values(0)
         b.loop(1, keys.count, [], turn_of)
@@ -43,13 +53,14 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     ways = range(problem.config.q_tiles)
 
     def scores(slot: Value, query: Value, key: Value) -> None:
-        b.mma(slot, query, key, accumulate=False, b_layout="nk")
+        b.mma(slot, query, keys_in(problem, key), accumulate=False, b_layout="nk")
         b.commit(slot, "mma")
 
     def weigh(slot: Value, way: int, values: Value, accumulate: Value | bool) -> None:
         shape = [problem.config.tile_m, problem.config.tile_n]
         probabilities = b.view(slot, shape, problem.element)
-        b.mma(storage.o.at(way), probabilities, values, accumulate=accumulate, b_layout="kn")
+        tile = values_in(problem, values)
+        b.mma(storage.o.at(way), probabilities, tile, accumulate=accumulate, b_layout="kn")
 
     with b.when(keys.any()):
         key = storage.kv.wait()
@@ -90,6 +101,6 @@ def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Writes the finished O tiles; rows past the end of the sequence are dropped."""
     for way in range(problem.config.q_tiles):
         slot = storage.out.wait(way)
-        row = problem.first_row(tile, way)
-        b.tma_store(slot, problem.o, [tile.batch, row, tile.head, 0], [1, 3])
+        position = problem.first_position(tile, way)
+        problem.queries.store(slot, tile.batch, tile.head, position)
         b.release(slot, "tma")
