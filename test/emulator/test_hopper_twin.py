@@ -452,6 +452,27 @@ def test_wgmma_k_major(hopper: Hopper, form: Form, in_registers: bool):
         assert run_wgmma(hopper, form, n, table, spread=spread, in_registers=in_registers) == ""
 
 
+@pytest.mark.parametrize("transpose_b", [0, 1])
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_wgmma_base_offset(hopper: Hopper, code: int, transpose_b: int):
+    """Tiles that start in any row of the swizzle pattern, with the base offset that says so."""
+    pitch = {1: 128, 2: 64, 3: 32}[code]
+    cases = [
+        [sm90(at + 128 * phase, 512, 8 * pitch, code) | phase << 49 for at in (0x2400, 0x6400)]
+        for phase in range(8)
+    ]
+    table = np.array(cases, np.uint64)
+    assert run_wgmma(hopper, BF16, 64, table, transposes=(0, transpose_b)) == ""
+
+
+@pytest.mark.parametrize(("lbo", "code"), [(0, 0), (0, 1), (768, 1), (0, 2), (768, 3)])
+def test_wgmma_k_major_leading_offset(hopper: Hopper, lbo: int, code: int):
+    """Unused with a swizzle; taken as it is without one."""
+    pitch = {0: 32, 1: 128, 2: 64, 3: 32}[code]
+    table = np.array([[sm90(at, lbo, 8 * pitch, code) for at in (0x2400, 0x6400)]], np.uint64)
+    assert run_wgmma(hopper, BF16, 64, table) == ""
+
+
 @pytest.mark.parametrize("form", FORMS[:3], ids=Form.text)
 @pytest.mark.parametrize("transposes", [(0, 1), (1, 0), (1, 1)])
 def test_wgmma_mn_major(hopper: Hopper, form: Form, transposes: tuple[int, int]):

@@ -97,6 +97,32 @@ def test_starts_inside_the_first_row_of_a_pattern_are_k_steps(code: int, start: 
     assert decode_smem(1 << 46 | code << 61 | start >> 4).start == start
 
 
+@given(st.sampled_from(["32B", "64B", "128B"]), st.integers(0, 7), st.integers(1, 99))
+def test_base_offset_moves_the_pattern(swizzle: str, base_offset: int, slot: int):
+    """A tile `base_offset` rows into the pattern holds what an aligned tile would, moved along."""
+    aligned = SmemDescriptor(start=0x400 * slot, leading=0, stride=1024, swizzle=swizzle)
+    moved = SmemDescriptor(
+        aligned.start + 128 * base_offset, 0, 1024, swizzle, base_offset=base_offset
+    )
+    for units in (k_major_units, mn_major_units):
+        assert (units(moved, 64, 32) == units(aligned, 64, 32) + 8 * base_offset).all()
+
+
+def test_base_offset_is_taken_on_sm90_only():
+    raw = 1 << 62 | 3 << 49 | 0x580 >> 4
+    assert decode_smem(raw, "sm_90").base_offset == 3
+    with pytest.raises(Fault, match="1024-byte aligned"):
+        decode_smem(1 << 62 | 0x580 >> 4, "sm_90")
+    with pytest.raises(Fault, match="base offset 3"):
+        decode_smem(2 << 61 | 1 << 46 | 3 << 49 | 0x580 >> 4)
+
+
+def test_leading_offset_of_zero_without_swizzle():
+    desc = SmemDescriptor(start=0x400, leading=0, stride=128, swizzle="none")
+    assert k_major_units(desc, 8, 32, "sm_90")[0].tolist() == [0x40, 0x40]
+    assert k_major_units(desc, 8, 32, "sm_100")[0].tolist() == [0x40, 0x41]
+
+
 def test_sm90_rejects_the_sm100_constant():
     with pytest.raises(Fault, match=r"bits 46\.\.48"):
         decode_smem(1 << 46, "sm_90")

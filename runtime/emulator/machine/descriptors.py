@@ -3,11 +3,17 @@
 All operands move in units of 16 bytes: every swizzle permutes whole units, so an operand is an
 array of unit indices into `SharedMemory.units`.
 
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with test/emulator/test_hopper_twin.py):
+  - base offset b: the row phase of the swizzle is (address >> 7) - b.
+  - the leading offset of a swizzled K-major operand is not used.
+  - without swizzle, a leading offset of 0 is 0.
+
 Ambiguities resolved here:
   - spec 2.4 does not say what reserved bits do: a non-zero reserved bit faults.
-  - spec 2.5 and 16.1, base offset other than 0: faults as unsupported; so a start outside the
-    first row of the swizzle pattern, which would need one, faults too.
-  - spec 2.5, LBO of a K-major operand without swizzle: max(LBO, 16).
+  - spec 2.5 and 16.1, base offset other than 0 on sm_100: faults as unsupported.
+  - a start outside the first row of the swizzle pattern without base offset: the H200 takes the
+    absolute address, but PTX asks for the base offset, so it faults.
+  - spec 2.5, LBO of a K-major operand without swizzle on sm_100: max(LBO, 16).
 """
 
 from dataclasses import dataclass
@@ -37,12 +43,14 @@ class SmemDescriptor:
       leading: leading-dimension byte offset (LBO).
       stride: stride-dimension byte offset (SBO).
       swizzle: a key of `SWIZZLES`.
+      base_offset: row phase at which the swizzle pattern starts, 0..7.
     """
 
     start: int
     leading: int
     stride: int
     swizzle: str
+    base_offset: int = 0
 
 
 def _bits(value: int, low: int, high: int) -> int:
@@ -76,11 +84,12 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
         names, code = _SWIZZLE_SM90, _bits(descriptor, 62, 64)
     if code not in names:
         raise _reject(descriptor, f"swizzle code {code} is not one of {sorted(names)}")
-    if _bits(descriptor, 49, 52):
+    base_offset = _bits(descriptor, 49, 52)
+    if base_offset and sm100:
         raise Fault(
             "unsupported",
             f"shared-memory descriptor 0x{descriptor:016x}: matrix base offset "
-            f"{_bits(descriptor, 49, 52)}; align the tile so that it is 0",
+            f"{base_offset}; align the tile so that it is 0",
         )
     start = _bits(descriptor, 0, 14) << 4
     mode = SWIZZLES[names[code]]
@@ -89,7 +98,7 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
             descriptor,
             f"start 0x{start:x} must be {1 << mode.shift}-byte aligned with swizzle {mode.name}",
         )
-    if (start >> 7) & mode.mask:
+    if (start >> 7) & mode.mask and not base_offset:
         raise _reject(
             descriptor,
             f"start 0x{start:x} is not in the first row of its swizzle pattern: without a base "
@@ -100,17 +109,27 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
         leading=_bits(descriptor, 16, 30) << 4,
         stride=_bits(descriptor, 32, 46) << 4,
         swizzle=names[code],
+        base_offset=base_offset,
     )
 
 
-def k_major_units(desc: SmemDescriptor, row_count: int, k_bytes: int) -> Units:
+def _units_at(desc: SmemDescriptor, linear: npt.NDArray[np.int64]) -> Units:
+    """Unit indices of linear addresses: the swizzle, its pattern shifted by the base offset."""
+    shift = desc.base_offset << 7
+    return ((xor_addresses(linear - shift, desc.swizzle) + shift) >> 4).astype(np.intp)
+
+
+def k_major_units(
+    desc: SmemDescriptor, row_count: int, k_bytes: int, architecture: Architecture = "sm_100"
+) -> Units:
     """Unit indices [row_count, k_bytes / 16]: row r, 16-byte chunk c of its K extent."""
     pitch = SWIZZLES[desc.swizzle].span_bytes
-    chunk_step = 16 if desc.swizzle != "none" else max(desc.leading, 16)
+    smallest = 16 if architecture == "sm_100" else 0
+    chunk_step = 16 if desc.swizzle != "none" else max(desc.leading, smallest)
     rows = np.arange(row_count)[:, None]
     chunks = np.arange(k_bytes // 16)[None, :]
     linear = desc.start + rows % 8 * pitch + rows // 8 * desc.stride + chunks * chunk_step
-    return (xor_addresses(linear, desc.swizzle) >> 4).astype(np.intp)
+    return _units_at(desc, linear)
 
 
 def mn_major_units(desc: SmemDescriptor, mn_bytes: int, k_count: int) -> Units:
@@ -130,7 +149,7 @@ def mn_major_units(desc: SmemDescriptor, mn_bytes: int, k_count: int) -> Units:
             + x // pitch * desc.leading
             + x % pitch
         )
-    return (xor_addresses(linear, desc.swizzle) >> 4).astype(np.intp)
+    return _units_at(desc, linear)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +196,6 @@ def operand_gather(
                 )
             parts.append(mn_major_units(desc, mn_count * element_bytes, k_count))
         else:
-            parts.append(k_major_units(desc, mn_count, k_count * element_bytes))
+            parts.append(k_major_units(desc, mn_count, k_count * element_bytes, architecture))
     units = np.ascontiguousarray(np.concatenate(parts, axis=0 if mn_major else 1))
     return Gather(units, int(units.min()), int(units.max()) + 1)

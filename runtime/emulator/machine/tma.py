@@ -7,11 +7,11 @@ span's pitch and swizzled by absolute shared offsets (spec-ptx 7.2, 7.5).
 Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with test/emulator/test_hopper_twin.py),
 where the description is silent:
   - the first coordinate must be a multiple of 16 bytes: anything else is an illegal instruction.
+  - a store or reduction whose start has a negative coordinate is an illegal instruction.
   - stores and reductions act on whole 16-byte chunks of a row: where the tensor's row ends inside
     a chunk, the bytes after it are written too (loads fill such elements one by one).
 
 Ambiguities resolved here:
-  - spec 7.2 and 16.8, negative start coordinates of a store or reduction: fault.
   - spec 7.2, TFLOAT32 maps: in-bounds values are rounded to nearest even on load, NaN becomes
     0x7FFFE000; stores write the bits as they are.
   - spec 7.2, an inner box shorter than the swizzle span leaves the rest of each row untouched.
