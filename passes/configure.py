@@ -83,14 +83,14 @@ class Config:
         return cls(**_entries(op))
 
 
-_REGISTERS: dict[tuple[int, bool], tuple[int, int, int]] = {
-    # (query tiles, head size below 96): softmax, correction, others; FlashAttention-4's with what
-    # correction leaves given to the issuing warps, which spill below 56 at head size 128
-    (2, True): (200, 64, 48),
-    (2, False): (192, 72, 56),
-    (1, True): (240, 144, 128),
-    (1, False): (240, 144, 128),
-}
+_REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
+    # largest head size: softmax, correction, others, with two query tiles. FlashAttention-4's,
+    # less for correction and more for the issuing warps, whose descriptors spill otherwise.
+    (95, (200, 64, 48)),
+    (128, (192, 72, 56)),
+    (MAX_HEAD_DIM, (192, 64, 64)),
+)
+_REGISTERS_OF_ONE_TILE = (240, 144, 128)  # 3 warpgroups share the register file
 
 
 def _entries(op: Any) -> dict[str, int]:
@@ -142,7 +142,8 @@ def default_config(head_dim: int, v_head_dim: int | None = None, *, q_tiles: int
         rows = tiles * max(shared_tile_bytes(tile_m, d) for d in (head_dim, v_head_dim))
         stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
         if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
-            softmax, correction, other = _REGISTERS[tiles, head_dim < 96]
+            budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
+            softmax, correction, other = budgets if tiles == 2 else _REGISTERS_OF_ONE_TILE
             return Config(
                 q_tiles=tiles,
                 kv_stages=stages,

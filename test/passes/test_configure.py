@@ -10,12 +10,16 @@ from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import (
     CONFIG,
-    HEAD_DIMS,
     REGISTER_BUDGET,
     Config,
     default_config,
 )
 from attn_mlir.passes.pipeline import run_pipeline
+
+
+def configured() -> Config:
+    """What the pass chooses for `module()`: two heads on one are packed."""
+    return dataclasses.replace(default_config(128), packed_heads=2)
 
 
 def module() -> ir.Module:
@@ -31,26 +35,38 @@ def module() -> ir.Module:
     )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_the_table_uses_the_whole_register_budget(head_dim: int, causal: bool):
-    config = default_config(head_dim, causal=causal)
-    total = 2 * config.softmax_registers + config.correction_registers + config.other_registers
-    assert total == REGISTER_BUDGET
-    assert config.rows_per_cta == 256
+@pytest.mark.parametrize("q_tiles", [1, 2])
+@pytest.mark.parametrize("head_dim", [8, 64, 80, 96, 128])
+def test_the_table_uses_the_whole_register_budget(head_dim: int, q_tiles: int):
+    config = default_config(head_dim, q_tiles=q_tiles)
+    softmax = q_tiles * config.softmax_registers
+    assert softmax + config.correction_registers + config.other_registers == REGISTER_BUDGET
+    assert config.rows_per_cta == 128 * q_tiles
 
 
 @pytest.mark.parametrize(("head_dim", "stages"), [(64, 12), (128, 5)])
 def test_stages_fill_shared_memory(head_dim: int, stages: int):
     """(224 KiB - two Q tiles) / one K or V tile, of 2-byte elements; O is staged over Q."""
     tile_bytes = 128 * head_dim * 2
-    assert default_config(head_dim, causal=False).kv_stages == stages
+    assert default_config(head_dim).kv_stages == stages
     assert (224 * 1024 - 2 * tile_bytes) // tile_bytes == stages
 
 
-def test_other_head_sizes_are_refused():
-    with pytest.raises(SpecError, match=r"head_dim 96 has no kernel: .* \(pad to 128\?\)"):
-        default_config(96, causal=False)
+@pytest.mark.parametrize(("head_dim", "advice"), [(0, ""), (63, "64"), (249, "256"), (264, "")])
+def test_other_head_sizes_are_refused(head_dim: int, advice: str):
+    pattern = rf"head_dim {head_dim} has no kernel: .*"
+    with pytest.raises(SpecError, match=pattern + (rf"\(pad to {advice}\?\)" if advice else "")):
+        default_config(head_dim)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "v_head_dim", "q_tiles"),
+    [(192, 128, 2), (192, 192, 1), (128, 136, 1), (256, 256, 1)],
+)
+def test_wide_heads_have_room_for_one_query_tile(head_dim: int, v_head_dim: int, q_tiles: int):
+    config = default_config(head_dim, v_head_dim)
+    assert config.q_tiles == q_tiles
+    assert config.kv_stages >= 2
 
 
 def test_the_attribute_is_the_configuration():
@@ -59,7 +75,7 @@ def test_the_attribute_is_the_configuration():
     with pytest.raises(VerifyError, match=f"has no '{CONFIG}': run attn-configure first"):
         Config.of(op)
     run_pipeline(attention, "attn-configure")
-    assert Config.of(op) == default_config(128, causal=True)
+    assert Config.of(op) == configured()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +98,7 @@ def test_the_attribute_is_the_configuration():
 def test_the_bounds_themselves_are_allowed(changes: dict[str, int]):
     attention = module()
     (op,) = ir.get_ops_of_type(attention, MhaOp)
-    config = dataclasses.replace(default_config(128, causal=True), **changes)
+    config = dataclasses.replace(configured(), **changes)
     with attention.context:
         op.attributes[CONFIG] = config.to_attr()
     run_pipeline(attention, "attn-configure")
