@@ -3,7 +3,7 @@
 All operands move in units of 16 bytes: every swizzle permutes whole units, so an operand is an
 array of unit indices into `SharedMemory.units`.
 
-Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with test/emulator/test_hopper_twin.py):
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests test/emulator/test_hopper_*.py):
   - base offset b: the row phase of the swizzle is (address >> 7) - b.
   - the leading offset of a swizzled K-major operand is not used.
   - without swizzle, a leading offset of 0 is 0.

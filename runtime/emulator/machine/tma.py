@@ -4,7 +4,7 @@ Every function does its copy when called and returns the bytes that a load credi
 Multicast is the caller's loop over destination CTAs. Rows of a box are laid out at the swizzle
 span's pitch and swizzled by absolute shared offsets (spec-ptx 7.2, 7.5).
 
-Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with test/emulator/test_hopper_twin.py),
+Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests test/emulator/test_hopper_*.py),
 where the description is silent:
   - the first coordinate must be a multiple of 16 bytes: anything else is an illegal instruction.
   - a store or reduction whose start has a negative coordinate is an illegal instruction.
