@@ -2,8 +2,9 @@
 
 Asynchronous work is posted to *channels*. Work of one channel runs in the order in which it was
 posted; channels are independent. The fair schedule runs everything soon and in order. The
-adversarial schedule picks strands at random by its seed, evenly or by changing priorities, lets
-each run only a little, and delays asynchronous work, sometimes until nothing else can run.
+adversarial schedule follows a `Strategy` that its seed chooses: strands run only a little at a
+time, picked evenly or by changing priorities; asynchronous work is delayed, sometimes until nothing
+else can run, and done in an odd order, sometimes with one engine slower than all others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 from .faults import DeadlockError, KernelFault
@@ -21,6 +23,7 @@ from .ptx.translate import NO_SEGMENT
 from .state import Cluster, Cta, Join, Launch, Strand, Wait, Warp
 
 Schedule = Literal["fair", "adversarial"]
+Engine = Literal["load", "store", "tensor"]
 FAIR_QUANTUM = 256  # segments a strand may run before the next one's turn
 IDLE_TURNS_PER_STRAND = 400  # turns of polling, while nothing changes, that count as stuck
 
@@ -39,6 +42,46 @@ class Job:
     line: int
     where: str
     merge_key: Any = None
+
+
+@dataclass(slots=True)
+class Channel:
+    """Jobs that stay in order; `age` numbers channels by their first job."""
+
+    engine: Engine
+    age: int
+    priority: float
+    jobs: deque[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How an adversarial run is unfair. Neighbouring seeds differ in every respect.
+
+    Attributes:
+      laziness: chance that an engine does something although a strand could run.
+      order: which channel goes first: the newest, the oldest, the one of highest (random) priority
+        or any.
+      slow: the engine that works only when the others have nothing to do, or None.
+      by_priority: strands have changing priorities, so that one gets far ahead of the others.
+    """
+
+    laziness: float
+    order: Literal["newest", "any", "priority", "oldest"]
+    slow: Engine | None
+    by_priority: bool
+
+    @staticmethod
+    def of_seed(seed: int) -> Strategy:
+        """The strategy of a seed; 16 in a row cover all pairs of order and slow engine."""
+        orders = ("newest", "any", "priority", "oldest")
+        engines = ("load", "tensor", None, "store")
+        return Strategy(
+            laziness=(0.0, 0.02, 0.0, 0.3)[(seed + seed // 2) % 4],
+            order=orders[seed % 4],
+            slow=engines[(seed + seed // 4) % 4],
+            by_priority=seed % 3 == 1,
+        )
 
 
 def _has_poison(warp: Warp) -> bool:
@@ -67,14 +110,14 @@ class Scheduler:
         self.launch = launch
         self.adversarial = schedule == "adversarial"
         self.random = random.Random(seed)
-        self.laziness = self.random.choice((0.0, 0.05, 0.5)) if self.adversarial else 1.0
-        self.by_priority = self.adversarial and self.random.random() < 0.5
+        self.strategy = Strategy.of_seed(seed)
         self.priorities: dict[Strand, float] = {}
         self.resident = resident
         self.ready: deque[Strand] = deque()
         self.waiting: dict[tuple[Any, ...], list[Strand]] = {}
         self.clusters: list[Cluster] = []
-        self.channels: dict[Any, deque[Job]] = {}
+        self.channels: dict[Any, Channel] = {}
+        self.ages = count()
         self.fifo: deque[Job] = deque()
         self.progress = 0
         self.expired_at = -1
@@ -92,6 +135,8 @@ class Scheduler:
         strand: Strand,
         line: int,
         merge_key: Any = None,
+        *,
+        engine: Engine = "load",
     ) -> None:
         """Hand work to an engine.
 
@@ -104,7 +149,11 @@ class Scheduler:
             self.fifo.append(job)
             return
         key = object() if channel is None else channel
-        self.channels.setdefault(key, deque()).append(job)
+        queue = self.channels.get(key)
+        if queue is None:
+            priority = self.random.random()
+            queue = self.channels[key] = Channel(engine, next(self.ages), priority, deque())
+        queue.jobs.append(job)
 
     def block(
         self,
@@ -245,7 +294,7 @@ class Scheduler:
             if self.ready:
                 self._turn(self._pick())
                 if self.adversarial:
-                    if self.channels and self.random.random() < self.laziness:
+                    if self.channels and self.random.random() < self.strategy.laziness:
                         self._run_random_job()
                 elif self.fifo:
                     self._drain()
@@ -277,7 +326,7 @@ class Scheduler:
         if not self.adversarial:
             return self.ready.popleft()
         chosen = self.random.randrange(len(self.ready))
-        if self.by_priority:
+        if self.strategy.by_priority:
             chosen = self._first_by_priority()
         self.ready.rotate(-chosen)
         return self.ready.popleft()
@@ -344,11 +393,18 @@ class Scheduler:
             self._run_from(fifo)
 
     def _run_random_job(self) -> None:
-        keys = list(self.channels)
-        key = keys[self.random.randrange(len(keys))]
-        queue = self.channels[key]
-        self._run_from(queue)
-        if not queue:
+        strategy = self.strategy
+        choices = [(k, c) for k, c in self.channels.items() if c.engine != strategy.slow]
+        choices = choices or list(self.channels.items())
+        if strategy.order == "any":
+            key, channel = choices[self.random.randrange(len(choices))]
+        elif strategy.order == "priority":
+            key, channel = max(choices, key=lambda item: item[1].priority)
+        else:
+            pick = max if strategy.order == "newest" else min
+            key, channel = pick(choices, key=lambda item: item[1].age)
+        self._run_from(channel.jobs)
+        if not channel.jobs:
             self.channels.pop(key, None)
 
     def _run_from(self, queue: deque[Job]) -> None:

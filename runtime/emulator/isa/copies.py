@@ -188,7 +188,7 @@ def tensor_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, _line(s))
+        scheduler.post(None, run, None, s, _line(s), engine="store")
 
 
 _STORE_WORDS = (
@@ -381,7 +381,7 @@ def bulk_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, _line(s))
+        scheduler.post(None, run, None, s, _line(s), engine="store")
 
 
 _BULK_WORDS = (

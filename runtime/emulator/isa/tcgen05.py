@@ -282,7 +282,7 @@ def tmem_store(s: Strand, form: tuple[str, int, bool, int], address: Lanes, *val
         scheduler.wake(("tmem-store", id(warp)))
 
     line = s.launch.program.segments[s.pc].line
-    scheduler.post(("tmem-store", id(warp)), run, None, s, line)
+    scheduler.post(("tmem-store", id(warp)), run, None, s, line, engine="store")
 
 
 @runtime
@@ -362,7 +362,7 @@ def tensor_mma(
             launch.tensor_core.mma_sequence(payloads, ctas)
 
         merge = ("mma", id(s.warp), lane, group)
-        launch.scheduler.post(_channel(s, lane, group), run, op, s, line, merge)
+        launch.scheduler.post(_channel(s, lane, group), run, op, s, line, merge, engine="tensor")
 
 
 _KINDS = "f16 tf32 f8f6f4 i8 mxf8f6f4 mxf4 mxf4nvf4".split()
@@ -442,7 +442,7 @@ def tensor_copy(
                     cta.tmem.copy(cta.shared, taddr, desc, *form)
 
         line = s.launch.program.segments[s.pc].line
-        s.launch.scheduler.post(_channel(s, lane, group), run, payload, s, line)
+        s.launch.scheduler.post(_channel(s, lane, group), run, payload, s, line, engine="tensor")
 
 
 @instruction(
@@ -475,7 +475,9 @@ def tensor_shift(s: Strand, k: Any, group: int, address: Lanes) -> None:
                     cta.tmem.shift(taddr)
 
         line = s.launch.program.segments[s.pc].line
-        s.launch.scheduler.post(_channel(s, lane, group), run, int(address[lane]), s, line)
+        s.launch.scheduler.post(
+            _channel(s, lane, group), run, int(address[lane]), s, line, engine="tensor"
+        )
 
 
 @instruction("tcgen05.shift", modifiers="cta_group::1 cta_group::2 down", boundary=True)
@@ -513,7 +515,7 @@ def tensor_commit(
                     cta.mbarriers.arrive(offset)
 
         line = s.launch.program.segments[s.pc].line
-        scheduler.post(_channel(s, lane, group), run, goals, s, line)
+        scheduler.post(_channel(s, lane, group), run, goals, s, line, engine="tensor")
 
 
 @instruction(

@@ -154,7 +154,7 @@ def wgmma_issue(
         s.launch.scheduler.wake(key)
 
     line = s.launch.program.segments[s.pc].line
-    s.launch.scheduler.post(key, run, number, s, line)
+    s.launch.scheduler.post(key, run, number, s, line, engine="tensor")
 
 
 def _execute(s: Strand, group: Warpgroup, operation: _Operation) -> None:
