@@ -17,6 +17,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target import Target
 
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
+from .scalar_ops import check_scalar
 from .tensors import view_of
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Lowering:
                     location=str(op.operation.location),
                 )
             else:
+                check_scalar(op)
                 self._clone(op.operation)
 
     def _clone(self, op: Any) -> None:
@@ -215,7 +217,12 @@ def lowers(
     """Registers the decorated function as the lowering of an operation class."""
 
     def register(function: "Callable[[Lowering, Any], None]") -> Any:
-        _LOWERINGS[operation.OPERATION_NAME] = function
+        lowers_named(operation.OPERATION_NAME, function)
         return function
 
     return register
+
+
+def lowers_named(name: str, function: "Callable[[Lowering, Any], None]") -> None:
+    """Registers a function as the lowering of an operation."""
+    _LOWERINGS[name] = function

@@ -70,4 +70,5 @@ def _tma_store(low: Lowering, op: ws.TmaStoreOp) -> None:
 
 @lowers(ws.ExpandOp)
 def _expand(low: Lowering, op: ws.ExpandOp) -> None:
-    """Nothing: whoever uses the view looks through it."""
+    """Nothing to emit: whoever uses the view looks through it."""
+    low[op.view] = None

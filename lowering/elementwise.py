@@ -19,12 +19,15 @@ from attn_mlir.dialect.scalars import (
     i1,
     i32,
 )
+from attn_mlir.passes.diagnostics import op_error
 
-from .context import CHUNK, Fragment, Lowering, element_pointer, lowers
+from .context import CHUNK, Fragment, Lowering, element_pointer, lowers, lowers_named
+from .scalar_ops import check_scalar
 
 Value = Any
 LN2 = math.log(2.0)
 FULL_WARP = -1  # member mask of all 32 lanes
+PACKED_BITS = 16  # elements of this width are held in pairs
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class _Region:
         if op.name in _SPECIAL:
             self.run_special(op)
             return
+        check_scalar(op)
         operands = [self.operand(value) for value in op.operands]
         (result,) = op.results
         attributes = dict(op.attributes.items())
@@ -87,9 +91,6 @@ class _Region:
                 operand.parts[number] if isinstance(operand, _Varying) else _splat(operand, width)
                 for operand in operands
             ]
-            if op.name == "arith.truncf":
-                parts.append(_pack(wide[0], result.type))
-                continue
             kind = ir.VectorType.get([width], result.type)
             made = ir.Operation.create(
                 op.name, results=[kind], operands=wide, attributes=attributes
@@ -125,7 +126,28 @@ class _Region:
         self.values[result] = _Varying(tuple(parts))
 
 
-def _pack(part: Value, element: Any) -> Value:
+def _is_packed(kind: ws.FragmentType) -> bool:
+    """Whether a fragment's columns are packed in pairs; see `Fragment`."""
+    return len(kind.shape) == 2 and ws.element_bits(kind.element) == PACKED_BITS
+
+
+def _unpacked(fragment: Fragment) -> tuple[Value, ...]:
+    """The columns of a fragment as vectors of its element type."""
+    if not _is_packed(fragment.kind):
+        return fragment.parts
+    parts: list[Value] = []
+    for part in fragment.parts:
+        kind = ir.VectorType.get([2 * part.type.shape[0]], fragment.kind.element)
+        parts.append(vector.BitCastOp(kind, part).result)
+    return tuple(parts)
+
+
+def _packed(part: Value) -> Value:
+    """A vector of 16-bit elements, two neighbours to an i32."""
+    return vector.BitCastOp(ir.VectorType.get([part.type.shape[0] // 2], i32()), part).result
+
+
+def _round_and_pack(part: Value, element: Any) -> Value:
     """Rounds a vector to a 16-bit type, two neighbours to an i32: one `cvt.rn.*x2` per pair."""
     words: list[Value] = []
     pair, narrow = ir.VectorType.get([2], part.type.element_type), ir.VectorType.get([2], element)
@@ -178,6 +200,16 @@ _SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {
 }
 
 
+def _lower_special(low: Lowering, op: Any) -> None:
+    """One of `_SPECIAL` outside an element-wise region."""
+    operands = [low[value] for value in op.operation.operands]
+    low[op.operation.results[0]] = _SPECIAL[op.operation.name](low, op.operation, operands)
+
+
+for _name in _SPECIAL:
+    lowers_named(_name, _lower_special)
+
+
 @lowers(ws.MapOp)
 def _map(low: Lowering, op: ws.MapOp) -> None:
     kind = ws.FragmentType(op.fragment.type)
@@ -187,7 +219,7 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     elements = list(block.arguments)[: len(op.inputs)]
     for argument, value in zip(elements, op.inputs, strict=True):
         fragment: Fragment = low[value]
-        region.values[argument] = fragment.parts[0] if is_rows else _Varying(fragment.parts)
+        region.values[argument] = fragment.parts[0] if is_rows else _Varying(_unpacked(fragment))
     coordinates = list(block.arguments)[len(op.inputs) :]
     region.values[coordinates[0]] = low.active.row
     if not is_rows and list(coordinates[1].uses):
@@ -196,13 +228,20 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     for inner in body:
         region.run(inner.operation)
     result = region.operand(last.value)
-    if is_rows:
-        parts: tuple[Value, ...] = (result,)
-    elif isinstance(result, _Varying):
-        parts = result.parts
+    if not isinstance(result, _Varying):
+        low[op.fragment] = _spread(kind, result)
+    elif _is_packed(kind):
+        low[op.fragment] = Fragment(kind, _pack_result(region, last.value, result))
     else:
-        parts = tuple(_splat(result, width) for width in region.widths)
-    low[op.fragment] = Fragment(kind, parts)
+        low[op.fragment] = Fragment(kind, result.parts)
+
+
+def _pack_result(region: _Region, value: Value, result: _Varying) -> tuple[Value, ...]:
+    """A region's 16-bit result, packed; rounding of f32 that ends the region happens in pairs."""
+    owner = value.owner
+    if isinstance(owner, arith.TruncFOp) and isinstance(owner.in_.type, ir.F32Type):
+        return tuple(_round_and_pack(p, value.type) for p in region.operand(owner.in_).parts)
+    return tuple(_packed(part) for part in result.parts)
 
 
 @lowers(ws.FillOp)
@@ -220,12 +259,16 @@ def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
 def _spread(kind: ws.FragmentType, value: Value) -> Fragment:
     if len(kind.shape) == 1:
         return Fragment(kind, (value,))
-    return Fragment(kind, tuple(_splat(value, width) for width in _column_widths(kind)))
+    parts = tuple(_splat(value, width) for width in _column_widths(kind))
+    return Fragment(kind, tuple(map(_packed, parts)) if _is_packed(kind) else parts)
 
 
 @lowers(ws.ReduceOp)
 def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
+    """Raises VerifyError for elements other than f32."""
     fragment: Fragment = low[op.fragment]
+    if not isinstance(fragment.kind.element, ir.F32Type):
+        raise op_error(op, f"has a lowering for f32 elements, got {fragment.kind.element}")
     init = low[op.init].parts[0]
     total = _maximum(fragment, init) if op.kind.value == "max" else _sum(fragment, init)
     low[op.rows] = Fragment(ws.FragmentType(op.rows.type), (total,))
@@ -240,22 +283,32 @@ def _maximum(fragment: Fragment, init: Value) -> Value:
 
 
 def _sum(fragment: Fragment, init: Value) -> Value:
-    """A tree of packed additions: across the parts, then halving, then the last pair."""
+    """A tree of packed additions: across parts of one width, then halving, then single columns."""
     parts = list(fragment.parts)
-    while len(parts) > 1:
+    while len(parts) > 1 and parts[-1].type == parts[0].type:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         odd = parts[len(parts) & ~1 :]
         parts = [arith.AddFOp(a, b).result for a, b in pairs] + odd
-    (total,) = parts
-    while total.type.shape[0] > 1:
-        half = total.type.shape[0] // 2
-        kind = ir.VectorType.get([half], total.type.element_type)
+    singles = [column for part in parts for column in _halved(part)]
+    for column in singles:
+        init = arith.AddFOp(init, column).result
+    return init
+
+
+def _halved(part: Value) -> list[Value]:
+    """Scalars that add up to the sum of a vector: one, and one for each odd width on the way."""
+    left_over: list[Value] = []
+    while (width := part.type.shape[0]) > 1:
+        half = width // 2
+        if width % 2:
+            left_over.append(vector.ExtractOp(part, [], [width - 1]).result)
+        kind = ir.VectorType.get([half], part.type.element_type)
         low, high = (
-            vector.ExtractStridedSliceOp(kind, total, [first], [half], [1]).result
+            vector.ExtractStridedSliceOp(kind, part, [first], [half], [1]).result
             for first in (0, half)
         )
-        total = arith.AddFOp(low, high).result
-    return arith.AddFOp(init, vector.ExtractOp(total, [], [0]).result).result
+        part = arith.AddFOp(low, high).result
+    return [vector.ExtractOp(part, [], [0]).result, *left_over]
 
 
 @lowers(ws.AnyOp)

@@ -9,6 +9,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, when
+from attn_mlir.passes.diagnostics import op_error
 
 from .context import CHUNK, Fragment, Lowering, TileRef, element_pointer, lowers
 from .inline_ptx import wait_tensor_loads
@@ -21,6 +22,9 @@ from .layouts import (
 )
 
 Value = Any
+
+WORD_BITS = 32  # of a register, and of a tensor-memory cell
+SWIZZLED_BITS = 16  # element width of shared tiles with columns; see `layouts.swizzled_offset`
 
 
 @lowers(ws.ViewOp)
@@ -54,41 +58,49 @@ def _chunks(columns: int) -> list[tuple[int, int]]:
 
 @lowers(ws.LoadOp)
 def _load(low: Lowering, op: ws.LoadOp) -> None:
+    """Raises VerifyError for a shared tile with columns: no schedule reads one back."""
     tile = low.tile(op.source)
     kind = ws.FragmentType(op.fragment.type)
     if tile.kind.space == "tensor":
         parts = _load_tensor(low, tile)
+    elif len(tile.kind.shape) > 1:
+        raise op_error(op, f"has a lowering for tensor memory and shared rows, got {tile.kind}")
     else:
         parts = [llvm.LoadOp(kind.element, _row_pointer(low, tile)).result]
     low[op.fragment] = Fragment(kind, tuple(parts))
 
 
 def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
-    chunks = _chunks(tile.kind.shape[1])
+    """A vector per chunk of columns; those of 16-bit elements stay packed in i32."""
+    bits = ws.element_bits(tile.kind.element)
+    chunks = [(c, tensor_columns(width, bits)) for c, width in _chunks(tile.kind.shape[1])]
     registers: list[Value] = []
-    for column, width in chunks:
-        raw = ir.VectorType.get([width], i32())
+    for column, words in chunks:
         pointer = _tensor_pointer(low, tile, column)
-        loaded = nvvm.Tcgen05LdOp(raw, _shape_attr(), pointer).result
-        registers += [vector.ExtractOp(loaded, [], [i]).result for i in range(width)]
+        loaded = nvvm.Tcgen05LdOp(ir.VectorType.get([words], i32()), _shape_attr(), pointer).result
+        registers += [vector.ExtractOp(loaded, [], [i]).result for i in range(words)]
     registers = wait_tensor_loads(registers)
     parts: list[Value] = []
-    for column, width in chunks:
-        raw = ir.VectorType.get([width], i32())
-        whole = vector.FromElementsOp(raw, registers[column : column + width]).result
-        kind = ir.VectorType.get([width], tile.kind.element)
+    for _, words in chunks:
+        raw = ir.VectorType.get([words], i32())
+        whole = vector.FromElementsOp(raw, registers[:words]).result
+        del registers[:words]
+        kind = ir.VectorType.get([words], tile.kind.element) if bits == WORD_BITS else raw
         parts.append(vector.BitCastOp(kind, whole).result)
     return parts
 
 
 @lowers(ws.StoreOp)
 def _store(low: Lowering, op: ws.StoreOp) -> None:
+    """Raises VerifyError for a shared tile with columns that are not 16 bits wide."""
     tile = low.tile(op.target)
     fragment: Fragment = low[op.fragment]
     if tile.kind.space == "tensor":
         _store_tensor(low, tile, fragment)
     elif len(tile.kind.shape) == 1:
         llvm.StoreOp(fragment.parts[0], _row_pointer(low, tile))
+    elif ws.element_bits(tile.kind.element) != SWIZZLED_BITS:
+        raise op_error(op, f"has a lowering for shared tiles of 16-bit elements, got {tile.kind}")
     else:
         _store_swizzled(low, tile, fragment)
 
