@@ -1,5 +1,6 @@
 """What a bundle says about its kernel: from a planned `ws.kernel` to the fields of `bundle.json`."""
 
+import functools
 import json
 from typing import Any
 
@@ -40,7 +41,7 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
         "block": [threads, 1, 1],
         "cluster": [1, 1, 1],
         "smem_bytes": ir.IntegerAttr(plan["smem_bytes"]).value,
-        "grid": _grid(signature),
+        **_grid(signature),
         "symbols": _symbols(kernel),
         "tensors": _tensors(signature),
         "scalars": _scalars(kernel),
@@ -68,14 +69,17 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
     }
 
 
-def _grid(signature: Signature) -> list[Any]:
-    """CTAs along x, y, z: the tile space, which all roles share."""
+def _grid(signature: Signature) -> dict[str, Any]:
+    """CTAs along x, y, z: the tile space, which all roles share; and whether CTAs loop over it."""
     for role in signature.kernel.roles():
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.TilesOp):
                 extents = [signature.expression(value) for value in op.extents]
-                return [*extents, 1, 1][:3]
-    return [1, 1, 1]
+                if op.order.value != "persistent":
+                    return {"grid": [*extents, 1, 1][:3], "persistent": False}
+                total = functools.reduce(lambda a, b: ["mul", a, b], extents)
+                return {"grid": [total, 1, 1], "persistent": True}
+    return {"grid": [1, 1, 1], "persistent": False}
 
 
 def _symbols(kernel: ws.KernelOp) -> list[str]:

@@ -304,12 +304,36 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
 
 @lowers(ws.TilesOp)
 def _tiles(low: Lowering, op: ws.TilesOp) -> None:
-    """Order `single`: the CTA's coordinates are the tile's."""
+    if op.order.value == "persistent":
+        _persistent_tiles(low, op)
+        return
     block = op.body.blocks[0]
     readers = (nvvm.BlockIdXOp, nvvm.BlockIdYOp, nvvm.BlockIdZOp)
-    for argument, reader in zip(block.arguments, readers, strict=False):
-        low[argument] = reader(results=[i32()]).result
+    coords = [reader(results=[i32()]).result for reader in readers[: len(op.extents)]]
+    if op.order.value == "last_first":
+        coords[0] = INT.sub(INT.sub(low[op.extents[0]], 1), coords[0])
+    for argument, coord in zip(block.arguments, coords, strict=True):
+        low[argument] = coord
     low.lower_block(block.operations)
+
+
+def _persistent_tiles(low: Lowering, op: ws.TilesOp) -> None:
+    """CTA c of n takes the tiles c, c + n, c + 2 n, ... of the tile space."""
+    block = op.body.blocks[0]
+    extents = [low[extent] for extent in op.extents]
+    total = extents[0]
+    for extent in extents[1:]:
+        total = INT.mul(total, extent)
+    first = nvvm.BlockIdXOp(results=[i32()]).result
+    step = nvvm.GridDimXOp(results=[i32()]).result
+    made = scf.ForOp(first, total, step)
+    with ir.InsertionPoint(made.body):
+        rest = made.induction_variable
+        for argument, extent in zip(block.arguments, extents, strict=True):
+            low[argument] = arith.RemUIOp(rest, extent).result
+            rest = arith.DivUIOp(rest, extent).result
+        low.lower_block(block.operations)
+        scf.YieldOp([])
 
 
 @lowers(ws.ExtentOp)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.ws.structure import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
@@ -46,6 +47,7 @@ class Config:
       rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
         units of log2; 8 keeps every probability at most 256.
       packed_heads: query heads of one group whose rows share a query tile.
+      tile_order: of `ws.tiles`.
     """
 
     tile_m: int = 128
@@ -59,6 +61,7 @@ class Config:
     exp2_start: int = 1
     rescale_threshold: int = 8
     packed_heads: int = 1
+    tile_order: str = "single"
 
     @property
     def rows_per_cta(self) -> int:
@@ -69,7 +72,14 @@ class Config:
         """Returns the dictionary of 32-bit integers, in the current context."""
         i32 = ir.IntegerType.get_signless(32)
         fields = dataclasses.asdict(self)
-        return ir.DictAttr.get({name: ir.IntegerAttr.get(i32, fields[name]) for name in fields})
+        return ir.DictAttr.get(
+            {
+                name: ir.StringAttr.get(value)
+                if isinstance(value, str)
+                else ir.IntegerAttr.get(i32, value)
+                for name, value in fields.items()
+            }
+        )
 
     @classmethod
     def of(cls, op: Any) -> "Config":
@@ -83,46 +93,57 @@ class Config:
         return cls(**_entries(op))
 
 
+NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
+
 _REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
     # largest head size: softmax, correction, others, with two query tiles. FlashAttention-4's,
     # less for correction and more for the issuing warps, whose descriptors spill otherwise.
-    (95, (200, 64, 48)),
+    (NARROW_HEAD_DIM, (200, 64, 48)),
     (128, (192, 72, 56)),
     (MAX_HEAD_DIM, (192, 64, 64)),
 )
 _REGISTERS_OF_ONE_TILE = (240, 144, 128)  # 3 warpgroups share the register file
 
 
-def _entries(op: Any) -> dict[str, int]:
+def _entries(op: Any) -> dict[str, Any]:
     """Reads what `attn.config` says, entry by entry.
 
     Raises:
-      VerifyError: it is no dictionary, or an entry is unknown or no integer.
+      VerifyError: it is no dictionary, or an entry is unknown or of another kind.
     """
     attr = op.attributes[CONFIG]
     if not isinstance(attr, ir.DictAttr):
         raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
-    known = [field.name for field in dataclasses.fields(Config)]
-    entries: dict[str, int] = {}
+    kinds = {field.name: type(field.default) for field in dataclasses.fields(Config)}
+    entries: dict[str, Any] = {}
     for index in range(len(attr)):
         named = attr[index]
-        if named.name not in known:
-            raise op_error(
-                op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {', '.join(known)}"
-            )
-        if not isinstance(named.attr, ir.IntegerAttr):
-            raise op_error(op, f"expects {named.name} to be an integer, got {named.attr}")
+        if named.name not in kinds:
+            known = ", ".join(kinds)
+            raise op_error(op, f"has unknown entry '{named.name}' in '{CONFIG}': known are {known}")
+        kind = ir.StringAttr if kinds[named.name] is str else ir.IntegerAttr
+        if not isinstance(named.attr, kind):
+            word = "a string" if kind is ir.StringAttr else "an integer"
+            raise op_error(op, f"expects {named.name} to be {word}, got {named.attr}")
         entries[named.name] = named.attr.value
     return entries
 
 
-def default_config(head_dim: int, v_head_dim: int | None = None, *, q_tiles: int = 2) -> Config:
+def default_config(
+    head_dim: int,
+    v_head_dim: int | None = None,
+    *,
+    q_tiles: int = 2,
+    tile_order: str = "single",
+) -> Config:
     """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
 
     Args:
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
       q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
+      tile_order: of the work tiles. A persistent CTA needs Q and the staged O side by side, others
+        stage O where Q was.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -139,10 +160,13 @@ def default_config(head_dim: int, v_head_dim: int | None = None, *, q_tiles: int
     tile_m = tile_n = 128
     slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim))
     for tiles in (q_tiles, 1):
-        rows = tiles * max(shared_tile_bytes(tile_m, d) for d in (head_dim, v_head_dim))
+        q_bytes, o_bytes = (shared_tile_bytes(tile_m, d) for d in (head_dim, v_head_dim))
+        rows = tiles * (q_bytes + o_bytes if tile_order == "persistent" else max(q_bytes, o_bytes))
         stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
         if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
             budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
+            if tile_order == "persistent" and head_dim > NARROW_HEAD_DIM:
+                budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
             softmax, correction, other = budgets if tiles == 2 else _REGISTERS_OF_ONE_TILE
             return Config(
                 q_tiles=tiles,
@@ -150,6 +174,7 @@ def default_config(head_dim: int, v_head_dim: int | None = None, *, q_tiles: int
                 softmax_registers=softmax,
                 correction_registers=correction,
                 other_registers=other,
+                tile_order=tile_order,
             )
     raise SpecError(f"head_dim {head_dim} with v_head_dim {v_head_dim} has no kernel: too large")
 
@@ -195,6 +220,9 @@ def _check(op: Any, config: Config) -> None:
         raise op_error(
             op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
         )
+    if config.tile_order not in TILE_ORDERS:
+        allowed = ", ".join(TILE_ORDERS)
+        raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
     if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
         raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
     if not 0 <= config.exp2_start <= 3:
@@ -224,6 +252,7 @@ class Configure:
       kv_stages: slots of the K/V ring.
       exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
       q_tiles: query tiles per work tile; 1 suits few queries.
+      tile_order: single, last_first or persistent; by the mask where none is given.
     """
 
     name: ClassVar[str] = "attn-configure"
@@ -231,6 +260,7 @@ class Configure:
     kv_stages: int = 0
     exp2_period: int = 0
     q_tiles: int = 0
+    tile_order: str = ""
 
     def run(self, module: Any) -> None:
         """Adds `attn.config` to each operation.
@@ -244,13 +274,18 @@ class Configure:
     def _configure(self, op: MhaOp) -> None:
         _refuse_unsupported(op)
         try:
-            config = default_config(op.head_dim, op.v_head_dim, q_tiles=self.q_tiles or 2)
+            order = self.tile_order or (
+                "last_first" if op.mask_rule.keyword == "causal" else "single"
+            )
+            config = default_config(
+                op.head_dim, op.v_head_dim, q_tiles=self.q_tiles or 2, tile_order=order
+            )
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error
         overrides = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "q_tiles" and getattr(self, field.name)
+            if field.name not in ("q_tiles", "tile_order") and getattr(self, field.name)
         }
         if self.exp2_period == -1:
             overrides["exp2_period"] = 0

@@ -54,7 +54,7 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
     """
     members = processes(kernel)
     _check_counts(kernel, members)
-    return [Network(members, sizes).run() for sizes in _calls(kernel, members)]
+    return [Network(members, *call).run() for call in _calls(kernel, members)]
 
 
 def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
@@ -99,8 +99,10 @@ def _check_ways(ring: Any, way: int) -> None:
         raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses {way}")
 
 
-def _calls(kernel: ws.KernelOp, members: Sequence[Process]) -> Iterator[Sizes]:
-    """Sizes and tile coordinates to run: every size that matters in steps, the others fixed."""
+def _calls(
+    kernel: ws.KernelOp, members: Sequence[Process]
+) -> Iterator[tuple[Sizes, Sequence[Sizes]]]:
+    """Sizes and a CTA's work tiles to run: every size that matters in steps, the others fixed."""
     names = sorted({name for dims in kernel.dims for name in dims if name})
     stages = [
         ws.RingType(op.ring.type).stages
@@ -114,7 +116,11 @@ def _calls(kernel: ws.KernelOp, members: Sequence[Process]) -> Iterator[Sizes]:
     for varied in deciding or names[:1]:
         for length in lengths:
             sizes = dict.fromkeys(names, TILE_STEP * 2) | {varied: length}
-            yield from (sizes | tile for tile in _corner_tiles(loops, sizes))
+            corners = list(_corner_tiles(loops, sizes))
+            if loops and loops[0].op.order.value == "persistent":
+                yield sizes, corners * 2  # twice each: the second meets what the first has left
+            else:
+                yield from ((sizes, [tile]) for tile in corners)
 
 
 def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:

@@ -51,6 +51,11 @@ class Bound:
     scalars: Mapping[str, float]
     grid: tuple[int, int, int]
 
+    def grid_on(self, multiprocessors: int) -> tuple[int, int, int]:
+        """CTAs to launch on a device with so many multiprocessors."""
+        x, y, z = self.grid
+        return (min(x, multiprocessors), y, z) if self.manifest.persistent else self.grid
+
     @property
     def launches_nothing(self) -> bool:
         """Whether there is no work: some axis of the grid is 0, or every output is empty."""

@@ -114,7 +114,11 @@ Param = TensorMapParam | PointerParam | StrideParam | SymbolParam | ScalarParam
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters."""
+    """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
+
+    A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
+    multiprocessors.
+    """
 
     schema: int
     entry: str
@@ -125,6 +129,7 @@ class Manifest:
     cluster: Dim3
     smem_bytes: int
     grid: tuple[Expr, Expr, Expr]
+    persistent: bool
     symbols: tuple[str, ...]
     tensors: tuple[TensorArg, ...]
     scalars: tuple[ScalarArg, ...]
@@ -185,6 +190,13 @@ class _Reader:
         if len(numbers) != len(values) or not all(low <= v <= high for v in numbers):
             raise self.wrong(field, f"a list of integers from {low} to {high}")
         return tuple(numbers)
+
+    def flag(self, field: str) -> bool:
+        """An optional boolean, False when it is left out."""
+        value = self.fields.get(field)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(field, "true or false")
+        return bool(value)
 
     def dim3(self, field: str) -> Dim3:
         values = self.integers(field, 1, MAX_BLOCK_THREADS)
@@ -317,6 +329,7 @@ def parse_manifest(value: object) -> Manifest:
         cluster=top.dim3("cluster"),
         smem_bytes=top.integer("smem_bytes", 0),
         grid=(grid[0], grid[1], grid[2]),
+        persistent=top.flag("persistent"),
         symbols=symbols,
         tensors=tensors,
         scalars=scalars,

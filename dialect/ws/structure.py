@@ -9,7 +9,7 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .dialect import WS, fail
 
 ARGUMENT_ROLES = ("in", "out", "scalar")
-TILE_ORDERS = ("single",)
+TILE_ORDERS = ("single", "last_first", "persistent")
 
 
 def _strings(attribute: Any) -> list[str]:
@@ -170,7 +170,10 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
       extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
 
     Attributes:
-      order: `single` gives every CTA exactly one tile and makes the grid the tile space.
+      order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
+        so with the first coordinate counted from its end, where causal tiles are longest;
+        `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
+        so-manieth tile, first coordinate fastest.
     """
 
     extents: Sequence[ext.Operand[I32]]

@@ -71,7 +71,9 @@ class _Runner:
                 case Step():
                     yield node
                 case Tiles(body=body):
-                    yield from self._walk(body)
+                    for tile in self.network.tiles:
+                        self.sizes.update(tile)
+                        yield from self._walk(body)
                 case Branch(condition=condition, then=then, otherwise=otherwise):
                     yield from self._walk(then if condition(self.sizes) else otherwise)
                 case Loop(index=index, begin=begin, end=end, step=step, body=body):
@@ -164,9 +166,10 @@ class _Runner:
 
 
 class Network:
-    """All processes of a kernel, for given sizes and coordinates (`tile0`, ...) of a work tile."""
+    """All processes of a kernel, for given sizes and a CTA's work tiles (`tile0`, ... each)."""
 
-    def __init__(self, members: Sequence[Process], sizes: Sizes):
+    def __init__(self, members: Sequence[Process], sizes: Sizes, tiles: Sequence[Sizes] = ({},)):
+        self.tiles = tiles
         self.handovers: dict[Key, _Handover] = defaultdict(lambda: _Handover([]))
         self.trace = Trace()
         self._consumers: dict[Key, list[str]] = {}

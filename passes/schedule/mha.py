@@ -43,7 +43,6 @@ TENSOR_DIMS = {
     "lse": ("batch", "", "sq"),
 }
 OUTPUTS = ("o", "lse")
-TILE_ORDER = "single"
 
 
 def schedule_mha(
@@ -120,7 +119,7 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     last = WARPS_PER_GROUP * groups
 
     def work(body: Callable[[WorkTile], None]) -> None:
-        with b.tiles(problem.queries.tile_space(), TILE_ORDER) as coordinates:
+        with b.tiles(problem.queries.tile_space(), config.tile_order) as coordinates:
             body(WorkTile(*coordinates))
 
     with b.role(

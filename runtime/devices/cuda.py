@@ -147,7 +147,7 @@ class CudaDevice:
         with driver.Current(self.index):
             addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
             packed = PackedParameters(parameters(bound, addresses, driver.encode_map))
-            config = _config(bundle, bound, handle)
+            config = _config(bundle, bound, handle, driver.gpus()[self.index].sm_count)
             driver.call("cuLaunchKernelEx", config, function, packed.pointer, 0, what=bundle.entry)
 
     def synchronize(self) -> None:
@@ -206,10 +206,10 @@ def stream_handle(stream: object | None) -> int:
     )
 
 
-def _config(bundle: Bundle, bound: Bound, stream: int) -> Any:
+def _config(bundle: Bundle, bound: Bound, stream: int, multiprocessors: int) -> Any:
     cuda = driver.api()
     config = cuda.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = bound.grid
+    config.gridDimX, config.gridDimY, config.gridDimZ = bound.grid_on(multiprocessors)
     config.blockDimX, config.blockDimY, config.blockDimZ = bundle.manifest.block
     config.sharedMemBytes = bundle.manifest.smem_bytes
     config.hStream = cuda.CUstream(stream)

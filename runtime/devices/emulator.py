@@ -31,6 +31,7 @@ class EmulatorDevice:
 
     schedule: Literal["fair", "adversarial"] = "fair"
     seed: int = 0
+    multiprocessors: int = 148  # NVIDIA B200; what a persistent kernel's grid is cut to
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
@@ -75,7 +76,7 @@ class EmulatorDevice:
         stats = emulator.launch(
             bundle.ptx,
             bundle.entry,
-            grid=bound.grid,
+            grid=bound.grid_on(self.multiprocessors),
             block=bundle.manifest.block,
             cluster=bundle.manifest.cluster,
             shared_bytes=bundle.manifest.smem_bytes,

@@ -102,7 +102,7 @@ def test_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = str(am.compile(spec).save(tmp_path / "mha.attn"))
     run = ["run", path, "--sq", "40", "--sk", "50", "--device", "emulator"]
     assert cli.main(run) == 0
-    assert "emulator, grid (1, 2, 1): ok: O error" in capsys.readouterr().out
+    assert "emulator, grid (1, 1, 1): ok: O error" in capsys.readouterr().out
     assert cli.main([*run, "--mask", "full"]) == 1
     assert "WRONG: O error" in capsys.readouterr().out
 

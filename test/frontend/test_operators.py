@@ -43,9 +43,9 @@ def call(**changes: Any) -> Any:
         ({"q": np.zeros((2, 5, 4, 64), np.float32)}, "^q has dtype f32, allowed are bf16 and f16"),
         ({"k": np.zeros((2, 7, 2, 64), np.float16)}, "^k is f16, q is bf16"),
         ({"k": np.zeros((3, 7, 2, 64), BF16)}, "^k has batch 3, q has 2"),
-        ({"v": np.zeros((2, 7, 2, 128), BF16)}, "^v has head_dim 128, q has 64"),
-        ({"v": np.zeros((2, 8, 2, 64), BF16)}, "^k and v must have one shape"),
-        ({"v": np.zeros((2, 7, 1, 64), BF16)}, "^k and v must have one shape"),
+        ({"k": np.zeros((2, 7, 2, 128), BF16)}, "^k has head_dim 128, q has 64"),
+        ({"v": np.zeros((2, 8, 2, 64), BF16)}, "^k and v must agree but for head_dim"),
+        ({"v": np.zeros((2, 7, 1, 64), BF16)}, "^k and v must agree but for head_dim"),
         (
             {"k": np.zeros((2, 7, 3, 64), BF16), "v": np.zeros((2, 7, 3, 64), BF16)},
             "^kv_heads must divide heads, got heads = 4 and kv_heads = 3",
@@ -56,8 +56,8 @@ def call(**changes: Any) -> Any:
             "^kv_heads must be an integer from 1",
         ),
         (
-            {name: np.zeros((2, 7, 2, 80), BF16) for name in "qkv"},
-            r"^head_dim 80 has no kernel: supported are 64, 128 \(pad to 128\?\)",
+            {name: np.zeros((2, 7, 2, 84), BF16) for name in "qkv"},
+            r"^head_dim 84 has no kernel: supported are multiples of 8 .* \(pad to 88\?\)",
         ),
         ({"v": None}, "^v must be a numpy array or have __dlpack__"),
         ({"mask": "causal"}, "^mask 'causal' has no kernel"),

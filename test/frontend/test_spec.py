@@ -43,9 +43,9 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"kv_heads": -4}, "kv_heads must be an integer from 1"),
         ({"kv_heads": 3}, "kv_heads must divide heads, got heads = 16 and kv_heads = 3"),
         ({"kv_heads": 32}, "kv_heads must divide heads"),
-        ({"head_dim": 63}, r"head_dim 63 has no kernel: supported are 64, 128 \(pad to 64\?\)"),
-        ({"head_dim": 65}, r"head_dim 65 .* \(pad to 128\?\)"),
-        ({"head_dim": 129}, "head_dim 129 has no kernel: supported are 64, 128$"),
+        ({"head_dim": 63}, r"head_dim 63 has no kernel: .* up to 256 \(pad to 64\?\)"),
+        ({"head_dim": 65}, r"head_dim 65 .* \(pad to 72\?\)"),
+        ({"head_dim": 257}, "head_dim 257 has no kernel: supported are multiples of 8 up to 256$"),
         ({"head_dim": 0}, "head_dim 0 has no kernel"),
         ({"head_dim": "128"}, "head_dim '128' has no kernel"),
         ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16"),
@@ -64,7 +64,7 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
 def test_canonical_json() -> None:
     text = am.mha(heads=16, kv_heads=4, head_dim=128, mask=am.causal()).canonical_json()
     assert json.loads(text) == {
-        "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "dtype": "bf16",
+        "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
         "mask": "#attn.causal", "modifier": None,
     }  # fmt: skip
     assert (
