@@ -37,9 +37,12 @@ class Observer(Protocol):
         ...
 
     def sync(self, who: str, line: int, kind: str, target: tuple[Any, ...]) -> None:
-        """A synchronisation event: kind is "arrive", "wait", "barrier", "fence", "commit" ...
+        """A synchronisation event, or a tensor-core instruction.
 
         Args:
-          target: what it acts on, such as ("mbarrier", cta rank, offset).
+          kind: "init", "arrive", "complete_tx" and "wait" of mbarriers, "barrier", "fence",
+            "commit" (when issued; its arrival follows), and "mma" when a product is formed.
+          target: what it acts on: ("mbarrier", CTA rank, offset), ("bar", CTA rank, number),
+            ("cluster",), (fence opcode,) or (CTA rank, `machine.tensorcore.Mma`).
         """
         ...

@@ -1,5 +1,6 @@
 """Schedules: determinism, elected lanes, resident clusters, work distribution, hooks."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from ptx_bench import module, run_module
 from test_isa_mbarrier import BARRIER, PRODUCER_CONSUMER, wait
 
 from attn_mlir.runtime.emulator import DeadlockError, Emulator
+from attn_mlir.runtime.emulator.scheduler import Strategy
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -21,6 +23,57 @@ def test_the_same_seed_gives_the_same_run() -> None:
         counts.append(stats.warp_instructions)
     assert counts[0] == counts[1]
     assert len(set(counts)) > 1  # spurious try_wait results differ between seeds
+
+
+def test_neighbouring_seeds_try_different_strategies() -> None:
+    strategies = [Strategy.of_seed(seed) for seed in range(48)]
+    pairs = {(s.order, s.slow) for s in strategies[:16]}
+    assert len(pairs) == 16
+    assert {s.by_priority for s in strategies[:3]} == {True, False}
+    assert len({s.laziness for s in strategies}) == 3
+    assert all(a != b for a, b in itertools.pairwise(strategies))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_every_strategy_delivers_two_loads_in_some_order(seed: int) -> None:
+    """Two copies on two barriers, awaited together: the sum is right whichever comes first."""
+    body = f"""
+    mov.u32 r1, bar; mov.u32 r2, buffer; ld.param.u64 rd1, [out];
+    mbarrier.init.shared::cta.b64 [r1], 1; mbarrier.init.shared::cta.b64 [r1+8], 1;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 16; mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1+8], 16;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 16, [r1];
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2+16], [rd1+16], 16, [r1+8];
+    {wait("r1", 0)} {wait("r1+8", 0)}
+    ld.shared.b32 r3, [r2+4]; ld.shared.b32 r4, [r2+20]; add.u32 r3, r3, r4; st.global.b32 [rd1+32], r3;
+    """
+    data = np.arange(16, dtype=np.uint32)
+    text = module(body, ".param .u64 out", before=BARRIER)
+    run_module(text, [data], block=(1, 1, 1), schedule="adversarial", seed=seed)
+    assert data[8] == 1 + 5
+
+
+def test_the_order_of_engines_follows_the_strategy() -> None:
+    """Without waits, what has landed when the first of two loads is done depends on the seed."""
+    body = f"""
+    mov.u32 r1, bar; mov.u32 r2, buffer; ld.param.u64 rd1, [out]; mov.u32 r5, 0; st.shared.b32 [r2+20], r5;
+    mbarrier.init.shared::cta.b64 [r1], 1; mbarrier.init.shared::cta.b64 [r1+8], 1;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 16; mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1+8], 16;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 16, [r1];
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2+16], [rd1+16], 16, [r1+8];
+    {wait("r1", 0)}
+    ld.shared.b32 r4, [r2+20];
+    {wait("r1+8", 0)}
+    st.global.b32 [rd1+32], r4;
+    """
+    text = module(body, ".param .u64 out", before=BARRIER)
+    seen = {}
+    for seed in range(16):
+        data = np.arange(16, dtype=np.uint32)
+        run_module(text, [data], block=(1, 1, 1), schedule="adversarial", seed=seed)
+        strategy = Strategy.of_seed(seed)
+        if strategy.laziness == 0.0:
+            seen.setdefault(strategy.order, set()).add(int(data[8]))
+    assert seen["newest"] == {5} and seen["oldest"] == {0}
 
 
 def test_elected_lane_spins_while_its_warp_goes_on() -> None:
@@ -157,6 +210,25 @@ class _Recorder:
     def sync(self, who: str, line: int, kind: str, target: tuple[Any, ...]) -> None:
         assert line > 0 and who
         self.syncs.append((kind, target))
+
+
+def test_an_observer_sees_what_engines_do() -> None:
+    body = f"""
+    mov.u32 r1, bar; mov.u32 r2, buffer; ld.param.u64 rd1, [out];
+    mbarrier.init.shared::cta.b64 [r1], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 64;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 64, [r1];
+    {wait("r1", 0)}
+    cp.async.bulk.global.shared::cta.bulk_group [rd1+64], [r2], 64;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+    """
+    recorder = _Recorder()
+    emulator = Emulator(observer=recorder)  # type: ignore[arg-type]
+    data = np.arange(32, dtype=np.uint32)
+    run_module(
+        module(body, ".param .u64 out", before=BARRIER), [data], block=(1, 1, 1), emulator=emulator
+    )
+    assert recorder.accesses == [("async", "shared", 64, True), ("async", "shared", 64, False)]
+    assert [kind for kind, _ in recorder.syncs] == ["init", "arrive", "complete_tx", "wait"]
 
 
 def test_an_observer_sees_accesses_and_synchronisation() -> None:

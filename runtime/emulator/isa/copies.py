@@ -26,6 +26,24 @@ def _line(s: Strand) -> int:
     return s.launch.program.segments[s.pc].line
 
 
+def _seen(s: Strand, line: int, cta: Cta, offset: int, byte_count: int, is_write: bool) -> None:
+    """Tell the observer that an engine read or wrote shared memory for a strand's copy."""
+    observer = s.launch.observer
+    if observer is not None:
+        who = f"{s.cta.where()} warp {s.warp.index} copy engine"
+        where = np.array([offset])
+        observer.access(who, line, "async", "shared", cta.rank, where, byte_count, is_write)
+
+
+def _landed(s: Strand, line: int, cta: Cta, offset: int, byte_count: int) -> None:
+    """Credit bytes to an mbarrier, and tell the observer."""
+    observer = s.launch.observer
+    if observer is not None:
+        who = f"{s.cta.where()} warp {s.warp.index} copy engine"
+        observer.sync(who, line, "complete_tx", ("mbarrier", cta.rank, offset))
+    cta.mbarriers.complete_tx(offset, byte_count)
+
+
 def _destinations(
     s: Strand, address: int, barrier: int, ranks: int | None, cluster: bool, group: int
 ) -> list[tuple[Cta, int, Cta, int]]:
@@ -71,6 +89,7 @@ def tensor_load(
     """
     cluster, group, mode = form
     memory = s.launch.memory
+    line = _line(s)
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
@@ -86,9 +105,10 @@ def tensor_load(
             engine = tma.gather4 if mode == "gather4" else tma.load_tile
             for cta, offset, signal, where in goals:
                 byte_count = engine(tmap, at, memory, cta.shared, offset)
-                signal.mbarriers.complete_tx(where, byte_count)
+                _seen(s, line, cta, offset, byte_count, True)
+                _landed(s, line, signal, where, byte_count)
 
-        s.launch.scheduler.post(None, run, None, s, _line(s))
+        s.launch.scheduler.post(None, run, None, s, line)
 
 
 _LOAD_WORDS = (
@@ -159,6 +179,7 @@ def tensor_store(
     mode, reduction = form
     memory = s.launch.memory
     scheduler = s.launch.scheduler
+    line = _line(s)
     for lane in active_lanes(s, k):
         tmap = _read_map(s, int(tensor_map[lane]))
         at = [int(c[lane]) for c in coordinates]
@@ -178,6 +199,7 @@ def tensor_store(
             group: AsyncGroup = group,
             key: Any = key,
         ) -> None:
+            _seen(s, line, cta, offset, tmap.box_bytes, False)
             if reduction:
                 tma.reduce_tile(tmap, at, memory, cta.shared, offset, reduction)
             elif mode == "scatter4":
@@ -188,7 +210,7 @@ def tensor_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, _line(s), engine="store")
+        scheduler.post(None, run, None, s, line, engine="store")
 
 
 _STORE_WORDS = (
@@ -306,6 +328,7 @@ def bulk_load(
     """
     cluster, from_shared, reduction, kind = form
     launch = s.launch
+    line = _line(s)
     for lane in active_lanes(s, k):
         count = int(size[lane])
         mask = None if ranks is None else int(ranks[lane]) & 0xFFFF
@@ -330,9 +353,10 @@ def bulk_load(
                     tma.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
                 else:
                     tma.bulk_copy(cta.shared, offset, space, start, count)
-                signal.mbarriers.complete_tx(where, count)
+                _seen(s, line, cta, offset, count, True)
+                _landed(s, line, signal, where, count)
 
-        launch.scheduler.post(None, run, None, s, _line(s))
+        launch.scheduler.post(None, run, None, s, line)
 
 
 @runtime
@@ -349,6 +373,7 @@ def bulk_store(
     reduction, kind = form
     launch = s.launch
     scheduler = launch.scheduler
+    line = _line(s)
     for lane in active_lanes(s, k):
         cta, offset = shared_target(s, int(source[lane]), False)
         goal, count = int(address[lane]), int(size[lane])
@@ -368,6 +393,7 @@ def bulk_store(
             group: AsyncGroup = group,
             key: Any = key,
         ) -> None:
+            _seen(s, line, cta, offset, count, False)
             if reduction:
                 tma.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
             elif keep is not None:
@@ -381,7 +407,7 @@ def bulk_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, _line(s), engine="store")
+        scheduler.post(None, run, None, s, line, engine="store")
 
 
 _BULK_WORDS = (

@@ -358,7 +358,11 @@ def tensor_mma(
         launch.count("mma")
         line = launch.program.segments[s.pc].line
 
-        def run(payloads: list[Any]) -> None:
+        def run(payloads: list[Any], line: int = line) -> None:
+            if launch.observer is not None:
+                who = f"{s.cta.where()} warp {s.warp.index} tensor core"
+                for payload in payloads:
+                    launch.observer.sync(who, line, "mma", (s.cta.rank, payload))
             launch.tensor_core.mma_sequence(payloads, ctas)
 
         merge = ("mma", id(s.warp), lane, group)
@@ -512,6 +516,7 @@ def tensor_commit(
         def run(payloads: list[Any]) -> None:
             for targets in payloads:
                 for cta, offset in targets:
+                    observe(s, "arrive", cta, offset)
                     cta.mbarriers.arrive(offset)
 
         line = s.launch.program.segments[s.pc].line
