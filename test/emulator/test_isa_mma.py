@@ -65,6 +65,27 @@ def test_movmatrix_transposes() -> None:
     assert (out.view(np.uint16).reshape(8, 8) == matrix.T).all()
 
 
+def test_fragments_gather_a_parted_warp_without_repeating_what_came_before() -> None:
+    """Lanes come to movmatrix apart; the addition just before it happens once in each lane."""
+    body = """
+    mov.u32 r60, %tid.x; ld.param.u64 rd1, [a]; mad.wide.u32 rd1, r60, 4, rd1; ld.global.b32 r1, [rd1];
+    mov.u32 r3, 10; setp.lt.u32 p1, r60, 16; setp.gt.u32 p2, r1, 0xFFFFFFF0;
+    @p1 bra LOW; add.u32 r3, r3, 5; bra MEET;
+    LOW: @p2 bra GONE; add.u32 r3, r3, 5;
+    MEET: add.u32 r3, r3, 100;
+    movmatrix.sync.aligned.m8n8.trans.b16 r2, r1;
+    setmaxnreg.dec.sync.aligned.u32 64;
+    ld.param.u64 rd2, [out]; mad.wide.u32 rd2, r60, 8, rd2; st.global.v2.b32 [rd2], {r2, r3}; ret;
+    GONE:
+    """
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    out = np.zeros((32, 2), np.uint32)
+    fragment = matrix.copy().view(np.uint32).reshape(32)
+    run_module(module(body, ".param .u64 a, .param .u64 out"), [fragment, out])
+    assert (np.ascontiguousarray(out[:, 0]).view(np.uint16).reshape(8, 8) == matrix.T).all()
+    assert (out[:, 1] == 115).all()
+
+
 def _wgmma(in_registers: bool, steps: int, early: bool = False) -> str:
     """D[64, 32] over `steps` products of K = 16; A [64, 16 steps] row-major in 32-byte rows."""
     d = ", ".join(f"r{20 + i}" for i in range(16))

@@ -43,7 +43,7 @@ def emit_tcgen05_fence(e: Emitter, i: Instruction) -> None:
         e.line(f"fence(s, {i.opcode!r})")
 
 
-@instruction("setmaxnreg", modifiers="inc dec sync aligned")
+@instruction("setmaxnreg", modifiers="inc dec sync aligned", boundary=True)
 def emit_setmaxnreg(e: Emitter, i: Instruction) -> None:
     """setmaxnreg.{inc,dec}.sync.aligned.u32 count: checked, no effect."""
     count = immediate(e, i.operands[0], "the register count")

@@ -54,6 +54,7 @@ def warp_mma(
 @instruction(
     "mma.sync.aligned",
     modifiers=f"m16n8k8 m16n8k16 m16n8k32 row col satfinite kind::f8f6f4 {_TYPES}",
+    boundary=True,
 )
 def emit_mma_sync(e: Emitter, i: Instruction) -> None:
     """mma.sync.aligned.SHAPE.row.col{.satfinite}.D.A.B.C d, a, b, c."""
@@ -95,7 +96,7 @@ _MATRIX_WORDS = (
 )
 
 
-@instruction("ldmatrix.sync.aligned", modifiers=_MATRIX_WORDS)
+@instruction("ldmatrix.sync.aligned", modifiers=_MATRIX_WORDS, boundary=True)
 def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
     """ldmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE r, [a]."""
     emit_gather(e, None)
@@ -110,7 +111,7 @@ def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
             e.dst(item, "u32", f"{rows}[{position}]")
 
 
-@instruction("stmatrix.sync.aligned", modifiers=_MATRIX_WORDS)
+@instruction("stmatrix.sync.aligned", modifiers=_MATRIX_WORDS, boundary=True)
 def emit_stmatrix(e: Emitter, i: Instruction) -> None:
     """stmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE [a], r."""
     emit_gather(e, None)
@@ -128,7 +129,7 @@ def matrix_transpose(value: Lanes) -> Any:
     return fragments.movmatrix(value)
 
 
-@instruction("movmatrix.sync.aligned", modifiers="m8n8 trans")
+@instruction("movmatrix.sync.aligned", modifiers="m8n8 trans", boundary=True)
 def emit_movmatrix(e: Emitter, i: Instruction) -> None:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a."""
     emit_gather(e, None)

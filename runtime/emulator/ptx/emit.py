@@ -39,6 +39,7 @@ class Emitter:
       masked: the function runs with some lanes inactive (`m` is the bool[32] of active ones).
       namespace: globals of the generated code; constants are added to it.
       lines, ptx_lines: the body and, for each of its lines, the PTX line that it came from.
+      may_block: the current instruction begins the segment, so that it may return BLOCKED.
       k: expression for the active lanes of the current effect: "None" for all 32, or a name.
     """
 
@@ -50,6 +51,7 @@ class Emitter:
         self.lines: list[str] = []
         self.ptx_lines: list[int] = []
         self.k = "None"
+        self.may_block = False
         self._select = ""
         self._indent = "    "
         self._temporaries = 0
@@ -71,6 +73,7 @@ class Emitter:
 
     def line(self, statement: str) -> None:
         """Add a statement."""
+        assert self.may_block or f"return {BLOCKED}" not in statement, self._instruction
         self.lines.append(self._indent + statement)
         self.ptx_lines.append(self.line_number)
 

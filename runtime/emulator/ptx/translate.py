@@ -147,6 +147,7 @@ class Program:
 
     def _emit_plain(self, emitter: Emitter, instruction: Instruction) -> None:
         entry = registry.find(self.module.text, instruction)
+        emitter.may_block = entry.boundary
         try:
             entry.emit(emitter, instruction)
         except (IndexError, ValueError) as error:  # operands that an emitter's unpacking refuses
