@@ -15,6 +15,8 @@ from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import MhaSpec, mha
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
+QUERY_TILE_ROWS = 128
+
 
 def attention(
     q: Any,
@@ -59,9 +61,11 @@ def attention(
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
     modifier, captured = trace(score_mod, mask_mod)
-    spec = dataclasses.replace(spec_of(operands, mask), modifier=modifier)
-    check_scale(scale)
+    spec = spec_of(operands, mask)
     batch, sq, heads, head_dim = operands["q"].shape
+    few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
+    spec = dataclasses.replace(spec, modifier=modifier, query_tiles=1 if few else None)
+    check_scale(scale)
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
     o = output_like(q, operands["q"], (batch, sq, heads, spec.values_dim), spec.dtype)
     lse = output_like(q, operands["q"], (batch, heads, sq), "f32")

@@ -18,6 +18,7 @@ MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16")
 MASKS = ("null", "causal")
 TARGETS = ("sm_100a",)
+TILE_ORDERS = ("single", "last_first", "persistent")
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -38,6 +39,9 @@ class MhaSpec:
       mask: which keys a query sees, in closed form.
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
+      query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
+      tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`; None goes by
+        the mask. All give the same bits.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -50,6 +54,8 @@ class MhaSpec:
     mask: Mask
     modifier: Program | None = None
     v_head_dim: int | None = None
+    query_tiles: int | None = None
+    tile_order: str | None = None
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -61,6 +67,13 @@ class MhaSpec:
             )
         _head_dim("head_dim", self.head_dim)
         _head_dim("v_head_dim", self.values_dim)
+        if self.query_tiles not in (None, 1, 2):
+            raise SpecError(f"query_tiles must be 1, 2 or None, got {self.query_tiles!r:.40}")
+        if self.tile_order is not None and self.tile_order not in TILE_ORDERS:
+            allowed = ", ".join(TILE_ORDERS)
+            raise SpecError(
+                f"tile_order must be one of {allowed} or None, got {self.tile_order!r:.40}"
+            )
         if self.dtype not in DTYPES:
             raise SpecError(
                 f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
@@ -90,6 +103,8 @@ class MhaSpec:
             "v_head_dim": self.values_dim,
             "dtype": self.dtype,
             "mask": self.mask.attribute,
+            "query_tiles": self.query_tiles,
+            "tile_order": self.tile_order,
             "modifier": None if self.modifier is None else self.modifier.canonical(),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -105,6 +120,8 @@ def mha(
     mask: Mask | None = None,
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
+    query_tiles: int | None = None,
+    tile_order: str | None = None,
 ) -> MhaSpec:
     """Ask for multi-head attention.
 
@@ -117,6 +134,7 @@ def mha(
       mask: `full()` when left out, or `causal()`.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
+      query_tiles, tile_order: see `MhaSpec`.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced.
@@ -134,6 +152,8 @@ def mha(
         dtype=dtype_name(dtype),
         mask=full() if mask is None else mask,
         modifier=modifier,
+        query_tiles=query_tiles,
+        tile_order=tile_order,
     )
 
 

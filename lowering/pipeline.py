@@ -43,6 +43,10 @@ class MhaRequest(Protocol):
     @property
     def mask(self) -> _Mask: ...
     @property
+    def query_tiles(self) -> int | None: ...
+    @property
+    def tile_order(self) -> str | None: ...
+    @property
     def modifier(self) -> Program | None: ...
 
 
@@ -119,7 +123,9 @@ def compile_mha(
             ),
         )
         stages.dump("attn", module)
-        stages.passes("ws", module, "attn-configure,convert-attn-to-ws")
+        order = f"tile-order={request.tile_order}" if request.tile_order else ""
+        options = f"q-tiles={request.query_tiles or 0} {order}"
+        stages.passes("ws", module, f"attn-configure{{{options}}},convert-attn-to-ws")
         return _finish(stages, module, name, target)
 
 

@@ -47,6 +47,8 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"head_dim": 65}, r"head_dim 65 .* \(pad to 72\?\)"),
         ({"head_dim": 257}, "head_dim 257 has no kernel: supported are multiples of 8 up to 256$"),
         ({"head_dim": 0}, "head_dim 0 has no kernel"),
+        ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
+        ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
         ({"head_dim": "128"}, "head_dim '128' has no kernel"),
         ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16"),
         ({"dtype": np.float32}, "dtype .* has no kernel"),
@@ -66,6 +68,7 @@ def test_canonical_json() -> None:
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
         "mask": "#attn.causal", "modifier": None,
+        "query_tiles": None, "tile_order": None,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()
