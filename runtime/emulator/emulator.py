@@ -99,7 +99,8 @@ class Emulator:
       schedule: "fair" runs everything soon and in order, "adversarial" delays and reorders as far
         as the architecture allows.
       seed: of the adversarial schedule.
-      numeric: "float32" (fast) or "fused" (bit-exact accumulation) in the tensor core.
+      numeric: "float32" (fast; queued K-steps are summed together, so the last bits depend on
+        the schedule) or "fused" (bit-exact accumulation) in the tensor core.
       track_initialised: fault on reads of shared memory that was never written.
       strict_loads: fault when a register is read between the tcgen05.ld that writes it and
         tcgen05.wait::ld. None: for kernels that use wait::ld at all. (PTX asks for the wait; some

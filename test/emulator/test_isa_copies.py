@@ -276,6 +276,32 @@ def test_cp_async_arrives_on_an_mbarrier(noinc: bool) -> None:
         assert (out.reshape(-1, 4) == source.reshape(-1, 4)[np.arange(32) ^ 1]).all()
 
 
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_asynchronous_stores_to_a_peer(schedule: str, seed: int) -> None:
+    body = f"""
+    mov.u32 r60, %tid.x; mov.u32 r1, bar; mov.u32 r2, tile; mov.u32 r20, %cluster_ctarank; setp.eq.u32 p1, r60, 0;
+    @p1 mbarrier.init.shared::cta.b64 [r1], 1; mov.u32 r9, 1000; mad.lo.u32 r3, r60, 16, r2; st.shared.b32 [r3+8], r9;
+    @p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 384;
+    fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    xor.b32 r21, r20, 1; mapa.shared::cluster.u32 r4, r3, r21; mapa.shared::cluster.u32 r5, r1, r21;
+    mad.lo.u32 r6, r20, 100, r60; add.u32 r7, r6, 7;
+    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [r4], {{r6, r7}}, [r5];
+    red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [r4+8], r6, [r5];
+    {wait("r1", 0)}
+    ld.shared.v2.b32 {{r10, r11}}, [r3]; ld.shared.b32 r12, [r3+8]; mov.u32 r13, 0;
+    mad.lo.u32 r8, r20, 32, r60; ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r8, 16, rd1;
+    st.global.v4.b32 [rd1], {{r10, r11, r12, r13}};
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    """
+    out = np.zeros((2, 32, 4), np.uint32)
+    text = module(body, ".param .u64 out", before=SHARED)
+    run_module(text, [out], grid=(2, 1, 1), cluster=(2, 1, 1), schedule=schedule, seed=seed)
+    for rank in range(2):
+        sent = 100 * (rank ^ 1) + np.arange(32)
+        want = np.stack([sent, sent + 7, sent + 1000, 0 * sent], axis=1)
+        assert (out[rank] == want).all()
+
+
 def test_late_loads_are_seen_by_readers_that_do_not_wait() -> None:
     """The adversarial schedule shows the race: somewhere the data is not there yet."""
     source = np.ones(256, np.float32).reshape(8, 32)

@@ -340,7 +340,7 @@ def polls(s: Strand) -> None:
     s.polled = s.launch.scheduler.progress
 
 
-def _combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
+def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
     """The value that an atomic leaves behind; arguments are numpy arrays of one lane."""
     if op == "cas":
         return third if old == new else old
@@ -390,7 +390,7 @@ def atomic(
             at = np.full(WARP_LANES, base + element * width, address.dtype)
             ((memory, _, inner),) = _pieces(s, space, at, one)
             old = memory.load(inner, width).view(dtype).reshape(1)
-            new = _combine(op, ptx_type, old, value[one], None if third is None else third[one])
+            new = combine(op, ptx_type, old, value[one], None if third is None else third[one])
             raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)
             changed |= raw.tobytes() != old.tobytes()
             memory.store(inner, raw[None, :])
