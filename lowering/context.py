@@ -16,6 +16,7 @@ from attn_mlir.dialect.scalars import INT, constant
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target import Target
 
+from .layouts import tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
 from .tensors import view_of
@@ -42,6 +43,14 @@ class TileRef:
     kind: ws.TileType
     address: Value
     first_column: int = 0
+
+    def start(self) -> Value:
+        """i32: where the first column is; a part of a shared tile has no such place."""
+        if not self.first_column:
+            return self.address
+        assert self.kind.space == "tensor"
+        bits = ws.element_bits(self.kind.element)
+        return INT.add(self.address, tensor_columns(self.first_column, bits))
 
 
 @dataclass(frozen=True)

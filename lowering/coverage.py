@@ -13,14 +13,16 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
+from .context import CHUNK
 from .layouts import ATOM_ROWS, ELEMENT_CODES, MMA_K_ELEMENTS, UNIT_BYTES
 
 FRAGMENT_ROWS = WARPGROUP_WARPS * WARP_THREADS
 MMA_ROWS = 128
 MMA_COLUMN_STEP, MMA_MAX_COLUMNS = 8, 256
 MAX_BOX_ROWS = 256
-SHARED_BITS = 16  # elements of shared tiles with columns
+PACKED_BITS = 16  # elements of shared tiles with columns; two share a register or a cell
 REGISTER_BITS = 32
+UNIT_ELEMENTS = UNIT_BYTES * 8 // PACKED_BITS
 
 
 def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
@@ -32,6 +34,9 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
     roles = kernel.roles()
     if not roles:
         raise op_error(kernel, "expects at least one role")
+    for op in kernel.body.blocks[0].operations:
+        if isinstance(op, ws.AllocRingOp):
+            _check_ring(op)
     for role in roles:
         end = sum(role.warp_range)
         if end > target.warps_per_cta:
@@ -81,11 +86,55 @@ def _check_warpgroups(role: ws.RoleOp, op: Any, what: str) -> None:
         )
 
 
+def _check_one_thread(role: ws.RoleOp, op: Any) -> None:
+    if role.lane_count != 1:
+        raise op_error(op, f"expects a role with one lane, got {role.lane_count} in {role.label}")
+
+
 def _check_barrier(role: ws.RoleOp, op: ws.BarrierOp) -> None:
     _check_warpgroups(role, op, "a barrier")
 
 
-def _check_mma(_: ws.RoleOp, op: ws.MmaOp) -> None:
+def _check_handover(role: ws.RoleOp, op: ws.CommitOp | ws.ReleaseOp) -> None:
+    if op.by.value != "threads":
+        _check_one_thread(role, op)
+
+
+def _check_ring(op: ws.AllocRingOp) -> None:
+    """The barriers are armed for one kind of producer."""
+    slots = [use.owner.slot for use in op.ring.uses if isinstance(use.owner, ws.AcquireOp)]
+    commits = [
+        use.owner for slot in slots for use in slot.uses if isinstance(use.owner, ws.CommitOp)
+    ]
+    agents = sorted({commit.by.value for commit in commits})
+    if len(agents) > 1:
+        raise op_error(op, f"expects commits by one agent, got {', '.join(agents)}")
+
+
+def _parts(tile: Any) -> tuple[int, Any]:
+    """Columns to the left of a tile in what `ws.columns` has cut it from, and that."""
+    owner = tile.owner
+    if not isinstance(owner, ws.ColumnsOp):
+        return 0, tile
+    left, whole = _parts(owner.source)
+    return left + owner.first.value, whole
+
+
+def _check_whole(op: Any, tile: Any) -> None:
+    """The tensor core and the copy engine start at the front of a shared tile."""
+    left, _ = _parts(tile)
+    if left and ws.TileType(tile.type).space == "shared":
+        raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
+
+
+def _check_view(_: ws.RoleOp, op: ws.ViewOp) -> None:
+    _check_whole(op, op.source)
+
+
+def _check_mma(role: ws.RoleOp, op: ws.MmaOp) -> None:
+    _check_one_thread(role, op)
+    for tile in (op.a, op.b):
+        _check_whole(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
@@ -100,91 +149,104 @@ def _check_mma(_: ws.RoleOp, op: ws.MmaOp) -> None:
         raise op_error(op, f"expects K a multiple of {MMA_K_ELEMENTS}, got {k}")
 
 
-def _check_tile_access(op: Any, tile: ws.TileType, first_column: int) -> None:
+def _check_tensor_access(op: Any, tile: ws.TileType, left: int) -> None:
     bits = ws.element_bits(tile.element)
-    if tile.space == "tensor":
-        words = tile.shape[1] * bits % (FRAGMENT_CHUNK * bits) // REGISTER_BITS
-        whole = tile.shape[1] * bits % REGISTER_BITS == 0
-        if bits not in (SHARED_BITS, REGISTER_BITS) or not whole or words == 1 or words & words - 1:
-            raise op_error(
-                op,
-                f"expects columns of 16 or 32 bits in registers by 32 columns and a rest of 2, 4, "
-                f"8 or 16 registers, got {tile}",
-            )
-    elif len(tile.shape) == 2:
-        step = UNIT_BYTES * 8 // SHARED_BITS
-        if bits != SHARED_BITS:
-            raise op_error(op, f"expects shared columns of {SHARED_BITS} bits, got {tile}")
-        if tile.shape[1] % step or first_column % step:
-            raise op_error(
-                op,
-                f"expects shared columns by {step}, got {tile.shape[1]} from column {first_column}",
-            )
+    if bits not in (PACKED_BITS, REGISTER_BITS):
+        raise op_error(op, f"expects tensor-memory columns of 16 or 32 bits, got {tile}")
+    registers, odd = divmod(tile.shape[1] % CHUNK * bits, REGISTER_BITS)
+    if odd or left * bits % REGISTER_BITS:
+        raise op_error(op, f"expects 16-bit columns in pairs, got {tile} from column {left}")
+    if registers == 1 or registers & registers - 1:
+        raise op_error(
+            op,
+            f"expects columns in {CHUNK}s and a rest of 0, 2, 4, 8 or 16 registers, got {tile}",
+        )
 
 
-FRAGMENT_CHUNK = 32  # columns in one vector of registers, see `context.CHUNK`
-
-
-def _first_column(tile: Any) -> int:
-    """Columns to the left of a tile in its slot, views looked through as far as they count."""
-    owner = tile.owner
-    if isinstance(owner, ws.ColumnsOp):
-        return _first_column(owner.source) + owner.first.value
-    return 0
+def _check_shared_access(op: Any, tile: ws.TileType, left: int) -> None:
+    if len(tile.shape) == 1:
+        return
+    if ws.element_bits(tile.element) != PACKED_BITS:
+        raise op_error(op, f"expects shared columns of {PACKED_BITS} bits, got {tile}")
+    if tile.shape[1] % UNIT_ELEMENTS or left % UNIT_ELEMENTS:
+        raise op_error(
+            op, f"expects shared columns in {UNIT_ELEMENTS}s, got {tile} from column {left}"
+        )
 
 
 def _check_load(_: ws.RoleOp, op: ws.LoadOp) -> None:
     tile = ws.TileType(op.source.type)
-    if tile.space == "shared" and len(tile.shape) == 2:
+    if tile.space == "tensor":
+        _check_tensor_access(op, tile, _parts(op.source)[0])
+    elif len(tile.shape) == 2:
         raise op_error(op, f"expects tensor memory or shared rows, got {tile}")
-    _check_tile_access(op, tile, _first_column(op.source))
 
 
 def _check_store(_: ws.RoleOp, op: ws.StoreOp) -> None:
-    _check_tile_access(op, ws.TileType(op.target.type), _first_column(op.target))
+    tile = ws.TileType(op.target.type)
+    check = _check_tensor_access if tile.space == "tensor" else _check_shared_access
+    check(op, tile, _parts(op.target)[0])
+
+
+def _check_reduce(_: ws.RoleOp, op: ws.ReduceOp) -> None:
+    element = ws.FragmentType(op.fragment.type).element
+    if not isinstance(element, ir.F32Type):
+        raise op_error(op, f"expects elements of f32, got {element}")
 
 
 def _check_store_global(_: ws.RoleOp, op: ws.StoreGlobalOp) -> None:
     kind = ws.FragmentType(op.fragment.type)
     if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
-    _check_unit_stride(op, op.target, kind.shape)
+    if len(kind.shape) == 2:
+        _check_dense_columns(op, op.target)
 
 
-def _check_unit_stride(op: Any, tensor: Any, shape: list[int]) -> None:
+def _check_dense_columns(op: Any, tensor: Any) -> None:
     last = ir.MemRefType(tensor.type).rank - 1
     column_dim = list[int](op.dims)[-1]
-    if len(shape) == 2 and column_dim != last:
-        raise op_error(
-            op, f"expects columns along dimension {last}, the dense one, got {column_dim}"
-        )
+    if column_dim != last:
+        raise op_error(op, f"expects columns along the last dimension, {last}, got {column_dim}")
 
 
-def _check_copy(op: Any, tensor: Any, tile: ws.TileType) -> None:
-    if len(tile.shape) != 2 or ws.element_bits(tile.element) != SHARED_BITS:
+def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
+    _check_one_thread(role, op)
+    kind = ws.TileType(tile.type)
+    if len(kind.shape) != 2 or ws.element_bits(kind.element) != PACKED_BITS:
         raise op_error(
-            op, f"expects a tile of two dimensions and {SHARED_BITS}-bit elements, got {tile}"
+            op, f"expects a tile of two dimensions and {PACKED_BITS}-bit elements, got {kind}"
         )
-    _check_unit_stride(op, tensor, tile.shape)
-    rows = tile.shape[0]
+    _check_dense_columns(op, tensor)
+    rows = kind.shape[0]
     if rows % ATOM_ROWS or rows > MAX_BOX_ROWS:
         raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
+    if isinstance(tile.owner, ws.ColumnsOp):
+        raise op_error(op, "expects a whole tile, got some columns of one")
 
 
-def _check_tma_load(_: ws.RoleOp, op: ws.TmaLoadOp) -> None:
-    _check_copy(op, op.source, ws.TileType(op.target.type))
+def _check_tma_load(role: ws.RoleOp, op: ws.TmaLoadOp) -> None:
+    _check_copy(role, op, op.source, op.target)
+    slot = op.target
+    while isinstance(slot.owner, ws.ViewOp):
+        slot = slot.owner.source
+    if not isinstance(slot.owner, ws.AcquireOp):
+        raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
 
 
-def _check_tma_store(_: ws.RoleOp, op: ws.TmaStoreOp) -> None:
-    _check_copy(op, op.target, ws.TileType(op.source.type))
+def _check_tma_store(role: ws.RoleOp, op: ws.TmaStoreOp) -> None:
+    _check_copy(role, op, op.target, op.source)
 
 
 _CHECKS: "dict[str, Callable[[ws.RoleOp, Any], None]]" = {
     ws.BarrierOp.OPERATION_NAME: _check_barrier,
+    ws.CommitOp.OPERATION_NAME: _check_handover,
     ws.LoadOp.OPERATION_NAME: _check_load,
     ws.MmaOp.OPERATION_NAME: _check_mma,
+    ws.ReduceOp.OPERATION_NAME: _check_reduce,
+    ws.ReleaseOp.OPERATION_NAME: _check_handover,
     ws.StoreGlobalOp.OPERATION_NAME: _check_store_global,
     ws.StoreOp.OPERATION_NAME: _check_store,
     ws.TmaLoadOp.OPERATION_NAME: _check_tma_load,
     ws.TmaStoreOp.OPERATION_NAME: _check_tma_store,
+    ws.ViewOp.OPERATION_NAME: _check_view,
 }

@@ -19,7 +19,6 @@ from attn_mlir.dialect.scalars import (
     i1,
     i32,
 )
-from attn_mlir.passes.diagnostics import op_error
 
 from .context import CHUNK, Fragment, Lowering, element_pointer, lowers, lowers_named
 from .scalar_ops import check_scalar
@@ -265,10 +264,7 @@ def _spread(kind: ws.FragmentType, value: Value) -> Fragment:
 
 @lowers(ws.ReduceOp)
 def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
-    """Raises VerifyError for elements other than f32."""
     fragment: Fragment = low[op.fragment]
-    if not isinstance(fragment.kind.element, ir.F32Type):
-        raise op_error(op, f"has a lowering for f32 elements, got {fragment.kind.element}")
     init = low[op.init].parts[0]
     total = _maximum(fragment, init) if op.kind.value == "max" else _sum(fragment, init)
     low[op.rows] = Fragment(ws.FragmentType(op.rows.type), (total,))

@@ -40,7 +40,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         a_steps = _tensor_steps(a, k_elements)
     kind = ir.Attribute.parse("#nvvm.tcgen05_mma_kind<f16>")
     group = ir.Attribute.parse("#nvvm.cta_group<cta_1>")
-    target = _tensor_pointer(d.address)
+    target = _tensor_pointer(d.start())
     code = constant(descriptor)
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
     for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
@@ -57,7 +57,7 @@ def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
     """Address of each K step of an operand in tensor memory."""
     step = tensor_columns(MMA_K_ELEMENTS, ws.element_bits(a.kind.element))
     count = k_elements // MMA_K_ELEMENTS
-    base = opaque(a.address)
+    base = opaque(a.start())
     return [_tensor_pointer(INT.add(base, i * step)) for i in range(count)]
 
 

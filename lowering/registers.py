@@ -9,7 +9,6 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, when
-from attn_mlir.passes.diagnostics import op_error
 
 from .context import CHUNK, Fragment, Lowering, TileRef, element_pointer, lowers
 from .inline_ptx import wait_tensor_loads
@@ -24,12 +23,11 @@ from .layouts import (
 Value = Any
 
 WORD_BITS = 32  # of a register, and of a tensor-memory cell
-SWIZZLED_BITS = 16  # element width of shared tiles with columns; see `layouts.swizzled_offset`
 
 
 @lowers(ws.ViewOp)
 def _view(low: Lowering, op: ws.ViewOp) -> None:
-    low[op.view] = TileRef(ws.TileType(op.view.type), low.tile(op.source).address)
+    low[op.view] = TileRef(ws.TileType(op.view.type), low.tile(op.source).start())
 
 
 @lowers(ws.ColumnsOp)
@@ -58,13 +56,10 @@ def _chunks(columns: int) -> list[tuple[int, int]]:
 
 @lowers(ws.LoadOp)
 def _load(low: Lowering, op: ws.LoadOp) -> None:
-    """Raises VerifyError for a shared tile with columns: no schedule reads one back."""
     tile = low.tile(op.source)
     kind = ws.FragmentType(op.fragment.type)
     if tile.kind.space == "tensor":
         parts = _load_tensor(low, tile)
-    elif len(tile.kind.shape) > 1:
-        raise op_error(op, f"has a lowering for tensor memory and shared rows, got {tile.kind}")
     else:
         parts = [llvm.LoadOp(kind.element, _row_pointer(low, tile)).result]
     low[op.fragment] = Fragment(kind, tuple(parts))
@@ -92,15 +87,12 @@ def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
 
 @lowers(ws.StoreOp)
 def _store(low: Lowering, op: ws.StoreOp) -> None:
-    """Raises VerifyError for a shared tile with columns that are not 16 bits wide."""
     tile = low.tile(op.target)
     fragment: Fragment = low[op.fragment]
     if tile.kind.space == "tensor":
         _store_tensor(low, tile, fragment)
     elif len(tile.kind.shape) == 1:
         llvm.StoreOp(fragment.parts[0], _row_pointer(low, tile))
-    elif ws.element_bits(tile.kind.element) != SWIZZLED_BITS:
-        raise op_error(op, f"has a lowering for shared tiles of 16-bit elements, got {tile.kind}")
     else:
         _store_swizzled(low, tile, fragment)
 

@@ -9,10 +9,12 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm, scf
 from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
 from attn_mlir.errors import VerifyError
+from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import Fragment, Lowering, RoleState, lowers
 from .copies import tensor_map_value
+from .coverage import check_kernel
 from .elementwise import FULL_WARP
 from .parameters import Pointer, Scalar, Stride, Symbol
 from .rings import RingState, fence_tensor
@@ -44,6 +46,7 @@ def lower_kernel(kernel: ws.KernelOp, target: Target) -> Lowering:
     Raises:
       VerifyError: an operation has no lowering.
     """
+    check_kernel(kernel, target)
     low = Lowering(kernel, target)
     chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.features}", O = 3>'
     name = f"{kernel.sym_name.value}_module"
@@ -376,7 +379,7 @@ def _for(low: Lowering, op: Any) -> None:
 @lowers(scf.IfOp)
 def _if(low: Lowering, op: Any) -> None:
     if len(op.operation.results):
-        raise VerifyError("'scf.if' op with results has no lowering", op="scf.if")
+        raise op_error(op, "with results has no lowering to the NVVM level")
     regions = [region for region in op.operation.regions if len(region.blocks)]
     made = scf.IfOp(low[op.condition], has_else=len(regions) > 1)
     for region, block in zip(regions, (made.then_block, made.else_block), strict=False):

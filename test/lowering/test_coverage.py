@@ -1,0 +1,297 @@
+"""Legal kernels that the lowering has no code for are refused by name; the bounds themselves pass."""
+
+from __future__ import annotations
+
+import pytest
+from test_rings_execution import product, tma
+from ws_kernels import kernel, lowered, role, threads
+
+from attn_mlir.errors import VerifyError
+from attn_mlir.lowering.pipelines import ws_to_nvvm
+
+IN_OUT = [
+    ("x", "in", "memref<?x64xbf16>", ("m", "")),
+    ("y", "out", "memref<?x?xf32>", ("my", "n")),
+]
+
+
+def check(text: str) -> None:
+    lowered(text, ws_to_nvvm("sm_100a"))
+
+
+def refused(text: str, message: str) -> None:
+    with pytest.raises(VerifyError, match=message) as caught:
+        check(text)
+    assert caught.value.location is not None
+
+
+def access(kind: str, body: str) -> str:
+    """Threads at a buffer %t of one tile type !t."""
+    buffer = '  %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!t, 1>'
+    at = '%t = "ws.at"(%b, %c0) : (!ws.buffer<!t, 1>, i32) -> !t\n'
+    return kernel(IN_OUT, buffer + threads(at + body), types=f"!t = {kind}\n")
+
+
+def load_and_store(space: str, columns: int, element: str, cut: int | None = None) -> str:
+    """A tile, or its columns from `cut` on, through registers; from shared memory only stored."""
+    width = columns + 64 if cut is not None else columns
+    part = f'!ws.tile<vector<128x{columns}x{element}>, "{space}">'
+    fragment = f"!ws.frag<vector<128x{columns}x{element}>>"
+    body = f'%p = "ws.columns"(%t) {{first = {cut or 0} : i64}} : (!t) -> {part}\n'
+    if space == "tensor":
+        body += f'%f = "ws.load"(%p) : ({part}) -> {fragment}\n'
+    else:
+        body += (
+            f'%z = arith.constant 0.0 : {element}\n%f = "ws.fill"(%z) : ({element}) -> {fragment}\n'
+        )
+    body += f'"ws.store"(%f, %p) : ({fragment}, {part}) -> ()'
+    return access(f'!ws.tile<vector<128x{width}x{element}>, "{space}">', body)
+
+
+def copy(
+    tile: str = '!ws.tile<vector<64x64xbf16>, "shared">',
+    tensor: str = "memref<?x64xbf16>",
+    dims: str = "0, 1",
+    lanes: int = 1,
+    target: str = "%s",
+    before: str = "",
+    kind: str = "!t",
+) -> str:
+    """One load by the copy engine into a slot %s of a ring."""
+    ring = '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+    coords = ", ".join(["%c0"] * len(dims.split(",")))
+    body = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    {before}{tma("tma_load", "%x", target, coords, dims, f"{tensor}, {kind}")}
+    "ws.commit"(%s) {{by = "tma"}} : (!t) -> ()"""
+    read = """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.release"(%s) {by = "threads"} : (!t) -> ()"""
+    return kernel(
+        [("x", "in", tensor, ("m", "") if "?x64" in tensor or "?x32" in tensor else ("m",))],
+        ring + role("load", body, first=0, lanes=lanes) + role("read", read, first=1),
+        types=f"!t = {tile}\n!ring = !ws.ring<!t, 1, 1>\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "message"),
+    [
+        (24, 64, "'ws.mma' op expects K a multiple of 16, got 24"),
+        (8, 64, "'ws.mma' op expects K a multiple of 16, got 8"),
+        (64, 264, "'ws.mma' op expects N a multiple of 8 to 256, got 264"),
+        (64, 12, "'ws.mma' op expects N a multiple of 8 to 256, got 12"),
+    ],
+)
+def test_shapes_of_a_product(k: int, n: int, message: str) -> None:
+    refused(product("bf16", k, n, "kn"), message)
+
+
+@pytest.mark.parametrize(("k", "n"), [(16, 64), (64, 256), (64, 8)])
+def test_bounds_of_a_product(k: int, n: int) -> None:
+    check(product("bf16", k, n, "kn"))
+
+
+def test_rows_and_elements_of_a_product() -> None:
+    refused(
+        product("bf16", 64, 64, "kn").replace("128x", "64x"), "'ws.mma' op expects M of 128, got 64"
+    )
+    text = product("bf16", 64, 64, "kn").replace("x64xbf16", "x64xi16")
+    refused(text, "'ws.mma' op expects a and b of f16 or bf16, got i16")
+
+
+@pytest.mark.parametrize(
+    ("space", "columns", "element", "cut", "message"),
+    [
+        ("tensor", 12, "f32", None, "'ws.load' op expects columns in 32s and a rest of 0, 2, 4, 8"),
+        ("tensor", 33, "f32", None, "'ws.load' op expects columns in 32s"),
+        ("tensor", 34, "bf16", None, "'ws.load' op expects columns in 32s"),
+        ("tensor", 35, "bf16", None, "'ws.load' op expects 16-bit columns in pairs"),
+        ("tensor", 32, "bf16", 3, "'ws.load' op expects 16-bit columns in pairs, .* from column 3"),
+        ("tensor", 32, "i8", None, "'ws.load' op expects tensor-memory columns of 16 or 32 bits"),
+        ("shared", 12, "bf16", None, "'ws.store' op expects shared columns in 8s"),
+        ("shared", 16, "bf16", 4, "'ws.store' op expects shared columns in 8s, .* from column 4"),
+        ("shared", 32, "f32", None, "'ws.store' op expects shared columns of 16 bits"),
+    ],
+)
+def test_columns_of_a_tile(
+    space: str, columns: int, element: str, cut: int | None, message: str
+) -> None:
+    refused(load_and_store(space, columns, element, cut), message)
+
+
+@pytest.mark.parametrize(
+    ("space", "columns", "element", "cut"),
+    [
+        ("tensor", 2, "f32", None),
+        ("tensor", 40, "f32", 3),
+        ("tensor", 4, "bf16", 2),
+        ("tensor", 48, "bf16", None),
+        ("shared", 8, "bf16", 8),
+        ("shared", 72, "f16", None),
+    ],
+)
+def test_columns_that_have_code(space: str, columns: int, element: str, cut: int | None) -> None:
+    check(load_and_store(space, columns, element, cut))
+
+
+def test_shared_columns_are_not_read_back() -> None:
+    body = '%f = "ws.load"(%t) : (!t) -> !ws.frag<vector<128x64xbf16>>'
+    text = access('!ws.tile<vector<128x64xbf16>, "shared">', body)
+    refused(text, "'ws.load' op expects tensor memory or shared rows")
+
+
+def test_fragments_belong_to_warpgroups() -> None:
+    fill = '%z = arith.constant 0.0 : f32\n%f = "ws.fill"(%z) : (f32) -> !row'
+    check(kernel([], role("r", fill, first=4, warps=8, groups=2, lanes=32)))
+    expects = (
+        "'ws.fill' op expects a fragment in a role whose groups are 4 warps from a multiple of 4"
+    )
+    for got, text in (
+        ("one thread", role("r", fill, first=0)),
+        ("2 from warp 0", role("r", fill, first=0, warps=2, lanes=32)),
+        ("8 from warp 0", role("r", fill, first=0, warps=8, lanes=32)),
+        ("4 from warp 2", role("r", fill, first=2, warps=4, lanes=32)),
+    ):
+        refused(kernel([], text), f"{expects}, got {got}")
+    short = fill.replace("!row", "!ws.frag<vector<64xf32>>")
+    refused(kernel([], threads(short)), "'ws.fill' op expects a fragment of 128 rows")
+
+
+def test_barriers_belong_to_warpgroups() -> None:
+    barrier = '"ws.barrier"() : () -> ()'
+    check(kernel([], threads(barrier)))
+    refused(kernel([], role("r", barrier, first=0)), "'ws.barrier' op expects a barrier in a role")
+    text = role("r", barrier, first=0, warps=4, groups=4, lanes=32)
+    refused(kernel([], text), "'ws.barrier' op expects a barrier in a role .*, got 1 from warp 0")
+
+
+def test_warps_of_a_cta() -> None:
+    check(kernel([], role("r", "", first=31)))
+    refused(kernel([], role("r", "", first=32)), r"'ws.role' op expects warps below 32, got 32..32")
+    refused(kernel([], ""), "'ws.kernel' op expects at least one role")
+
+
+def test_rows_leave_in_units() -> None:
+    body = """%z = arith.constant 0.0 : f32
+    %f = "ws.fill"(%z) : (f32) -> !full
+    "ws.store_global"(%f, %y, %c0, %c0)
+      {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+      : (!full, memref<?x?xf32>, i32, i32) -> ()"""
+    check(kernel(IN_OUT, threads(body), columns=4))
+    expects = "'ws.store_global' op expects rows of whole 16-byte units"
+    refused(kernel(IN_OUT, threads(body), columns=6), expects)
+    turned = body.replace("i32: 0, 1>", "i32: 1, 0>")
+    expects = "'ws.store_global' op expects columns along the last dimension, 1, got 0"
+    refused(kernel(IN_OUT, threads(turned), columns=4), expects)
+
+
+def test_sums_are_of_f32() -> None:
+    body = """%z = arith.constant 0.0 : bf16
+    %f = "ws.fill"(%z) : (bf16) -> !ws.frag<vector<128x64xbf16>>
+    %i = "ws.fill"(%z) : (bf16) -> !ws.frag<vector<128xbf16>>
+    %r = "ws.reduce"(%f, %i) {kind = "add"}
+      : (!ws.frag<vector<128x64xbf16>>, !ws.frag<vector<128xbf16>>) -> !ws.frag<vector<128xbf16>>"""
+    refused(kernel([], threads(body)), "'ws.reduce' op expects elements of f32, got bf16")
+
+
+def test_tiles_of_the_copy_engine() -> None:
+    check(copy())
+    check(copy('!ws.tile<vector<256x64xbf16>, "shared">'))
+    check(copy('!ws.tile<vector<8x64xbf16>, "shared">'))
+    expects = "'ws.tma_load' op expects"
+    for tile, message in (
+        ("264x64xbf16", "rows a multiple of 8 to 256, got 264"),
+        ("12x64xbf16", "rows a multiple of 8 to 256, got 12"),
+    ):
+        refused(copy(f'!ws.tile<vector<{tile}>, "shared">'), f"{expects} {message}")
+    two = f"{expects} a tile of two dimensions and 16-bit elements"
+    refused(copy('!ws.tile<vector<64x32xf32>, "shared">', "memref<?x32xf32>"), two)
+    refused(copy('!ws.tile<vector<64xbf16>, "shared">', "memref<?xbf16>", "0"), two)
+    refused(copy(dims="1, 0"), f"{expects} columns along the last dimension, 1, got 0")
+
+
+def test_the_copy_engine_fills_slots() -> None:
+    one = r"'ws.tma_load' op expects a role with one lane, got 32 in load"
+    refused(copy(lanes=32), one)
+    half = '!ws.tile<vector<64x32xbf16>, "shared">'
+    cut = f'%p = "ws.columns"(%s) {{first = 0 : i64}} : (!t) -> {half}\n'
+    message = "'ws.tma_load' op expects a whole tile, got some columns of one"
+    refused(copy(target="%p", before=cut, kind=half), message)
+    body = f"""%t = "ws.at"(%b, %c0) : (!ws.buffer<!t, 1>, i32) -> !t
+    {tma("tma_load", "%x", "%t", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !t")}"""
+    text = kernel(
+        IN_OUT,
+        '  %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!t, 1>'
+        + role("load", body, first=0),
+        types='!t = !ws.tile<vector<64x64xbf16>, "shared">\n',
+    )
+    refused(text, "'ws.tma_load' op expects a slot from ws.acquire")
+
+
+def test_engines_are_driven_by_one_thread() -> None:
+    ring = '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+    types = '!t = !ws.tile<vector<8xf32>, "shared">\n!ring = !ws.ring<!t, 1, 1>\n'
+
+    def text(commit: str, release: str, lanes: int) -> str:
+        fill = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+        "ws.commit"(%s) {{by = "{commit}"}} : (!t) -> ()"""
+        read = f"""%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+        "ws.release"(%s) {{by = "{release}"}} : (!t) -> ()"""
+        roles = role("fill", fill, first=0, lanes=lanes) + role("read", read, first=1, lanes=lanes)
+        return kernel([], ring + roles, types=types)
+
+    check(text("mma", "mma", 1))
+    check(text("threads", "threads", 32))
+    refused(
+        text("mma", "threads", 32), "'ws.commit' op expects a role with one lane, got 32 in fill"
+    )
+    refused(
+        text("tma", "threads", 32), "'ws.commit' op expects a role with one lane, got 32 in fill"
+    )
+    refused(
+        text("threads", "tma", 32), "'ws.release' op expects a role with one lane, got 32 in read"
+    )
+
+
+def test_a_ring_has_one_kind_of_producer() -> None:
+    text = kernel(
+        [],
+        '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+        + role(
+            "fill",
+            """%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.commit"(%s) {by = "mma"} : (!t) -> ()
+    %u = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.commit"(%u) {by = "threads"} : (!t) -> ()""",
+            first=0,
+        )
+        + role(
+            "read",
+            """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.release"(%s) {by = "threads"} : (!t) -> ()
+    %u = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.release"(%u) {by = "threads"} : (!t) -> ()""",
+            first=1,
+        ),
+        types='!t = !ws.tile<vector<8xf32>, "shared">\n!ring = !ws.ring<!t, 2, 1>\n',
+    )
+    refused(text, "'ws.alloc_ring' op expects commits by one agent, got mma, threads")
+
+
+def test_shared_operands_start_at_column_0() -> None:
+    cut = '!ws.tile<vector<128x32xbf16>, "shared">'
+    text = product("bf16", 64, 64, "kn").replace(
+        '"ws.mma"(%d, %sa, %sb, %more) {b_layout = "kn"} : (!acc, !a, !b, i1)',
+        f'%p = "ws.columns"(%sa) {{first = 32 : i64}} : (!a) -> {cut}\n'
+        '%q = "ws.view"(%sb) : (!b) -> !ws.tile<vector<64x64xbf16>, "shared">\n'
+        f'"ws.mma"(%d, %p, %q, %more) {{b_layout = "kn"}} : (!acc, {cut}, !b, i1)',
+    )
+    text = text.replace("!b = !ws.tile<vector<64x64xbf16>", "!b = !ws.tile<vector<32x64xbf16>")
+    text = text.replace('-> !ws.tile<vector<64x64xbf16>, "shared">', "-> !b")
+    refused(text, "'ws.mma' op expects a shared tile from its column 0 on, got one from 32")
+
+
+def test_branches_have_no_results() -> None:
+    body = "%r = scf.if %no -> i32 { scf.yield %c0 : i32 } else { scf.yield %c1 : i32 }"
+    refused(kernel([], threads(body)), "'scf.if' op with results has no lowering to the NVVM level")
+    body = "scf.while : () -> () { scf.condition(%no) } do { scf.yield }"
+    refused(kernel([], threads(body)), "'scf.while' op has no lowering to the NVVM level")
