@@ -71,7 +71,7 @@ def test_floats_to_integers_clamp(kind: str, mode: str) -> None:
     least, greatest = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     for lane, value in enumerate(VALUES.tolist()):
         if np.isnan(value):
-            want = 0
+            want = as_int(1 << 63, 64, signed) if bits == 64 else 0
         elif np.isinf(value):
             want = greatest if value > 0 else least
         else:

@@ -287,4 +287,4 @@ def test_properties() -> None:
     )
     body += "or.b32 r6, r0, r1; or.b32 r7, r2, r3; or.b32 r8, r4, r5; or.b32 r6, r6, r7; or.b32 x, r6, r8;"
     (x,) = run_lanes(body, [a], [np.uint32])
-    assert x.tolist() == [0b010101, 0b000110, 0b001000, 0b000101, 0b100101]
+    assert x.tolist() == [0b010101, 0b000110, 0b001000, 0b010101, 0b100101]

@@ -30,15 +30,22 @@ def integer_to_integer(x: Lanes, dtype: Any, saturate: bool) -> Any:
 
 @runtime
 def float_to_integer(x: Any, dtype: Any, mode: str) -> Any:
-    """float64 lanes to integers: clamped to the range, NaN gives 0.
+    """float64 lanes to integers, clamped to the range.
 
-    64-bit results go through Python integers, for their full range.
+    NaN gives 0, and 2^63 for 64-bit results (seen on an H200). These go through Python integers,
+    for their full range.
     """
     rounded = _ROUND_TO_INTEGER[mode](x)
     info = np.iinfo(dtype)
     if info.bits == 64:
-        values = [0 if v != v else int(max(min(v, 2.0**70), -(2.0**70))) for v in rounded.tolist()]
-        return np.array([min(max(v, int(info.min)), int(info.max)) for v in values], dtype)
+        least, greatest = int(info.min), int(info.max)
+        values = [
+            0 if v != v else min(max(int(max(min(v, 2.0**70), -(2.0**70))), least), greatest)
+            for v in rounded.tolist()
+        ]
+        result = np.array(values, dtype).view(np.uint64)
+        result[np.isnan(rounded)] = np.uint64(1 << 63)
+        return result.view(dtype)
     clamped = np.clip(select(np.isnan(rounded), 0.0, rounded), info.min, info.max)
     return clamped.astype(np.int64).astype(dtype)
 

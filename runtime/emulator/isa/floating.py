@@ -1,4 +1,9 @@
-"""Floating-point arithmetic: f32, f64, f16, bf16, and the packed f16x2, bf16x2 and f32x2."""
+"""Floating-point arithmetic: f32, f64, f16, bf16, and the packed f16x2, bf16x2 and f32x2.
+
+Compared with an H200 on the operands of the tests, rounded operations agree bit for bit, but for
+the payload of NaN: there a NaN result is always 0x7FFFFFFF, here it is what the host makes. The
+`.approx` functions are correctly rounded here; the hardware's differ in the last bits.
+"""
 
 from typing import Any
 
@@ -381,7 +386,7 @@ def copy_sign(magnitude: Any, sign: Any) -> Any:
 
 @runtime
 def test_property(x: Any, what: str) -> Any:
-    """testp."""
+    """testp; a zero counts as normal (PTX ISA, and seen on an H200)."""
     if what == "finite":
         return np.isfinite(x)
     if what == "infinite":
@@ -392,7 +397,7 @@ def test_property(x: Any, what: str) -> Any:
         return np.isnan(x)
     tiny = np.finfo(x.dtype).tiny
     subnormal = (x != 0) & (np.abs(x) < tiny)
-    return subnormal if what == "subnormal" else np.isfinite(x) & (x != 0) & ~subnormal
+    return subnormal if what == "subnormal" else np.isfinite(x) & ~subnormal
 
 
 @instruction("testp", modifiers="finite infinite number notanumber normal subnormal")
