@@ -7,7 +7,7 @@ file named after its family; everything else is cloned with its operands replace
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.dialect import ws
@@ -93,6 +93,7 @@ class RoleState:
       cursors: per ring, way and side the stack cells that hold stage and phase.
       row: i32, the fragment row that this thread holds.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
+      stored: tiles of tensor memory written since the last `tcgen05.wait::st`, as kernel values.
     """
 
     op: ws.RoleOp
@@ -100,6 +101,7 @@ class RoleState:
     row: Value
     lane_base: Value
     cursors: "dict[tuple[Any, ...], Cursor]"
+    stored: list[Value] = field(default_factory=list[Value])
 
 
 class Lowering:

@@ -19,6 +19,7 @@ from .layouts import (
     UNIT_BYTES,
     tensor_columns,
 )
+from .rings import wait_tensor_stores
 
 Value = Any
 
@@ -59,10 +60,33 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
     tile = low.tile(op.source)
     kind = ws.FragmentType(op.fragment.type)
     if tile.kind.space == "tensor":
+        if any(_may_overlap(op.source, stored) for stored in low.active.stored):
+            wait_tensor_stores(low)
         parts = _load_tensor(low, tile)
     else:
         parts = [llvm.LoadOp(kind.element, _row_pointer(low, tile)).result]
     low[op.fragment] = Fragment(kind, tuple(parts))
+
+
+def _extent(tile: Value) -> tuple[Value, int, int]:
+    """The slot or buffer tile that a tensor-memory tile lies in, and its cells there: begin, end."""
+    kind = ws.TileType(tile.type)
+    bits = ws.element_bits(kind.element)
+    begin, owner = 0, tile.owner
+    if isinstance(owner, ws.ColumnsOp):
+        tile, begin, _ = _extent(owner.source)
+        begin += tensor_columns(owner.first.value, bits)
+    elif isinstance(owner, ws.ViewOp):
+        tile, begin, _ = _extent(owner.source)
+    return tile, begin, begin + tensor_columns(kind.shape[1], bits)
+
+
+def _may_overlap(a: Value, b: Value) -> bool:
+    """Whether two tensor-memory tiles may have cells in common; rings and buffers have none."""
+    (root_a, begin_a, end_a), (root_b, begin_b, end_b) = _extent(a), _extent(b)
+    if root_a == root_b:
+        return begin_a < end_b and begin_b < end_a
+    return root_a.owner.operation.operands[0] == root_b.owner.operation.operands[0]
 
 
 def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
@@ -91,6 +115,7 @@ def _store(low: Lowering, op: ws.StoreOp) -> None:
     fragment: Fragment = low[op.fragment]
     if tile.kind.space == "tensor":
         _store_tensor(low, tile, fragment)
+        low.active.stored.append(op.target)
     elif len(tile.kind.shape) == 1:
         llvm.StoreOp(fragment.parts[0], _row_pointer(low, tile))
     else:

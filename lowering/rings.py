@@ -104,6 +104,12 @@ def fence_tensor(kind: str) -> None:
     nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
 
 
+def wait_tensor_stores(low: Lowering) -> None:
+    """`tcgen05.wait::st`: what this thread has stored to tensor memory is there."""
+    nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
+    low.active.stored.clear()
+
+
 def _take_slot(
     low: Lowering, op: Any, side: str, first_parity: int
 ) -> tuple[RingState, Slot, Value]:
@@ -163,7 +169,7 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
 @lowers(ws.CommitOp)
 def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
-    _hand_over(slot, op.by.value, slot.ring.full, engine_follows=slot.ring.read_by_engine)
+    _hand_over(low, slot, op.by.value, slot.ring.full, engine_follows=slot.ring.read_by_engine)
 
 
 @lowers(ws.ReleaseOp)
@@ -174,17 +180,19 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
         slot.ring.empty.arrive(slot.index)
         return
-    _hand_over(slot, op.by.value, slot.ring.empty, engine_follows=False)
+    _hand_over(low, slot, op.by.value, slot.ring.empty, engine_follows=False)
 
 
-def _hand_over(slot: Slot, by: str, barriers: BarrierRun, *, engine_follows: bool) -> None:
+def _hand_over(
+    low: Lowering, slot: Slot, by: str, barriers: BarrierRun, *, engine_follows: bool
+) -> None:
     if by == "mma":
         nvvm.Tcgen05CommitOp(barriers.address(slot.index))
         return
     if by == "tma":
         return  # the bytes complete the phase that acquire has armed
     if slot.tile.kind.space == "tensor":
-        nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
+        wait_tensor_stores(low)
         fence_tensor("before")
     elif engine_follows:
         kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")

@@ -17,7 +17,7 @@ from .copies import tensor_map_value
 from .coverage import check_kernel
 from .elementwise import FULL_WARP
 from .parameters import Pointer, Scalar, Stride, Symbol
-from .rings import RingState, fence_tensor
+from .rings import RingState, fence_tensor, wait_tensor_stores
 from .tensors import TensorMap
 
 Value = Any
@@ -305,6 +305,15 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     low.role = None
 
 
+def _lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
+    """The body of a loop, after which every turn finds tensor memory as the first one did."""
+    before = list(low.active.stored)
+    low.lower_block(operations)
+    if any(tile not in before for tile in low.active.stored):
+        wait_tensor_stores(low)
+    low.active.stored = before
+
+
 @lowers(ws.TilesOp)
 def _tiles(low: Lowering, op: ws.TilesOp) -> None:
     if op.order.value == "persistent":
@@ -335,7 +344,7 @@ def _persistent_tiles(low: Lowering, op: ws.TilesOp) -> None:
         for argument, extent in zip(block.arguments, extents, strict=True):
             low[argument] = arith.RemUIOp(rest, extent).result
             rest = arith.DivUIOp(rest, extent).result
-        low.lower_block(block.operations)
+        _lower_turn(low, list(block.operations))
         scf.YieldOp([])
 
 
@@ -372,7 +381,9 @@ def _for(low: Lowering, op: Any) -> None:
     low[body.arguments[0]] = made.induction_variable
     regroup(list(body.arguments)[1:], list(made.inner_iter_args))
     with ir.InsertionPoint(made.body):
-        low.lower_block(body.operations)
+        *turn, last = body.operations
+        _lower_turn(low, turn)
+        low.lower(last)
     regroup(list(op.operation.results), list(made.results))
 
 
@@ -382,9 +393,14 @@ def _if(low: Lowering, op: Any) -> None:
         raise op_error(op, "with results has no lowering to the NVVM level")
     regions = [region for region in op.operation.regions if len(region.blocks)]
     made = scf.IfOp(low[op.condition], has_else=len(regions) > 1)
+    before = list(low.active.stored)
+    after = before if len(regions) == 1 else []
     for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
+        low.active.stored = list(before)
         with ir.InsertionPoint(block):
             low.lower_block(region.blocks[0].operations)
+        after = after + [tile for tile in low.active.stored if tile not in after]
+    low.active.stored = after
 
 
 @lowers(scf.YieldOp)

@@ -314,3 +314,46 @@ def test_element_of_an_expanded_tensor() -> None:
     y = poison(ROWS, 64)
     run(text, x, y)
     assert (y == x).all()
+
+
+def test_parts_of_a_tensor_memory_tile() -> None:
+    """A 16-bit view of columns 16.. covers half as many columns there; a product goes to 64..127."""
+    text = product("bf16", 64, 64, "nk")
+    text = text.replace("!acc = !ws.tile<vector<128x64xf32>", "!acc = !ws.tile<vector<128x128xf32>")
+    text = text.replace(
+        '"ws.mma"(%d, %sa, %sb, %more) {b_layout = "nk"} : (!acc,',
+        '%part = "ws.columns"(%d) {first = 64 : i64} : (!acc) -> !part\n'
+        '"ws.mma"(%part, %sa, %sb, %more) {b_layout = "nk"} : (!part,',
+    )
+    text = text.replace(
+        '%f = "ws.load"(%d) : (!acc) -> !full',
+        """%low = "ws.columns"(%d) {first = 16 : i64} : (!acc) -> !low
+    %view = "ws.view"(%low) : (!low) -> !halves
+    %z = arith.constant 2.0 : bf16
+    %twos = "ws.fill"(%z) : (bf16) -> !ws.frag<vector<128x32xbf16>>
+    "ws.store"(%twos, %view) : (!ws.frag<vector<128x32xbf16>>, !halves) -> ()
+    %kept = "ws.columns"(%low) {first = 0 : i64} : (!low) -> !kept
+    %k = "ws.load"(%kept) : (!kept) -> !pairs
+    %high = "ws.columns"(%d) {first = 64 : i64} : (!acc) -> !part
+    %f = "ws.load"(%high) : (!part) -> !full
+    %c80 = arith.constant 80 : i32
+    "ws.store_global"(%k, %y, %c0, %c80)
+      {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+      : (!pairs, memref<?x?xf32>, i32, i32) -> ()""",
+    )
+    text = text.replace(
+        "!as = ",
+        """!part = !ws.tile<vector<128x64xf32>, "tensor">
+!low = !ws.tile<vector<128x32xf32>, "tensor">
+!halves = !ws.tile<vector<128x32xbf16>, "tensor">
+!kept = !ws.tile<vector<128x16xf32>, "tensor">
+!pairs = !ws.frag<vector<128x16xf32>>
+!as = """,
+        1,
+    )
+    a, b = normal(ROWS, 64, dtype=BF16), normal(64, 64, dtype=BF16, seed=1)
+    y = poison(ROWS, 96)
+    run(text, a, np.ascontiguousarray(b.T), y)
+    assert (y[:, :64] == a.astype(np.float32) @ b.astype(np.float32)).all()
+    pairs = np.ascontiguousarray(y[:, 80:]).view(np.uint32)
+    assert (pairs == 0x40004000).all()  # two bf16 2.0
