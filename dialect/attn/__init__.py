@@ -6,6 +6,7 @@ from typing import Any
 _OPERATION_MODULES = (
     "yield_",
     "keep",
+    "sink",
     "mha",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -16,6 +17,7 @@ _HOMES = {
     "MhaOp": "mha",
     "make_mha": "mha",
     "KeepOp": "keep",
+    "SinkOp": "sink",
     "YieldOp": "yield_",
     "build_mha_module": "builder",
 }

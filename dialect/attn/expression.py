@@ -5,7 +5,8 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.keep import KeepOp
-from attn_mlir.dialect.attn.program import COMPARISONS, Node, Program
+from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, Node, Program
+from attn_mlir.dialect.attn.sink import SinkOp
 
 Value = Any
 
@@ -24,6 +25,8 @@ _FLOAT_OPS: dict[str, Any] = {
     "log2": math.Log2Op,
     "tanh": math.TanhOp,
     "sqrt": math.SqrtOp,
+    "floor": math.FloorOp,
+    "ceil": math.CeilOp,
 }
 _INTEGER_OPS: dict[str, Any] = {
     "add": arith.AddIOp,
@@ -51,7 +54,7 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
       tensors: values of the captured tensors.
 
     Returns:
-      The modified score; `attn.keep` operations have been emitted.
+      The modified score; `attn.keep` and `attn.sink` operations have been emitted.
     """
     emitter = _Emitter(program, arguments, tensors)
     values: list[Value] = []
@@ -59,6 +62,8 @@ def emit_program(program: Program, arguments: Sequence[Value], tensors: Sequence
         values.append(emitter.emit(node, [values[number] for number in node.args]))
     for number in program.keeps:
         KeepOp(values[number])
+    if program.sink is not None:
+        SinkOp(values[program.sink])
     return values[program.score]
 
 
@@ -79,7 +84,7 @@ class _Emitter:
     """Emits nodes one by one."""
 
     def __init__(self, program: Program, arguments: Sequence[Value], tensors: Sequence[Value]):
-        self._arguments = dict(zip(("score", "batch", "head", "q", "k"), arguments, strict=True))
+        self._arguments: dict[str, Value] = dict(zip(ARGUMENTS, arguments, strict=True))
         self._tensors = tensors
         self._nodes = program.nodes
 

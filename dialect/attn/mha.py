@@ -8,7 +8,9 @@ from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mas
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.yield_ import YieldOp
+from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32")
 
@@ -39,7 +41,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     Results:
       o: [batch, sq, heads, v_head_dim], element type of q. A row that sees no key is 0.
       lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the
-        row's visible, modified scores. A row that sees no key has -inf.
+        row's visible, modified scores, without a sink's. A row that sees no key has -inf.
 
     Operands:
       q: [batch, sq, heads, head_dim], bf16, f16 or f32.
@@ -48,12 +50,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       scale: f32, multiplies q k^T before the score modifier.
 
     Attributes:
-      mask: `#attn.null` or `#attn.causal`.
+      mask: which keys a row sees: `#attn.null`, `#attn.causal`, ...; see `masks/`.
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
-    it hides scores. The region may read tensors and scalars defined outside (`tensor.extract`).
+    it hides scores, one `attn.sink` adds a key without a value. The region may read tensors and scalars defined outside (`tensor.extract`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -117,10 +119,10 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     @property
     def has_identity_score_mod(self) -> bool:
-        """Whether the score modifier yields the score itself and does nothing else."""
+        """Whether the score modifier yields the score itself and hides none."""
         block = self.score_mod.blocks[0]
-        operations = list(block.operations)
-        return len(operations) == 1 and operations[0].operands[0] == block.arguments[0]
+        last = list(block.operations)[-1]
+        return last.operands[0] == block.arguments[0] and not self.hides_scores
 
     def verify_invariants(self) -> bool:
         """Checks operand and result types, the mask and the agreement of the shapes."""
@@ -188,10 +190,16 @@ def _check_mask(op: MhaOp) -> None:
     if not isinstance(op.mask, MASK_ATTRIBUTES):
         allowed = ", ".join(f"#{attribute.attr_name}" for attribute in MASK_ATTRIBUTES)
         raise _Invalid(f"mask to be one of {allowed}, got {op.mask}")
+    try:
+        attr_to_mask(op.mask)
+    except KeyError as error:
+        raise _Invalid(f"masks within its mask, got {error.args[0]}") from error
+    except SpecError as error:
+        raise _Invalid(f"a mask that exists: {error}") from error
 
 
 def _check_score_mod(op: MhaOp) -> None:
-    """One block of (f32, i32, i32, i32, i32) that yields an f32."""
+    """One block of (f32, i32, i32, i32, i32) that yields an f32, with at most one sink."""
     count = len(op.score_mod.blocks)
     if count != 1:
         raise _Invalid(f"score_mod to have one block, got {count}")
@@ -204,6 +212,9 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
     if str(last.value.type) != "f32":
         raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
+    sinks = sum(isinstance(inner, SinkOp) for inner in block.operations)
+    if sinks > 1:
+        raise _Invalid(f"at most one 'attn.sink' in score_mod, got {sinks}")
 
 
 def make_mha(

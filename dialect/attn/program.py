@@ -8,9 +8,11 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from attn_mlir.errors import SpecError
 
 ARGUMENTS = ("score", "batch", "head", "q", "k")  # of a modifier: f32, then i32 coordinates
 TYPES = ("f32", "i32", "i1")
@@ -25,6 +27,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "log2": np.log2,
     "tanh": np.tanh,
     "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
     "not": np.logical_not,
 }
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -49,7 +53,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "ge": np.greater_equal,
 }
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-FLOAT_ONLY = ("exp", "exp2", "log", "log2", "tanh", "sqrt", "div")
+ORDERED = ("lt", "le", "gt", "ge")
+FLOAT_ONLY = ("exp", "exp2", "log", "log2", "tanh", "sqrt", "floor", "ceil", "div")
 INTEGER_ONLY = ("floordiv", "mod", "shl", "shr")
 LOGICAL = ("and", "or", "xor", "not")
 
@@ -80,6 +85,20 @@ class CapturedTensor:
     rank: int
 
 
+class Modified(NamedTuple):
+    """What a program makes of scores.
+
+    Attributes:
+      score: the modified scores.
+      kept: which of them count.
+      sink: logit of the key without a value that each row sees besides, or None.
+    """
+
+    score: Any
+    kept: Any
+    sink: Any
+
+
 @dataclass(frozen=True)
 class Program:
     """A score modifier.
@@ -89,40 +108,60 @@ class Program:
       score: the node that is the modified score.
       keeps: nodes that must all hold for the score to count.
       tensors: what it reads from outside.
+      sink: the node, if any, that is the logit of a further key, without a value, that a row
+        sees; it depends on batch, head and q alone and does not count in the LSE.
     """
 
     nodes: tuple[Node, ...]
     score: int
     keeps: tuple[int, ...] = ()
     tensors: tuple[CapturedTensor, ...] = ()
+    sink: int | None = None
 
     def canonical(self) -> str:
-        """JSON text, the same for the same program."""
+        """JSON text, the same for the same program; `from_json` reads it."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> "Program":
+        """The program that `canonical` wrote.
+
+        Raises:
+          SpecError: the text is something else.
+        """
+        try:
+            fields = json.loads(text)
+            nodes = [
+                Node(n["op"], n["type"], tuple(n["args"]), n["value"]) for n in fields["nodes"]
+            ]
+            tensors = [CapturedTensor(**tensor) for tensor in fields["tensors"]]
+            keeps, sink = tuple(fields["keeps"]), fields["sink"]
+            program = Program(tuple(nodes), fields["score"], keeps, tuple(tensors), sink)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpecError(f"no program of a score modifier: {text:.60}") from error
+        return program
 
     def evaluate(
         self,
         arguments: Mapping[str, Any],
         tensors: Mapping[str, Any],
         dtype: Any = np.float64,
-    ) -> tuple[Any, Any]:
+    ) -> Modified:
         """Computes the program on arrays that broadcast against each other.
 
         Args:
           arguments: an array per name of `ARGUMENTS`.
           tensors: an array per captured tensor.
           dtype: what stands for f32: float64 for the truth, float32 for the yardstick.
-
-        Returns:
-          The modified score, and which scores count.
         """
         values: list[Any] = []
-        for node in self.nodes:
-            values.append(self._value(node, values, arguments, tensors, dtype))
+        with np.errstate(all="ignore"):  # infinities and NaNs as on the device
+            for node in self.nodes:
+                values.append(self._value(node, values, arguments, tensors, dtype))
         kept: Any = np.bool_(True)
         for number in self.keeps:
             kept = kept & values[number]
-        return values[self.score], kept
+        return Modified(values[self.score], kept, None if self.sink is None else values[self.sink])
 
     def _value(
         self,
@@ -133,25 +172,26 @@ class Program:
         dtype: Any,
     ) -> Any:
         args = [values[number] for number in node.args]
-        kinds = {"f32": dtype, "i32": np.int64, "i1": np.bool_}
+        kinds: dict[str, Any] = {"f32": dtype, "i32": np.int64, "i1": np.bool_}
         match node.op:
             case "argument":
                 return np.asarray(arguments[str(node.value)], kinds[node.type])
             case "constant":
-                return kinds[node.type](node.value)
+                return np.asarray(node.value, kinds[node.type])
             case "cast":
                 return np.asarray(args[0]).astype(kinds[node.type])
             case "where":
                 return np.where(args[0], args[1], args[2])
             case "load":
-                tensor = tensors[self.tensors[int(node.value or 0)].name]
-                inside = [np.clip(c, 0, n - 1) for c, n in zip(args, tensor.shape, strict=True)]
+                tensor: Any = tensors[self.tensors[int(node.value or 0)].name]
+                inside: list[Any] = [
+                    np.clip(c, 0, n - 1) for c, n in zip(args, tensor.shape, strict=True)
+                ]
                 return np.asarray(tensor[tuple(inside)]).astype(kinds[node.type])
             case op if op in UNARY:
                 return UNARY[op](args[0])
             case op:
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    return BINARY[op](args[0], args[1])
+                return BINARY[op](args[0], args[1])
 
 
 def load_type(dtype: str) -> str:

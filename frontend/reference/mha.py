@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
+from attn_mlir.reference.modifier import Modifier
+from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
+HIDDEN_BELOW = -2e38  # a modified score below this hides its key: float32 ends at -3.4e38
 BLOCK_SCORES = 1 << 21  # scores in memory at once: 16 MiB in float64
 
 
@@ -37,9 +40,17 @@ class Attention:
 
 
 def attention_f64(
-    q: Array, k: Array, v: Array, *, mask: Mask | None = None, scale: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
 ) -> Attention:
-    """The truth: `softmax(scale * q k^T + mask) v` in float64, whatever the operands' dtype.
+    """The truth: `softmax(mod(scale * q k^T), mask) v` in float64, whatever the operands' dtype.
 
     Args:
       q: [batch, sq, heads, head_dim].
@@ -47,33 +58,39 @@ def attention_f64(
       v: [batch, sk, kv_heads, head_dim_v].
       mask: which keys a query sees; all of them when left out.
       scale: of the scores; 1 / sqrt(head_dim) when left out.
+      score_mod, mask_mod: as of `attention`.
+      sinks: [heads], logits of a key without value, which counts in O and not in LSE.
 
     Returns:
       O and LSE in float64.
 
     Raises:
-      SpecError: shapes that do not belong together.
+      SpecError: shapes that do not belong together, or functions that cannot be traced.
     """
     factor = _check(q, k, v, scale)
+    modifier = Modifier.of(score_mod, mask_mod, sinks)
     o = np.zeros((*q.shape[:3], v.shape[3]), np.float64)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float64)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float64), v[b, :, g].astype(np.float64)
         scores = q[b, rows, h].astype(np.float64) @ keys.T * factor
-        scores[~visible] = -np.inf
-        top = np.max(scores, axis=1, initial=-np.inf)
-        seen = np.isfinite(top)
-        p = np.exp(scores - np.where(seen, top, 0.0)[:, None])
-        total = p.sum(axis=1)
-        total[~seen] = 1.0
-        o[b, rows, h] = p @ values / total[:, None]
-        lse[b, h, rows] = np.where(seen, top + np.log(total), -np.inf)
+        p = _probabilities(scores, visible, modifier, b, h, rows)
+        o[b, rows, h] = p.weights @ values / p.divisor[:, None]
+        lse[b, h, rows] = p.lse
     return Attention(o, lse)
 
 
 def attention_yardstick(
-    q: Array, k: Array, v: Array, *, mask: Mask | None = None, scale: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
 ) -> Attention:
     """The same formula in a kernel's types: how wrong these types make it at best.
 
@@ -88,6 +105,7 @@ def attention_yardstick(
       O in the operands' dtype, LSE in float32.
     """
     factor = np.float32(_check(q, k, v, scale))
+    modifier = Modifier.of(score_mod, mask_mod, sinks)
     dtype = q.dtype
     o = np.zeros((*q.shape[:3], v.shape[3]), dtype)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
@@ -95,16 +113,43 @@ def attention_yardstick(
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
         scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
-        scores[~visible] = -np.inf
-        top = np.max(scores, axis=1, initial=-np.inf)
-        seen = np.isfinite(top)
-        p = np.exp(scores - np.where(seen, top, np.float32(0))[:, None])
-        total = p.sum(axis=1, dtype=np.float32)
-        total[~seen] = 1.0
-        product = p.astype(dtype).astype(np.float32) @ values
-        o[b, rows, h] = (product / total[:, None]).astype(dtype)
-        lse[b, h, rows] = np.where(seen, top + np.log(total), np.float32(-np.inf))
+        p = _probabilities(scores, visible, modifier, b, h, rows)
+        product = p.weights.astype(dtype).astype(np.float32) @ values
+        o[b, rows, h] = (product / p.divisor[:, None]).astype(dtype)
+        lse[b, h, rows] = p.lse
     return Attention(o, lse)
+
+
+class _Probabilities(NamedTuple):
+    """weights [rows, sk] / divisor [rows] are the probabilities; lse [rows]."""
+
+    weights: Array
+    divisor: Array
+    lse: Array
+
+
+def _probabilities(
+    scores: Array, visible: Array, modifier: Modifier, b: int, h: int, rows: slice
+) -> _Probabilities:
+    """Softmax of scaled scores in the precision that they come in."""
+    modified = modifier(scores, b, h, rows.start)
+    sink = None
+    if modified is not None:
+        scores = np.array(np.broadcast_to(modified.score, scores.shape))
+        visible = visible & modified.kept & (scores >= HIDDEN_BELOW)
+        sink = modified.sink
+    scores[~visible] = -np.inf
+    top = np.max(scores, axis=1, initial=-np.inf)
+    seen = np.isfinite(top)
+    weights = np.exp(scores - np.where(seen, top, top.dtype.type(0))[:, None])
+    total = weights.sum(axis=1, dtype=scores.dtype)
+    total[~seen] = 1.0
+    lse = np.where(seen, top + np.log(total), -np.inf)
+    if sink is not None:
+        with np.errstate(over="ignore"):
+            weight = np.exp(np.broadcast_to(sink, (len(top), 1))[:, 0] - top)
+        total = np.where(seen, total + weight, total)
+    return _Probabilities(weights, total, lse)
 
 
 def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
@@ -120,10 +121,15 @@ def check_attention(
     *,
     mask: Mask | None = None,
     scale: float | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
 ) -> Comparison:
     """Judge a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
-    truth = attention_f64(q, k, v, mask=mask, scale=scale)
-    yardstick = attention_yardstick(q, k, v, mask=mask, scale=scale)
+    options: dict[str, Any] = {"mask": mask, "scale": scale, "score_mod": score_mod}
+    options.update(mask_mod=mask_mod, sinks=sinks)
+    truth = attention_f64(q, k, v, **options)
+    yardstick = attention_yardstick(q, k, v, **options)
     return compare(o, lse, truth, yardstick)
 
 

@@ -72,6 +72,7 @@ __all__ = [
     "loop",
     "map_coordinates",
     "map_elements",
+    "map_rows",
     "mma",
     "reduce_rows",
     "release",
@@ -295,6 +296,12 @@ def map_coordinates(body: Callable[[Value, Value, Value], Value], fragment: Valu
     """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element."""
     kind = ws.FragmentType(fragment.type)
     return _map(body, [fragment], kind.shape, kind.element)
+
+
+def map_rows(body: Callable[..., Value], *inputs: Value) -> Value:
+    """A `ws.map` of row fragments: `body(*elements, row)` returns the new element."""
+    kind = ws.FragmentType(inputs[0].type)
+    return _map(body, inputs, kind.shape, kind.element)
 
 
 def _map(

@@ -1,11 +1,11 @@
 """The score modifier of an attention operation, evaluated where the scores are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
-from attn_mlir.dialect.attn import KeepOp
+from attn_mlir.dialect.attn import KeepOp, SinkOp
 from attn_mlir.passes.diagnostics import op_error
 
 from . import builder as b
@@ -18,6 +18,8 @@ class Modifier:
 
     Attributes:
       is_identity: it changes and hides nothing.
+      hides: it hides scores.
+      has_sink: rows see a key without a value.
     """
 
     def __init__(self, op: attn.MhaOp, captured: Mapping[Value, Value]):
@@ -31,6 +33,9 @@ class Modifier:
         self.hides = op.hides_scores
         self._block = op.score_mod.blocks[0]
         self._captured = captured
+        sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
+        self._sink = sinks[0] if sinks else None
+        self.has_sink = bool(sinks)
 
     def __call__(self, score: Value, batch: Value, head: Value, q: Value, k: Value) -> Value:
         """The modified score at the insertion point; hidden ones are -inf.
@@ -38,38 +43,63 @@ class Modifier:
         Raises:
           VerifyError: the region holds something that is not element-wise.
         """
-        values = dict(self._captured)
-        values.update(zip(self._block.arguments, (score, batch, head, q, k), strict=True))
-        hidden = b.f32_constant(float("-inf"))
-        conditions: list[Value] = []
         *body, last = self._block.operations
-        for op in body:
-            if isinstance(op, KeepOp):
-                conditions.append(values[op.condition])
-            else:
-                self._evaluate(op, values)
-        result = values[last.value]
+        keeps = [op.condition for op in body if isinstance(op, KeepOp)]
+        result, *conditions = self._values([last.value, *keeps], (score, batch, head, q, k))
+        hidden = b.f32_constant(float("-inf"))
         for condition in conditions:
             result = b.select(condition, result, hidden)
         return result
 
-    def _evaluate(self, op: Any, values: dict[Value, Value]) -> None:
-        """Repeats one operation of the region."""
-        operation = op.operation
-        if len(operation.regions) or len(operation.results) != 1:
-            raise op_error(op, "is not element-wise, so a score_mod cannot hold it")
-        operands = [values[operand] for operand in operation.operands]
-        (result,) = operation.results
-        if isinstance(op, arith.IndexCastOp):  # coordinates stay i32
-            values[result] = operands[0]
-        elif isinstance(op, tensor.ExtractOp):
-            source, *coords = operands
-            values[result] = ws.ElementOp(source, coords, result.type).value
-        elif operation.name.startswith(("arith.", "math.")):
-            attributes = dict(operation.attributes.items())
-            made = ir.Operation.create(
-                operation.name, results=[result.type], operands=operands, attributes=attributes
-            )
-            values[result] = made.result
-        else:
-            raise op_error(op, "is not element-wise, so a score_mod cannot hold it")
+    def sink(self, batch: Value, head: Value, q: Value) -> Value:
+        """Logit of the key without a value, at the insertion point.
+
+        Raises:
+          VerifyError: it depends on the score or the key, or is not element-wise.
+        """
+        assert self._sink is not None
+        (logit,) = self._values([self._sink.logit], (None, batch, head, q, None))
+        return logit
+
+    def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
+        """Values of the region at the insertion point: repeats the operations that they need.
+
+        Args:
+          wanted: values of the region.
+          arguments: what its arguments are; None for one that nothing wanted may depend on.
+        """
+        needed: set[Value] = set(wanted)
+        operations: list[Any] = []
+        for op in reversed(list(self._block.operations)):
+            if any(result in needed for result in op.operation.results):
+                operations.append(op)
+                needed.update(op.operation.operands)
+        for argument, value in zip(self._block.arguments, arguments, strict=True):
+            if value is None and argument in needed:
+                raise op_error(self._sink, "expects a logit that depends on batch, head and q only")
+        values: dict[Value, Any] = dict(self._captured)
+        values.update(zip(self._block.arguments, arguments, strict=True))
+        for op in reversed(operations):
+            values[op.operation.results[0]] = _repeated(op, values)
+        return [values[value] for value in wanted]
+
+
+def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
+    """One operation of the region at the insertion point."""
+    operation = op.operation
+    if len(operation.regions) or len(operation.results) != 1:
+        raise op_error(op, "is not element-wise, so a score_mod cannot hold it")
+    operands = [values[operand] for operand in operation.operands]
+    (result,) = operation.results
+    if isinstance(op, arith.IndexCastOp):  # coordinates stay i32
+        return operands[0]
+    if isinstance(op, tensor.ExtractOp):
+        source, *coords = operands
+        return ws.ElementOp(source, coords, result.type).value
+    if operation.name.startswith(("arith.", "math.")):
+        attributes = dict(operation.attributes.items())
+        made = ir.Operation.create(
+            operation.name, results=[result.type], operands=operands, attributes=attributes
+        )
+        return made.result
+    raise op_error(op, "is not element-wise, so a score_mod cannot hold it")

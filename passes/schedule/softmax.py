@@ -18,6 +18,7 @@ from .problem import KeyTiles, Problem, Storage, Value, WorkTile
 
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
 FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
+HIDDEN_BELOW = -2e38  # scores below count as -inf: times log2(e) they would overflow float32
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
@@ -63,7 +64,8 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     maximum, total = b.loop(masked, keys.count, state, lambda *args: turn_of(False, *args))
 
     handover = storage.stats.acquire(way)
-    b.store(b.map_elements(_reciprocal, total), handover)
+    divisor = _with_sink(problem, tile, row0, maximum, total, scale_log2)
+    b.store(b.map_elements(_reciprocal, divisor), handover)
     b.commit(handover, "threads")
     lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
     problem.queries.store_lse(lse, tile.batch, tile.head, row0)
@@ -99,9 +101,28 @@ def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value
     return b.map_coordinates(element, scores)
 
 
+def _with_sink(
+    problem: Problem, tile: WorkTile, row0: Value, maximum: Value, total: Value, scale_log2: Value
+) -> Value:
+    """l with the sink's 2^(logit log2(e) - m c); a row that saw no key keeps its 0."""
+    if not problem.modifier.has_sink:
+        return total
+
+    def element(m: Value, t: Value, row: Value) -> Value:
+        queries = problem.queries
+        q, head = b.INT.add(row0, queries.position(row)), queries.head(tile.head, row)
+        logit = problem.modifier.sink(tile.batch, head, q)
+        offset = b.fneg(b.fmul(_reference(m), scale_log2))
+        weight = b.exp2(b.fma(logit, b.f32_constant(LOG2E), offset))
+        zero = b.f32_constant(0.0)
+        return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, weight))
+
+    return b.map_rows(element, maximum, total)
+
+
 def _reference(maximum: Value) -> Value:
     """The maximum, or 0 for a row that has seen no key, so that -inf - reference is -inf."""
-    empty = b.fcompare("OEQ", maximum, b.f32_constant(-math.inf))
+    empty = b.fcompare("OLT", maximum, b.f32_constant(HIDDEN_BELOW))
     return b.select(empty, b.f32_constant(0.0), maximum)
 
 

@@ -1,0 +1,82 @@
+"""Score modifiers, predicates and sinks in the reference: traced programs evaluated on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.dialect.attn.program import Modified, Program
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.trace import MaskMod, ScoreMod, trace
+
+Array = npt.NDArray[Any]
+
+_DTYPES = {
+    "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16), "f32": np.dtype(np.float32),
+    "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "bool": np.dtype(np.bool_),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Modifier:
+    """What becomes of scores, with the arrays that it reads.
+
+    Attributes:
+      program: None when scores are left alone.
+      tensors: captured arrays by name.
+    """
+
+    program: Program | None
+    tensors: Mapping[str, Array]
+
+    @staticmethod
+    def of(score_mod: ScoreMod | None, mask_mod: MaskMod | None, sinks: object | None) -> Modifier:
+        """Traces the functions.
+
+        Raises:
+          SpecError: they cannot be traced, or an array that they capture is not on the host.
+        """
+        program, arrays = trace(score_mod, mask_mod, sinks)
+        return Modifier(program, host_arrays(arrays))
+
+    def __call__(self, scores: Array, batch: int, head: int, first_row: int) -> Modified | None:
+        """Scores of the rows from `first_row` on, in the precision that they come in.
+
+        Args:
+          scores: [rows, sk], scaled.
+        """
+        if self.program is None:
+            return None
+        rows, keys = scores.shape
+        at = {
+            "score": scores,
+            "batch": batch,
+            "head": head,
+            "q": np.arange(first_row, first_row + rows)[:, None],
+            "k": np.arange(keys)[None, :],
+        }
+        return self.program.evaluate(at, self.tensors, scores.dtype)
+
+
+def host_arrays(arrays: Mapping[str, object]) -> dict[str, Array]:
+    """Arrays of any library as numpy arrays that alias them.
+
+    Raises:
+      SpecError: one that is not in the host's memory.
+    """
+    found: dict[str, Array] = {}
+    for name, value in arrays.items():
+        tensor = view(value, name)
+        if tensor.device != "cpu":
+            raise SpecError(f"{name} is on {tensor.place}: the reference computes on the host")
+        dtype = _DTYPES[tensor.dtype]
+        strides = [stride * dtype.itemsize for stride in tensor.strides]
+        memory = bytes_at(tensor.address, tensor.span_bytes)
+        found[name] = np.ndarray(tensor.shape, dtype, memory.data, 0, strides)
+    return found

@@ -1,0 +1,179 @@
+"""What cannot be traced is refused, with the user's file, line and expression."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attn_mlir import trace as tr
+from attn_mlir.errors import SpecError
+
+TABLE = np.ones((4, 8), np.float32)
+ROW = np.ones(8, np.float32)
+WIDE = np.ones(8, np.float64)
+ITEMS = [1.0, 2.0]
+
+
+def branches(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    if q > k:  # marked
+        return s
+    return -s
+
+
+def helper(x: Any) -> Any:
+    return math.tanh(x)  # marked
+
+
+def calls_helper(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return s + helper(s)
+
+
+def loops(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    for i in range(q):  # marked
+        s = s + i
+    return s
+
+
+def raises(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    raise ValueError("no such thing")  # marked
+
+
+def in_a_lambda(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    bad = lambda x: np.sin(x)  # noqa: E731  # marked
+    return bad(s)
+
+
+MARKED: list[tuple[Callable[..., Any], str, str]] = [
+    (branches, "branches decides in Python over a traced value", "q > k"),
+    (calls_helper, "calls_helper turns a traced value into a Python number", "math.tanh(x)"),
+    (loops, "loops needs a traced value as a Python integer (range()", "range(q)"),
+    (raises, "raises raised ValueError: no such thing", 'raise ValueError("no such thing")'),
+    (in_a_lambda, "in_a_lambda calls sin, which cannot be traced", "np.sin(x)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "what", "where"), MARKED, ids=lambda x: getattr(x, "__name__", "")
+)
+def test_the_line_and_the_expression_are_shown(
+    function: Callable[..., Any], what: str, where: str
+) -> None:
+    source = helper if function is calls_helper else function
+    lines, first = inspect.getsourcelines(source)
+    number = next(i for i, line in enumerate(lines) if "# marked" in line)
+    with pytest.raises(SpecError) as caught:
+        tr.trace(function)
+    message, line, carets = str(caught.value).split("\n")
+    assert message.startswith(f"{__file__}:{first + number}: {what}")
+    assert line.strip() == lines[number].strip()
+    begin = carets.index("^")
+    assert line[begin : begin + carets.count("^")] == where
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "and": (lambda s, b, h, q, k: s if q > 1 and k > 1 else s, "decides in Python"),
+    "not": (lambda s, b, h, q, k: s * (not q), "decides in Python"),
+    "max": (lambda s, b, h, q, k: s + max(q, k), "decides in Python"),
+    "in": (lambda s, b, h, q, k: s + (h in (0, 2)), "decides in Python"),
+    "chained comparison": (lambda s, b, h, q, k: s + (0 < q < 3), "decides in Python"),
+    "float": (lambda s, b, h, q, k: s + float(q), "turns a traced value into a Python number"),
+    "int": (lambda s, b, h, q, k: s + int(s), "turns a traced value into a Python number"),
+    "list index": (lambda s, b, h, q, k: s + ITEMS[h], "needs a traced value as a Python integer"),
+    "iteration": (lambda s, b, h, q, k: sum(s), "iterates over a traced value"),
+    "index": (lambda s, b, h, q, k: s[0], "indexes a traced value, which is one number"),
+    "method": (lambda s, b, h, q, k: s.softmax(), "uses .softmax of a traced value"),
+    "arguments": (lambda s, b, h, q, k: s.clamp(lowest=0), "calls clamp in a way that"),
+    "ufunc": (lambda s, b, h, q, k: np.sinh(s), "calls sinh, which cannot be traced"),
+    "ufunc method": (lambda s, b, h, q, k: np.add.reduce(s), "uses add.reduce, which cannot"),
+    "option": (lambda s, b, h, q, k: np.add(s, 1, where=q > k), "calls add with where="),
+    "function": (lambda s, b, h, q, k: np.sum(s), "calls sum, which cannot be traced"),
+    "arity": (lambda s, b, h, q, k: np.where(q > k), "calls where with 1 operands; it has 3"),
+    "condition": (lambda s, b, h, q, k: np.where(q, s, 0.0), "gives where() an integer as its"),
+    "bits of floats": (lambda s, b, h, q, k: s & 1, "applies and to a float"),
+    "not of a float": (lambda s, b, h, q, k: ~s, "applies not to a float"),
+    "floor division": (lambda s, b, h, q, k: s // 2, "applies floordiv to floats"),
+    "zero division": (lambda s, b, h, q, k: s + q // 0, "divides an integer by 0"),
+    "zero remainder": (lambda s, b, h, q, k: s + q % 0, "divides an integer by 0"),
+    "shift": (lambda s, b, h, q, k: s + (q << 32), "shifts by 32; integers have 32 bits"),
+    "negative shift": (lambda s, b, h, q, k: s + (q >> -1), "shifts by -1"),
+    "power": (lambda s, b, h, q, k: s**0.5, "raises to the power 0.5; exponents are"),
+    "large power": (lambda s, b, h, q, k: s**17, "raises to the power 17"),
+    "large integer": (lambda s, b, h, q, k: q + 2**31, "uses 2147483648; integers have 32 bits"),
+    "text": (lambda s, b, h, q, k: s + "1", "cannot use str '1' as a number"),
+    "none": (lambda s, b, h, q, k: s == None, "cannot use NoneType None as a number"),  # noqa: E711
+    "new array": (lambda s, b, h, q, k: s + np.ones(3), "cannot use ndarray"),
+    "dtype": (lambda s, b, h, q, k: s.to("complex64"), "converts to 'complex64'; allowed are"),
+    "rank": (lambda s, b, h, q, k: s + TABLE[b, h, q], "indexes TABLE with 3 coordinates; it has 2"),
+    "row": (lambda s, b, h, q, k: s + TABLE[h], "uses TABLE as a number after 1 of 2 coordinates"),
+    "array": (lambda s, b, h, q, k: TABLE + s, "uses TABLE as a number; a captured array"),
+    "array by numpy": (lambda s, b, h, q, k: s + np.exp(ROW), "uses ROW as a number"),
+    "array in where": (lambda s, b, h, q, k: np.where(q > k, s, ROW), "uses ROW as a number"),
+    "array in if": (lambda s, b, h, q, k: s if ROW else s, "uses ROW as a number"),
+    "length": (lambda s, b, h, q, k: s + len(ROW), "uses ROW as a number"),
+    "slice": (lambda s, b, h, q, k: s + TABLE[h, :], "slices TABLE"),
+    "list of indices": (lambda s, b, h, q, k: s + ROW[[q, k]], "slices ROW"),
+    "float index": (lambda s, b, h, q, k: s + ROW[s], "indexes ROW with a float; indices are"),
+    "negative index": (lambda s, b, h, q, k: s + ROW[-1], "indexes ROW with a negative number"),
+    "method of an array": (lambda s, b, h, q, k: s + ROW.sum(), "uses ROW.sum; a captured array"),
+    "shape of an array": (lambda s, b, h, q, k: s + ROW.shape[0], "so compute ROW.shape outside"),
+    "dtype of an array": (lambda s, b, h, q, k: s + WIDE[q], "captures WIDE of dtype f64; allowed"),
+    "unknown name": (lambda s, b, h, q, k: s + missing, "raised NameError"),  # noqa: F821  # pyright: ignore
+    "nothing": (lambda s, b, h, q, k: None, "returns nothing"),
+    "several": (lambda s, b, h, q, k: (s, s), "cannot use tuple"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    function, what = REFUSED[name]
+    line = function.__code__.co_firstlineno
+    expected = re.escape(f"{__file__}:{line}: <lambda> ")
+    if name == "several":
+        expected = ""
+    with pytest.raises(SpecError, match=f"^{expected}.*{re.escape(what)}"):
+        tr.trace(function)
+
+
+NOT_FUNCTIONS: list[tuple[Any, str]] = [
+    (3, "score_mod must be a Python function, got 3"),
+    (np.tanh, "score_mod must be a Python function, got <ufunc 'tanh'>"),
+    (lambda s, b, h, q: s, "<lambda> must take (score, batch, head, q, k): too many positional"),
+    (lambda s, b, h, q, k, x: s, "must take (score, batch, head, q, k): missing a required"),
+    (lambda s, b, h, q, k, *, x: s, "must take (score, batch, head, q, k): missing a required"),
+    (functools.partial(branches, 1), "must take (score, batch, head, q, k): too many positional"),
+]
+
+
+@pytest.mark.parametrize(("function", "what"), NOT_FUNCTIONS)
+def test_not_a_score_mod(function: Any, what: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(what)):
+        tr.trace(function)
+
+
+def test_not_a_mask_mod() -> None:
+    with pytest.raises(SpecError, match=r"must take \(batch, head, q, k\): missing"):
+        tr.trace(None, lambda s, b, h, q, k: q > k)  # pyright: ignore
+    with pytest.raises(SpecError, match="returns an integer, a mask_mod returns a truth value"):
+        tr.trace(None, lambda b, h, q, k: q)
+    with pytest.raises(SpecError, match="returns a float, a mask_mod returns a truth value"):
+        tr.trace(None, lambda b, h, q, k: 0.5)
+
+
+def test_our_functions_need_a_traced_value() -> None:
+    with pytest.raises(SpecError, match="exp of attn_mlir.trace is for score_mod and mask_mod"):
+        tr.exp(1.0)
+
+
+@pytest.mark.parametrize("name", ["sin", "nonzero", "cumsum"])
+def test_unknown_functions_of_torch(name: str) -> None:
+    torch: Any = pytest.importorskip("torch")
+    function = getattr(torch, name)
+    with pytest.raises(SpecError, match=f"{name}"):
+        tr.trace(lambda s, b, h, q, k: s + function(s))
