@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,33 @@ class _Managed(ctypes.Structure):
     )
 
 
-class _Tensor:
-    """Something with a DLPack protocol that claims to be contiguous GPU memory."""
+class DeviceTensor:
+    """Something with a DLPack protocol that claims to be GPU memory at `address`.
 
-    def __init__(self, address: int, shape: list[int], code: int, bits: int) -> None:
-        strides = [1] * len(shape)
-        for axis in reversed(range(len(shape) - 1)):
-            strides[axis] = strides[axis + 1] * shape[axis + 1]
-        self._shape = (ctypes.c_int64 * len(shape))(*shape)
-        self._strides = (ctypes.c_int64 * len(shape))(*strides)
+    Args:
+      strides: in elements; contiguous when left out.
+      code, bits: DLPack's type code and the width of one element.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        shape: Sequence[int],
+        code: int,
+        bits: int,
+        strides: Sequence[int] | None = None,
+    ) -> None:
+        rank = len(shape)
+        if strides is None:
+            strides = [1] * rank
+            for axis in reversed(range(rank - 1)):
+                strides[axis] = strides[axis + 1] * shape[axis + 1]
+        self._shape = (ctypes.c_int64 * rank)(*shape)
+        self._strides = (ctypes.c_int64 * rank)(*strides)
         self._managed = _Managed(
             data=address,
             device_type=_CUDA,
-            ndim=len(shape),
+            ndim=rank,
             dtype=_Type(code, bits, 1),
             shape=self._shape,
             strides=self._strides,
@@ -95,11 +110,42 @@ def parameter_bytes(ptx: str) -> list[int]:
     return sizes
 
 
+def record_call(
+    compiled: Any, ptx: str, call: Callable[[Callable[..., Any]], object]
+) -> dict[str, Any]:
+    """What a function made by CuTe DSL with TVM-FFI hands to the driver when it is called.
+
+    Args:
+      ptx: of the one kernel that the function launches.
+      call: calls the function that it is given, with `tvm_ffi` tensors of `DeviceTensor`s.
+
+    Returns:
+      `grid` (CTAs), `block`, `cluster`, `shared_bytes` and `params` (hexadecimal bytes).
+    """
+    import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+    ffi: Any = tvm_ffi
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        compiled.export_to_c(object_file_path=str(folder / "launch.o"), function_name="func")
+        library = folder / "launch.so"
+        # Symbolic: the library prefers its own stand-ins to the runtime that the process has loaded.
+        options = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
+        command = ["cc", *options, "-o", library, RECORDER, folder / "launch.o"]
+        subprocess.run([str(word) for word in command], check=True)
+        os.environ["RECORD_FILE"] = str(folder / "launch.json")
+        os.environ["RECORD_PARAM_BYTES"] = ",".join(map(str, parameter_bytes(ptx)))
+        call(ffi.load_module(str(library))["func"])
+        result: dict[str, Any] = json.loads((folder / "launch.json").read_text())
+    result["params"] = [_tidy(text) for text in result["params"]]
+    return result
+
+
 def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
     """The launch of `compiled` for the shapes in `args` (the options of `_fa4_peer.py`), ready for JSON.
 
-    Returns `grid` (CTAs), `block`, `cluster`, `shared_bytes`, `params` (hexadecimal bytes), and for the tensors that they
-    point at `shapes` (contiguous) and `addresses`.
+    Returns what `record_call` does, and for the tensors that the parameters point at `shapes` (contiguous) and
+    `addresses`.
     """
     import tvm_ffi  # pyright: ignore[reportMissingImports]
 
@@ -113,36 +159,25 @@ def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
     }
     element = (_BFLOAT if args.dtype == "bf16" else _FLOAT, 16)
     backing = {
-        name: _Tensor(ADDRESSES[name], shape, *((_FLOAT, 32) if name == "lse" else element))
+        name: DeviceTensor(ADDRESSES[name], shape, *((_FLOAT, 32) if name == "lse" else element))
         for name, shape in shapes.items()
     }
     tensors = [ffi.from_dlpack(tensor) for tensor in backing.values()]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        compiled.export_to_c(object_file_path=str(folder / "launch.o"), function_name="func")
-        library = folder / "launch.so"
-        # Symbolic: the library prefers its own stand-ins to the runtime that the process has loaded.
-        options = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
-        command = ["cc", *options, "-o", library, RECORDER, folder / "launch.o"]
-        subprocess.run([str(word) for word in command], check=True)
-        os.environ["RECORD_FILE"] = str(folder / "launch.json")
-        os.environ["RECORD_PARAM_BYTES"] = ",".join(map(str, parameter_bytes(ptx)))
-        launch = ffi.load_module(str(library))["func"]
-        scale = float(args.head_dim) ** -0.5
-        absent = [
-            None
-        ] * 10  # cu_seqlens, seqused, page table, windows, sink, descales, block sparsity
-        auxiliary = (None, None)
-        scheduler = [None] * 7  # split counts, semaphores, varlen tables
-        launch(*tensors, scale, *absent, auxiliary, *scheduler, args.sq)
-        result: dict[str, Any] = json.loads((folder / "launch.json").read_text())
-    result["params"] = [_tidy(text) for text in result["params"]]
-    addresses = {name: hex(address) for name, address in ADDRESSES.items()}
+    scale = float(args.head_dim) ** -0.5
+    # cu_seqlens, seqused, page table, windows, sink, descales, block sparsity
+    absent = [None] * 10
+    auxiliary = (None, None)
+    scheduler = [None] * 7  # split counts, semaphores, varlen tables
+    result = record_call(
+        compiled,
+        ptx,
+        lambda launch: launch(*tensors, scale, *absent, auxiliary, *scheduler, args.sq),
+    )
     return {
         **result,
         "scale": scale,
         "shapes": shapes,
-        "addresses": addresses,
+        "addresses": {name: hex(address) for name, address in ADDRESSES.items()},
         "dtype": args.dtype,
         "causal": args.causal,
     }
