@@ -85,6 +85,27 @@ class IntOps:
         """The smaller"""
         return self._binary(arith.MinSIOp, a, b)
 
+    def less(self, a: Value, b: Value | int) -> Value:
+        """i1: a < b"""
+        return compare("slt", a, b)
+
+    def not_less(self, a: Value, b: Value | int) -> Value:
+        """i1: a >= b"""
+        return compare("sge", a, b)
+
+    def both(self, a: Value, b: Value) -> Value:
+        """i1: a and b"""
+        return arith.AndIOp(a, b).result
+
+    def either(self, a: Value, b: Value) -> Value:
+        """i1: a or b"""
+        return arith.OrIOp(a, b).result
+
+    def negation(self, a: Value) -> Value:
+        """i1: not a"""
+        true = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
+        return arith.XOrIOp(a, true).result
+
 
 INT = IntOps()
 

@@ -13,7 +13,7 @@ from attn_mlir._version import __version__
 if TYPE_CHECKING:
     from attn_mlir import errors, reference
     from attn_mlir.compiler import compile
-    from attn_mlir.masks import Mask, causal, full
+    from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
     from attn_mlir.operators import attention
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
@@ -31,12 +31,15 @@ __all__ = [
     "__version__",
     "attention",
     "causal",
+    "chunked",
     "compile",
     "errors",
     "full",
     "load",
     "mha",
+    "prefix_lm",
     "reference",
+    "sliding_window",
 ]
 
 _MODULES = {
@@ -48,10 +51,13 @@ _MODULES = {
     "MhaSpec": "spec",
     "attention": "operators",
     "causal": "masks",
+    "chunked": "masks",
     "compile": "compiler",
     "full": "masks",
     "load": "runtime.kernel",
     "mha": "spec",
+    "prefix_lm": "masks",
+    "sliding_window": "masks",
 }
 _SUBMODULES = ("errors", "reference")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from attn_mlir.errors import AttnError
 
+MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`attn-mlir`."""
@@ -67,7 +69,7 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
     )
     parser.add_argument("--head-dim", type=int, default=128, help="64 or 128 (%(default)s)")
     parser.add_argument("--dtype", default="bf16", help="bf16 or f16 (%(default)s)")
-    parser.add_argument("--mask", default="causal", help="causal or full (%(default)s)")
+    parser.add_argument("--mask", default="causal", help=MASK_HELP)
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:
@@ -82,14 +84,15 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 def _compile(args: argparse.Namespace) -> int:
     from attn_mlir.compiler import compile, compile_afresh
-    from attn_mlir.spec import mask_named, mha
+    from attn_mlir.mask_text import parse_mask
+    from attn_mlir.spec import mha
 
     spec = mha(
         heads=args.heads,
         kv_heads=args.kv_heads,
         head_dim=args.head_dim,
         dtype=args.dtype,
-        mask=mask_named(args.mask),
+        mask=parse_mask(args.mask),
     )
 
     def progress(stage: str) -> None:
@@ -129,15 +132,15 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     from attn_mlir.experiment import device_of, run_attention
+    from attn_mlir.mask_text import parse_mask
     from attn_mlir.runtime.bundle import Bundle
-    from attn_mlir.spec import mask_named
 
     trial = run_attention(
         Bundle.load(args.bundle),
         batch=args.batch,
         sq=args.sq,
         sk=args.sq if args.sk is None else args.sk,
-        mask=mask_named(args.mask),
+        mask=parse_mask(args.mask),
         scale=args.scale,
         seed=args.seed,
         device=device_of(args.device, args.schedule, args.schedule_seed),
@@ -237,14 +240,15 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 def _demo(args: argparse.Namespace) -> int:
     from attn_mlir.demo import demo
     from attn_mlir.experiment import device_of
-    from attn_mlir.spec import mask_named, mha
+    from attn_mlir.mask_text import parse_mask
+    from attn_mlir.spec import mha
 
     spec = mha(
         heads=args.heads,
         kv_heads=args.kv_heads,
         head_dim=args.head_dim,
         dtype=args.dtype,
-        mask=mask_named(args.mask),
+        mask=parse_mask(args.mask),
     )
     return demo(
         spec,

@@ -1,32 +1,27 @@
-"""Which keys a query sees: small values that name a mask attribute of the `attn` dialect."""
+"""Which keys a query sees: the masks of the `attn` dialect under the names that users give them.
+
+Masks combine: `causal() & chunked(512)`, `causal() | prefix_lm(64)`, `~causal()`. Query i of sq has
+the key position i + sk - sq: masks are aligned so that the last query has the last key's position.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attn_mlir.dialect.attn.masks import (
+    CausalMask,
+    ChunkedMask,
+    Mask,
+    NullMask,
+    PrefixMask,
+    WindowMask,
+)
+from attn_mlir.errors import SpecError
 
-
-@dataclass(frozen=True)
-class Mask:
-    """A mask.
-
-    Attributes:
-      name: of the attribute, without `#attn.`: `null` or `causal`.
-    """
-
-    name: str
-
-    @property
-    def attribute(self) -> str:
-        """The attribute in the text of the IR, such as `#attn.causal`."""
-        return f"#attn.{self.name}"
-
-    def __str__(self) -> str:
-        return self.name
+__all__ = ["Mask", "causal", "chunked", "full", "prefix_lm", "sliding_window"]
 
 
 def full() -> Mask:
     """Every query sees every key."""
-    return Mask("null")
+    return NullMask()
 
 
 def causal() -> Mask:
@@ -34,4 +29,48 @@ def causal() -> Mask:
 
     A query that sees no key gives 0 and an LSE of minus infinity.
     """
-    return Mask("causal")
+    return CausalMask()
+
+
+def sliding_window(left: int | None, right: int | None = 0) -> Mask:
+    """A query sees its own position, `left` keys before it and `right` keys after it.
+
+    Args:
+      left, right: at least 0; None for no limit.
+
+    Raises:
+      SpecError: a limit below 0, or above 2^30.
+    """
+    for name, limit in (("left", left), ("right", right)):
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise SpecError(
+                f"{name} of a sliding window must be an integer of at least 0, or None for no "
+                f"limit, got {limit!r:.40}"
+            )
+    if left is None and right is None:
+        return full()
+    if left is None and right == 0:
+        return causal()
+    return WindowMask(-1 if left is None else left, -1 if right is None else right)
+
+
+def chunked(size: int) -> Mask:
+    """A query sees the keys of the chunk that its own position lies in.
+
+    Chunk c holds keys c x size ... (c + 1) x size - 1; `chunked(size) & causal()` for local causal
+    attention.
+
+    Raises:
+      SpecError: a size that is not from 1 to 2^30.
+    """
+    return ChunkedMask(size)
+
+
+def prefix_lm(length: int) -> Mask:
+    """A query sees the first `length` keys, and causally those that follow.
+
+    Raises:
+      SpecError: a length that is not from 0 to 2^30.
+    """
+    mask = PrefixMask(length)
+    return mask if length else causal()

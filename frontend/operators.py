@@ -40,7 +40,7 @@ def attention(
       q: [batch, sq, heads, head_dim], bf16 or f16: numpy, torch, cupy, anything with DLPack.
       k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
       v: [batch, sk, kv_heads, v_head_dim].
-      mask: `full()` when left out, or `causal()`.
+      mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
         that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.

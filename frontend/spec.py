@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.masks import Mask, causal, full
+from attn_mlir.masks import Mask, full
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 HEAD_DIM_STEP = 8
 MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16")
-MASKS = ("null", "causal")
 TARGETS = ("sm_100a",)
 TILE_ORDERS = ("single", "last_first", "persistent")
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
@@ -78,9 +77,10 @@ class MhaSpec:
             raise SpecError(
                 f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
             )
-        if not isinstance(cast(object, self.mask), Mask) or self.mask.name not in MASKS:
+        if not isinstance(cast(object, self.mask), Mask):
             raise SpecError(
-                f"mask {self.mask!r:.60} has no kernel: supported are full() and causal()"
+                f"mask {self.mask!r:.60} has no kernel: supported are full(), causal(), "
+                "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
             )
 
     @property
@@ -131,7 +131,7 @@ def mha(
       v_head_dim: of V and O; `head_dim` when left out.
       kv_heads: key and value heads; as many as `heads` when left out.
       dtype: `bf16` or `f16`, also as `bfloat16`, `float16`, or a dtype of numpy or torch.
-      mask: `full()` when left out, or `causal()`.
+      mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       query_tiles, tile_order: see `MhaSpec`.
@@ -169,18 +169,6 @@ def dtype_name(dtype: object) -> Literal["bf16", "f16"]:
         if isinstance(text, str) and text in _DTYPE_NAMES:
             return "bf16" if _DTYPE_NAMES[text] == "bf16" else "f16"
     raise SpecError(f"dtype {dtype!r:.60} has no kernel: supported are {', '.join(DTYPES)}")
-
-
-def mask_named(name: str) -> Mask:
-    """The mask of that name on a command line: `causal`, `full` or `null`.
-
-    Raises:
-      SpecError: no such mask.
-    """
-    masks = {"causal": causal(), "full": full(), "null": full()}
-    if name not in masks:
-        raise SpecError(f"mask {name!r:.40} has no kernel: supported are causal and full")
-    return masks[name]
 
 
 def check_target(target: str) -> str:

@@ -1,5 +1,6 @@
 """`compile_mha`: a request to the bytes of a bundle, with a report of every stage."""
 
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Protocol
 from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn.masks import mask_named
+from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.passes import pipeline
 from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
@@ -21,10 +22,7 @@ from .ptxas import assemble
 
 Progress = Callable[[str], None]
 
-
-class _Mask(Protocol):
-    @property
-    def name(self) -> str: ...
+MAX_MASK_NAME = 64  # characters of an entry name that go to the mask
 
 
 class MhaRequest(Protocol):
@@ -41,7 +39,7 @@ class MhaRequest(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
-    def mask(self) -> _Mask: ...
+    def mask(self) -> Mask: ...
     @property
     def query_tiles(self) -> int | None: ...
     @property
@@ -83,10 +81,13 @@ class _Stages:
 
 
 def kernel_name(request: MhaRequest) -> str:
-    """Entry name: what is static, readable in a profiler."""
+    """Entry name: what is static, readable in a profiler; a mask of many parts by its digest."""
+    mask = request.mask.name
+    if len(mask) > MAX_MASK_NAME:
+        mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
     modified = ("mod",) if request.modifier is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
-    parts = (request.mask.name, *modified, request.dtype, heads)
+    parts = (mask, *modified, request.dtype, heads)
     values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
@@ -118,7 +119,7 @@ def compile_mha(
                 head_dim=request.head_dim,
                 v_head_dim=request.values_dim,
                 dtype=request.dtype,
-                mask=mask_named(request.mask.name),
+                mask=request.mask,
                 modifier=request.modifier,
             ),
         )

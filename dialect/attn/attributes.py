@@ -1,7 +1,8 @@
-"""Mask attributes: `#attn.null`, `#attn.causal`, made from the classes in `masks/`.
+"""Mask attributes: `#attn.causal`, `#attn.window<127, 0>`, made from the classes in `masks/`.
 
-A mask's integer fields become the attribute's parameters, in order, as 64-bit integers; a mask
-without fields prints as its keyword alone.
+A mask's fields become the attribute's parameters, in order: integers as 64-bit integers, masks as
+attributes of their own, as in `#attn.and<#attn.causal, #attn.chunked<512>>`. A mask without fields
+prints as its keyword alone.
 """
 
 import dataclasses
@@ -12,11 +13,15 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.masks import MASKS, Mask
 
 
+def _fields(mask: type[Mask] | Mask) -> list[Any]:
+    return list(dataclasses.fields(mask))  # pyright: ignore[reportArgumentType]
+
+
 def _define(mask: type[Any]) -> type[ext.Attribute]:
     """Defines the attribute of one mask class."""
-    fields = {field.name: ir.IntegerAttr for field in dataclasses.fields(mask)}
+    kinds = {field.name: Any if field.type is Mask else ir.IntegerAttr for field in _fields(mask)}
     namespace = {
-        "__annotations__": fields,
+        "__annotations__": kinds,
         "__doc__": f"`#attn.{mask.keyword}`: {mask.__doc__}",
         "__module__": __name__,
     }
@@ -33,17 +38,29 @@ MASK_ATTRIBUTES: tuple[type[ext.Attribute], ...] = tuple(_BY_MASK.values())
 def mask_to_attr(mask: Mask) -> ir.Attribute:
     """Returns the attribute of a mask, in the current context."""
     i64 = ir.IntegerType.get_signless(64)
-    values = (getattr(mask, field.name) for field in dataclasses.fields(mask))  # pyright: ignore
-    return _BY_MASK[type(mask)].get(*(ir.IntegerAttr.get(i64, value) for value in values))
+    values = (getattr(mask, field.name) for field in _fields(mask))
+    return _BY_MASK[type(mask)].get(
+        *(
+            mask_to_attr(value) if isinstance(value, Mask) else ir.IntegerAttr.get(i64, value)
+            for value in values
+        )
+    )
 
 
 def attr_to_mask(attr: ir.Attribute) -> Mask:
     """Returns the mask that an attribute stands for; the inverse of `mask_to_attr`.
 
     Raises:
-      KeyError: the attribute is not a mask; the verifier of the operation refuses those.
+      KeyError: the attribute, or one within it, is not a mask.
+      SpecError: a parameter that the mask does not allow.
     """
     for mask, attribute in _BY_MASK.items():
         if isinstance(attr, attribute):
-            return mask(*(ir.IntegerAttr(value).value for value in attr.params))
+            return mask(*map(_value, _fields(mask), attr.params))
     raise KeyError(str(attr))
+
+
+def _value(field: Any, parameter: Any) -> int | Mask:
+    """The value of a mask's field; parameters come as plain attributes."""
+    known = parameter.maybe_downcast()
+    return attr_to_mask(known) if field.type is Mask else known.value

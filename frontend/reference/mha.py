@@ -153,16 +153,9 @@ def _probabilities(
 
 
 def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDArray[np.bool_]:
-    """Which keys each query row from start to stop sees, as [stop - start, sk].
-
-    Raises:
-      SpecError: a mask that has no formula here.
-    """
-    if mask.name == "null":
-        return np.ones((stop - start, sk), np.bool_)
-    if mask.name == "causal":
-        return np.arange(sk)[None, :] <= np.arange(start, stop)[:, None] + (sk - sq)
-    raise SpecError(f"mask {mask} has no reference: known are null and causal")
+    """Which keys each query row from start to stop sees, as [stop - start, sk]."""
+    rows, columns = np.arange(start, stop)[:, None], np.arange(sk)[None, :]
+    return np.broadcast_to(mask.visible(rows, columns, sq, sk), (stop - start, sk))
 
 
 def _blocks(

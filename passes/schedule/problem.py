@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.masks import Mask, TileRange
 from attn_mlir.passes.configure import Config
 
 from . import builder as b
@@ -88,13 +88,16 @@ class KeyTiles:
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
         self._tile = tile
-        row0 = problem.first_position(tile, 0)
-        sq, sk = problem.lengths()
-        span = problem.mask.tile_range(
-            b.INT, row0, problem.queries.positions_per_work_tile, sq, sk, problem.config.tile_n
-        )
+        span = self._range(0, problem.queries.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
         self.count = b.INT.sub(self.end, self.begin)
+
+    def _range(self, query_tile: Value | int, positions: int) -> TileRange[Value]:
+        """The tiles of some positions, from the first of a query tile on."""
+        problem = self._problem
+        row0 = problem.first_position(self._tile, query_tile)
+        sq, sk = problem.lengths()
+        return problem.mask.tile_range(b.INT, row0, positions, sq, sk, problem.config.tile_n)
 
     def first_column(self, turn: Value | int) -> Value:
         """First key of the tile visited in turn 0, 1, ..."""
@@ -102,18 +105,35 @@ class KeyTiles:
         number = b.INT.sub(last, turn) if turn != 0 else last
         return b.INT.mul(number, self._problem.config.tile_n)
 
-    def masked_turns(self, query_tile: Value) -> Value:
-        """Number of turns, from turn 0 on, in which a query tile must test each element."""
-        problem = self._problem
-        row0 = problem.first_position(self._tile, query_tile)
-        sq, sk = problem.lengths()
-        rows, width = problem.queries.positions_per_tile, problem.config.tile_n
-        full = problem.mask.tile_range(b.INT, row0, rows, sq, sk, width).full_end
-        return b.INT.sub(self.end, b.INT.min(full, self.end))
+    def phases(self, query_tile: Value) -> "Phases":
+        """How the turns of a query tile divide by what has to be tested.
+
+        The turns are the work tile's: other query tiles may need tiles that this one sees nothing
+        of, and it tests those.
+        """
+        span = self._range(query_tile, self._problem.queries.positions_per_tile)
+        full_end = b.INT.min(span.full_end, self.end)
+        if not self._problem.mask.edges.left:
+            return Phases(b.INT.sub(self.end, full_end), None)
+        full_end = b.INT.max(full_end, self.begin)
+        full_begin = b.INT.min(b.INT.max(span.full_begin, self.begin), full_end)
+        return Phases(b.INT.sub(self.end, full_end), b.INT.sub(self.end, full_begin))
 
     def any(self) -> Value:
         """i1: whether there is a tile to visit."""
         return b.compare("sgt", self.count, 0)
+
+
+class Phases(NamedTuple):
+    """Where the turns of a query tile change: both edges, no test, the left edge.
+
+    Attributes:
+      plain: the first turn that needs no test; those before it may have both edges.
+      left: the first turn with a left edge, up to the last turn; None if the mask has no such edge.
+    """
+
+    plain: Value
+    left: Value | None
 
 
 class KVSource(Protocol):

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 from . import builder as b
+from .masking import Test, hide
 from .problem import KeyTiles, Problem, Storage, Value, WorkTile
 
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
@@ -27,20 +28,20 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     """Turns S into P tile by tile, then leaves 1 / l with correction and writes the LSE."""
     keys = KeyTiles(problem, tile)
     rows = [problem.config.tile_m]
-    masked = keys.masked_turns(way)
+    phases = keys.phases(way)
     log2e = b.f32_constant(LOG2E)
     plain = problem.modifier.is_identity  # else the modifier has taken in the scale
     scale_log2 = b.fmul(problem.scale, log2e) if plain else log2e
     step = _Step(scale_log2, problem.config.rescale_threshold)
     row0 = problem.first_position(tile, way)
 
-    def turn_of(tested: bool, turn: Value, maximum: Value, total: Value) -> list[Value]:
+    def turn_of(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
         scores = b.load(slot)
         if not plain:
             scores = _modify(problem, scores, tile, row0, keys.first_column(turn))
-        if tested:
-            scores = _mask(problem, scores, row0, keys.first_column(turn))
+        if test is not None:
+            scores = hide(problem, scores, test, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(step.factor, maximum, found)
         maximum = b.map_elements(step.maximum, maximum, found)
@@ -58,10 +59,17 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         scaled = b.map_elements(b.fmul, total, factor)
         return [maximum, b.reduce_rows("add", weights, scaled)]
 
-    maximum = b.fill(rows, b.f32_constant(-math.inf))
-    total = b.fill(rows, b.f32_constant(0.0))
-    state = b.loop(0, masked, [maximum, total], lambda *args: turn_of(True, *args))
-    maximum, total = b.loop(masked, keys.count, state, lambda *args: turn_of(False, *args))
+    def turns(begin: Value | int, end: Value, test: Test | None, state: list[Value]) -> list[Value]:
+        return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
+
+    state = [b.fill(rows, b.f32_constant(-math.inf)), b.fill(rows, b.f32_constant(0.0))]
+    state = turns(0, phases.plain, Test.BOTH_EDGES, state)
+    if phases.left is None:
+        state = turns(phases.plain, keys.count, None, state)
+    else:
+        state = turns(phases.plain, phases.left, None, state)
+        state = turns(phases.left, keys.count, Test.LEFT_EDGE, state)
+    maximum, total = state
 
     handover = storage.stats.acquire(way)
     divisor = _with_sink(problem, tile, row0, maximum, total, scale_log2)
@@ -81,22 +89,6 @@ def _modify(problem: Problem, scores: Value, tile: WorkTile, row0: Value, column
         queries = problem.queries
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         return problem.modifier(scaled, tile.batch, queries.head(tile.head, row), q, k)
-
-    return b.map_coordinates(element, scores)
-
-
-def _mask(problem: Problem, scores: Value, row0: Value, column0: Value) -> Value:
-    """Puts -inf where a row does not see a column."""
-    sq, sk = problem.lengths()
-    hidden = b.f32_constant(-math.inf)
-
-    def element(score: Value, row: Value, column: Value) -> Value:
-        position = b.INT.add(row0, problem.queries.position(row))
-        begin, end = problem.mask.column_range(b.INT, position, sq, sk)
-        score = b.select(b.compare("slt", column, b.INT.sub(end, column0)), score, hidden)
-        if b.is_constant(begin, 0):
-            return score
-        return b.select(b.compare("sge", column, b.INT.sub(begin, column0)), score, hidden)
 
     return b.map_coordinates(element, scores)
 

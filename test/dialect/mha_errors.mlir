@@ -334,11 +334,37 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x3x64xbf16>, %v: tensor<?x
 // Mask.
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
-  // expected-error @below {{'attn.mha' op expects mask to be one of #attn.null, #attn.causal, got "causal"}}
+  // expected-error @below {{'attn.mha' op expects mask to be one of #attn.null, #attn.causal, #attn.window, #attn.chunked, #attn.prefix, #attn.and, #attn.or, #attn.not, got "causal"}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = "causal"}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
+  // expected-error @below {{'attn.mha' op expects masks within its mask, got 3 : i64}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.and<#attn.causal, 3>}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
+  // expected-error @below {{'attn.mha' op expects a mask that exists: chunk size must be an integer from 1 to 1073741824, got 0}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.not<#attn.chunked<0>>}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
       -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return

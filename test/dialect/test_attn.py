@@ -6,13 +6,22 @@ import pytest
 
 from attn_mlir.dialect._mlir import arith, ir, make_context
 from attn_mlir.dialect.attn import (
+    MASK_ATTRIBUTES,
     MhaOp,
     attr_to_mask,
     build_mha_module,
     make_mha,
     mask_to_attr,
 )
-from attn_mlir.dialect.attn.masks import MASKS, CausalMask, Mask, NullMask
+from attn_mlir.dialect.attn.masks import (
+    MASKS,
+    CausalMask,
+    ChunkedMask,
+    Mask,
+    NullMask,
+    PrefixMask,
+    WindowMask,
+)
 from attn_mlir.errors import SpecError
 
 
@@ -71,15 +80,38 @@ def test_builder_refuses(changes: dict[str, object], message: str):
         build(**changes)
 
 
-@pytest.mark.parametrize("mask", [mask() for mask in MASKS])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        NullMask(),
+        CausalMask(),
+        WindowMask(127, -1),
+        ChunkedMask(512),
+        PrefixMask(3),
+        CausalMask() & ChunkedMask(512),
+        (CausalMask() & ChunkedMask(512)) | ~WindowMask(3, 4),
+    ],
+    ids=str,
+)
 def test_mask_attributes_are_masks(mask: Mask):
     with make_context():
         attr = mask_to_attr(mask)
-        assert str(attr) == f"#attn.{mask.keyword}"
+        assert str(attr) == mask.attribute
         assert attr_to_mask(attr) == mask
         assert attr_to_mask(ir.Attribute.parse(str(attr))) == mask
-        with pytest.raises(KeyError):
-            attr_to_mask(ir.StringAttr.get(mask.keyword))
+
+
+def test_attributes_that_are_no_masks():
+    with make_context():
+        for text in ('"causal"', "#attn.not<3>", '#attn.and<#attn.causal, "causal">'):
+            with pytest.raises(KeyError):
+                attr_to_mask(ir.Attribute.parse(text))
+        with pytest.raises(SpecError, match="chunk size"):
+            attr_to_mask(ir.Attribute.parse("#attn.not<#attn.chunked<0>>"))
+
+
+def test_every_mask_class_has_an_attribute():
+    assert len({mask.keyword for mask in MASKS}) == len(MASKS) == len(MASK_ATTRIBUTES)
 
 
 def test_a_score_modifier_is_traced_into_the_region():

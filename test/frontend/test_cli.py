@@ -63,7 +63,7 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "message"),
     [
         (["compile", "--head-dim", "97"], "SpecError: head_dim 97 has no kernel: supported are m"),
-        (["compile", "--mask", "window"], "SpecError: mask 'window' has no kernel"),
+        (["compile", "--mask", "diagonal"], "SpecError: mask 'diagonal' has no kernel: supported"),
         (["compile", "--target", "sm_80"], "TargetError: target 'sm_80' has no attention kernel"),
         (["demo", "--heads", "3", "--kv-heads", "2"], "SpecError: kv_heads must divide heads"),
         (["info", "none.attn"], "SpecError: cannot read the bundle 'none.attn'"),

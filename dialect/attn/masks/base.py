@@ -1,96 +1,46 @@
 """What a mask is: which keys each query row sees, and the closed forms that kernels need.
 
-A mask is a frozen dataclass whose integer fields are its parameters. Its formulas are written
-once over an `Arith`: with `INTS` they compute, with an object that builds `arith` operations they
-emit code. Nothing here imports MLIR, so a front end may use masks without paying for it.
+A mask is a frozen dataclass whose fields are its parameters, integers or other masks. Its formulas
+are written once over an `Arith`: with `INTS` they compute, with an object that builds `arith`
+operations they emit code. Nothing here imports MLIR, so the front end uses masks as they are.
 
-Rows are absolute query indices of one sequence, columns absolute key indices; `sq` and `sk` count
-the sequence's queries and keys. Only rows below `sq` matter.
+Rows are query positions of one sequence, columns key positions; `sq` and `sk` count the sequence's
+queries and keys, and only rows below `sq` matter. Masks are aligned at the bottom right: row q has
+the key position p = q + sk - sq, so that the last query has the last key's.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange, TileRange, tiles_of
+from attn_mlir.errors import SpecError
 
 T = TypeVar("T")
 
+MAX_PARAMETER = 2**30  # q + a parameter stays within 32 bits for a sequence as long
 
-class Arith(Protocol[T]):
-    """Integer arithmetic on whatever stands for a signed 32-bit number.
 
-    `floordiv` and `ceildiv` are only ever asked for a dividend of at least 0 and a positive
-    divisor, so an implementation may round towards zero or divide unsigned.
+class Edges(NamedTuple):
+    """Where visibility can end, whatever the sizes.
+
+    Attributes:
+      left: some row may not see the first columns; else `tile_range` begins, and is full, from 0 on.
+      right: some row may not see the last columns, those below `sk`.
     """
 
-    def const(self, value: int, /) -> T: ...
-    def add(self, a: T, b: T, /) -> T: ...
-    def sub(self, a: T, b: T, /) -> T: ...
-    def mul(self, a: T, b: T, /) -> T: ...
-    def floordiv(self, a: T, b: T, /) -> T: ...
-    def ceildiv(self, a: T, b: T, /) -> T: ...
-    def max(self, a: T, b: T, /) -> T: ...
-    def min(self, a: T, b: T, /) -> T: ...
-
-
-class IntArith:
-    """`Arith` over Python's integers."""
-
-    def const(self, value: int, /) -> int:
-        """Returns `value`."""
-        return value
-
-    def add(self, a: int, b: int, /) -> int:
-        """Returns a + b."""
-        return a + b
-
-    def sub(self, a: int, b: int, /) -> int:
-        """Returns a - b."""
-        return a - b
-
-    def mul(self, a: int, b: int, /) -> int:
-        """Returns a x b."""
-        return a * b
-
-    def floordiv(self, a: int, b: int, /) -> int:
-        """Returns a / b, rounded down."""
-        return a // b
-
-    def ceildiv(self, a: int, b: int, /) -> int:
-        """Returns a / b, rounded up."""
-        return -(-a // b)
-
-    def max(self, a: int, b: int, /) -> int:
-        """Returns the greater one."""
-        return max(a, b)
-
-    def min(self, a: int, b: int, /) -> int:
-        """Returns the smaller one."""
-        return min(a, b)
-
-
-INTS = IntArith()
-
-
-class ColumnRange(NamedTuple, Generic[T]):
-    """The keys that one row sees: begin <= column < end."""
-
-    begin: T
-    end: T
-
-
-class TileRange(NamedTuple, Generic[T]):
-    """How one block of rows meets the key tiles, counted in tiles.
-
-    Tiles below `begin` and from `end` on hold nothing that a row of the block sees. In
-    [begin, full_end) every row sees every column; in [full_end, end) each element must be tested.
-    """
-
-    begin: T
-    full_end: T
-    end: T
+    left: bool
+    right: bool
 
 
 class Mask(ABC):
-    """Which keys a query row sees. Each row sees one interval of columns."""
+    """Which keys a query row sees. Masks combine with `&`, `|` and `~`.
+
+    An interval mask is one whose rows each see one interval of columns, with both ends growing (or
+    staying) from row to row, and which holds the row's own position p wherever it is not empty; an
+    interval of a row with p < 0 begins at column 0. Intersections and unions of such masks are
+    such masks again, and their tile ranges are exact.
+    """
 
     keyword: ClassVar[str]
     """Name of the mask's attribute: `causal` for `#attn.causal`."""
@@ -107,21 +57,39 @@ class Mask(ABC):
           A truth value, or an array of them.
         """
 
+    @property
+    @abstractmethod
+    def edges(self) -> Edges:
+        """Which edges the mask has; a kernel has no code for an edge that is not there."""
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether each row sees one interval, as the class says."""
+        return True
+
     @abstractmethod
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """Returns the columns that `row` sees, as an interval within [0, sk).
+        """The columns that `row` sees, of an interval mask, within [0, sk).
 
-        `end` may be below `begin` for a row that sees nothing.
+        `end` may be below `begin`, and below 0, for a row that sees nothing.
         """
 
-    @abstractmethod
+    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """Whether `row` sees `column`, which may be `sk` or more, and is then hidden."""
+        begin, end = self.column_range(ops, row, sq, sk)
+        seen = ops.less(column, end)
+        return ops.both(seen, ops.not_less(column, begin)) if self.edges.left else seen
+
     def tile_range(
         self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
     ) -> TileRange[T]:
-        """Returns the key tiles that rows [row0, row0 + rows) have to visit.
+        """The key tiles that rows [row0, row0 + rows) have to visit.
 
-        The range is exact for the rows below `sq`, at least one of which must be in the block:
-        no tile within it could be left out, none within its full part needs a test.
+        For an interval mask the range is exact for the rows below `sq`, at least one of which must
+        be in the block: no tile within it could be left out, none that is tested needs no test.
+        For others it may visit or test tiles needlessly; never the other way round.
+
+        rows 256..511 of a causal mask, sq = sk = 1024, tiles of 128: (0, 0, 2, 4).
 
         Args:
           ops: the arithmetic.
@@ -131,5 +99,58 @@ class Mask(ABC):
           tile_n: columns per key tile; tile i holds columns [i x tile_n, (i + 1) x tile_n).
 
         Returns:
-          begin <= full_end <= end, where `begin` < `end` only if there is something to do.
+          0 <= begin <= full_begin <= full_end <= end, where `begin` < `end` only if there is
+          something to do.
         """
+        last_row = ops.sub(ops.min(ops.add(row0, ops.const(rows)), sq), ops.const(1))
+        first = self.column_range(ops, row0, sq, sk)
+        last = self.column_range(ops, last_row, sq, sk)
+        return tiles_of(ops, first, last, tile_n, has_left_edge=self.edges.left)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute in the text of the IR, such as `#attn.chunked<512 : i64>`."""
+        values = [getattr(self, field.name) for field in dataclasses.fields(self)]  # pyright: ignore
+        texts = [v.attribute if isinstance(v, Mask) else f"{v} : i64" for v in values]
+        return f"#attn.{self.keyword}" + (f"<{', '.join(texts)}>" if texts else "")
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The mask in letters, digits and underscores, for the names of kernels."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The mask as a command line has it: `causal&chunked:512`."""
+
+    def __and__(self, other: "Mask") -> "Mask":
+        """What both masks let a row see."""
+        from attn_mlir.dialect.attn.masks.combined import intersection
+
+        return intersection(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __or__(self, other: "Mask") -> "Mask":
+        """What either mask lets a row see."""
+        from attn_mlir.dialect.attn.masks.combined import union
+
+        return union(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __invert__(self) -> "Mask":
+        """What the mask hides."""
+        from attn_mlir.dialect.attn.masks.combined import complement
+
+        return complement(self)
+
+
+def check_parameter(name: str, value: object, *, at_least: int) -> None:
+    """Refuses a parameter that is no integer, or one that no kernel can hold.
+
+    Raises:
+      SpecError: names the parameter, what was got and what is allowed.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and at_least <= value:
+        if value <= MAX_PARAMETER:
+            return
+    raise SpecError(
+        f"{name} must be an integer from {at_least} to {MAX_PARAMETER}, got {value!r:.40}"
+    )

@@ -1,0 +1,146 @@
+"""The arithmetic that masks are written in, and what they compute with it."""
+
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Arith(Protocol[T]):
+    """Integer arithmetic and logic on whatever stands for a signed 32-bit number or a truth value.
+
+    `floordiv` and `ceildiv` are only ever asked for a dividend of at least 0 and a positive
+    divisor, so an implementation may round towards zero or divide unsigned.
+    """
+
+    def const(self, value: int, /) -> T: ...
+    def add(self, a: T, b: T, /) -> T: ...
+    def sub(self, a: T, b: T, /) -> T: ...
+    def mul(self, a: T, b: T, /) -> T: ...
+    def floordiv(self, a: T, b: T, /) -> T: ...
+    def ceildiv(self, a: T, b: T, /) -> T: ...
+    def max(self, a: T, b: T, /) -> T: ...
+    def min(self, a: T, b: T, /) -> T: ...
+    def less(self, a: T, b: T, /) -> T: ...
+    def not_less(self, a: T, b: T, /) -> T: ...
+    def both(self, a: T, b: T, /) -> T: ...
+    def either(self, a: T, b: T, /) -> T: ...
+    def negation(self, a: T, /) -> T: ...
+
+
+class IntArith:
+    """`Arith` over Python's integers and truth values."""
+
+    def const(self, value: int, /) -> int:
+        """Returns `value`."""
+        return value
+
+    def add(self, a: int, b: int, /) -> int:
+        """Returns a + b."""
+        return a + b
+
+    def sub(self, a: int, b: int, /) -> int:
+        """Returns a - b."""
+        return a - b
+
+    def mul(self, a: int, b: int, /) -> int:
+        """Returns a x b."""
+        return a * b
+
+    def floordiv(self, a: int, b: int, /) -> int:
+        """Returns a / b, rounded down."""
+        return a // b
+
+    def ceildiv(self, a: int, b: int, /) -> int:
+        """Returns a / b, rounded up."""
+        return -(-a // b)
+
+    def max(self, a: int, b: int, /) -> int:
+        """Returns the greater one."""
+        return max(a, b)
+
+    def min(self, a: int, b: int, /) -> int:
+        """Returns the smaller one."""
+        return min(a, b)
+
+    def less(self, a: int, b: int, /) -> bool:
+        """Returns a < b."""
+        return a < b
+
+    def not_less(self, a: int, b: int, /) -> bool:
+        """Returns a >= b."""
+        return a >= b
+
+    def both(self, a: int, b: int, /) -> bool:
+        """Returns a and b."""
+        return bool(a and b)
+
+    def either(self, a: int, b: int, /) -> bool:
+        """Returns a or b."""
+        return bool(a or b)
+
+    def negation(self, a: int, /) -> bool:
+        """Returns not a."""
+        return not a
+
+
+INTS = IntArith()
+
+
+class ColumnRange(NamedTuple, Generic[T]):
+    """The keys that one row sees: begin <= column < end."""
+
+    begin: T
+    end: T
+
+
+class TileRange(NamedTuple, Generic[T]):
+    """How one block of rows meets the key tiles, counted in tiles.
+
+    ```
+            begin      full_begin       full_end        end
+      nothing |  left edge |   no test     |  right edge |  nothing
+    ```
+    Tiles below `begin` and from `end` on hold nothing that a row of the block sees. In
+    [full_begin, full_end) every row sees every column. Elsewhere each element must be tested; of an
+    interval mask, tiles in [begin, full_begin) lie before every row's right edge, so that a test of
+    the left one is enough, and tiles in [full_end, end) may have both.
+    """
+
+    begin: T
+    full_begin: T
+    full_end: T
+    end: T
+
+
+def ordered(ops: Arith[T], begin: T, full_begin: T, full_end: T, end: T) -> TileRange[T]:
+    """A range whose bounds do not cross: `begin` holds, the full part gives way to the others."""
+    end = ops.max(begin, end)
+    full_end = ops.max(begin, ops.min(full_end, end))
+    return TileRange(begin, ops.max(begin, ops.min(full_begin, full_end)), full_end, end)
+
+
+def tiles_of(
+    ops: Arith[T],
+    first: ColumnRange[T],
+    last: ColumnRange[T],
+    tile_n: int,
+    *,
+    has_left_edge: bool,
+) -> TileRange[T]:
+    """The tiles of a block of rows of an interval mask, from the columns of its outermost rows.
+
+    Ends grow from row to row and neighbouring intervals touch, so the rows together see
+    [first.begin, last.end), and all of them see [last.begin, first.end).
+
+    Args:
+      first, last: columns of the block's first and last row; begin >= 0, end may be anything.
+      tile_n: columns per tile.
+      has_left_edge: whether `begin` can be other than 0.
+    """
+    zero, width = ops.const(0), ops.const(tile_n)
+    end = ops.ceildiv(ops.max(last.end, zero), width)
+    full_end = ops.floordiv(ops.max(first.end, zero), width)
+    if not has_left_edge:
+        return TileRange(zero, zero, full_end, end)
+    begin = ops.floordiv(first.begin, width)
+    return ordered(ops, begin, ops.ceildiv(last.begin, width), full_end, end)

@@ -1,0 +1,254 @@
+"""Masks made of masks: `&`, `|` and `~`.
+
+Intersections and unions of interval masks are interval masks: their intervals all hold the row's
+own position, so they overlap. Their tile ranges are exact. A complement is no interval mask, and
+what is combined with one neither; such masks have a range that may be too large:
+
+* `~a` of an interval mask that is limited on one side visits what lies beyond, and at most one tile
+  too many. Of one that is limited on both sides it visits all tiles and tests all but those before
+  `a`; of one that is no interval mask it visits and tests all.
+* `a & b` visits what both visit, and leaves untested what both leave untested.
+* `a | b` visits everything from the first to the last tile that one of them visits, and leaves
+  untested what the interval mask among them does (the first one, if there is none).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange, TileRange, ordered
+from attn_mlir.dialect.attn.masks.base import Edges, Mask
+from attn_mlir.dialect.attn.masks.null import NullMask
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Pair(Mask):
+    """Two masks; `a & b` makes one, in an order that does not depend on how it was written."""
+
+    left: Mask
+    right: Mask
+
+    sign: ClassVar[str]
+
+    @property
+    def is_interval(self) -> bool:
+        """If both are."""
+        return self.left.is_interval and self.right.is_interval
+
+    @property
+    def name(self) -> str:
+        """`causal_and_chunked_512`."""
+        return f"{self.left.name}_{self.keyword}_{self.right.name}"
+
+    def __str__(self) -> str:
+        """`causal&chunked:512`, with parentheses around a part with the other sign."""
+        texts = [
+            f"({part})" if isinstance(part, _Pair) and part.sign != self.sign else str(part)
+            for part in (self.left, self.right)
+        ]
+        return self.sign.join(texts)
+
+
+@dataclass(frozen=True)
+class AndMask(_Pair):
+    """Row q sees column k if and only if it does in both masks."""
+
+    keyword: ClassVar[str] = "and"
+    sign: ClassVar[str] = "&"
+
+    def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
+        """Both see it."""
+        return self.left.visible(q, k, sq, sk) & self.right.visible(q, k, sq, sk)
+
+    @property
+    def edges(self) -> Edges:
+        """Those of either."""
+        a, b = self.left.edges, self.right.edges
+        return Edges(left=a.left or b.left, right=a.right or b.right)
+
+    def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
+        """From the later begin to the earlier end."""
+        a, b = (mask.column_range(ops, row, sq, sk) for mask in (self.left, self.right))
+        if not self.left.edges.left:
+            begin = b.begin
+        elif not self.right.edges.left:
+            begin = a.begin
+        else:
+            begin = ops.max(a.begin, b.begin)
+        return ColumnRange(begin, ops.min(a.end, b.end))
+
+    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """Both see it."""
+        if self.is_interval:
+            return super().element(ops, row, column, sq, sk)
+        a, b = (mask.element(ops, row, column, sq, sk) for mask in (self.left, self.right))
+        return ops.both(a, b)
+
+    def tile_range(
+        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; else what both visit, and what both leave untested."""
+        if self.is_interval:
+            return super().tile_range(ops, row0, rows, sq, sk, tile_n)
+        a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
+        return ordered(
+            ops,
+            ops.max(a.begin, b.begin),
+            ops.max(a.full_begin, b.full_begin),
+            ops.min(a.full_end, b.full_end),
+            ops.min(a.end, b.end),
+        )
+
+
+@dataclass(frozen=True)
+class OrMask(_Pair):
+    """Row q sees column k if and only if it does in one of two masks."""
+
+    keyword: ClassVar[str] = "or"
+    sign: ClassVar[str] = "|"
+
+    def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
+        """One of them sees it."""
+        return self.left.visible(q, k, sq, sk) | self.right.visible(q, k, sq, sk)
+
+    @property
+    def edges(self) -> Edges:
+        """Those of both; of masks that are no interval masks those of either, see `tile_range`."""
+        a, b = self.left.edges, self.right.edges
+        if not self.is_interval:
+            return Edges(left=a.left or b.left, right=a.right or b.right)
+        return Edges(left=a.left and b.left, right=a.right and b.right)
+
+    def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
+        """From the earlier begin to the later end: the intervals overlap, or one is empty.
+
+        An empty one belongs to a row before key 0, where every interval begins at 0.
+        """
+        a, b = (mask.column_range(ops, row, sq, sk) for mask in (self.left, self.right))
+        begin = ops.min(a.begin, b.begin) if self.edges.left else ops.const(0)
+        return ColumnRange(begin, ops.max(a.end, b.end))
+
+    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """One of them sees it."""
+        if self.is_interval:
+            return super().element(ops, row, column, sq, sk)
+        a, b = (mask.element(ops, row, column, sq, sk) for mask in (self.left, self.right))
+        return ops.either(a, b)
+
+    def tile_range(
+        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
+    ) -> TileRange[T]:
+        """Exact for interval masks; else all that one of them visits, and what lies between."""
+        if self.is_interval:
+            return super().tile_range(ops, row0, rows, sq, sk, tile_n)
+        a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
+        full = b if self.right.is_interval else a
+        begin, end = ops.min(a.begin, b.begin), ops.max(a.end, b.end)
+        return ordered(ops, begin, full.full_begin, full.full_end, end)
+
+
+@dataclass(frozen=True)
+class NotMask(Mask):
+    """Row q sees column k if and only if it does not in another mask."""
+
+    mask: Mask
+
+    keyword: ClassVar[str] = "not"
+
+    def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
+        """The column exists, and the other mask hides it."""
+        return (k < sk) & (self.mask.visible(q, k, sq, sk) ^ True)
+
+    @property
+    def is_interval(self) -> bool:
+        """Never: a row does not see its own position."""
+        return False
+
+    @property
+    def edges(self) -> Edges:
+        """The side that the other mask limits is the one that is visible here."""
+        inner = self.mask.edges
+        if not self.mask.is_interval:
+            return Edges(left=True, right=True)
+        return Edges(left=inner.right or not inner.left, right=inner.left or not inner.right)
+
+    def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
+        """Not asked of a mask that is no interval mask."""
+        raise AssertionError(f"{self} is no interval mask")
+
+    def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
+        """The column exists, and the other mask hides it."""
+        return ops.both(
+            ops.less(column, sk), ops.negation(self.mask.element(ops, row, column, sq, sk))
+        )
+
+    def tile_range(
+        self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
+    ) -> TileRange[T]:
+        """What lies before or after an interval mask that is limited on one side; see the module."""
+        zero, width = ops.const(0), ops.const(tile_n)
+        all_tiles = ops.ceildiv(sk, width)
+        if not self.mask.is_interval:
+            return ordered(ops, zero, zero, zero, all_tiles)
+        last_row = ops.sub(ops.min(ops.add(row0, ops.const(rows)), sq), ops.const(1))
+        first = self.mask.column_range(ops, row0, sq, sk)
+        last = self.mask.column_range(ops, last_row, sq, sk)
+        if not self.mask.edges.left:  # [end, sk) is left
+            begin = ops.floordiv(ops.max(first.end, zero), width)
+            full_begin = ops.ceildiv(ops.max(last.end, zero), width)
+            return ordered(ops, begin, full_begin, ops.floordiv(sk, width), all_tiles)
+        full_end = ops.floordiv(first.begin, width)
+        end = all_tiles if self.mask.edges.right else ops.ceildiv(last.begin, width)
+        return ordered(ops, zero, zero, full_end, end)
+
+    @property
+    def name(self) -> str:
+        """`not_causal`."""
+        return f"not_{self.mask.name}"
+
+    def __str__(self) -> str:
+        """`~causal`, `~(causal&chunked:512)`."""
+        return f"~({self.mask})" if isinstance(self.mask, _Pair) else f"~{self.mask}"
+
+
+def intersection(a: Mask, b: Mask) -> Mask:
+    """`a & b`: the same mask however its parts were ordered, grouped or repeated."""
+    parts = [mask for mask in _parts(AndMask, a, b) if mask != NullMask()]
+    return _joined(AndMask, parts) if parts else NullMask()
+
+
+def union(a: Mask, b: Mask) -> Mask:
+    """`a | b`: the same mask however its parts were ordered, grouped or repeated."""
+    parts = _parts(OrMask, a, b)
+    return NullMask() if NullMask() in parts else _joined(OrMask, parts)
+
+
+def complement(mask: Mask) -> Mask:
+    """`~mask`; moved inwards to interval masks, whose complements have the better tile ranges."""
+    if isinstance(mask, NotMask):
+        return mask.mask
+    if isinstance(mask, _Pair) and not mask.is_interval:
+        combine = union if isinstance(mask, AndMask) else intersection
+        return combine(complement(mask.left), complement(mask.right))
+    return NotMask(mask)
+
+
+def _parts(kind: type[_Pair], *masks: Mask) -> list[Mask]:
+    """The masks that a tree of one kind of pair joins, each once, in the order of their names."""
+    found: dict[Mask, None] = {}
+    pending = list(masks)
+    while pending:
+        mask = pending.pop()
+        if isinstance(mask, kind):
+            pending += [mask.left, mask.right]
+        else:
+            found[mask] = None
+    return sorted(found, key=str)
+
+
+def _joined(kind: type[_Pair], parts: list[Mask]) -> Mask:
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = kind(joined, part)
+    return joined

@@ -1,0 +1,107 @@
+"""Masks as text, for command lines: `causal`, `window:127,0`, `causal&chunked:512`, `~(a|b)`.
+
+    mask   = part { "|" part }
+    part   = factor { "&" factor }
+    factor = "~" factor | "(" mask ")" | name [ ":" number { "," number } ]
+    number = digits | "inf"
+
+The text of a mask, `str(mask)`, is what `parse_mask` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
+
+ALLOWED = "full, causal, window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
+
+_TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z]+)(?::(?P<numbers>[0-9a-z,]*))?)")
+_NAMES: dict[str, tuple[tuple[int, ...], Callable[..., Mask]]] = {  # with how many numbers
+    "full": ((0,), full),
+    "null": ((0,), full),
+    "causal": ((0,), causal),
+    "window": ((1, 2), sliding_window),
+    "chunked": ((1,), chunked),
+    "prefix": ((1,), prefix_lm),
+}
+
+
+def parse_mask(text: str) -> Mask:
+    """The mask that a text stands for.
+
+    Raises:
+      SpecError: no such mask; the message quotes the text and lists what is allowed.
+    """
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._at = 0
+        self._token = self._next()
+
+    def parse(self) -> Mask:
+        """The whole text."""
+        mask = self._union()
+        if self._token is not None or self._text[self._at :].strip():
+            raise self._error()
+        return mask
+
+    def _next(self) -> re.Match[str] | None:
+        match = _TOKEN.match(self._text, self._at)
+        self._at = self._at if match is None else match.end()
+        return match
+
+    def _takes(self, sign: str) -> bool:
+        """Whether the next token is this sign, which is then behind us."""
+        if self._token is None or self._token["sign"] != sign:
+            return False
+        self._token = self._next()
+        return True
+
+    def _union(self) -> Mask:
+        mask = self._intersection()
+        while self._takes("|"):
+            mask = mask | self._intersection()
+        return mask
+
+    def _intersection(self) -> Mask:
+        mask = self._factor()
+        while self._takes("&"):
+            mask = mask & self._factor()
+        return mask
+
+    def _factor(self) -> Mask:
+        if self._takes("~"):
+            return ~self._factor()
+        if self._takes("("):
+            mask = self._union()
+            if not self._takes(")"):
+                raise self._error()
+            return mask
+        token = self._token
+        if token is None or token["name"] not in _NAMES:
+            raise self._error()
+        counts, make = _NAMES[token["name"]]
+        words = [] if token["numbers"] is None else token["numbers"].split(",")
+        numbers = [self._number(word) for word in words]
+        if len(numbers) not in counts:
+            raise self._error()
+        self._token = self._next()
+        return make(*numbers)
+
+    def _number(self, word: str) -> int | None:
+        if word == "inf":
+            return None
+        if not word.isdecimal():
+            raise self._error()
+        return int(word)
+
+    def _error(self) -> SpecError:
+        return SpecError(f"mask {self._text!r:.60} has no kernel: supported are {ALLOWED}")

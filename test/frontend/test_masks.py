@@ -1,0 +1,83 @@
+"""The front end's masks: the functions that make them, and their text on a command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import attn_mlir as am
+from attn_mlir.errors import SpecError
+from attn_mlir.mask_text import parse_mask
+from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
+
+
+def test_masks_are_those_of_the_dialect() -> None:
+    from attn_mlir.dialect.attn import masks
+
+    assert am.Mask is masks.Mask
+    assert am.full() == masks.NullMask() and am.causal() == masks.CausalMask()
+    assert am.sliding_window(127) == masks.WindowMask(127, 0)
+    assert am.sliding_window(0, None) == masks.WindowMask(0, -1)
+    assert am.chunked(512) == masks.ChunkedMask(512)
+    assert am.prefix_lm(64) == masks.PrefixMask(64)
+
+
+def test_masks_that_are_others() -> None:
+    assert sliding_window(None, None) == full()
+    assert sliding_window(None, 0) == causal() == prefix_lm(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sliding_window(-1), "left of a sliding window must be an integer of at least 0"),
+        (lambda: sliding_window(0, -1), "right of a sliding window must be"),
+        (lambda: sliding_window(1.0), "got 1.0"),  # pyright: ignore
+        (lambda: sliding_window(2**31), "window left must be an integer from -1 to 1073741824"),
+        (lambda: chunked(0), "chunk size must be an integer from 1"),
+        (lambda: prefix_lm(-1), "prefix length must be an integer from 0"),
+        (lambda: prefix_lm(False), "got False"),
+    ],
+)
+def test_bad_parameters_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ("full", full()),
+        ("null", full()),
+        (" causal ", causal()),
+        ("window:127", sliding_window(127, 0)),
+        ("window:127,0", sliding_window(127, 0)),
+        ("window:inf,5", sliding_window(None, 5)),
+        ("prefix:64", prefix_lm(64)),
+        ("causal&chunked:512", causal() & chunked(512)),
+        ("causal & chunked:512 | prefix:3", (causal() & chunked(512)) | prefix_lm(3)),
+        ("causal&(chunked:512|prefix:3)", causal() & (chunked(512) | prefix_lm(3))),
+        ("~causal|~~window:1,1", ~causal() | sliding_window(1, 1)),
+        ("~(causal&chunked:4)", ~(causal() & chunked(4))),
+    ],
+)
+def test_text(text: str, mask: Mask) -> None:
+    assert parse_mask(text) == mask
+    assert parse_mask(str(mask)) == mask
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "diagonal", "window", "window:", "window:1,2,3", "window:1,,2", "window:-1,0"),
+        *("window:1.5", "chunked", "chunked:5x", "chunked:inf", "causal:1", "causal!", "~"),
+        *("causal&", "&causal", "(causal", "causal)", "causal causal"),
+    ],
+)
+def test_text_that_is_no_mask(text: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_mask(text)
+    message = str(refused.value)
+    assert message.startswith(f"mask {text!r} has no kernel: supported") or "got None" in message
