@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 
+from .checkers import Checker, CheckMode, Finding, checks_named
 from .isa import families
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
@@ -105,7 +106,12 @@ class Emulator:
       strict_loads: fault when a register is read between the tcgen05.ld that writes it and
         tcgen05.wait::ld. None: for kernels that use wait::ld at all. (PTX asks for the wait; some
         compilers' output has none and relies on the hardware's register scoreboard.)
-      observer: receives memory accesses and synchronisation, for race detectors and traces.
+      observer: receives memory accesses and synchronisation in words, for traces.
+      check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
+      check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
+
+    Attributes:
+      findings: what the checkers found in the last launch.
     """
 
     def __init__(
@@ -118,6 +124,8 @@ class Emulator:
         track_initialised: bool = False,
         strict_loads: bool | None = None,
         observer: Observer | None = None,
+        check: str | Iterable[str] = "none",
+        check_mode: CheckMode = "raise",
     ):
         if target not in ("sm_100a", "sm_90a"):
             raise SpecError(f"emulator target '{target}' is unknown: sm_100a or sm_90a")
@@ -130,6 +138,11 @@ class Emulator:
         self.track_initialised = track_initialised
         self.strict_loads = strict_loads
         self.observer = observer
+        if check_mode not in ("raise", "collect"):
+            raise SpecError(f"check_mode '{check_mode}' is unknown: raise or collect")
+        self.checks = checks_named(check)
+        self.check_mode: CheckMode = check_mode
+        self.findings: list[Finding] = []
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
         self._parameters = np.zeros(MAX_PARAM_BYTES, np.uint8)
@@ -203,6 +216,8 @@ class Emulator:
             return Stats(0, time.perf_counter() - start, 0)
         self._parameters[: parameters.size] = parameters
         tensor_core = TensorCore(self.numeric)
+        checker = Checker(self.checks, self.check_mode) if self.checks else None
+        self.findings = checker.findings if checker is not None else []
         launch = Launch(
             program=program,
             memory=self.memory,
@@ -216,12 +231,15 @@ class Emulator:
             symbols=self._symbols(ptx_text, module),
             target=self.target,
             tensor_core=tensor_core,
-            track_initialised=self.track_initialised,
+            track_initialised=self.track_initialised or "uninitialised" in self.checks,
             observer=self.observer,
+            inspector=checker,
             strict_loads=self._strict_loads(kernel),
             remaining=_cluster_origins(grid3, cluster3),
             local_bytes=lay_out_local(kernel),
         )
+        if checker is not None:
+            checker.launched(launch)
         scheduler = Scheduler(launch, self.schedule, self.seed)
         with np.errstate(all="ignore"):
             scheduler.run()

@@ -35,6 +35,7 @@ class Job:
     Attributes:
       merge_key: jobs next to each other in a channel with equal keys (not None) may be done
         together: `run` is then called with all their payloads.
+      ticket: what the inspector gave at the issue.
     """
 
     run: Callable[[list[Any]], None]
@@ -42,6 +43,7 @@ class Job:
     line: int
     where: str
     merge_key: Any = None
+    ticket: Any = None
 
 
 @dataclass(slots=True)
@@ -137,13 +139,21 @@ class Scheduler:
         merge_key: Any = None,
         *,
         engine: Engine = "load",
+        lane: int | None = None,
     ) -> None:
         """Hand work to an engine.
 
         Args:
           channel: work of equal channels stays in order; None orders nothing.
+          lane: the issuing lane, or None when the whole strand issues together.
         """
-        job = Job(run, payload, line, strand.where() if self.adversarial else "", merge_key)
+        inspector = self.launch.inspector
+        ticket: Any = None
+        if inspector is not None:
+            ticket = inspector.issued(strand, lane, line, engine, channel)
+            if merge_key is not None:
+                merge_key = (merge_key, inspector.version(strand))
+        job = Job(run, payload, line, strand.where() if self.adversarial else "", merge_key, ticket)
         if not self.adversarial:
             job.where = f"{strand.cta.where()} warp {strand.warp.index}"
             self.fifo.append(job)
@@ -263,6 +273,8 @@ class Scheduler:
         self.progress += 1
         if cta.live_warps == 0:
             self._check_cta_end(cta)
+            if self.launch.inspector is not None:
+                self.launch.inspector.ended(cta)
             cta.cluster.live_ctas -= 1
             if cta.cluster.live_ctas == 0:
                 self.clusters.remove(cta.cluster)
@@ -315,6 +327,8 @@ class Scheduler:
             return False
         cluster = Cluster(self.launch, remaining.pop(0))
         self.clusters.append(cluster)
+        if self.launch.inspector is not None:
+            self.launch.inspector.started(cluster)
         for cta in cluster.ctas:
             for warp in cta.warps:
                 self.ready.extend(warp.strands)
@@ -415,8 +429,13 @@ class Scheduler:
                 payloads.append(queue.popleft().payload)
         self.progress += 1
         self.idle_turns = 0
+        inspector = self.launch.inspector
         try:
+            if inspector is not None:
+                inspector.began(job.ticket)
             job.run(payloads)
+            if inspector is not None:
+                inspector.finished()
         except Fault as fault:
             raise KernelFault(
                 str(fault),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .faults import lanes_text
+from .inspector import Inspector
 from .machine.mbarrier import MBarrierTable
 from .machine.memory import GlobalMemory, SharedMemory
 from .machine.tensorcore import TensorCore
@@ -199,8 +200,13 @@ class Cta:
             for warp, first in enumerate(range(0, threads, WARP_LANES))
         ]
         self.live_warps = len(self.warps)
+        if launch.inspector is not None:
+            watch = launch.inspector.memory_watch(self)
+            self.shared.watch = self.tmem.watch = self.mbarriers.watch = watch
 
     def _phase_completed(self, offset: int) -> None:
+        if self.launch.inspector is not None:
+            self.launch.inspector.completed(self, ("mbarrier", self.rank, offset))
         self.launch.scheduler.wake(("mbarrier", self.where_rank, offset))
 
     @property
@@ -259,6 +265,7 @@ class Launch:
     tensor_core: TensorCore
     track_initialised: bool = False
     observer: Observer | None = None
+    inspector: Inspector | None = None
     strict_loads: bool = True
     remaining: list[Dim3] = field(default_factory=list[Dim3])
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
@@ -275,6 +282,9 @@ class Launch:
     @scheduler.setter
     def scheduler(self, scheduler: "Scheduler") -> None:
         self._scheduler = scheduler
+
+    def __post_init__(self) -> None:
+        self.is_watched = self.observer is not None or self.inspector is not None
 
     def count(self, what: str, amount: int = 1) -> None:
         """Add to a statistic."""

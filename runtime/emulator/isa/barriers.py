@@ -56,6 +56,8 @@ def _try_complete(s: Strand, number: int, barrier: NamedBarrier) -> bool:
         )
     barrier.phase += 1
     barrier.arrived.clear()
+    if s.launch.inspector is not None:
+        s.launch.inspector.completed(cta, ("bar", cta.rank, number))
     votes = barrier.votes
     barrier.result = (sum(votes), int(all(votes)), int(any(votes)))
     barrier.votes = []
@@ -83,12 +85,15 @@ def barrier_arrive(
     cta = s.cta
     index = _number(s, k, number, "barrier number", BARRIER_COUNT - 1)
     barrier = cta.named.setdefault(index, NamedBarrier())
+    inspector, key = s.launch.inspector, ("bar", cta.rank, index)
     if isinstance(s.sync, ArrivedPhase):
         if barrier.phase == s.sync.phase:
             if not _try_complete(s, index, barrier):
                 _wait(s, index, barrier)
                 return False
         s.sync = None
+        if inspector is not None:
+            inspector.left(s, active_mask(s, k), key)
         return True
     expected = 0
     if count is not None:
@@ -111,10 +116,14 @@ def barrier_arrive(
     barrier.arrived[warp] = barrier.arrived.get(warp, 0) | mask
     if predicate is not None:
         barrier.votes += [bool(predicate[lane]) for lane in active_lanes(s, k)]
-    _observe(s, "barrier", ("bar", cta.rank, index))
+    _observe(s, "barrier", key)
+    if inspector is not None:
+        inspector.arriving(s, mask, key)
     s.launch.scheduler.progress += 1
     phase = barrier.phase
     if _try_complete(s, index, barrier) or not wait:
+        if inspector is not None and wait:
+            inspector.left(s, mask, key)
         return True
     s.sync = ArrivedPhase(phase)
     _wait(s, index, barrier)
@@ -214,6 +223,15 @@ def emit_bar_red(e: Emitter, i: Instruction) -> None:
 def emit_bar_warp(e: Emitter, i: Instruction) -> None:
     """bar.warp.sync members."""
     emit_gather(e, i.operands[0])
+    with e.effect():
+        e.line(f"warp_synced(s, {e.k})")
+
+
+@runtime
+def warp_synced(s: Strand, k: Any) -> None:
+    """bar.warp.sync: the lanes, which are here together, saw each other's memory accesses."""
+    if s.launch.inspector is not None:
+        s.launch.inspector.warp_synced(s, active_mask(s, k))
 
 
 # ---- clusters
@@ -230,6 +248,8 @@ def cluster_arrive(s: Strand, k: Any) -> None:
     cluster.barrier_arrived[key] = cluster.barrier_arrived.get(key, 0) | mask
     s.warp.cluster_phase = cluster.barrier_phase
     _observe(s, "barrier", ("cluster",))
+    if s.launch.inspector is not None:
+        s.launch.inspector.arriving(s, mask, ("cluster",))
     s.launch.scheduler.progress += 1
     _try_complete_cluster(s)
 
@@ -250,6 +270,8 @@ def _try_complete_cluster(s: Strand) -> bool:
     cluster = s.cta.cluster
     cluster.barrier_phase += 1
     cluster.barrier_arrived.clear()
+    if s.launch.inspector is not None:
+        s.launch.inspector.completed(s.cta, ("cluster",))
     s.launch.scheduler.wake(("cluster", id(cluster)))
     return True
 
@@ -258,9 +280,10 @@ def _try_complete_cluster(s: Strand) -> bool:
 def cluster_wait(s: Strand) -> bool:
     """barrier.cluster.wait. False when the strand was blocked."""
     cluster = s.cta.cluster
-    if cluster.barrier_phase > s.warp.cluster_phase:
-        return True
-    if cluster.barrier_arrived and _try_complete_cluster(s):
+    done = cluster.barrier_phase > s.warp.cluster_phase
+    if done or (cluster.barrier_arrived and _try_complete_cluster(s)):
+        if s.launch.inspector is not None:
+            s.launch.inspector.left(s, s.mask, ("cluster",))
         return True
     s.launch.scheduler.block(
         s,

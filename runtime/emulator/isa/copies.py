@@ -108,7 +108,7 @@ def tensor_load(
                 _seen(s, line, cta, offset, byte_count, True)
                 _landed(s, line, signal, where, byte_count)
 
-        s.launch.scheduler.post(None, run, None, s, line)
+        s.launch.scheduler.post(None, run, None, s, line, lane=lane)
 
 
 _LOAD_WORDS = (
@@ -210,7 +210,7 @@ def tensor_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, line, engine="store")
+        scheduler.post(None, run, None, s, line, engine="store", lane=lane)
 
 
 _STORE_WORDS = (
@@ -246,7 +246,10 @@ def commit_group(s: Strand, k: Any, bulk: bool) -> None:
     warp = s.warp
     opened = warp.bulk_open if bulk else warp.copy_open
     closed = warp.bulk_groups if bulk else warp.copy_groups
-    for lane in active_lanes(s, k):
+    lanes = active_lanes(s, k)
+    if s.launch.inspector is not None:
+        s.launch.inspector.group_closed(s, lanes, "bulk" if bulk else "copy")
+    for lane in lanes:
         closed.setdefault(lane, []).append(opened.pop(lane, None) or AsyncGroup())
 
 
@@ -274,6 +277,9 @@ def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> b
                 lambda left=left: f"waits for {left} groups of {what}",
             )
             return False
+    if s.launch.inspector is not None:
+        kind = "bulk" if bulk else "copy"
+        s.launch.inspector.group_waited(s, active_lanes(s, k), kind, newest, read_only)
     return True
 
 
@@ -356,7 +362,7 @@ def bulk_load(
                 _seen(s, line, cta, offset, count, True)
                 _landed(s, line, signal, where, count)
 
-        launch.scheduler.post(None, run, None, s, line)
+        launch.scheduler.post(None, run, None, s, line, lane=lane)
 
 
 @runtime
@@ -407,7 +413,7 @@ def bulk_store(
             group.writes -= 1
             scheduler.wake(key)
 
-        scheduler.post(None, run, None, s, line, engine="store")
+        scheduler.post(None, run, None, s, line, engine="store", lane=lane)
 
 
 _BULK_WORDS = (
@@ -493,6 +499,8 @@ def copy_async(
                 count = min(int(sizes[row]), size)
                 if count:
                     data[row, :count] = launch.memory.view(int(sources[row]), count)
+        if shared.watch is not None:
+            shared.watch.lanes(goals, size, True)
         shared.store(goals, data)
         for group in groups:
             group.writes -= 1
@@ -536,7 +544,7 @@ def copy_arrive(s: Strand, k: Any, address: Lanes, counted: bool) -> None:
         def run(payloads: list[Any], cta: Cta = cta, offset: int = offset) -> None:
             cta.mbarriers.arrive(offset)
 
-        scheduler.post(("copy", id(s.warp)), run, None, s, _line(s))
+        scheduler.post(("copy", id(s.warp)), run, None, s, _line(s), lane=lane)
 
 
 @instruction("cp.async.mbarrier.arrive", modifiers="noinc shared shared::cta", boundary=True)

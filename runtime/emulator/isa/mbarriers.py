@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..inspector import Inspector
 from ..machine import mbarrier
 from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand
@@ -50,6 +51,8 @@ def mbarrier_init(s: Strand, k: Any, space: str, address: Lanes, count: Lanes) -
         cta, offset = barrier_at(s, int(address[lane]), space)
         cta.shared.view(offset, 8, writing=True)
         cta.mbarriers.init(offset, int(count[lane]))
+        if s.launch.inspector is not None:
+            s.launch.inspector.initialised(s, lane, cta, offset)
         observe(s, "init", cta, offset)
 
 
@@ -88,6 +91,8 @@ def mbarrier_arrive(
         if byte_count is not None:
             table.expect_tx(offset, sum(int(byte_count[lane]) for lane in lanes))
         observe(s, "arrive", cta, offset)
+        if s.launch.inspector is not None:
+            s.launch.inspector.arriving(s, _mask(lanes), ("mbarrier", cta.rank, offset))
         s.launch.scheduler.progress += 1
         if form == "arrive":
             token = table.arrive(offset, total)
@@ -113,12 +118,32 @@ def mbarrier_tx(
             cta.mbarriers.expect_tx(offset, int(byte_count[lane]))
 
 
+def _mask(lanes: list[int]) -> int:
+    return sum(1 << lane for lane in lanes)
+
+
+def _tell_waiting(
+    s: Strand, inspector: Inspector, lanes: list[int], space: str, address: Lanes, state: Lanes
+) -> None:
+    """Tell the inspector which parity of which barrier the lanes look at."""
+    groups: dict[tuple[int, int], int] = {}
+    for lane in lanes:
+        key = (int(address[lane]), int(state[lane]))
+        groups[key] = groups.get(key, 0) | 1 << lane
+    for (where, parity), mask in groups.items():
+        cta, offset = barrier_at(s, where, space)
+        inspector.waiting(s, mask, ("mbarrier", cta.rank, offset), parity)
+
+
 @runtime
 def mbarrier_wait(
     s: Strand, k: Any, space: str, blocking: bool, by_parity: bool, address: Lanes, state: Lanes
 ) -> Any:
     """test_wait (not blocking) and try_wait; bool[32], or None when the strand was blocked."""
     lanes = active_lanes(s, k)
+    inspector = s.launch.inspector
+    if inspector is not None and by_parity:
+        _tell_waiting(s, inspector, lanes, space, address, state)
     result = np.zeros(WARP_LANES, np.bool_)
     seen: dict[tuple[int, int], bool] = {}
     for lane in lanes:
@@ -142,6 +167,9 @@ def mbarrier_wait(
         for key in seen:
             cta, offset = barrier_at(s, key[0], space)
             observe(s, "wait", cta, offset)
+            if inspector is not None and seen[key]:
+                through = [x for x in lanes if (int(address[x]), int(state[x])) == key]
+                inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset))
         return result
     if not blocking or len(seen) > 1:
         polls(s)

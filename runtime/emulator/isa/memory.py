@@ -122,9 +122,15 @@ class _LocalMemory:
         self.data[self.index[:, None], self._positions(offsets, values.shape[1])] = values
 
 
-def _observe(s: Strand, memory: Any, addresses: Any, width: int, is_write: bool) -> None:
+def _observe(
+    s: Strand, memory: Any, lanes: Any, addresses: Any, width: int, is_write: bool
+) -> None:
+    if isinstance(memory, _LocalMemory):
+        return
+    if s.launch.inspector is not None:
+        s.launch.inspector.access(s, lanes, memory, addresses, width, is_write)
     observer = s.launch.observer
-    if observer is None or isinstance(memory, _LocalMemory):
+    if observer is None:
         return
     line = s.launch.program.segments[s.pc].line
     owner = 0
@@ -139,9 +145,9 @@ def load_bytes(s: Strand, k: Any, space: str, address: Lanes, width: int) -> Byt
     """uint8[32, width]; rows of inactive lanes are zero."""
     lanes = None if k is None else np.flatnonzero(k)
     pieces = _pieces(s, space, address, lanes)
-    if s.launch.observer is not None:
-        for memory, _, inner in pieces:
-            _observe(s, memory, inner, width, False)
+    if s.launch.is_watched:
+        for memory, index, inner in pieces:
+            _observe(s, memory, index, inner, width, False)
     if len(pieces) == 1 and lanes is None:
         return pieces[0][0].load(pieces[0][2], width)
     result = np.zeros((WARP_LANES, width), np.uint8)
@@ -157,8 +163,8 @@ def store_bytes(s: Strand, k: Any, space: str, address: Lanes, values: Bytes) ->
     width = values.shape[1]
     s.launch.scheduler.progress += 1
     for memory, index, inner in _pieces(s, space, address, lanes):
-        if s.launch.observer is not None:
-            _observe(s, memory, inner, width, True)
+        if s.launch.is_watched:
+            _observe(s, memory, index, inner, width, True)
         memory.store(inner, values if index is None else values[index])
 
 

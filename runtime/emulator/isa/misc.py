@@ -9,12 +9,15 @@ from ..ptx.emit import Emitter
 from ..state import Strand
 from .barriers import immediate
 from .collectives import emit_gather
+from .control import active_mask
 from .registry import instruction, runtime
 
 
 @runtime
-def fence(s: Strand, kind: str) -> None:
-    """A fence: execution is sequentially consistent, so only the observer is told."""
+def fence(s: Strand, k: Any, kind: str) -> None:
+    """A fence: execution is sequentially consistent, so only those who watch are told."""
+    if s.launch.inspector is not None:
+        s.launch.inspector.fence(s, active_mask(s, k), kind)
     observer = s.launch.observer
     if observer is not None:
         line = s.launch.program.segments[s.pc].line
@@ -33,14 +36,14 @@ def emit_fence(e: Emitter, i: Instruction) -> None:
         if part not in known:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
     with e.effect():
-        e.line(f"fence(s, {i.opcode!r})")
+        e.line(f"fence(s, {e.k}, {i.opcode!r})")
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync", modifiers="")
 def emit_tcgen05_fence(e: Emitter, i: Instruction) -> None:
     """tcgen05.fence::{before,after}_thread_sync."""
     with e.effect():
-        e.line(f"fence(s, {i.opcode!r})")
+        e.line(f"fence(s, {e.k}, {i.opcode!r})")
 
 
 @instruction("setmaxnreg", modifiers="inc dec sync aligned", boundary=True)
@@ -98,7 +101,7 @@ def cancel(s: Strand, k: Any, response: Any, barrier: Any, multicast: bool) -> N
                     cta.mbarriers.complete_tx(where, 16)
 
         line = launch.program.segments[s.pc].line
-        launch.scheduler.post(None, run, answer, s, line)
+        launch.scheduler.post(None, run, answer, s, line, lane=lane)
 
 
 @instruction(

@@ -58,7 +58,7 @@ def store_async(
                 cta.shared.view(offset, raw.size, writing=True)[:] = raw
                 cta.mbarriers.complete_tx(where, raw.size)
 
-        scheduler.post(None, run, row, s, line)
+        scheduler.post(None, run, row, s, line, lane=lane)
 
 
 @instruction("st.async", modifiers=f"{_WORDS} v2 v4", boundary=True)

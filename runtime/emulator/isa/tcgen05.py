@@ -69,6 +69,8 @@ def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: boo
             ),
         )
         return False
+    if s.launch.inspector is not None:
+        s.launch.inspector.access(s, np.array([lane]), cta.shared, np.array([offset]), 4, True)
     cta.shared.store(np.array([offset]), np.array([base], np.uint32).view(np.uint8)[None, :])
     s.launch.scheduler.progress += 1
     return True
@@ -120,6 +122,8 @@ def emit_alloc(e: Emitter, i: Instruction) -> None:
 def tmem_dealloc(s: Strand, address: Lanes, count: Lanes) -> None:
     """tcgen05.dealloc of the own CTA's columns."""
     lane = active_lanes(s, None)[0]
+    if s.launch.inspector is not None:
+        s.launch.inspector.deallocating(s, int(address[lane]), int(count[lane]))
     s.cta.tmem.dealloc(int(address[lane]), int(count[lane]))
     s.launch.scheduler.wake(_key(s.cta))
 
@@ -198,6 +202,9 @@ def tmem_load(
     taddr = uniform(s, address, "the tensor-memory address")
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
+    if s.launch.inspector is not None:
+        boxes = tmem.footprint(shape, count, taddr, packed, half)
+        s.launch.inspector.tensor_access(s, boxes, False)
     if s.launch.observer is not None:
         line = s.launch.program.segments[s.pc].line
         s.launch.observer.access(
@@ -228,6 +235,8 @@ def tmem_wait_load(s: Strand) -> None:
         for (index, dtype), row in zip(targets, rows, strict=True):
             registers[index] = row if dtype is None else row.view(dtype)
     warp.loads.clear()
+    if s.launch.inspector is not None:
+        s.launch.inspector.tensor_waited(s, False)
 
 
 @instruction("tcgen05.ld", modifiers=f"sync aligned {_SHAPES} {_COUNTS} pack::16b", boundary=True)
@@ -264,6 +273,9 @@ def tmem_store(s: Strand, form: tuple[str, int, bool, int], address: Lanes, *val
     warp = s.warp
     tmem, rank = s.cta.tmem, warp.index % 4
     rows = np.array(values)
+    if s.launch.inspector is not None:
+        boxes = tmem.footprint(shape, count, taddr, unpacked, half)
+        s.launch.inspector.tensor_access(s, boxes, True)
     if s.launch.observer is not None:
         line = s.launch.program.segments[s.pc].line
         s.launch.observer.access(
@@ -293,6 +305,8 @@ def tmem_wait_store(s: Strand) -> bool:
             s, ("tmem-store", id(s.warp)), lambda: "waits for tcgen05.st to complete"
         )
         return False
+    if s.launch.inspector is not None:
+        s.launch.inspector.tensor_waited(s, True)
     return True
 
 
@@ -366,7 +380,9 @@ def tensor_mma(
             launch.tensor_core.mma_sequence(payloads, ctas)
 
         merge = ("mma", id(s.warp), lane, group)
-        launch.scheduler.post(_channel(s, lane, group), run, op, s, line, merge, engine="tensor")
+        launch.scheduler.post(
+            _channel(s, lane, group), run, op, s, line, merge, engine="tensor", lane=lane
+        )
 
 
 _KINDS = "f16 tf32 f8f6f4 i8 mxf8f6f4 mxf4 mxf4nvf4".split()
@@ -446,7 +462,9 @@ def tensor_copy(
                     cta.tmem.copy(cta.shared, taddr, desc, *form)
 
         line = s.launch.program.segments[s.pc].line
-        s.launch.scheduler.post(_channel(s, lane, group), run, payload, s, line, engine="tensor")
+        s.launch.scheduler.post(
+            _channel(s, lane, group), run, payload, s, line, engine="tensor", lane=lane
+        )
 
 
 @instruction(
@@ -480,7 +498,7 @@ def tensor_shift(s: Strand, k: Any, group: int, address: Lanes) -> None:
 
         line = s.launch.program.segments[s.pc].line
         s.launch.scheduler.post(
-            _channel(s, lane, group), run, int(address[lane]), s, line, engine="tensor"
+            _channel(s, lane, group), run, int(address[lane]), s, line, engine="tensor", lane=lane
         )
 
 
@@ -520,7 +538,7 @@ def tensor_commit(
                     cta.mbarriers.arrive(offset)
 
         line = s.launch.program.segments[s.pc].line
-        scheduler.post(_channel(s, lane, group), run, goals, s, line, engine="tensor")
+        scheduler.post(_channel(s, lane, group), run, goals, s, line, engine="tensor", lane=lane)
 
 
 @instruction(

@@ -143,10 +143,12 @@ def wgmma_issue(
         state.pending[index] = (number, position, dtype)
     rank = s.warp.index % GROUP_WARPS
     operation.parts[rank] = (np.array(a_registers) if a_registers else None, sources)
+    key = _key(s)
+    if s.launch.inspector is not None:
+        s.launch.inspector.part_issued(s, key)
     if len(operation.parts) < GROUP_WARPS:
         return
     s.launch.count("mma")
-    key = _key(s)
 
     def run(payloads: list[Any]) -> None:
         for done in payloads:
@@ -187,6 +189,8 @@ def wgmma_commit(s: Strand) -> None:
     """wgmma.commit_group."""
     state = _state(s)
     state.closed.append(state.issued)
+    if s.launch.inspector is not None:
+        s.launch.inspector.group_closed(s, [0], "wgmma")
 
 
 @runtime
@@ -209,6 +213,8 @@ def wgmma_wait(s: Strand, newest: int) -> bool:
             del state.pending[index]
     state.closed = state.closed[len(older) :]
     group.forget(s.warp.index % GROUP_WARPS, bound)
+    if s.launch.inspector is not None:
+        s.launch.inspector.group_waited(s, [0], "wgmma", newest, False)
     return True
 
 
@@ -260,7 +266,7 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
 @instruction("wgmma.fence", modifiers="sync aligned", boundary=True)
 def emit_fence(e: Emitter, i: Instruction) -> None:
     """wgmma.fence.sync.aligned."""
-    e.line(f"fence(s, {i.opcode!r})")
+    e.line(f"fence(s, {e.k}, {i.opcode!r})")
 
 
 @instruction("wgmma.commit_group", modifiers="sync aligned", boundary=True)

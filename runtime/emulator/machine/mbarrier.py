@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .faults import Fault
+from .watch import MemoryWatch
 
 MAX_COUNT = (1 << 20) - 1  # arrivals and transaction bytes per phase; spec-ptx 6
 
@@ -59,10 +60,14 @@ class MBarrierTable:
     Args:
       on_change: called with the offset each time a phase completes, after the state changed; the
         scheduler wakes the warps that wait on that barrier.
+
+    Attributes:
+      watch: is told of the arrivals and bytes of engines, or None.
     """
 
     def __init__(self, on_change: Callable[[int], None] | None = None):
         self.on_change = on_change
+        self.watch: MemoryWatch | None = None
         self._barriers: dict[int, MBarrier] = {}
 
     def offsets(self) -> list[int]:
@@ -110,6 +115,8 @@ class MBarrierTable:
         """mbarrier.arrive; returns the token of the phase arrived on."""
         barrier = self.get(offset)
         token = raw_state(barrier)
+        if self.watch is not None:
+            self.watch.signal(offset, 0)
         self._take_arrivals(offset, barrier, count)
         self._check_phase(offset, barrier)
         return token
@@ -148,6 +155,8 @@ class MBarrierTable:
     def complete_tx(self, offset: int, byte_count: int) -> None:
         """mbarrier.complete_tx, and what TMA does when its bytes have landed."""
         barrier = self.get(offset)
+        if self.watch is not None:
+            self.watch.signal(offset, byte_count)
         self._add_tx(offset, barrier, -byte_count)
         self._check_phase(offset, barrier)
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 
 from .faults import Fault
+from .watch import MemoryWatch
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.integer[Any]]
@@ -263,6 +264,7 @@ class SharedMemory:
       units: the same bytes as uint64[n, 2], indexed by offset // 16: what matrix descriptors and
         TMA boxes move. Bulk accesses through `units` are checked by `check_units`.
       initialised: bool per byte, or None when not tracked.
+      watch: is told of what engines access, or None.
     """
 
     def __init__(self, byte_count: int, track_initialised: bool = False):
@@ -271,6 +273,7 @@ class SharedMemory:
                 f"shared memory of {byte_count} B does not fit: the window has "
                 f"{SHARED_WINDOW_BYTES - SHARED_BASE} B"
             )
+        self.watch: MemoryWatch | None = None
         self.byte_count = byte_count
         self.end = SHARED_BASE + byte_count
         self.data = _aligned_zeros(-(-self.end // 32) * 32)
@@ -288,6 +291,8 @@ class SharedMemory:
         """
         if offset < SHARED_BASE or offset + byte_count > self.end:
             raise self._out_of_bounds(offset, byte_count, None)
+        if self.watch is not None:
+            self.watch.span(offset, byte_count, writing)
         if self.initialised is not None:
             if writing:
                 self.initialised[offset : offset + byte_count] = True
@@ -332,6 +337,8 @@ class SharedMemory:
 
     def check_units_written(self, units: npt.NDArray[np.intp], *, what: str) -> None:
         """Fault if tracking is on and some byte of the given 16-byte units was never written."""
+        if self.watch is not None:
+            self.watch.units(units, False)
         if self.initialised is None:
             return
         written = self.initialised.reshape(-1, 16)[units].all(axis=-1)
@@ -343,6 +350,8 @@ class SharedMemory:
 
     def mark_units_written(self, units: npt.NDArray[np.intp]) -> None:
         """Record a bulk write through `units`."""
+        if self.watch is not None:
+            self.watch.units(units, True)
         if self.initialised is not None:
             self.initialised.reshape(-1, 16)[units] = True
 

@@ -94,8 +94,7 @@ def smem_operand(
         descriptors, architecture, mn_major, mn_count, k_bytes // container, container
     )
     shared.check_units(gather.low, gather.high, what=what)
-    if shared.initialised is not None:
-        shared.check_units_written(gather.units, what=what)
+    shared.check_units_written(gather.units, what=what)
     values = decode_bytes(shared.units.take(gather.units, axis=0), element, packed_4_bit)
     return values.T if mn_major else values
 
@@ -124,6 +123,19 @@ def lane_view(
     return array.reshape(4, 32, -1)[:, lane : lane + 16, span]
 
 
+def watch_rows(
+    tmem: TensorMemory, layout: Layout, lane: int, column: int, columns: int, *, is_write: bool
+) -> None:
+    """Tell the watch, if there is one, of an access to the lanes that a layout's rows occupy."""
+    if tmem.watch is None:
+        return
+    if layout not in ("C", "F"):
+        tmem.watch.cells(0, 128, column, columns, is_write)
+        return
+    for partition in range(0, 128, 32):
+        tmem.watch.cells(partition + lane, 16, column, columns, is_write)
+
+
 def tmem_operand(
     tmem: TensorMemory,
     instruction: Instruction,
@@ -142,6 +154,7 @@ def tmem_operand(
     parts: list[npt.NDArray[np.uint32]] = []
     for start, columns in runs:
         tmem.check_columns(start, columns, what="operand A")
+        watch_rows(tmem, layout, lane, start, columns, is_write=False)
         written = lane_view(tmem.written, layout, lane, start, columns)
         tmem.check_written(written, start, what="operand A")
         cells = lane_view(tmem.cells, layout, lane, start, columns)
@@ -176,6 +189,8 @@ def scale_operand(
     column = address & 0xFFFF
     columns = -(-count // 32)
     tmem.check_columns(column, columns, what=what)
+    if tmem.watch is not None:
+        tmem.watch.cells(first_lane, 32 * partitions, column, columns, False)
     lanes = slice(first_lane, first_lane + 32 * partitions)
     window = np.s_[lanes, column : column + columns]
     rows_here = np.arange(columns * 32).reshape(columns, 32).T < count

@@ -27,7 +27,7 @@ from .instruction import (
     decode_instruction,
 )
 from .memory import SharedMemory
-from .operands import F32, lane_view, scale_operand, smem_operand, tmem_operand
+from .operands import F32, lane_view, scale_operand, smem_operand, tmem_operand, watch_rows
 from .products import row_blocked
 from .sparsity import expand_sparse, read_metadata
 from .tmem import TensorMemory
@@ -337,6 +337,7 @@ def _accumulator(op: Mma, ins: Instruction, cta: Cta) -> npt.NDArray[np.uint32] 
     if not op.enable_d:
         return None
     lane = op.d >> 16
+    watch_rows(cta.tmem, ins.layout, lane, start, columns, is_write=False)
     written = lane_view(cta.tmem.written, ins.layout, lane, start, columns)
     cta.tmem.check_written(written, op.d, what="accumulator D")
     cells = lane_view(cta.tmem.cells, ins.layout, lane, start, columns)
@@ -422,6 +423,7 @@ def _write(op: Mma, ins: Instruction, cta: Cta, rank: int, result: npt.NDArray[n
     cells = lane_view(cta.tmem.cells, ins.layout, lane, start, columns)
     written = lane_view(cta.tmem.written, ins.layout, lane, start, columns)
     result = result.reshape(cells.shape)
+    watch_rows(cta.tmem, ins.layout, lane, start, columns, is_write=True)
     if not any(op.lane_mask):
         cells[...] = result
         written[...] = True

@@ -22,6 +22,7 @@ from .descriptors import decode_smem, k_major_units
 from .faults import Fault
 from .formats import unpack_4_bit, unpack_6_bit
 from .memory import SharedMemory
+from .watch import MemoryWatch
 
 Cells = npt.NDArray[np.uint32]
 
@@ -99,10 +100,12 @@ class TensorMemory:
       cells: uint32[128, 512].
       written: bool[128, 512].
       allocations: first column -> column count of each live allocation.
+      watch: is told of what engines access, or None.
     """
 
     def __init__(self, track_initialised: bool = False) -> None:
         self.track_initialised = track_initialised
+        self.watch: MemoryWatch | None = None
         self.cells: Cells = np.full((TMEM_LANES, TMEM_COLUMNS), POISON, np.uint32)
         self.written: npt.NDArray[np.bool_] = np.zeros((TMEM_LANES, TMEM_COLUMNS), np.bool_)
         self.allocations: dict[int, int] = {}
@@ -265,6 +268,18 @@ class TensorMemory:
         self.written[lanes, columns] = True
         self.written[lanes, columns + 1] = True
 
+    @staticmethod
+    def footprint(
+        shape: str, count: int, address: int, packed: bool, half_offset: int
+    ) -> list[tuple[int, int, int, int]]:
+        """What an ld or st touches: boxes of (first lane, lanes, first column, columns)."""
+        _, columns_per_count, lanes, _ = _SHAPES[shape]
+        width = columns_per_count * count * (2 if packed else 1)
+        starts = [address & 0xFFFF]
+        if shape == "16x32bx2":
+            starts.append(starts[0] + half_offset)
+        return [(address >> 16, lanes, start, width) for start in starts]
+
     def _locate(
         self,
         shape: str,
@@ -360,6 +375,8 @@ class TensorMemory:
             copies = [row + 32 * q for q in range(4)]
         else:
             copies = [row]
+        if self.watch is not None:
+            self.watch.cells(0, 128, column0, columns, True)
         for lanes in copies:
             self.cells[lanes, column0 : column0 + columns] = words
             self.written[lanes, column0 : column0 + columns] = True
@@ -370,6 +387,8 @@ class TensorMemory:
         if lane0 % 32 or lane0 >= TMEM_LANES:
             raise Fault("tmem", f"tcgen05.shift needs lane 0, 32, 64 or 96, got {lane0}")
         self.check_columns(column0, 8, what="tcgen05.shift")
+        if self.watch is not None:
+            self.watch.cells(lane0, 32, column0, 8, True)
         window = np.s_[lane0 : lane0 + 31, column0 : column0 + 8]
         source = np.s_[lane0 + 1 : lane0 + 32, column0 : column0 + 8]
         self.cells[window] = self.cells[source].copy()

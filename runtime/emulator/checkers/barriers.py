@@ -1,0 +1,98 @@
+"""What barriers carry from those who arrive to those who wait, and the rules for mbarriers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .clocks import KNOWN, Actors, Clock, WarpClocks
+
+Report = Callable[[str, str, Any], None]  # check, message, line
+
+
+@dataclass(slots=True)
+class Barrier:
+    """One barrier of any kind.
+
+    Attributes:
+      arriving: what those know who arrived in the open phase. done: what completed phases carry.
+      phase: completed phases.
+    """
+
+    arriving: Clock
+    done: Clock
+    phase: int = 0
+
+    def complete(self, actors: Actors) -> None:
+        """A phase is complete: its arrivals can be learnt by waiting."""
+        self.done = actors.join(self.done, self.arriving)
+        self.arriving[:] = 0
+        self.phase += 1
+
+
+@dataclass(slots=True)
+class MBarrier(Barrier):
+    """An mbarrier.
+
+    Attributes:
+      actor: stands for the copies that complete on it; its steps are phases.
+      init_actor, init_tick, init_line: who initialised it and when.
+      is_fenced: the init was made visible to engines and to other CTAs.
+      waiters: phase that warps look for without success so far, by (CTA rank, warp, lane mask).
+    """
+
+    actor: int = 0
+    init_actor: int = 0
+    init_tick: int = 0
+    init_line: Any = None
+    is_fenced: bool = False
+
+    def intended(self, known_phases: int, parity: int) -> int:
+        """The phase that a thread waits for: the first of this parity that it does not know of.
+
+        -1 stands for the phase before the first, of parity 1.
+        """
+        return known_phases if known_phases & 1 == parity else known_phases - 1
+
+
+class Barriers:
+    """All barriers of a cluster."""
+
+    def __init__(self, actors: Actors):
+        self.actors = actors
+        self.table: dict[tuple[Any, ...], Barrier] = {}
+
+    def named(self, key: tuple[Any, ...]) -> Barrier:
+        """A named or cluster barrier, which needs no init."""
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = Barrier(self.actors.zeros(2), self.actors.zeros(2))
+        return found
+
+    def mbarrier(self, key: tuple[Any, ...]) -> MBarrier | None:
+        """The mbarrier of a key, or None before its init."""
+        found = self.table.get(key)
+        return found if isinstance(found, MBarrier) else None
+
+    def initialise(self, key: tuple[Any, ...], warp: WarpClocks, lane: int, line: Any) -> None:
+        """mbarrier.init by a lane."""
+        tick = warp.step(line)
+        actor = self.actors.engine(key)
+        earlier = self.mbarrier(key)
+        barrier = MBarrier(self.actors.zeros(2), self.actors.zeros(2), 0, actor)
+        if earlier is not None:
+            barrier.done = earlier.done
+        barrier.init_actor, barrier.init_tick, barrier.init_line = warp.base + lane, tick, line
+        self.table[key] = barrier
+
+    def fence_inits(self, warp: WarpClocks, lanes: Any) -> None:
+        """Lanes executed a fence that covers the mbarriers which they initialised."""
+        for barrier in self.table.values():
+            if isinstance(barrier, MBarrier) and not barrier.is_fenced:
+                lane = barrier.init_actor - warp.base
+                barrier.is_fenced = 0 <= lane < 32 and lane in lanes
+
+    @staticmethod
+    def knows_init(barrier: MBarrier, known: Clock, own: Any) -> bool:
+        """Whether a thread with this knowledge may use the barrier."""
+        actor = barrier.init_actor
+        return bool(known[KNOWN, actor] >= barrier.init_tick) or actor in own

@@ -1,0 +1,105 @@
+"""What a checker reports: one finding per pair of PTX lines, and the error that carries them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attn_mlir.errors import SpecError
+
+from ..faults import KernelFault
+
+CheckMode = Literal["raise", "collect"]
+
+CHECKS = {
+    "race": "two accesses to the same bytes or cells that nothing orders, at least one a write",
+    "proxy": "the async proxy uses bytes written through the generic one without a proxy fence",
+    "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
+    "mbarrier": "an mbarrier used before its init is visible, or waited on two phases too late",
+    "uninitialised": "shared or tensor memory read before any write",
+    "exit": "asynchronous work that the CTA does not wait for before it ends",
+}
+
+
+def checks_named(check: str | Iterable[str]) -> frozenset[str]:
+    """The checks that "all", "none", one name or several names stand for.
+
+    Raises:
+      SpecError: a name is unknown.
+    """
+    names = check.replace(",", " ").split() if isinstance(check, str) else list(check)
+    chosen: set[str] = set()
+    for name in names:
+        if name == "all":
+            chosen.update(CHECKS)
+        elif name in CHECKS:
+            chosen.add(name)
+        elif name != "none":
+            raise SpecError(f"check '{name}' is unknown: all, none, {', '.join(CHECKS)}")
+    return frozenset(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One side of a finding.
+
+    Attributes:
+      who: a thread or an engine, such as "cta (0,0,0) warp 3 lane 5".
+      action: what it did, such as "writes".
+      line, text: the PTX line, 1-based, and what it says; 0 when unknown.
+    """
+
+    who: str
+    action: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        place = f"\n  {self.line:>5} | {self.text}" if self.line else ""
+        return f"{self.who} {self.action}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that the architecture does not promise to work.
+
+    Attributes:
+      check: a key of `CHECKS`.
+      message: what is wrong and what would put it right.
+      place: the memory or object concerned, with its address range.
+      address, byte_count: that range: bytes of shared or global memory; for tensor memory the
+        first column and the number of columns.
+      current: the access at which it was noticed. earlier: the one it conflicts with, if any.
+    """
+
+    check: str
+    message: str
+    place: str
+    address: int
+    byte_count: int
+    current: Access
+    earlier: Access | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{self.check}: {self.message}", f"{self.place}:", str(self.current)]
+        if self.earlier is not None:
+            parts += ["after", str(self.earlier)]
+        return "\n".join(parts)
+
+
+class CheckError(KernelFault):
+    """Checkers found something.
+
+    Attributes:
+      findings: in the order in which they were found.
+    """
+
+    def __init__(self, findings: Sequence[Finding]):
+        first = findings[0]
+        super().__init__(
+            "\n\n".join(str(finding) for finding in findings),
+            kind=first.check,
+            line=first.current.line,
+            text=first.current.text,
+            where=first.current.who,
+        )
+        self.findings = tuple(findings)

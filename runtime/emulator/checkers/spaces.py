@@ -1,0 +1,135 @@
+"""The shadows of the memories: addresses to granules, accesses to findings."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .shadow import Conflict, Shadow, Steps
+
+UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
+WORD_BYTES = 4  # granule after the first access that is not of whole units
+LANES_PER_GRANULE = 16  # of tensor memory: halves of a warp's partition
+TMEM_HALVES, TMEM_COLUMNS = 8, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who accesses, and what it knows.
+
+    Attributes:
+      actor: number, or int32[lanes, 1].
+      step: its tick. writes, reads: steps by actor that it knows of.
+    """
+
+    actor: Any
+    step: int
+    writes: Steps
+    reads: Steps
+
+
+class ByteSpace:
+    """The shadow of bytes [base, base + byte_count)."""
+
+    def __init__(self, byte_count: int, base: int = 0):
+        self.base = base
+        self.granule = UNIT_BYTES
+        self.shadow = Shadow((-(-byte_count // UNIT_BYTES),))
+
+    def lanes(
+        self, addresses: npt.NDArray[Any], width: int, who: Actor, is_write: bool
+    ) -> Conflict | None:
+        """One access of `width` aligned bytes per lane."""
+        if width < self.granule:
+            self._refine(width)
+        first = (addresses.astype(np.int64) - self.base) // self.granule
+        if width == self.granule:
+            at = first[:, None]
+        else:
+            at = first[:, None] + np.arange(width // self.granule)
+        return self._access(at, who, is_write)
+
+    def units(self, units: npt.NDArray[np.intp], who: Actor, is_write: bool) -> Conflict | None:
+        """16-byte units by index, of a space with base 0."""
+        return self._access(self._of_units(units), who, is_write)
+
+    def span(self, address: int, byte_count: int, who: Actor, is_write: bool) -> Conflict | None:
+        """Consecutive bytes."""
+        if (address | byte_count) % self.granule:
+            self._refine(WORD_BYTES if (address | byte_count) % WORD_BYTES == 0 else 1)
+        first = (address - self.base) // self.granule
+        return self._access(slice(first, first + byte_count // self.granule), who, is_write)
+
+    def box(
+        self, address: int, shape: Any, strides: Any, who: Actor, is_write: bool
+    ) -> Conflict | None:
+        """A strided box of bytes; its last dimension is contiguous."""
+        everything = (address, *shape[-1:], *strides[:-1])
+        if any(value % self.granule for value in everything):
+            self._refine(WORD_BYTES if all(value % WORD_BYTES == 0 for value in everything) else 1)
+        at: Any = np.array([(address - self.base) // self.granule])
+        steps = [stride // self.granule for stride in strides[:-1]]
+        for count, step in zip((*shape[:-1], shape[-1] // self.granule), (*steps, 1), strict=True):
+            at = (at[:, None] + np.arange(count) * step).ravel()
+        return self._access(at, who, is_write)
+
+    def range_of(self, conflict: Conflict) -> tuple[int, int]:
+        """Address and size of a conflict's first granule."""
+        return self.base + conflict.granule * self.granule, self.granule
+
+    def _access(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
+        do = self.shadow.write if is_write else self.shadow.read
+        return do(at, who.actor, who.step, who.writes, who.reads)
+
+    def _refine(self, width: int) -> None:
+        goal = WORD_BYTES if width >= WORD_BYTES else 1
+        if goal < self.granule:
+            self.shadow.refine(self.granule // goal)
+            self.granule = goal
+
+    def _of_units(self, units: npt.NDArray[np.intp]) -> Any:
+        return granules_of_units(_Key(units), UNIT_BYTES // self.granule)
+
+
+class _Key:
+    """An array as a cache key by identity; holding it keeps the identity unique."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: npt.NDArray[np.intp]):
+        self.array = array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.array is self.array
+
+
+@lru_cache(maxsize=1024)
+def granules_of_units(key: _Key, per_unit: int) -> Any:
+    """Granules of 16-byte units: a slice when they are consecutive, else an array."""
+    units = np.unique(key.array)
+    low, high = int(units[0]), int(units[-1]) + 1
+    if high - low == units.size:
+        return slice(low * per_unit, high * per_unit)
+    return (units[:, None] * per_unit + np.arange(per_unit)).ravel()
+
+
+class TensorSpace:
+    """The shadow of a CTA's tensor memory: granules of 16 lanes by one column."""
+
+    def __init__(self) -> None:
+        self.shadow = Shadow((TMEM_HALVES, TMEM_COLUMNS))
+
+    def box(
+        self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
+    ) -> Conflict | None:
+        """Lanes by columns; with 64 lanes from 0 or 16 it is the halves at that offset."""
+        first = lane // LANES_PER_GRANULE
+        rows = slice(first, first + max(1, lanes // LANES_PER_GRANULE))
+        at = (rows, slice(column, column + columns))
+        do = self.shadow.write if is_write else self.shadow.read
+        return do(at, who.actor, who.step, who.writes, who.reads)

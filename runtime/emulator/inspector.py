@@ -1,0 +1,129 @@
+"""What a judge of a launch is told: who touched what, what ordered it, what was handed to engines.
+
+The checkers are one. Unlike an `Observer`, which gets words for people, an inspector gets the machine's objects, and early
+enough: events come in execution order and before they take effect. `None` costs one comparison.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .machine.watch import MemoryWatch
+
+if TYPE_CHECKING:
+    from .state import Cluster, Cta, Launch, Strand
+
+Channel = tuple[Any, ...] | None  # of `Scheduler.post`
+SyncKey = tuple[Any, ...]  # ("bar", CTA rank, number), ("mbarrier", CTA rank, offset), ("cluster",)
+
+
+class Inspector(Protocol):
+    """Receives every memory access and synchronisation of a launch."""
+
+    # ---- the launch
+
+    def launched(self, launch: "Launch") -> None:
+        """A launch begins."""
+        ...
+
+    def started(self, cluster: "Cluster") -> None:
+        """The CTAs of a cluster begin."""
+        ...
+
+    def ended(self, cta: "Cta") -> None:
+        """All threads of a CTA have left the kernel."""
+        ...
+
+    def memory_watch(self, cta: "Cta") -> MemoryWatch:
+        """What the CTA's memories report the accesses of engines to."""
+        ...
+
+    # ---- threads
+
+    def access(
+        self, s: "Strand", lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+    ) -> None:
+        """Lanes of a strand access `width` bytes each through the generic proxy.
+
+        Args:
+          lanes: their numbers, or None for all 32. addresses: one per lane.
+        """
+        ...
+
+    def tensor_access(
+        self, s: "Strand", boxes: list[tuple[int, int, int, int]], is_write: bool
+    ) -> None:
+        """tcgen05.ld or .st of (first lane, lanes, first column, columns) boxes is issued."""
+        ...
+
+    def tensor_waited(self, s: "Strand", is_write: bool) -> None:
+        """tcgen05.wait::ld or ::st has been passed."""
+        ...
+
+    def deallocating(self, s: "Strand", column: int, count: int) -> None:
+        """tcgen05.dealloc of columns of the own CTA."""
+        ...
+
+    def fence(self, s: "Strand", mask: int, opcode: str) -> None:
+        """Lanes execute a fence."""
+        ...
+
+    def warp_synced(self, s: "Strand", mask: int) -> None:
+        """Lanes synchronised by bar.warp.sync."""
+        ...
+
+    def initialised(self, s: "Strand", lane: int, cta: "Cta", offset: int) -> None:
+        """mbarrier.init."""
+        ...
+
+    def arriving(self, s: "Strand", mask: int, key: SyncKey) -> None:
+        """Lanes are about to arrive on a barrier."""
+        ...
+
+    def waiting(self, s: "Strand", mask: int, key: SyncKey, parity: int) -> None:
+        """Lanes look at the parity of an mbarrier (they may do so again)."""
+        ...
+
+    def left(self, s: "Strand", mask: int, key: SyncKey) -> None:
+        """Lanes go on because a barrier's phase is complete."""
+        ...
+
+    def completed(self, cta: "Cta", key: SyncKey) -> None:
+        """A phase of a barrier is complete."""
+        ...
+
+    # ---- asynchronous work
+
+    def version(self, s: "Strand") -> int:
+        """Changes when the threads of the strand's warp learn something: work issued before and
+        after is then not done together."""
+        ...
+
+    def issued(self, s: "Strand", lanes: Any, line: int, engine: str, channel: Channel) -> Any:
+        """Work is handed to an engine; returns the ticket that `began` gets.
+
+        Args:
+          lanes: the issuing lane, a mask of lanes, or None for the whole strand.
+          channel: work of equal channels completes in order.
+        """
+        ...
+
+    def began(self, ticket: Any) -> None:
+        """An engine does the work of a ticket now, until `finished`."""
+        ...
+
+    def finished(self) -> None:
+        """The engine's work is done."""
+        ...
+
+    def part_issued(self, s: "Strand", channel: Channel) -> None:
+        """A warp did its part of work that several warps issue together (wgmma)."""
+        ...
+
+    def group_closed(self, s: "Strand", lanes: list[int], kind: str) -> None:
+        """Lanes committed a group of `kind` "bulk", "copy" or "wgmma"."""
+        ...
+
+    def group_waited(
+        self, s: "Strand", lanes: list[int], kind: str, newest: int, read_only: bool
+    ) -> None:
+        """Lanes know that all but their `newest` groups are complete (or have read)."""
+        ...

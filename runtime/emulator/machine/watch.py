@@ -1,0 +1,31 @@
+"""What a CTA's memories tell about the accesses of engines, for race detection."""
+
+from typing import Any, Protocol
+
+
+class MemoryWatch(Protocol):
+    """Told of every access that an asynchronous engine makes, before it takes effect."""
+
+    def units(self, units: Any, is_write: bool) -> None:
+        """16-byte units of shared memory, by index (an integer array)."""
+        ...
+
+    def span(self, offset: int, byte_count: int, is_write: bool) -> None:
+        """Consecutive bytes of shared memory."""
+        ...
+
+    def lanes(self, offsets: Any, width: int, is_write: bool) -> None:
+        """`width` bytes of shared memory at each offset (cp.async)."""
+        ...
+
+    def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
+        """A box of tensor memory."""
+        ...
+
+    def box(self, address: int, shape: Any, strides: Any, is_write: bool) -> None:
+        """Bytes of global memory: a strided box whose last dimension is contiguous bytes."""
+        ...
+
+    def signal(self, offset: int, byte_count: int) -> None:
+        """An mbarrier gets an arrival (byte_count 0) or completed transaction bytes."""
+        ...
