@@ -36,7 +36,15 @@ class VerifyError(AttnError):
 
 
 class ResourceError(AttnError):
-    """Shared memory, tensor memory, registers or barriers are over-subscribed."""
+    """Shared memory, tensor memory, registers or barriers are over-subscribed.
+
+    Attributes:
+      location: `file:line:col` of the kernel that asks for too much, or None.
+    """
+
+    def __init__(self, message: str, *, location: str | None = None):
+        super().__init__(message)
+        self.location = location
 
 
 class TargetError(AttnError):

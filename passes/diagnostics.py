@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.errors import VerifyError
+from attn_mlir.errors import ResourceError, VerifyError
 
 _OP_NAME = re.compile(r"'([a-z_][\w$.]*\.[\w$.]+)' op\b")
 _RENDERED = re.compile(r"(\S+:\d+:\d+): (?:note|error|warning|remark): (.*)", re.DOTALL)
@@ -91,7 +91,8 @@ def diagnostics_of(error: BaseException) -> list[Diagnostic]:
     if isinstance(error, VerifyError):
         notes = tuple(_parse_note(text, error.location) for text in error.notes)
         return [Diagnostic("error", error.location, str(error), notes)]
-    return [Diagnostic("error", None, str(error))]
+    location = error.location if isinstance(error, ResourceError) else None
+    return [Diagnostic("error", location, str(error))]
 
 
 def _parse_note(text: str, location: str | None) -> Diagnostic:

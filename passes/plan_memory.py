@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
+from attn_mlir.passes.diagnostics import location_text
 from attn_mlir.passes.registry import register
 
 from .protocol.simulate import Trace, precedes
@@ -123,7 +124,7 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     granted = max(MIN_TENSOR_COLS, 1 << (cols - 1).bit_length()) if cols else 0
     _store(kernel, {"smem_bytes": position, "tensor_cols": granted, "tensor_address": cell})
     regions = memory_map(kernel)
-    _check_fits(regions, target, position, cols)
+    _check_fits(kernel, regions, target, position, cols)
     return regions
 
 
@@ -222,11 +223,14 @@ def _check_registers(kernel: ws.KernelOp, target: Target) -> None:
         parts = ", ".join(f"{label} {128 * count}" for label, count in budgets.values())
         raise ResourceError(
             f"the roles need {total} registers, {target.chip} has {target.registers}: {parts}; "
-            f"lower the budget of a role"
+            f"lower the budget of a role",
+            location=location_text(kernel.operation.location),
         )
 
 
-def _check_fits(regions: Sequence[Region], target: Target, smem_bytes: int, cols: int) -> None:
+def _check_fits(
+    kernel: ws.KernelOp, regions: Sequence[Region], target: Target, smem_bytes: int, cols: int
+) -> None:
     limits = {
         "shared": (smem_bytes, target.smem_bytes, "B of shared memory"),
         "tensor": (cols, target.tmem_cols, "columns of tensor memory"),
@@ -236,7 +240,8 @@ def _check_fits(regions: Sequence[Region], target: Target, smem_bytes: int, cols
             parts = [f"{r.label} {r.end - r.begin}" for r in regions if r.space == space]
             raise ResourceError(
                 f"the kernel needs {needed} {unit}, {target.chip} gives {limit}: "
-                f"{', '.join(parts)}; try fewer stages or smaller tiles"
+                f"{', '.join(parts)}; try fewer stages or smaller tiles",
+                location=location_text(kernel.operation.location),
             )
 
 

@@ -2,9 +2,9 @@
 
 // Shared memory: 14 tiles of 16 KiB fit, 15 do not.
 
-// expected-error @unknown {{the kernel needs 246008 B of shared memory, sm_100a gives 232448: r 245760, barriers 248; try fewer stages or smaller tiles}}
 !t = !ws.tile<vector<128x64xbf16>, "shared">
 !ring = !ws.ring<!t, 15, 1>
+// expected-error @below {{the kernel needs 246008 B of shared memory, sm_100a gives 232448: r 245760, barriers 248; try fewer stages or smaller tiles}}
 "ws.kernel"() ({
 ^bb0(%x: memref<?x128xbf16>):
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
@@ -26,9 +26,9 @@
 
 // Tensor memory: 4 accumulators of 128 columns fit, 5 do not.
 
-// expected-error @unknown {{the kernel needs 640 columns of tensor memory, sm_100a gives 512: more 512, r 128; try fewer stages or smaller tiles}}
 !t = !ws.tile<vector<128x128xf32>, "tensor">
 !ring = !ws.ring<!t, 1, 1>
+// expected-error @below {{the kernel needs 640 columns of tensor memory, sm_100a gives 512: more 512, r 128; try fewer stages or smaller tiles}}
 "ws.kernel"() ({
 ^bb0(%x: memref<?x128xbf16>):
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
@@ -51,9 +51,9 @@
 
 // Registers: 4 warpgroups of 128 fit, 136 for one of them does not.
 
-// expected-error @unknown {{the roles need 66560 registers, sm_100a has 65536: fill 16384, use 17408, idle0 16384, idle1 16384; lower the budget of a role}}
 !t = !ws.tile<vector<128x64xbf16>, "shared">
 !ring = !ws.ring<!t, 1, 1>
+// expected-error @below {{the roles need 66560 registers, sm_100a has 65536: fill 16384, use 17408, idle0 16384, idle1 16384; lower the budget of a role}}
 "ws.kernel"() ({
 ^bb0(%x: memref<?x128xbf16>):
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring

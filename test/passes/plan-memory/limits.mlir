@@ -8,7 +8,7 @@
 // CHECK: tensor_cols = 512 : i64
 // CHECK: sym_name = "third"
 
-// HOPPER: limits.mlir: error: the kernel needs 512 columns of tensor memory, sm_90a gives 0: more 384, r 128;
+// HOPPER: limits.mlir:{{[0-9]+}}:1: error: the kernel needs 512 columns of tensor memory, sm_90a gives 0: more 384, r 128;
 
 // UNKNOWN: limits.mlir: error: no target 'sm_42': supported are sm_90a, sm_100a
 
