@@ -18,6 +18,8 @@ from attn_mlir.passes.registry import register
 from .manifest import attached
 from .ptxas import Assembled, assemble, find_ptxas, ptxas_version
 
+FILE_MODE = 0o644  # temporary files begin as their owner's alone
+
 
 def ptx_of(module: Any) -> dict[str, str]:
     """PTX of each `gpu.binary` of a module, by the name of its kernel.
@@ -102,8 +104,14 @@ class WriteBundle:
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:
-            stream.write(data)
-        os.replace(stream.name, path)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+            os.chmod(temporary, FILE_MODE)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
     except OSError as error:
         raise SpecError(f"cannot write {path}: {error.strerror}") from error

@@ -14,7 +14,7 @@ from .parameters import Signature
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
 DTYPES = {"i8": "bool"}  # element type -> dtype of a tensor of the call, where they differ
-TENSOR_ALIGNMENT = 16  # bytes; CUDA driver API, cuTensorMapEncodeTiled: globalAddress
+TENSOR_ALIGNMENT = 16  # bytes; cuTensorMapEncodeTiled: globalAddress; 128-bit stores
 
 
 def describe(signature: Signature, threads: int, target: Target) -> dict[str, Any]:
@@ -87,10 +87,10 @@ def _symbols(kernel: ws.KernelOp) -> list[str]:
 
 
 def _alignment(signature: Signature, argument: int) -> int:
-    """Bytes: what a tensor map needs, else one element."""
-    mapped = argument in signature.mapped_arguments()
+    """Bytes: what a tensor map or a wide store needs, else one element."""
+    wide = argument in signature.aligned_arguments()
     kind = ir.MemRefType(signature.kernel.body.blocks[0].arguments[argument].type)
-    return TENSOR_ALIGNMENT if mapped else kind.element_type.width // 8
+    return TENSOR_ALIGNMENT if wide else kind.element_type.width // 8
 
 
 def _tensors(signature: Signature) -> list[dict[str, Any]]:

@@ -73,6 +73,7 @@ class Signature:
     def __init__(self, kernel: ws.KernelOp):
         self.kernel = kernel
         self._arguments = list(kernel.body.blocks[0].arguments)
+        self._wide: set[int] = set()  # written by threads, many columns at a time
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
             found.setdefault(parameter)
@@ -82,9 +83,10 @@ class Signature:
         """Position of a tensor or scalar among the kernel's arguments."""
         return self._arguments.index(tensor)
 
-    def mapped_arguments(self) -> set[int]:
-        """The arguments that the copy engine moves."""
-        return {p.argument for p in self.parameters if isinstance(p, TensorMap)}
+    def aligned_arguments(self) -> set[int]:
+        """The arguments that are moved in pieces larger than an element."""
+        mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
+        return mapped | self._wide
 
     def tensor_map(self, tensor: Any, tile: ws.TileType, dims: Any) -> TensorMap:
         """The tensor map of a copy between a tile and a tensor."""
@@ -113,6 +115,8 @@ class Signature:
         elif isinstance(op, ws.TmaStoreOp):
             yield self.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)

@@ -1,11 +1,14 @@
 """`ptxas`: from PTX text to machine code, and what it says about it."""
 
+import functools
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,10 +59,31 @@ def find_ptxas() -> Path:
 
 
 def ptxas_version(program: Path) -> str:
-    """Version of a ptxas, such as 13.5.37."""
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    match = _VERSION.search(answer.stdout)
+    """Version of a ptxas, such as 13.5.37; raises TargetError where it cannot be run."""
+    match = _VERSION.search(_run([str(program), "--version"]).stdout)
     return match[1] if match else "unknown"
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
+@functools.cache
+def _fixed_addresses() -> tuple[str, ...]:
+    """The command that starts a program without address randomisation, where it may be used.
+
+    Register assignment of ptxas 13.5 depends on where its heap lies (measured: one text gave two
+    cubins in 40 runs, one without randomisation); the same input is to give the same bytes.
+    """
+    command = ("setarch", platform.machine(), "-R")
+    try:
+        answer = subprocess.run([*command, "true"], capture_output=True, check=False)
+    except OSError:
+        return ()
+    return () if answer.returncode else command
 
 
 def assemble(ptx: str, chip: str) -> Assembled:
@@ -76,8 +100,9 @@ def assemble(ptx: str, chip: str) -> Assembled:
     with tempfile.TemporaryDirectory(prefix="attn-mlir-") as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [str(program), "-v", f"-arch={chip}", str(source), "-o", str(target)]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        options = ["-v", f"-arch={chip}", str(source), "-o", str(target)]
+        command = [*_fixed_addresses(), str(program), *options]
+        answer = _run(command)
         if answer.returncode:
             raise TargetError(f"{program} refuses the PTX for {chip}: {answer.stderr.strip()}")
         cubin = target.read_bytes()

@@ -124,7 +124,7 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
         elif isinstance(op, ws.TilesOp):
             for number, argument in enumerate(op.body.blocks[0].arguments):
                 formulas.name(argument, f"tile{number}")
-            extents = tuple(formulas(extent, decides=False) for extent in op.extents)
+            extents = tuple(formulas.of_sizes(extent, op) for extent in op.extents)
             nodes.append(Tiles(op, extents, _nodes(op.body.blocks[0].operations, formulas)))
         elif isinstance(op, scf.ForOp):
             index = formulas.name(op.induction_variable, f"loop{len(formulas)}")
@@ -191,19 +191,27 @@ class Formulas:
         self._texts[argument] = self._size(name)
         return name
 
-    def __call__(self, value: Value, *, decides: bool = True) -> Formula:
-        """The function that computes a value.
-
-        Args:
-          value: an i32 or i1.
-          decides: whether its names count as used.
+    def __call__(self, value: Value) -> Formula:
+        """The function that computes an i32 or i1; its names count as used.
 
         Raises:
           VerifyError: it depends on data.
         """
         text = self._text(value)
-        if decides:
-            self.used.update(_NAME.findall(text))
+        self.used.update(_NAME.findall(text))
+        return eval(f"lambda n: {text}")
+
+    def of_sizes(self, value: Value, op: Any) -> Formula:
+        """The function that computes an extent of a tile space; its names do not count as used.
+
+        Raises:
+          VerifyError: on `op`, where it depends on more than run-time sizes.
+        """
+        text = self._text(value)
+        sizes = {name for dims in self._dims for name in dims}
+        others = sorted(set(_NAME.findall(text)) - sizes)
+        if others:
+            raise op_error(op, f"expects extents known at launch, got one of {', '.join(others)}")
         return eval(f"lambda n: {text}")
 
     def _size(self, name: str) -> str:

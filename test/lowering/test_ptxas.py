@@ -1,0 +1,99 @@
+"""The assembler: how it is found, what it says, and the words in which it refuses."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_mlir import env
+from attn_mlir.errors import TargetError
+from attn_mlir.lowering import ptxas
+
+PTX = """
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry nothing() { ret; }
+"""
+
+
+def name_ptxas(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
+    settings = env.read({} if path is None else {"ATTN_MLIR_PTXAS": str(path)})
+    monkeypatch.setattr(env, "settings", lambda: settings)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def test_assembles() -> None:
+    assembled = ptxas.assemble(PTX, "sm_100a")
+    assert assembled.cubin[:4] == b"\x7fELF"
+    assert assembled.registers > 0 and assembled.spill_bytes == 0
+
+
+def test_version() -> None:
+    assert ptxas.ptxas_version(ptxas.find_ptxas()).count(".") == 2
+
+
+def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name_ptxas(monkeypatch, tmp_path / "none")
+    with pytest.raises(TargetError, match="ATTN_MLIR_PTXAS names .*none, which is not a program"):
+        ptxas.assemble(PTX, "sm_100a")
+    (tmp_path / "data").write_text("text")
+    name_ptxas(monkeypatch, tmp_path / "data")
+    with pytest.raises(TargetError, match="data, which is not a program"):
+        ptxas.find_ptxas()
+
+
+def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    name_ptxas(monkeypatch, None)
+    monkeypatch.setattr(ptxas.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(
+        TargetError, match="no ptxas: install the package nvidia-cuda-nvcc, or name"
+    ):
+        ptxas.find_ptxas()
+    monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
+    assert ptxas.find_ptxas() == Path("/somewhere/ptxas")
+
+
+def test_a_program_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "ptxas"
+    broken.write_bytes(b"\x7fELF but not really")
+    broken.chmod(0o755)
+    name_ptxas(monkeypatch, broken)
+    with pytest.raises(TargetError, match="cannot be run|refuses the PTX"):
+        ptxas.assemble(PTX, "sm_100a")
+    with pytest.raises(TargetError, match="cannot be run"):
+        ptxas.ptxas_version(broken)
+
+
+def test_refused_text_is_told_with_the_line() -> None:
+    with pytest.raises(TargetError, match=r"refuses the PTX for sm_100a: .*line 5.*nonsense"):
+        ptxas.assemble(PTX.replace("ret;", "nonsense;"), "sm_100a")
+
+
+def test_another_chip_is_refused() -> None:
+    with pytest.raises(TargetError, match="refuses the PTX for sm_42"):
+        ptxas.assemble(PTX, "sm_42")
+
+
+def test_costs_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Stores and loads of spilled registers are added up; a version nobody knows is said so."""
+    program = script(
+        tmp_path / "ptxas",
+        "import sys\n"
+        "if sys.argv[1] == '--version': sys.exit(print('of my own making'))\n"
+        "open(sys.argv[-1], 'wb').write(b'code')\n"
+        "print('    16 bytes stack frame, 24 bytes spill stores, 40 bytes spill loads\\n'\n"
+        "      'ptxas info    : Used 168 registers, used 1 barriers', file=sys.stderr)\n",
+    )
+    name_ptxas(monkeypatch, program)
+    assert ptxas.assemble(PTX, "sm_100a") == ptxas.Assembled(b"code", 168, 64)
+    assert ptxas.ptxas_version(program) == "unknown"
