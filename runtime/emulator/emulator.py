@@ -19,10 +19,12 @@ from .machine.tensorcore import TensorCore
 from .observer import Observer
 from .ptx.ast import Kernel, Module, Variable
 from .ptx.layout import lay_out_local, lay_out_shared
+from .ptx.loads import waits_for_loads
 from .ptx.parser import parse
 from .ptx.translate import Program
 from .scheduler import Schedule, Scheduler
 from .state import Dim3, Launch
+from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 
 Target = Literal["sm_100a", "sm_90a"]
 Parameter = int | float | bytes | bytearray | npt.NDArray[Any] | np.generic
@@ -104,14 +106,17 @@ class Emulator:
         the schedule) or "fused" (bit-exact accumulation) in the tensor core.
       track_initialised: fault on reads of shared memory that was never written.
       strict_loads: fault when a register is read between the tcgen05.ld that writes it and
-        tcgen05.wait::ld. None: for kernels that use wait::ld at all. (PTX asks for the wait; some
-        compilers' output has none and relies on the hardware's register scoreboard.)
+        tcgen05.wait::ld. None: for kernels that wait for most of their loads. (PTX asks for the
+        wait; some compilers leave most waits out and rely on the assembler, see ptx/loads.py.)
       observer: receives memory accesses and synchronisation in words, for traces.
       check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
+      trace: record a trace; `Names` to record one that uses them. Not together with checkers or
+        an observer.
 
     Attributes:
       findings: what the checkers found in the last launch.
+      trace: of the last launch (also of one that failed), or None.
     """
 
     def __init__(
@@ -126,6 +131,7 @@ class Emulator:
         observer: Observer | None = None,
         check: str | Iterable[str] = "none",
         check_mode: CheckMode = "raise",
+        trace: bool | Names = False,
     ):
         if target not in ("sm_100a", "sm_90a"):
             raise SpecError(f"emulator target '{target}' is unknown: sm_100a or sm_90a")
@@ -143,6 +149,10 @@ class Emulator:
         self.checks = checks_named(check)
         self.check_mode: CheckMode = check_mode
         self.findings: list[Finding] = []
+        self.traces = trace
+        self.trace: Trace | None = None
+        if trace and (self.checks or observer is not None):
+            raise SpecError("a trace cannot be recorded together with checkers or an observer")
         self.memory = GlobalMemory()
         self._variables: dict[tuple[str, str], int] = {}
         self._parameters = np.zeros(MAX_PARAM_BYTES, np.uint8)
@@ -216,6 +226,9 @@ class Emulator:
             return Stats(0, time.perf_counter() - start, 0)
         self._parameters[: parameters.size] = parameters
         tensor_core = TensorCore(self.numeric)
+        trace = self.trace = self._new_trace()
+        if trace is not None:
+            program = TimedProgram(module, kernel, trace)
         checker = Checker(self.checks, self.check_mode) if self.checks else None
         self.findings = checker.findings if checker is not None else []
         launch = Launch(
@@ -232,17 +245,25 @@ class Emulator:
             target=self.target,
             tensor_core=tensor_core,
             track_initialised=self.track_initialised or "uninitialised" in self.checks,
-            observer=self.observer,
-            inspector=checker,
+            observer=self.observer if trace is None else MmaSteps(trace),
+            inspector=checker if trace is None else trace,
             strict_loads=self._strict_loads(kernel),
             remaining=_cluster_origins(grid3, cluster3),
             local_bytes=lay_out_local(kernel),
         )
         if checker is not None:
             checker.launched(launch)
-        scheduler = Scheduler(launch, self.schedule, self.seed)
-        with np.errstate(all="ignore"):
-            scheduler.run()
+        if trace is None:
+            scheduler = Scheduler(launch, self.schedule, self.seed)
+        else:
+            trace.launched(launch)
+            scheduler = TracingScheduler(launch, trace, self.schedule, self.seed)
+        try:
+            with np.errstate(all="ignore"):
+                scheduler.run()
+        finally:
+            if trace is not None:
+                trace.finish()
         return Stats(
             scheduler.warp_instructions,
             time.perf_counter() - start,
@@ -250,10 +271,15 @@ class Emulator:
             dict(launch.counters),
         )
 
+    def _new_trace(self) -> Trace | None:
+        if not self.traces:
+            return None
+        return Trace(self.traces if isinstance(self.traces, Names) else None)
+
     def _strict_loads(self, kernel: Kernel) -> bool:
         if self.strict_loads is not None:
             return self.strict_loads
-        return any(i.parts[:2] == ("tcgen05", "wait::ld") for i in kernel.instructions)
+        return waits_for_loads(kernel)
 
     def _symbols(self, ptx_text: str, module: Module) -> dict[str, int]:
         """Addresses of the module's variables, which live as long as the emulator."""

@@ -18,6 +18,7 @@ from attn_mlir.runtime.emulator.ptx.ast import (
 from attn_mlir.runtime.emulator.ptx.cfg import EXIT, build_graph
 from attn_mlir.runtime.emulator.ptx.layout import lay_out_shared
 from attn_mlir.runtime.emulator.ptx.lexer import tokenize
+from attn_mlir.runtime.emulator.ptx.loads import waits_for_loads
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.runtime.emulator.ptx.storage import choose_storage
 
@@ -205,3 +206,56 @@ def test_storage_follows_the_typed_uses() -> None:
     assert {n: kinds[n] for n in ("f1", "f2", "m")} == dict.fromkeys(("f1", "f2", "m"), "f32")
     assert (kinds["i1"], kinds["i2"]) == ("u32", "u32")
     assert (kinds["q1"], kinds["q2"], kinds["q3"]) == ("pair", "pair", "u64")
+
+
+def test_vector_registers_are_their_elements() -> None:
+    body = """
+    { .reg .v4 .s32 v; .reg .v2 .f32 w, u; mov.s32 v.x, 1; mov.s32 v.a, 2; st.v4.s32 [rd1], v;
+      mov.b64 rd2, w; mov.f32 u.y, 0f00000000; }
+    """
+    kernel = parse(module(body)).kernels["k"]
+    first, last, store, pack, other = (i.operands for i in kernel.instructions[:5])
+    vector = store[1]
+    assert isinstance(vector, Vec)
+    assert [item.name for item in vector.items if isinstance(item, Register)] == [
+        *("v.x", "v.y", "v.z", "v.w")
+    ]
+    assert (first[0], last[0]) == (vector.items[0], vector.items[3])
+    assert isinstance(pack[1], Vec) and len(pack[1].items) == 2
+    assert isinstance(other[0], Register) and other[0] not in pack[1].items
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (".reg .v4 .b32 v<4>;", "a vector register cannot be numbered"),
+        (".reg .v3 .b32 v;", "unknown register type '.v3'"),
+    ],
+)
+def test_bad_vector_registers(body: str, what: str) -> None:
+    with pytest.raises(PtxError, match=what):
+        parse(module(body))
+
+
+LOAD = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {{r{0}, r{1}}}, [r9];"
+WAIT = "tcgen05.wait::ld.sync.aligned;"
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        (f"{LOAD.format(1, 2)} {WAIT} add.u32 r3, r1, r2;", True),
+        (f"{LOAD.format(1, 2)} add.u32 r3, r1, r2; {WAIT}", False),
+        (f"{LOAD.format(1, 2)} @p1 bra L; L: st.shared.v2.b32 [r2], {{r3, r4}}; {WAIT}", False),
+        (f"{LOAD.format(1, 2)} mov.b64 rd1, {{r3, r2}}; {WAIT}", False),
+        (f"{LOAD.format(1, 2)} mov.b32 r1, 0; {WAIT}", True),
+        (f"{LOAD.format(1, 2)} add.u32 r3, r1, r2;", False),
+        (
+            f"{LOAD.format(1, 2)} {WAIT} add.u32 r3, r1, r2; {LOAD.format(4, 5)} {WAIT} "
+            f"add.u32 r3, r4, r5; {LOAD.format(6, 7)} add.u32 r3, r6, r7;",
+            True,
+        ),
+    ],
+)
+def test_whether_a_kernel_waits_for_its_loads(body: str, waits: bool) -> None:
+    assert waits_for_loads(parse(module(body)).kernels["k"]) is waits

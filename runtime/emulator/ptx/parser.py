@@ -339,21 +339,38 @@ class _BodyParser:
     def registers(self, scope: Scope) -> None:
         parser = self.parser
         word = parser.next()
+        width = 0
+        if word.text in (".v2", ".v4"):
+            width = int(word.text[2:])
+            word = parser.next()
         kind = word.text[1:]
         if kind not in REGISTER_BITS:
             raise parser.error(f"unknown register type '{word.text}'", word)
         while True:
-            name = parser.next().text
+            token = parser.next()
             if parser.accept("<"):
-                scope.ranges[name] = (kind, parser.integer())
+                if width:
+                    raise parser.error("a vector register cannot be numbered", token)
+                scope.ranges[token.text] = (kind, parser.integer())
                 parser.expect(">")
+            elif width:
+                parts = [
+                    self.new_register(scope, f"{token.text}.{c}", kind) for c in "xyzw"[:width]
+                ]
+                scope.vectors[token.text] = Vec(tuple(parts))
+                for part, colour in zip(parts, "rgba", strict=False):
+                    scope.registers[f"{token.text}.{colour}"] = part
             else:
-                register = Register(name, kind, len(self.kernel.registers))
-                self.kernel.registers.append(register)
-                scope.registers[name] = register
+                self.new_register(scope, token.text, kind)
             if not parser.accept(","):
                 break
         parser.expect(";")
+
+    def new_register(self, scope: Scope, name: str, kind: str) -> Register:
+        register = Register(name, kind, len(self.kernel.registers))
+        self.kernel.registers.append(register)
+        scope.registers[name] = register
+        return register
 
     def instruction(self, scope: Scope) -> Instruction:
         parser = self.parser
@@ -435,6 +452,9 @@ class _BodyParser:
         register = scope.register(name, self.kernel.registers)
         if register is not None:
             return register
+        vector = scope.vector(name)
+        if vector is not None:
+            return vector
         variable = scope.variable(name)
         if variable is not None:
             return Sym(variable)

@@ -6,7 +6,7 @@ A label may be used before it is declared; its uses are bound when its block clo
 
 from dataclasses import dataclass, field
 
-from .ast import Label, Register, Variable
+from .ast import Label, Register, Variable, Vec
 
 
 @dataclass(slots=True)
@@ -16,6 +16,7 @@ class Scope:
     parent: "Scope | None" = None
     registers: dict[str, Register] = field(default_factory=dict[str, Register])
     ranges: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    vectors: dict[str, Vec] = field(default_factory=dict[str, Vec])
     variables: dict[str, Variable] = field(default_factory=dict[str, Variable])
     labels: dict[str, Label] = field(default_factory=dict[str, Label])
 
@@ -24,6 +25,16 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             found = scope.variables.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None
+
+    def vector(self, name: str) -> Vec | None:
+        """The elements of the innermost vector register (`.reg .v4 .b32 name`) of that name."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.vectors.get(name)
             if found is not None:
                 return found
             scope = scope.parent
