@@ -114,9 +114,9 @@ class TensorCore:
         self._run((op,), ctas)
 
     def mma_sequence(self, ops: Sequence[Mma], ctas: Sequence[Cta]) -> None:
-        """Execute instructions in order; K-steps on one accumulator become one product.
+        """Execute instructions in order; K-steps on one accumulator share their operand fetches.
 
-        The result equals that of `mma` one by one, up to float32 rounding in mode "float32".
+        The result equals that of `mma` one by one, bit for bit.
         """
         first = 0
         while first < len(ops):
@@ -166,7 +166,7 @@ class TensorCore:
         c_values = None if c is None else _c_values(c, ins.d_format, op.scale_d)
         if self.numeric == "fused":
             return _fused_product(ins, a, b, c_values, scales)
-        return _float32_product(ins, a, b, c_values, scales)
+        return _float32_product(ins, a, b, c_values, scales, steps=len(ops))
 
 
 def _continues(first: Mma, op: Mma) -> bool:
@@ -353,15 +353,26 @@ def _c_values(cells: npt.NDArray[np.uint32], d_format: str, scale_d: int) -> F32
 
 
 def _float32_product(
-    ins: Instruction, a: F32, b: F32, c: F32 | None, scales: tuple[F32, F32] | None
+    ins: Instruction,
+    a: F32,
+    b: F32,
+    c: F32 | None,
+    scales: tuple[F32, F32] | None,
+    *,
+    steps: int,
 ) -> npt.NDArray[np.uint32]:
+    """A product per K-step, added up in order, so that joining steps changes no bit."""
+    width = a.shape[-1] // steps
+    product = c
     with np.errstate(over="ignore", invalid="ignore"):
-        if scales is None:
-            product = row_blocked(a, b.transpose(0, 2, 1))
-        else:
-            product = _scaled_product(a, b, *scales)
-        if c is not None:
-            product += c
+        for first in range(0, a.shape[-1], width):
+            part = slice(first, first + width)
+            if scales is None:
+                step = row_blocked(a[..., part], b[..., part].transpose(0, 2, 1))
+            else:
+                step = _scaled_product(a, b, *scales)
+            product = step if product is None else np.add(step, product, out=step)
+        assert product is not None
         if ins.d_format == "f16":
             return product.astype(np.float16).view(np.uint16).astype(np.uint32)
     return product.view(np.uint32)
