@@ -103,3 +103,23 @@ def test_the_bounds_themselves_are_allowed(changes: dict[str, int]):
         op.attributes[CONFIG] = config.to_attr()
     run_pipeline(attention, "attn-configure")
     assert Config.of(op) == config
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "packed"), [(4, 4, 1), (8, 2, 4), (12, 4, 1), (128, 1, 128), (20, 4, 1)]
+)
+def test_heads_of_a_group_are_packed_where_they_divide_a_tile(
+    heads: int, kv_heads: int, packed: int
+):
+    attention = build_mha_module(
+        make_context(),
+        name="attn",
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=64,
+        dtype="bf16",
+        mask=CausalMask(),
+    )
+    (op,) = ir.get_ops_of_type(attention, MhaOp)
+    run_pipeline(attention, "attn-configure")
+    assert Config.of(op).packed_heads == packed
