@@ -237,24 +237,28 @@ def test_bad_vector_registers(body: str, what: str) -> None:
         parse(module(body))
 
 
-LOAD = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {{r{0}, r{1}}}, [r9];"
-WAIT = "tcgen05.wait::ld.sync.aligned;"
+WAITED = (
+    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; tcgen05.wait::ld.sync.aligned; "
+    "add.u32 r3, r1, r2;"
+)
+MISSED = (
+    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; add.u32 r3, r1, r2; "
+    "tcgen05.wait::ld.sync.aligned;"
+)
 
 
 @pytest.mark.parametrize(
     ("body", "waits"),
     [
-        (f"{LOAD.format(1, 2)} {WAIT} add.u32 r3, r1, r2;", True),
-        (f"{LOAD.format(1, 2)} add.u32 r3, r1, r2; {WAIT}", False),
-        (f"{LOAD.format(1, 2)} @p1 bra L; L: st.shared.v2.b32 [r2], {{r3, r4}}; {WAIT}", False),
-        (f"{LOAD.format(1, 2)} mov.b64 rd1, {{r3, r2}}; {WAIT}", False),
-        (f"{LOAD.format(1, 2)} mov.b32 r1, 0; {WAIT}", True),
-        (f"{LOAD.format(1, 2)} add.u32 r3, r1, r2;", False),
-        (
-            f"{LOAD.format(1, 2)} {WAIT} add.u32 r3, r1, r2; {LOAD.format(4, 5)} {WAIT} "
-            f"add.u32 r3, r4, r5; {LOAD.format(6, 7)} add.u32 r3, r6, r7;",
-            True,
-        ),
+        (WAITED, True),
+        (MISSED, True),  # alone, so a mistake
+        (MISSED + MISSED, False),
+        (MISSED.replace("add.u32 r3, r1, r2", "mov.b64 rd1, {r3, r2}") * 2, False),
+        (MISSED.replace("add.u32 r3, r1, r2", "st.shared.b32 [r2], r3") * 2, False),
+        (MISSED.replace("add.u32 r3, r1, r2", "mov.b32 r1, 0") * 2, True),
+        (WAITED + MISSED, True),
+        (WAITED + MISSED + MISSED, False),
+        (MISSED.replace("tcgen05.wait::ld.sync.aligned;", ""), False),
     ],
 )
 def test_whether_a_kernel_waits_for_its_loads(body: str, waits: bool) -> None:

@@ -12,18 +12,21 @@ from .ast import Instruction, Kernel, Mem, Not, Operand, Pair, Register, Vec
 def waits_for_loads(kernel: Kernel) -> bool:
     """Whether `tcgen05.wait::ld` stands between most loads and their first use, in text order.
 
-    One load without its wait among several with one is a mistake and not a style. A kernel without
-    any wait does not wait.
+    A single load without its wait is a mistake and not a style. A kernel without any wait does not
+    wait.
     """
     instructions = kernel.instructions
     if not any(_is_wait(instruction) for instruction in instructions):
         return False
-    balance = 0
+    waited = missed = 0
     for position, instruction in enumerate(instructions):
         if instruction.parts[:2] == ("tcgen05", "ld"):
             loaded = set(_registers(instruction.operands[0]))
-            balance += 1 if _waited(instructions, position + 1, loaded) else -1
-    return balance >= 0
+            if _waited(instructions, position + 1, loaded):
+                waited += 1
+            else:
+                missed += 1
+    return missed <= max(1, waited)
 
 
 def _waited(instructions: list[Instruction], start: int, loaded: set[Register]) -> bool:
