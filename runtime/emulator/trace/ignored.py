@@ -1,0 +1,52 @@
+"""What an inspector hears and a trace does not show: all that is part of a warp's instructions."""
+
+from typing import Any
+
+from ..inspector import Channel, Inspector, SyncKey
+from ..machine.watch import MemoryWatch
+from ..state import Strand
+
+
+class PartialInspector(Inspector):
+    """Ignores accesses, fences and allocations."""
+
+    def access(
+        self, s: Strand, lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+    ) -> None:
+        """Its instruction has steps."""
+
+    def meeting(self, s: Strand, lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
+        """Its instruction has steps."""
+
+    def tensor_access(
+        self, s: Strand, boxes: list[tuple[int, int, int, int]], is_write: bool
+    ) -> None:
+        """Its instruction has steps."""
+
+    def tensor_waited(self, s: Strand, is_write: bool) -> None:
+        """The instruction that is waited for has had its steps."""
+
+    def allocated(self, s: Strand, column: int, count: int) -> None:
+        """Takes no time."""
+
+    def deallocating(self, s: Strand, column: int, count: int) -> None:
+        """Takes no time."""
+
+    def fence(self, s: Strand, mask: int, opcode: str) -> None:
+        """A fence takes one step."""
+
+    def warp_synced(self, s: Strand, mask: int) -> None:
+        """The lanes of a warp have one clock."""
+
+    def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
+        """Only that lanes went on counts."""
+
+    def part_issued(self, s: Strand, channel: Channel) -> None:
+        """The last warp's part is what starts the work."""
+
+
+class PartialWatch(MemoryWatch):
+    """Ignores tensor memory: copies are counted in shared memory."""
+
+    def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
+        """Not on the way of a copy engine."""
