@@ -225,6 +225,20 @@ def test_vector_registers_are_their_elements() -> None:
     assert isinstance(other[0], Register) and other[0] not in pack[1].items
 
 
+def test_debug_sections_are_skipped() -> None:
+    sections = """
+        .file 1 "x.py"
+        .section .debug_abbrev
+        {
+    .b8 1   // one
+    .b32 .debug_abbrev
+        }
+        .section .debug_macinfo { }
+        .global .b32 kept;
+    """
+    assert [v.name for v in parse(module("") + sections).variables] == ["kept"]
+
+
 @pytest.mark.parametrize(
     ("body", "what"),
     [

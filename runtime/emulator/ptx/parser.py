@@ -86,9 +86,17 @@ class Parser:
         return -value if negative else value
 
     def skip_statement(self) -> None:
-        """Skip a debug or pragma directive: to ';', over its block, or to the end of its line."""
-        line = self.tokens[self.at - 1].line
-        while self.tokens[self.at].kind != "end" and self.tokens[self.at].line == line:
+        """Skip a debug or pragma directive: to ';', over its block, or to the end of its line.
+
+        The block of a `.section` may begin on the next line.
+        """
+        directive = self.tokens[self.at - 1]
+        has_block = directive.text == ".section"
+        while self.tokens[self.at].kind != "end":
+            if self.tokens[self.at].line != directive.line and not (
+                has_block and self.peek() == "{"
+            ):
+                return
             text = self.next().text
             if text == ";":
                 return
