@@ -9,6 +9,7 @@ from .dialect import WS, FragmentType, TileType, fail
 
 B_LAYOUTS = ("kn", "nk")
 REDUCTIONS = ("add", "max")
+WORD_BITS = 32  # columns per element of `ws.keep`'s bits
 
 
 class MmaOp(WS.Operation, name="mma"):
@@ -22,6 +23,13 @@ class MmaOp(WS.Operation, name="mma"):
 
     Attributes:
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
+
+    Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
+
+    Example:
+      "ws.mma"(%s, %q, %k, %more) {b_layout = "nk"}
+        : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x128xbf16>, "shared">,
+          !ws.tile<vector<64x128xbf16>, "shared">, i1) -> ()
     """
 
     d: ext.Operand[TileType]
@@ -51,7 +59,17 @@ class MmaOp(WS.Operation, name="mma"):
 
 
 class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
-    """Ends the region of `ws.map` with the element's value."""
+    """Ends the region of `ws.map` with the element's value.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %y = "ws.map"(%x) ({
+      ^bb0(%e: f32, %row: i32):
+        "ws.yield"(%e) : (f32) -> ()
+      }) {operandSegmentSizes = array<i32: 1>}
+        : (!ws.frag<vector<128xf32>>) -> !ws.frag<vector<128xf32>>
+    """
 
     value: ext.Operand[Any]
 
@@ -61,6 +79,20 @@ class MapOp(WS.Operation, name="map"):
 
     The region's block receives one element per operand, then the element's row and column in the
     fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
+
+    Operands:
+      inputs: fragments of one shape.
+
+    Memory effects: those of its region. Hardware: any.
+
+    Example:
+      %y = "ws.map"(%a, %b) ({
+      ^bb0(%x: f32, %y: f32, %row: i32, %column: i32):
+        %sum = arith.addf %x, %y : f32
+        "ws.yield"(%sum) : (f32) -> ()
+      }) {operandSegmentSizes = array<i32: 2>}
+        : (!ws.frag<vector<128x64xf32>>, !ws.frag<vector<128x64xf32>>)
+          -> !ws.frag<vector<128x64xf32>>
     """
 
     inputs: Sequence[ext.Operand[FragmentType]]
@@ -103,6 +135,10 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
       coords: i32 coordinates, one per tensor dimension.
 
     Memory effects: none that matter, inputs of a kernel do not change. Hardware: any.
+
+    Example:
+      %bias = "ws.element"(%tensor, %head, %row) {operandSegmentSizes = array<i32: 1, 2>}
+        : (memref<16x?xf32>, i32, i32) -> f32
     """
 
     source: ext.Operand[Any]
@@ -122,7 +158,21 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
 
 
 class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
-    """Row reduction [R, C] -> [R] that starts from `init`."""
+    """Row reduction [R, C] -> [R] that starts from `init`.
+
+    Operands:
+      fragment: [R, C].
+      init: [R].
+
+    Attributes:
+      kind: `add` or `max`.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %max = "ws.reduce"(%s, %old) {kind = "max"}
+        : (!ws.frag<vector<128x64xf32>>, !ws.frag<vector<128xf32>>) -> !ws.frag<vector<128xf32>>
+    """
 
     fragment: ext.Operand[FragmentType]
     init: ext.Operand[FragmentType]
@@ -145,7 +195,16 @@ class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
 
 
 class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
-    """A row value repeated along the columns: [R] -> [R, C]."""
+    """A row value repeated along the columns: [R] -> [R, C].
+
+    Operands:
+      rows: [R].
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %wide = "ws.broadcast"(%max) : (!ws.frag<vector<128xf32>>) -> !ws.frag<vector<128x64xf32>>
+    """
 
     rows: ext.Operand[FragmentType]
     fragment: ext.Result[FragmentType]
@@ -160,7 +219,16 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
 
 
 class FillOp(WS.Operation, name="fill", traits=[Pure]):
-    """A fragment with one value everywhere."""
+    """A fragment with one value everywhere.
+
+    Operands:
+      value: of the element type.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %zeros = "ws.fill"(%zero) : (f32) -> !ws.frag<vector<128x64xf32>>
+    """
 
     value: ext.Operand[Any]
     fragment: ext.Result[FragmentType]
@@ -175,7 +243,16 @@ class FillOp(WS.Operation, name="fill", traits=[Pure]):
 
 
 class AnyOp(WS.Operation, name="any"):
-    """Whether a row condition holds for any row of this warp; the same in all its threads."""
+    """Whether a row condition holds for any row of this warp; the same in all its threads.
+
+    Operands:
+      rows: [R], i1.
+
+    Memory effects: none, but the warp's threads have to meet. Hardware: any.
+
+    Example:
+      %some = "ws.any"(%moved) : (!ws.frag<vector<128xi1>>) -> i1
+    """
 
     rows: ext.Operand[FragmentType]
     holds: ext.Result[I1] = ext.infer_result()
@@ -196,6 +273,16 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
       fma_period: length in columns of the repeating pattern; 0 leaves all to the special unit.
       fma_count: columns at the end of each period that the multiply-add units evaluate.
       fma_begin, fma_end: the columns between which the pattern applies.
+
+    Operands:
+      exponent: f32.
+
+    Memory effects: none. Hardware: a pattern needs packed f32 arithmetic, sm_100.
+
+    Example:
+      %p = "ws.exp2"(%x)
+        {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 32 : i64, fma_end = 96 : i64}
+        : (!ws.frag<vector<128x128xf32>>) -> !ws.frag<vector<128x128xf32>>
     """
 
     exponent: ext.Operand[FragmentType]
@@ -217,4 +304,42 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
         if not 0 <= op.fma_begin.value <= op.fma_end.value <= source.shape[-1]:
             span = f"{op.fma_begin.value}..{op.fma_end.value}"
             return fail(op, f"expects columns within 0..{source.shape[-1]}, got {span}")
+        return True
+
+
+class KeepOp(WS.Operation, name="keep", traits=[Pure]):
+    """Keeps the elements of a fragment whose bit is set and replaces the others.
+
+    Operands:
+      fragment: [R, C].
+      bits: [R, ceil(C / 32)], i32; bit i of word w belongs to column 32 w + i.
+      other: the element that the others become.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %kept = "ws.keep"(%s, %bits, %hidden)
+        : (!ws.frag<vector<128x64xf32>>, !ws.frag<vector<128x2xi32>>, f32)
+          -> !ws.frag<vector<128x64xf32>>
+    """
+
+    fragment: ext.Operand[FragmentType]
+    bits: ext.Operand[FragmentType]
+    other: ext.Operand[Any]
+    kept: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "KeepOp") -> bool:
+        """A bit per column; elements of one type."""
+        source, kept = FragmentType(op.fragment.type), FragmentType(op.kept.type)
+        if len(source.shape) != 2 or source != kept:
+            return fail(op, f"expects fragments [R, C] of one type, got {source} and {kept}")
+        bits, shape = (
+            FragmentType(op.bits.type),
+            [source.shape[0], -(-source.shape[1] // WORD_BITS)],
+        )
+        if (bits.shape, str(bits.element)) != (shape, "i32"):
+            return fail(op, f"expects bits of shape {shape} and i32, got {bits}")
+        if op.other.type != source.element:
+            return fail(op, f"expects other to be {source.element}, got {op.other.type}")
         return True

@@ -12,7 +12,17 @@ DIMS = MappingProxyType({"dims": ir.DenseI32ArrayAttr})  # what the binding cann
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
-    """The front of a tile's storage seen as a tile of another type in the same space."""
+    """The front of a tile's storage seen as a tile of another type in the same space.
+
+    Operands:
+      source: the tile; the view has as many rows and at most as many bytes.
+
+    Memory effects: none, both name one storage. Hardware: that of the tile's space.
+
+    Example:
+      %p = "ws.view"(%s)
+        : (!ws.tile<vector<128x128xf32>, "tensor">) -> !ws.tile<vector<128x128xbf16>, "tensor">
+    """
 
     source: ext.Operand[TileType]
     view: ext.Result[TileType]
@@ -31,7 +41,20 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
 
 class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
-    """Columns `first` .. `first` + result columns - 1 of a tile."""
+    """Columns `first` .. `first` + result columns - 1 of a tile.
+
+    Operands:
+      source: [R, C].
+
+    Attributes:
+      first: the first column.
+
+    Memory effects: none, both name one storage. Hardware: that of the tile's space.
+
+    Example:
+      %part = "ws.columns"(%o) {first = 16 : i64}
+        : (!ws.tile<vector<128x64xf32>, "tensor">) -> !ws.tile<vector<128x16xf32>, "tensor">
+    """
 
     source: ext.Operand[TileType]
     first: ir.IntegerAttr
@@ -65,7 +88,17 @@ def _check_same_shape(op: Any, tile: TileType, fragment: FragmentType) -> bool:
 
 
 class LoadOp(WS.Operation, name="load"):
-    """Reads a tile into a fragment."""
+    """Reads a tile into a fragment.
+
+    Operands:
+      source: [R, C], or [R] in shared memory.
+
+    Memory effects: reads the tile. Hardware: tensor memory needs sm_100.
+
+    Example:
+      %s = "ws.load"(%tile)
+        : (!ws.tile<vector<128x64xf32>, "tensor">) -> !ws.frag<vector<128x64xf32>>
+    """
 
     source: ext.Operand[TileType]
     fragment: ext.Result[FragmentType]
@@ -77,7 +110,18 @@ class LoadOp(WS.Operation, name="load"):
 
 
 class StoreOp(WS.Operation, name="store"):
-    """Writes a fragment into a tile."""
+    """Writes a fragment into a tile.
+
+    Operands:
+      fragment: [R, C] or [R].
+      target: as many rows and columns.
+
+    Memory effects: writes the tile. Hardware: tensor memory needs sm_100.
+
+    Example:
+      "ws.store"(%p, %tile)
+        : (!ws.frag<vector<128x64xbf16>>, !ws.tile<vector<128x64xbf16>, "tensor">) -> ()
+    """
 
     fragment: ext.Operand[FragmentType]
     target: ext.Operand[TileType]
@@ -89,7 +133,7 @@ class StoreOp(WS.Operation, name="store"):
 
 
 class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
-    """A tensor argument with one static dimension seen as two: [.., factor x n, ..] as [.., n, factor, ..].
+    """A tensor with a static dimension seen as two: [.., n x factor, ..] as [.., n, factor, ..].
 
     Operands:
       source: tensor argument.
@@ -99,6 +143,10 @@ class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
       factor: extent of the inner one of the two; divides the dimension.
 
     Memory effects: none. Hardware: any.
+
+    Example:
+      %groups = "ws.expand"(%q) {dim = 2 : i64, factor = 4 : i64}
+        : (memref<?x?x16x64xbf16>) -> memref<?x?x4x4x64xbf16>
     """
 
     source: ext.Operand[Any]
@@ -159,6 +207,13 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
       dims: the tensor dimensions that the tile's rows and columns run along. With one more entry
         between the two, rows first run through all of that dimension: row r is at r / n of the
         first and r % n of the second, whose extent n is static.
+
+    Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_90 on.
+
+    Example:
+      "ws.tma_load"(%k, %slot, %batch, %row, %head, %column)
+        {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>}
+        : (memref<?x?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32, i32) -> ()
     """
 
     source: ext.Operand[Any]
@@ -178,7 +233,24 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
 
 
 class TmaStoreOp(WS.Operation, name="tma_store"):
-    """Copy engine: writes a shared tile to a box of a tensor; nothing outside the tensor."""
+    """Copy engine: writes a shared tile to a box of a tensor; nothing outside the tensor.
+
+    Operands:
+      source: shared tile.
+      target: tensor argument.
+      coords: i32 start coordinates, one per tensor dimension.
+
+    Attributes:
+      dims: as of `ws.tma_load`.
+
+    Memory effects: reads the tile, writes the tensor, asynchronously; a release by `tma` waits
+    until the tile has been read. Hardware: sm_90 on.
+
+    Example:
+      "ws.tma_store"(%slot, %o, %batch, %row, %head, %column)
+        {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>}
+        : (!ws.tile<vector<128x64xbf16>, "shared">, memref<?x?x4x64xbf16>, i32, i32, i32, i32) -> ()
+    """
 
     source: ext.Operand[TileType]
     target: ext.Operand[Any]
@@ -197,7 +269,23 @@ class TmaStoreOp(WS.Operation, name="tma_store"):
 
 
 class StoreGlobalOp(WS.Operation, name="store_global"):
-    """Threads write a fragment to a tensor, rows outside the tensor left out."""
+    """Threads write a fragment to a tensor, rows outside the tensor left out.
+
+    Operands:
+      fragment: [R, C] or [R].
+      target: tensor argument.
+      coords: i32 start coordinates, one per tensor dimension.
+
+    Attributes:
+      dims: as of `ws.tma_load`; for a fragment [R] the row dimensions alone.
+
+    Memory effects: writes the tensor. Hardware: any.
+
+    Example:
+      "ws.store_global"(%lse, %tensor, %batch, %head, %row)
+        {dims = array<i32: 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+        : (!ws.frag<vector<128xf32>>, memref<?x16x?xf32>, i32, i32, i32) -> ()
+    """
 
     fragment: ext.Operand[FragmentType]
     target: ext.Operand[Any]

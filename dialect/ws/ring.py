@@ -19,7 +19,17 @@ AGENTS = ("threads", "mma", "tma")
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
-    """Declares a ring; after planning, `ws.plan` holds its place and its barriers."""
+    """Declares a ring; after planning, `ws.plan` holds its place and its barriers.
+
+    Attributes:
+      label_name: the ring's name in messages, maps and traces.
+
+    Memory effects: declares storage and barriers. Hardware: mbarriers, sm_90 on.
+
+    Example:
+      %ring = "ws.alloc_ring"() {label_name = "kv"}
+        : () -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>
+    """
 
     label_name: ir.StringAttr
     ring: ext.Result[RingType]
@@ -31,7 +41,17 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
 
 
 class AllocBufferOp(WS.Operation, name="alloc_buffer"):
-    """Declares tiles without barriers; the handover of some ring guards them."""
+    """Declares tiles without barriers; the handover of some ring guards them.
+
+    Attributes:
+      label_name: the buffer's name in messages and maps.
+
+    Memory effects: declares storage. Hardware: that of the tile's space.
+
+    Example:
+      %o = "ws.alloc_buffer"() {label_name = "o"}
+        : () -> !ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>
+    """
 
     label_name: ir.StringAttr
     buffer: ext.Result[BufferType]
@@ -43,7 +63,19 @@ class AllocBufferOp(WS.Operation, name="alloc_buffer"):
 
 
 class AtOp(WS.Operation, name="at", traits=[Pure]):
-    """The tile of way `way` of a buffer."""
+    """The tile of way `way` of a buffer.
+
+    Operands:
+      buffer: the tiles.
+      way: i32, which of them.
+
+    Memory effects: none. Hardware: that of the tile's space.
+
+    Example:
+      %o = "ws.at"(%buffer, %way)
+        : (!ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>, i32)
+          -> !ws.tile<vector<128x64xf32>, "tensor">
+    """
 
     buffer: ext.Operand[BufferType]
     way: ext.Operand[I32]
@@ -75,7 +107,19 @@ def _check_handover(op: Any, opener: Any) -> bool:
 
 
 class AcquireOp(WS.Operation, name="acquire"):
-    """Producer: blocks until the next slot of way `way` is empty and returns it."""
+    """Producer: blocks until the next slot of way `way` is empty and returns it.
+
+    Operands:
+      ring: the ring.
+      way: i32, which of its instances.
+
+    Memory effects: waits for an mbarrier, takes a slot. Hardware: mbarriers, sm_90 on.
+
+    Example:
+      %slot = "ws.acquire"(%ring, %way)
+        : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
+          -> !ws.tile<vector<128x64xbf16>, "shared">
+    """
 
     ring: ext.Operand[RingType]
     way: ext.Operand[I32]
@@ -88,7 +132,23 @@ class AcquireOp(WS.Operation, name="acquire"):
 
 
 class CommitOp(WS.Operation, name="commit"):
-    """Producer: the slot is full as soon as `by` has completed."""
+    """Producer: the slot is full as soon as `by` has completed.
+
+    Operands:
+      slot: from `ws.acquire`.
+
+    Attributes:
+      by: `threads`, `mma` or `tma`, see the module.
+
+    Memory effects: publishes what was written to the slot. Hardware: mbarriers, sm_90 on; `mma`
+    needs sm_100.
+
+    Example:
+      %slot = "ws.acquire"(%ring, %way)
+        : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
+          -> !ws.tile<vector<128x64xbf16>, "shared">
+      "ws.commit"(%slot) {by = "tma"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
+    """
 
     slot: ext.Operand[TileType]
     by: ir.StringAttr
@@ -100,7 +160,20 @@ class CommitOp(WS.Operation, name="commit"):
 
 
 class WaitOp(WS.Operation, name="wait"):
-    """Consumer: blocks until the next slot of way `way` is full and returns it."""
+    """Consumer: blocks until the next slot of way `way` is full and returns it.
+
+    Operands:
+      ring: the ring.
+      way: i32, which of its instances.
+
+    Memory effects: waits for an mbarrier; what the producer wrote is visible. Hardware: mbarriers,
+    sm_90 on.
+
+    Example:
+      %slot = "ws.wait"(%ring, %way)
+        : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
+          -> !ws.tile<vector<128x64xbf16>, "shared">
+    """
 
     ring: ext.Operand[RingType]
     way: ext.Operand[I32]
@@ -113,7 +186,22 @@ class WaitOp(WS.Operation, name="wait"):
 
 
 class ReleaseOp(WS.Operation, name="release"):
-    """Consumer: the slot may be filled again as soon as `by` has completed."""
+    """Consumer: the slot may be filled again as soon as `by` has completed.
+
+    Operands:
+      slot: from `ws.wait`.
+
+    Attributes:
+      by: `threads`, `mma` or `tma`, see the module.
+
+    Memory effects: ends the use of the slot. Hardware: mbarriers, sm_90 on; `mma` needs sm_100.
+
+    Example:
+      %slot = "ws.wait"(%ring, %way)
+        : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
+          -> !ws.tile<vector<128x64xbf16>, "shared">
+      "ws.release"(%slot) {by = "mma"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
+    """
 
     slot: ext.Operand[TileType]
     by: ir.StringAttr
@@ -125,4 +213,10 @@ class ReleaseOp(WS.Operation, name="release"):
 
 
 class BarrierOp(WS.Operation, name="barrier"):
-    """Named barrier: the threads of the role's group wait for one another."""
+    """Named barrier: the threads of the role's group wait for one another.
+
+    Memory effects: orders the threads' accesses to shared memory. Hardware: any.
+
+    Example:
+      "ws.barrier"() : () -> ()
+    """

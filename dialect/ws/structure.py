@@ -27,6 +27,23 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
       arg_names: a name per argument.
       arg_roles: `in`, `out` or `scalar` per argument.
       arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
+
+    Memory effects: those of its roles. Hardware: that of what it holds.
+
+    Example:
+      "ws.kernel"() ({
+      ^bb0(%x: memref<?x64xbf16>, %scale: f32):
+        "ws.role"() ({
+        ^bb0(%group: i32):
+          "ws.barrier"() : () -> ()
+        })
+          {label_name = "rows", warps = array<i32: 0, 4>,
+           groups = 1 : i64, lanes = 32 : i64, registers = 0 : i64}
+          : () -> ()
+      })
+        {sym_name = "k", arg_names = ["x", "scale"],
+         arg_roles = ["in", "scalar"], arg_dims = [["m", ""], []]}
+        : () -> ()
     """
 
     sym_name: ir.StringAttr
@@ -100,6 +117,20 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
       groups: parts that run the same text on different ways of rings and buffers.
       lanes: threads per warp that run the region, 32 or 1.
       registers: budget per thread, a multiple of 8 in 24..256; 0 keeps what the launch gave.
+
+    Memory effects: those of its region. Hardware: any; a register budget needs sm_90 on.
+
+    Example:
+      "ws.kernel"() ({
+      ^bb0:
+        "ws.role"() ({
+        ^bb0(%group: i32):
+          "ws.barrier"() : () -> ()
+        })
+          {label_name = "softmax", warps = array<i32: 0, 8>,
+           groups = 2 : i64, lanes = 32 : i64, registers = 192 : i64}
+          : () -> ()
+      }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
     """
 
     ATTRIBUTE_CLASSES = MappingProxyType({"warps": ir.DenseI32ArrayAttr})
@@ -174,6 +205,14 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
         so with the first coordinate counted from its end, where causal tiles are longest;
         `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
         so-manieth tile, first coordinate fastest.
+
+    Memory effects: those of its region. Hardware: any.
+
+    Example:
+      "ws.tiles"(%blocks, %heads) ({
+      ^bb0(%block: i32, %head: i32):
+        "ws.barrier"() : () -> ()
+      }) {order = "single", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
     """
 
     extents: Sequence[ext.Operand[I32]]
@@ -196,7 +235,19 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
 
 
 class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
-    """Run-time size of dimension `dim` of a tensor argument, as i32."""
+    """Run-time size of dimension `dim` of a tensor argument, as i32.
+
+    Operands:
+      source: tensor argument.
+
+    Attributes:
+      dim: the dimension.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "ws.extent"(%k) {dim = 1 : i64} : (memref<?x?x4x64xbf16>) -> i32
+    """
 
     source: ext.Operand[Any]
     dim: ir.IntegerAttr
