@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
-    from attn_mlir import errors, reference
+    from attn_mlir import errors, mods, reference, trace
     from attn_mlir.compiler import compile
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
     from attn_mlir.operators import attention
@@ -37,9 +37,11 @@ __all__ = [
     "full",
     "load",
     "mha",
+    "mods",
     "prefix_lm",
     "reference",
     "sliding_window",
+    "trace",
 ]
 
 _MODULES = {
@@ -59,7 +61,7 @@ _MODULES = {
     "prefix_lm": "masks",
     "sliding_window": "masks",
 }
-_SUBMODULES = ("errors", "reference")
+_SUBMODULES = ("errors", "mods", "reference", "trace")
 
 
 def __getattr__(name: str) -> Any:

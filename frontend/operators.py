@@ -10,6 +10,7 @@ from attn_mlir.arrays import current_stream, output_like
 from attn_mlir.compiler import DEFAULT_TARGET, compile
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
+from attn_mlir.mods import check_extents
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import MhaSpec, mha
@@ -26,6 +27,7 @@ def attention(
     mask: Mask | None = None,
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
+    sinks: Any = None,
     scale: float | None = None,
     return_lse: bool = False,
     device: DeviceChoice = None,
@@ -43,7 +45,10 @@ def attention(
       mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
         that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
-      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
+      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask. `mods` has
+        functions of both kinds.
+      sinks: [heads], logits of a key without value: each joins the sum that its head's
+        probabilities are divided by, and not the LSE.
       scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
       return_lse: also return the logarithm of each row's sum of exponentials.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
@@ -60,9 +65,13 @@ def attention(
       LaunchError: the launch failed.
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
-    modifier, captured = trace(score_mod, mask_mod)
     spec = spec_of(operands, mask)
     batch, sq, heads, head_dim = operands["q"].shape
+    check_sinks(sinks, heads)
+    modifier, captured = trace(score_mod, mask_mod, sinks)
+    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": operands["k"].shape[1]}
+    for mod in (score_mod, mask_mod):
+        check_extents(mod, sizes)
     few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
     spec = dataclasses.replace(spec, modifier=modifier, query_tiles=1 if few else None)
     check_scale(scale)
@@ -116,6 +125,21 @@ def spec_of(operands: dict[str, TensorView], mask: Mask | None) -> MhaSpec:
         dtype=q.dtype,
         mask=mask,
     )
+
+
+def check_sinks(sinks: Any, heads: int) -> None:
+    """Refuse sinks that are not one float per query head.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    if sinks is None:
+        return
+    found = view(sinks, "sinks")
+    if found.shape != (heads,) or found.dtype not in ("f32", "bf16", "f16"):
+        raise SpecError(
+            f"sinks must be [{heads}] of f32, bf16 or f16, got {list(found.shape)} of {found.dtype}"
+        )
 
 
 def check_scale(scale: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, full
@@ -120,6 +120,7 @@ def mha(
     mask: Mask | None = None,
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
 ) -> MhaSpec:
@@ -134,16 +135,17 @@ def mha(
       mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
+      sinks: an array [heads] as of `attention`; its dtype matters here.
       query_tiles, tile_order: see `MhaSpec`.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced.
     """
     modifier: Program | None = None
-    if score_mod is not None or mask_mod is not None:
+    if score_mod is not None or mask_mod is not None or sinks is not None:
         from attn_mlir.trace import trace  # numpy comes with it
 
-        modifier, _ = trace(score_mod, mask_mod)
+        modifier, _ = trace(score_mod, mask_mod, sinks)
     return MhaSpec(
         heads=heads,
         kv_heads=heads if kv_heads is None else kv_heads,
@@ -184,7 +186,7 @@ def check_target(target: str) -> str:
     return target
 
 
-def _is_int(value: object) -> bool:
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -201,5 +203,5 @@ def _head_dim(name: str, size: object) -> None:
 
 
 def _count(name: str, value: object) -> None:
-    if not _is_int(value) or not 1 <= cast(int, value) <= MAX_HEADS:
+    if not _is_int(value) or not 1 <= value <= MAX_HEADS:
         raise SpecError(f"{name} must be an integer from 1 to {MAX_HEADS}, got {value!r:.40}")

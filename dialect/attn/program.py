@@ -31,6 +31,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "ceil": np.ceil,
     "not": np.logical_not,
 }
+_where: Callable[..., Any] = np.where
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -171,7 +172,7 @@ class Program:
         tensors: Mapping[str, Any],
         dtype: Any,
     ) -> Any:
-        args = [values[number] for number in node.args]
+        args: list[Any] = [values[number] for number in node.args]
         kinds: dict[str, Any] = {"f32": dtype, "i32": np.int64, "i1": np.bool_}
         match node.op:
             case "argument":
@@ -181,7 +182,7 @@ class Program:
             case "cast":
                 return np.asarray(args[0]).astype(kinds[node.type])
             case "where":
-                return np.where(args[0], args[1], args[2])
+                return _where(*args)
             case "load":
                 tensor: Any = tensors[self.tensors[int(node.value or 0)].name]
                 inside: list[Any] = [

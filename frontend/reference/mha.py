@@ -139,10 +139,10 @@ def _probabilities(
         visible = visible & modified.kept & (scores >= HIDDEN_BELOW)
         sink = modified.sink
     scores[~visible] = -np.inf
-    top = np.max(scores, axis=1, initial=-np.inf)
+    top: Array = np.max(scores, axis=1, initial=-np.inf)
     seen = np.isfinite(top)
     weights = np.exp(scores - np.where(seen, top, top.dtype.type(0))[:, None])
-    total = weights.sum(axis=1, dtype=scores.dtype)
+    total: Array = weights.sum(axis=1, dtype=scores.dtype)
     total[~seen] = 1.0
     lse = np.where(seen, top + np.log(total), -np.inf)
     if sink is not None:

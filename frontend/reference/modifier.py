@@ -54,7 +54,7 @@ class Modifier:
         if self.program is None:
             return None
         rows, keys = scores.shape
-        at = {
+        at: dict[str, Any] = {
             "score": scores,
             "batch": batch,
             "head": head,

@@ -78,7 +78,7 @@ def test_the_line_and_the_expression_are_shown(
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "and": (lambda s, b, h, q, k: s if q > 1 and k > 1 else s, "decides in Python"),
+    "and": (lambda s, b, h, q, k: s if q > 1 and k > 1 else -s, "decides in Python"),
     "not": (lambda s, b, h, q, k: s * (not q), "decides in Python"),
     "max": (lambda s, b, h, q, k: s + max(q, k), "decides in Python"),
     "in": (lambda s, b, h, q, k: s + (h in (0, 2)), "decides in Python"),
@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "array": (lambda s, b, h, q, k: TABLE + s, "uses TABLE as a number; a captured array"),
     "array by numpy": (lambda s, b, h, q, k: s + np.exp(ROW), "uses ROW as a number"),
     "array in where": (lambda s, b, h, q, k: np.where(q > k, s, ROW), "uses ROW as a number"),
-    "array in if": (lambda s, b, h, q, k: s if ROW else s, "uses ROW as a number"),
+    "array in if": (lambda s, b, h, q, k: s if ROW else -s, "uses ROW as a number"),
     "length": (lambda s, b, h, q, k: s + len(ROW), "uses ROW as a number"),
     "slice": (lambda s, b, h, q, k: s + TABLE[h, :], "slices TABLE"),
     "list of indices": (lambda s, b, h, q, k: s + ROW[[q, k]], "slices ROW"),

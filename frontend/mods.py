@@ -1,0 +1,343 @@
+"""Score modifiers and mask predicates that models use, as functions for `score_mod=` and `mask_mod=`.
+
+Each constructor checks its arguments and returns an ordinary function, which tracing treats as if
+the user had written it. Coordinates are absolute: query i of sq and key j of sk count from 0, and
+`offset` is what a query's key position is ahead of its index, `sk - sq` with a cached prefix.
+A mask in closed form (`masks`) skips key tiles, a predicate tests every score. The extents of what
+these functions capture are checked when a call tells the sizes (`check_extents`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.trace import MaskMod, ScoreMod, clip, maximum, tanh, where
+
+FLOATS = ("f32", "bf16", "f16")
+INTEGERS = ("i32", "i64")
+
+Mod = TypeVar("Mod", bound=Callable[..., Any])
+
+
+class Extents(NamedTuple):
+    """What a captured array's extents have to be.
+
+    Attributes:
+      name: of the argument that the array was given as.
+      shape: the array's.
+      axes: `batch`, `heads`, `sq`, `sk` for each extent, "" for one that may be anything.
+      or_one: whether an extent may also be 1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    or_one: bool = False
+
+
+def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
+    """Compares what a function of this module captures with the sizes of a call.
+
+    Args:
+      mod: a score_mod or mask_mod, or None; functions from elsewhere are left alone.
+      sizes: `batch`, `heads`, `sq` and `sk`.
+
+    Raises:
+      SpecError: an array that does not fit.
+    """
+    for wanted in cast("tuple[Extents, ...]", getattr(mod, "extents", ())):
+        for extent, axis in zip(wanted.shape, wanted.axes, strict=True):
+            fits = not axis or extent == sizes[axis] or (wanted.or_one and extent == 1)
+            if not fits:
+                axes = ", ".join(axis or "any" for axis in wanted.axes)
+                raise SpecError(
+                    f"{wanted.name} has shape {list(wanted.shape)}, it must be [{axes}] with "
+                    f"{axis} = {sizes[axis]}"
+                )
+
+
+def _expecting(mod: Mod, *extents: Extents) -> Mod:
+    """The function with what its arrays have to be."""
+    vars(mod)["extents"] = extents
+    return mod
+
+
+def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
+    return tuple(extents for mod in mods for extents in getattr(mod, "extents", ()))
+
+
+def softcap(cap: float) -> ScoreMod:
+    """cap x tanh(score / cap): scores stay within -cap ... cap.
+
+    Raises:
+      SpecError: a cap that is no finite number above 0.
+    """
+    if not _is_number(cap) or not 0 < cap < math.inf:
+        raise SpecError(f"cap of a softcap must be finite and greater than 0, got {cap!r:.40}")
+
+    def softcapped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return tanh(score / float(cap)) * float(cap)
+
+    return softcapped
+
+
+def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Slopes of ALiBi, [heads]: 2^(-8 (h + 1) / heads) for a power of two.
+
+    For other counts, with F the largest power of two below: F's slopes, then every other slope of
+    2 F, from the first.
+
+    Raises:
+      SpecError: not at least one head.
+    """
+    if not isinstance(cast(object, heads), int) or heads < 1:
+        raise SpecError(f"heads of ALiBi must be an integer of at least 1, got {heads!r:.40}")
+    whole = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
+    slopes += [2.0 ** (-8.0 * (2 * h + 1) / (2 * whole)) for h in range(heads - whole)]
+    return np.array(slopes, np.float32)
+
+
+def alibi(slopes: Any, *, offset: int = 0) -> ScoreMod:
+    """score - slope[h] x |q + offset - k|.
+
+    Args:
+      slopes: the number of query heads, for `alibi_slopes`, or slopes [heads] or [batch, heads].
+
+    Raises:
+      SpecError: slopes of another rank or dtype.
+    """
+    table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
+    shape = _check("slopes", table, (1, 2), FLOATS).shape
+    by_batch = len(shape) == 2
+
+    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        slope = table[b, h] if by_batch else table[h]
+        return score - slope * abs(q + offset - k)
+
+    return _expecting(biased, Extents("slopes", shape, ("batch", "heads")[-len(shape) :]))
+
+
+def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> ScoreMod:
+    """score + table[h, k - q - offset + zero]; beyond its ends the table's last entries count.
+
+    Args:
+      table: [heads, distances].
+      zero: entry of distance 0; the middle one, distances // 2, when left out.
+
+    Raises:
+      SpecError: a table of another rank or dtype, or an entry that it does not have.
+    """
+    shape = _check("table", table, (2,), FLOATS).shape
+    distances = shape[1]
+    middle = distances // 2 if zero is None else zero
+    if not 0 <= middle < distances:
+        raise SpecError(f"zero must be an entry of the table's {distances}, got {zero!r:.40}")
+
+    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score + table[h, clip(k - q + (middle - offset), 0, distances - 1)]
+
+    return _expecting(biased, Extents("table", shape, ("heads", "")))
+
+
+def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
+    """score + logits[b, q, h, q + offset - k] where this distance is below the last extent.
+
+    Args:
+      logits: [batch, sq, heads, distances], computed from the queries; keys after the query and
+        keys further back than `distances` get nothing.
+
+    Raises:
+      SpecError: logits of another rank or dtype.
+    """
+    shape = _check("logits", logits, (4,), FLOATS).shape
+    distances = shape[3]
+
+    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        distance = q + offset - k
+        known = (distance >= 0) & (distance < distances)
+        return score + where(known, logits[b, q, h, maximum(distance, 0)], 0.0)
+
+    return _expecting(biased, Extents("logits", shape, ("batch", "sq", "heads", "")))
+
+
+def bias(tensor: Any) -> ScoreMod:
+    """score + tensor at its coordinates; an extent of 1 serves all of that coordinate.
+
+    Args:
+      tensor: [q, k], [batch, q, k] or [batch, heads, q, k]; -inf hides the score.
+
+    Raises:
+      SpecError: a tensor of another rank or dtype.
+    """
+    at, extents = _broadcast("bias", _check("bias", tensor, (2, 3, 4), FLOATS))
+
+    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score + tensor[at(b, h, q, k)]
+
+    return _expecting(biased, extents)
+
+
+def visible_where(tensor: Any) -> MaskMod:
+    """A score counts where the tensor holds True.
+
+    Args:
+      tensor: of bool, shaped as the tensor of `bias`.
+
+    Raises:
+      SpecError: a tensor of another rank or dtype.
+    """
+    at, extents = _broadcast("mask", _check("mask", tensor, (2, 3, 4), ("bool",)))
+
+    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return tensor[at(b, h, q, k)]
+
+    return _expecting(visible, extents)
+
+
+def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
+    """Queries see the keys of their own document.
+
+    Args:
+      ids_q: [batch, sq] or [sq] of integers.
+      ids_k: of the keys; those of the queries when left out.
+
+    Raises:
+      SpecError: ids of another rank or dtype.
+    """
+    keys = ids_q if ids_k is None else ids_k
+    shape_q = _check("ids_q", ids_q, (1, 2), INTEGERS).shape
+    shape_k = _check("ids_k", keys, (1, 2), INTEGERS).shape
+    by_batch_q, by_batch_k = len(shape_q) == 2, len(shape_k) == 2
+
+    def same_document(b: Any, h: Any, q: Any, k: Any) -> Any:
+        of_query = ids_q[b, q] if by_batch_q else ids_q[q]
+        return of_query == (keys[b, k] if by_batch_k else keys[k])
+
+    return _expecting(
+        same_document,
+        Extents("ids_q", shape_q, ("batch", "sq")[-len(shape_q) :]),
+        Extents("ids_k", shape_k, ("batch", "sk")[-len(shape_k) :]),
+    )
+
+
+def key_padding(lengths: Any) -> MaskMod:
+    """Keys from lengths[b] on are padding, which nobody sees.
+
+    Args:
+      lengths: [batch] of integers.
+
+    Raises:
+      SpecError: lengths of another rank or dtype.
+    """
+    shape = _check("lengths", lengths, (1,), INTEGERS).shape
+
+    def valid(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return k < lengths[b]
+
+    return _expecting(valid, Extents("lengths", shape, ("batch",)))
+
+
+def causal_from_top(b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Query i sees keys 0 ... i, whatever the lengths; `masks.causal` aligns the last ones."""
+    return q >= k
+
+
+def and_masks(*mods: MaskMod) -> MaskMod:
+    """A score counts if it does for all of the predicates.
+
+    Raises:
+      SpecError: none given.
+    """
+    _several("and_masks", mods)
+
+    def all_of(b: Any, h: Any, q: Any, k: Any) -> Any:
+        result = mods[0](b, h, q, k)
+        for mod in mods[1:]:
+            result = result & mod(b, h, q, k)
+        return result
+
+    return _expecting(all_of, *_of_all(mods))
+
+
+def or_masks(*mods: MaskMod) -> MaskMod:
+    """A score counts if it does for any of the predicates.
+
+    Raises:
+      SpecError: none given.
+    """
+    _several("or_masks", mods)
+
+    def any_of(b: Any, h: Any, q: Any, k: Any) -> Any:
+        result = mods[0](b, h, q, k)
+        for mod in mods[1:]:
+            result = result | mod(b, h, q, k)
+        return result
+
+    return _expecting(any_of, *_of_all(mods))
+
+
+def not_mask(mod: MaskMod) -> MaskMod:
+    """A score counts if it does not for the predicate."""
+
+    def none_of(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return ~mod(b, h, q, k)
+
+    return _expecting(none_of, *_of_all([mod]))
+
+
+def compose(*mods: ScoreMod) -> ScoreMod:
+    """One modifier after the other, the first one first.
+
+    Raises:
+      SpecError: none given.
+    """
+    _several("compose", mods)
+
+    def composed(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        for mod in mods:
+            score = mod(score, b, h, q, k)
+        return score
+
+    return _expecting(composed, *_of_all(mods))
+
+
+def _broadcast(
+    name: str, tensor: TensorView
+) -> tuple[Callable[[Any, Any, Any, Any], tuple[Any, ...]], Extents]:
+    """Coordinates of a score's element, those of extents of 1 being 0; and the extents."""
+    shape = tensor.shape
+    axes = {2: (2, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}[len(shape)]
+    names = ("batch", "heads", "sq", "sk")
+    extents = Extents(name, shape, tuple(names[axis] for axis in axes), or_one=True)
+
+    def at(*coordinates: Any) -> tuple[Any, ...]:
+        used = [coordinates[axis] for axis in axes]
+        return tuple(0 if n == 1 else c for n, c in zip(shape, used, strict=True))
+
+    return at, extents
+
+
+def _check(name: str, value: Any, ranks: Sequence[int], dtypes: Sequence[str]) -> TensorView:
+    found = view(value, name)
+    if len(found.shape) not in ranks:
+        allowed = " or ".join(map(str, ranks))
+        raise SpecError(f"{name} must have {allowed} dimensions, got shape {list(found.shape)}")
+    if found.dtype not in dtypes:
+        raise SpecError(f"{name} must be of {', '.join(dtypes)}, got {found.dtype}")
+    return found
+
+
+def _several(name: str, mods: Sequence[object]) -> None:
+    if not mods:
+        raise SpecError(f"{name} needs at least one function")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
