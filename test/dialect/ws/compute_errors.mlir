@@ -284,3 +284,85 @@ func.func @f(%s: !ws.frag<vector<8x32xf32>>) {
   %0 = "ws.exp2"(%s) {fma_period = 16 : i64, fma_count = 4 : i64, fma_begin = 20 : i64, fma_end = 10 : i64} : (!ws.frag<vector<8x32xf32>>) -> !ws.frag<vector<8x32xf32>>
   func.return
 }
+
+// -----
+
+// Bits that decide over elements.
+
+func.func @f(%x: !ws.frag<vector<8xf32>>, %b: !ws.frag<vector<8x1xi32>>, %o: f32) {
+  // expected-error @below {{'ws.keep' op expects fragments [R, C] of one type, got !ws.frag<vector<8xf32>> and !ws.frag<vector<8xf32>>}}
+  %0 = "ws.keep"(%x, %b, %o) : (!ws.frag<vector<8xf32>>, !ws.frag<vector<8x1xi32>>, f32) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<8x64xf32>>, %b: !ws.frag<vector<8x2xi32>>, %o: f32) {
+  // expected-error @below {{'ws.keep' op expects fragments [R, C] of one type, got !ws.frag<vector<8x64xf32>> and !ws.frag<vector<8x32xf32>>}}
+  %0 = "ws.keep"(%x, %b, %o) : (!ws.frag<vector<8x64xf32>>, !ws.frag<vector<8x2xi32>>, f32) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<8x65xf32>>, %b: !ws.frag<vector<8x2xi32>>, %o: f32) {
+  // expected-error @below {{'ws.keep' op expects bits of shape [8, 3] and i32, got !ws.frag<vector<8x2xi32>>}}
+  %0 = "ws.keep"(%x, %b, %o) : (!ws.frag<vector<8x65xf32>>, !ws.frag<vector<8x2xi32>>, f32) -> !ws.frag<vector<8x65xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<8x64xf32>>, %b: !ws.frag<vector<8x2xi16>>, %o: f32) {
+  // expected-error @below {{'ws.keep' op expects bits of shape [8, 2] and i32, got !ws.frag<vector<8x2xi16>>}}
+  %0 = "ws.keep"(%x, %b, %o) : (!ws.frag<vector<8x64xf32>>, !ws.frag<vector<8x2xi16>>, f32) -> !ws.frag<vector<8x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: !ws.frag<vector<8x64xf32>>, %b: !ws.frag<vector<8x2xi32>>, %o: f16) {
+  // expected-error @below {{'ws.keep' op expects other to be f32, got f16}}
+  %0 = "ws.keep"(%x, %b, %o) : (!ws.frag<vector<8x64xf32>>, !ws.frag<vector<8x2xi32>>, f16) -> !ws.frag<vector<8x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x40xf32>>, %b: !ws.frag<vector<8x2xi32>>, %x: f32) {
+  // expected-error @below {{'ws.keep' op expects fragments [R, C] of one type, got !ws.frag<vector<8x40xf32>> and !ws.frag<vector<8x32xf32>>}}
+  %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8x40xf32>>, !ws.frag<vector<8x2xi32>>, f32) -> !ws.frag<vector<8x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>, %b: !ws.frag<vector<8x1xi32>>, %x: f32) {
+  // expected-error @below {{'ws.keep' op expects fragments [R, C] of one type, got !ws.frag<vector<8xf32>> and !ws.frag<vector<8xf32>>}}
+  %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8xf32>>, !ws.frag<vector<8x1xi32>>, f32) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x40xf32>>, %b: !ws.frag<vector<8x1xi32>>, %x: f32) {
+  // expected-error @below {{'ws.keep' op expects bits of shape [8, 2] and i32, got !ws.frag<vector<8x1xi32>>}}
+  %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8x40xf32>>, !ws.frag<vector<8x1xi32>>, f32) -> !ws.frag<vector<8x40xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x40xf32>>, %b: !ws.frag<vector<8x2xi64>>, %x: f32) {
+  // expected-error @below {{'ws.keep' op expects bits of shape [8, 2] and i32, got !ws.frag<vector<8x2xi64>>}}
+  %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8x40xf32>>, !ws.frag<vector<8x2xi64>>, f32) -> !ws.frag<vector<8x40xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x40xf32>>, %b: !ws.frag<vector<8x2xi32>>, %x: f16) {
+  // expected-error @below {{'ws.keep' op expects other to be f32, got f16}}
+  %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8x40xf32>>, !ws.frag<vector<8x2xi32>>, f16) -> !ws.frag<vector<8x40xf32>>
+  func.return
+}

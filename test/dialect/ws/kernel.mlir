@@ -29,6 +29,9 @@
 // CHECK: "ws.map"
 // CHECK: "ws.yield"
 // CHECK: "ws.exp2"(%{{.*}}) {fma_begin = 0 : i64, fma_count = 4 : i64, fma_end = 128 : i64, fma_period = 16 : i64}
+// CHECK: "ws.map"() ({
+// CHECK: }) {operandSegmentSizes = array<i32: 0>} : () -> !ws.frag<vector<128x4xi32>>
+// CHECK: "ws.keep"
 // CHECK: "ws.fill"
 // CHECK: "ws.reduce"(%{{.*}}, %{{.*}}) {kind = "add"}
 // CHECK: "ws.broadcast"
@@ -95,8 +98,13 @@
       "ws.yield"(%y) : (f32) -> ()
     }) {operandSegmentSizes = array<i32: 1>} : (!full) -> !full
     %e = "ws.exp2"(%m) {fma_begin = 0 : i64, fma_count = 4 : i64, fma_end = 128 : i64, fma_period = 16 : i64} : (!full) -> !full
+    %bits = "ws.map"() ({
+    ^bb0(%r: i32, %c: i32):
+      "ws.yield"(%r) : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 0>} : () -> !ws.frag<vector<128x4xi32>>
+    %kept = "ws.keep"(%e, %bits, %n) : (!full, !ws.frag<vector<128x4xi32>>, f32) -> !full
     %none = "ws.fill"(%n) : (f32) -> !row
-    %sum = "ws.reduce"(%e, %none) {kind = "add"} : (!full, !row) -> !row
+    %sum = "ws.reduce"(%kept, %none) {kind = "add"} : (!full, !row) -> !row
     %wide = "ws.broadcast"(%sum) : (!row) -> !full
     %low = "ws.map"(%sum) ({
     ^bb0(%x: f32, %r: i32):

@@ -20,14 +20,20 @@
 // CHECK-NOT: ws.reduce
 // CHECK: ws.exp2
 // CHECK-NOT: ws.exp2
+// CHECK: ws.keep
+// CHECK-NOT: ws.keep
+// CHECK: ws.expand
+// CHECK-NOT: ws.expand
+// CHECK: ws.element
+// CHECK-NOT: ws.element
 // CHECK: return
 !t = !ws.tile<vector<128x64xf32>, "tensor">
 !h = !ws.tile<vector<128x64xbf16>, "tensor">
 !p = !ws.tile<vector<128x32xbf16>, "tensor">
 !row = !ws.frag<vector<128xf32>>
 !full = !ws.frag<vector<128x64xf32>>
-func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32)
-    -> (i32, i32, !p, !p, !row, !row, !full, !full) {
+func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>)
+    -> (i32, i32, !p, !p, !row, !row, !full, !full, f32, f32) {
   %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
@@ -44,7 +50,13 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32)
   %13 = "ws.reduce"(%11, %8) {kind = "max"} : (!full, !row) -> !row
   %15 = "ws.exp2"(%10) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
   %16 = "ws.exp2"(%11) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
-  func.return %0, %1, %6, %7, %12, %13, %15, %16 : i32, i32, !p, !p, !row, !row, !full, !full
+  %17 = "ws.keep"(%15, %bits, %x) : (!full, !ws.frag<vector<128x2xi32>>, f32) -> !full
+  %18 = "ws.keep"(%16, %bits, %x) : (!full, !ws.frag<vector<128x2xi32>>, f32) -> !full
+  %19 = "ws.expand"(%a) {dim = 1 : i64, factor = 2 : i64} : (memref<?x4xf32>) -> memref<?x2x2xf32>
+  %20 = "ws.expand"(%a) {dim = 1 : i64, factor = 2 : i64} : (memref<?x4xf32>) -> memref<?x2x2xf32>
+  %21 = "ws.element"(%19, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
+  %22 = "ws.element"(%20, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
+  func.return %0, %1, %6, %7, %12, %13, %17, %18, %21, %22 : i32, i32, !p, !p, !row, !row, !full, !full, f32, f32
 }
 
 // CHECK-LABEL: func.func @kept

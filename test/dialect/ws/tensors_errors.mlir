@@ -1,0 +1,141 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+// A dimension seen as two.
+
+func.func @f(%x: i32) {
+  // expected-error @below {{'ws.expand' op expects a memref, got i32}}
+  %0 = "ws.expand"(%x) {dim = 0 : i64, factor = 2 : i64} : (i32) -> memref<2x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects dim to be a static one of 0..1, got 0}}
+  %0 = "ws.expand"(%x) {dim = 0 : i64, factor = 2 : i64} : (memref<?x8xf32>) -> memref<?x2x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects dim to be a static one of 0..1, got 2}}
+  %0 = "ws.expand"(%x) {dim = 2 : i64, factor = 2 : i64} : (memref<?x8xf32>) -> memref<?x8x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects dim to be a static one of 0..1, got -1}}
+  %0 = "ws.expand"(%x) {dim = -1 : i64, factor = 2 : i64} : (memref<?x8xf32>) -> memref<?x8x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects a factor that divides 8, got 3}}
+  %0 = "ws.expand"(%x) {dim = 1 : i64, factor = 3 : i64} : (memref<?x8xf32>) -> memref<?x2x3xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects a factor that divides 8, got 0}}
+  %0 = "ws.expand"(%x) {dim = 1 : i64, factor = 0 : i64} : (memref<?x8xf32>) -> memref<?x8x0xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<4x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects a memref of shape [4, 2, 4] as result, got memref<4x4x2xf32>}}
+  %0 = "ws.expand"(%x) {dim = 1 : i64, factor = 4 : i64} : (memref<4x8xf32>) -> memref<4x4x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<4x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects a memref of shape [4, 2, 4] as result, got i32}}
+  %0 = "ws.expand"(%x) {dim = 1 : i64, factor = 4 : i64} : (memref<4x8xf32>) -> i32
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<4x8xf32>) {
+  // expected-error @below {{'ws.expand' op expects elements of the source's type, got memref<4x2x4xf16>}}
+  %0 = "ws.expand"(%x) {dim = 1 : i64, factor = 4 : i64} : (memref<4x8xf32>) -> memref<4x2x4xf16>
+  func.return
+}
+
+// -----
+
+// One element.
+
+func.func @f(%x: f32, %i: i32) {
+  // expected-error @below {{'ws.element' op expects a memref, got f32}}
+  %0 = "ws.element"(%x, %i) {operandSegmentSizes = array<i32: 1, 1>} : (f32, i32) -> f32
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>, %i: i32) {
+  // expected-error @below {{'ws.element' op expects 2 coordinates, got 1}}
+  %0 = "ws.element"(%x, %i) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?x8xf32>, i32) -> f32
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>, %i: i32) {
+  // expected-error @below {{'ws.element' op expects a result of f32, got f16}}
+  %0 = "ws.element"(%x, %i, %i) {operandSegmentSizes = array<i32: 1, 2>} : (memref<?x8xf32>, i32, i32) -> f16
+  func.return
+}
+
+// -----
+
+// Rows that run through two dimensions.
+
+func.func @f(%r: !ws.frag<vector<128xf32>>, %x: memref<?x?x3xf32>, %i: i32) {
+  // expected-error @below {{'ws.store_global' op expects dim 1 to be static and to divide 128 rows}}
+  "ws.store_global"(%r, %x, %i, %i, %i)
+    {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (!ws.frag<vector<128xf32>>, memref<?x?x3xf32>, i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.frag<vector<128xf32>>, %x: memref<?x?x3xf32>, %i: i32) {
+  // expected-error @below {{'ws.store_global' op expects dim 2 to be static and to divide 128 rows}}
+  "ws.store_global"(%r, %x, %i, %i, %i)
+    {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (!ws.frag<vector<128xf32>>, memref<?x?x3xf32>, i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.frag<vector<128xf32>>, %x: memref<?x?x4xf32>, %i: i32) {
+  // expected-error @below {{'ws.store_global' op expects 1 or 2 distinct dims, got [0, 1, 2]}}
+  "ws.store_global"(%r, %x, %i, %i, %i)
+    {dims = array<i32: 0, 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (!ws.frag<vector<128xf32>>, memref<?x?x4xf32>, i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%r: !ws.frag<vector<128xf32>>, %x: memref<?x?x4xf32>, %i: i32) {
+  // expected-error @below {{'ws.store_global' op expects 1 or 2 distinct dims, got [2, 2]}}
+  "ws.store_global"(%r, %x, %i, %i, %i)
+    {dims = array<i32: 2, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (!ws.frag<vector<128xf32>>, memref<?x?x4xf32>, i32, i32, i32) -> ()
+  func.return
+}
