@@ -64,6 +64,7 @@ __all__ = [
     "fmul",
     "fneg",
     "fsub",
+    "generate",
     "i1",
     "i32",
     "is_constant",
@@ -296,6 +297,11 @@ def map_coordinates(body: Callable[[Value, Value, Value], Value], fragment: Valu
     """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element."""
     kind = ws.FragmentType(fragment.type)
     return _map(body, [fragment], kind.shape, kind.element)
+
+
+def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:
+    """A `ws.map` of no fragment: `body(*coordinates)` returns the element."""
+    return _map(body, [], shape, element)
 
 
 def map_rows(body: Callable[..., Value], *inputs: Value) -> Value:

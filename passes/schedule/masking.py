@@ -1,12 +1,15 @@
-"""Hides scores: puts -inf where a row does not see a column.
+"""Hides scores: puts -inf where a row does not see a column, by words of 32 columns.
 
-A row of an interval mask sees the columns from one number to another. Other masks are evaluated
-element by element.
+The mask's own formula for one element is evaluated for 32 columns at once: `column < limit` holds
+for the lowest `limit - column` of them, and the truth values of a formula are combined bitwise.
 """
 
 from enum import Enum
+from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
 from .problem import Problem, Value
@@ -15,40 +18,66 @@ from .problem import Problem, Value
 class Test(Enum):
     """What the elements of a tile have to be tested for."""
 
-    BOTH_EDGES = "both"
-    LEFT_EDGE = "left"  # every row's right edge lies beyond the tile
+    ALL = "all"
+    LEFT_EDGE = "left"  # every row's right edge lies beyond the tile; of an interval mask
+
+
+class _Words(b.IntOps):
+    """Arithmetic in which a truth value is a word: bit i says what holds for column + i.
+
+    The column is the left operand of every comparison, as `Mask.element` promises.
+    """
+
+    def less(self, a: Value, b: Value | int) -> Value:
+        """The lowest b - a bits: the upper half of a word shifted by as much."""
+        half = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), WORD_BITS)).result
+        return _low_half(arith.ShRUIOp(self._shifted(a, b), half).result)
+
+    def not_less(self, a: Value, b: Value | int) -> Value:
+        """All but the lowest b - a bits: the lower half."""
+        return _low_half(self._shifted(a, b))
+
+    def negation(self, a: Value) -> Value:
+        """The other bits."""
+        return self._binary(arith.XOrIOp, a, -1)
+
+    def _shifted(self, a: Value, b: Value | int) -> Value:
+        """i64: 32 ones above b - a zeros, of which there are 0 at least and 32 at most."""
+        count = self.max(self.min(self.sub(b, a), WORD_BITS), 0)
+        ones = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), 2**WORD_BITS - 1)).result
+        return arith.ShLIOp(ones, arith.ExtUIOp(_i64(), count).result).result
+
+
+def _i64() -> Any:
+    return ir.IntegerType.get_signless(2 * WORD_BITS)
+
+
+def _low_half(value: Value) -> Value:
+    return arith.TruncIOp(b.i32(), value).result
+
+
+_WORDS = _Words()
 
 
 def hide(problem: Problem, scores: Value, test: Test, row0: Value, column0: Value) -> Value:
     """The scores [tile_m, tile_n] with -inf where a row does not see a column.
 
     Args:
-      test: which edges the tile may have.
+      test: what the tile may need.
       row0: position of the tile's first row.
       column0: key of the tile's first column.
     """
-    mask, queries = problem.mask, problem.queries
+    mask, config = problem.mask, problem.config
     sq, sk = problem.lengths()
+
+    def word(row: Value, number: Value) -> Value:
+        position = b.INT.add(row0, problem.queries.position(row))
+        column = b.INT.add(column0, b.INT.mul(number, WORD_BITS))
+        if test is Test.LEFT_EDGE and mask.is_interval:
+            begin, _ = mask.column_range(b.INT, position, sq, sk)
+            return _WORDS.not_less(column, begin)
+        return mask.element(_WORDS, position, column, sq, sk)
+
+    bits = b.generate(word, [config.tile_m, -(-config.tile_n // WORD_BITS)], b.i32())
     hidden = b.f32_constant(float("-inf"))
-    if not mask.is_interval:
-
-        def element(score: Value, row: Value, column: Value) -> Value:
-            position = b.INT.add(row0, queries.position(row))
-            seen = mask.element(b.INT, position, b.INT.add(column0, column), sq, sk)
-            return b.select(seen, score, hidden)
-
-        return b.map_coordinates(element, scores)
-
-    def limit(name: str) -> Value:
-        def of_row(_: Value, row: Value) -> Value:
-            position = b.INT.add(row0, queries.position(row))
-            return b.INT.sub(getattr(mask.column_range(b.INT, position, sq, sk), name), column0)
-
-        return b.map_rows(of_row, rows(0))
-
-    def rows(value: int) -> Value:
-        return b.fill([problem.config.tile_m], b.constant(value))
-
-    begin = limit("begin") if mask.edges.left else rows(0)
-    end = limit("end") if test is Test.BOTH_EDGES else rows(problem.config.tile_n)
-    return ws.KeepColumnsOp(scores, begin, end, hidden, scores.type).kept
+    return ws.KeepOp(scores, bits, hidden, scores.type).kept

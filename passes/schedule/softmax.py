@@ -63,7 +63,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
 
     state = [b.fill(rows, b.f32_constant(-math.inf)), b.fill(rows, b.f32_constant(0.0))]
-    state = turns(0, phases.plain, Test.BOTH_EDGES, state)
+    state = turns(0, phases.plain, Test.ALL, state)
     if phases.left is None:
         state = turns(phases.plain, keys.count, None, state)
     else:

@@ -25,8 +25,9 @@ class Edges(NamedTuple):
     """Where visibility can end, whatever the sizes.
 
     Attributes:
-      left: some row may not see the first columns; else `tile_range` begins, and is full, from 0 on.
-      right: some row may not see the last columns, those below `sk`.
+      left: the first columns may be hidden, so that tile ranges may begin, or begin to need no
+        test, after tile 0.
+      right: the last columns may be hidden.
     """
 
     left: bool

@@ -167,11 +167,10 @@ class NotMask(Mask):
 
     @property
     def edges(self) -> Edges:
-        """The side that the other mask limits is the one that is visible here."""
-        inner = self.mask.edges
+        """What an interval mask that is limited on the left hides lies on its left, and so on."""
         if not self.mask.is_interval:
-            return Edges(left=True, right=True)
-        return Edges(left=inner.right or not inner.left, right=inner.left or not inner.right)
+            return Edges(left=False, right=True)
+        return Edges(left=not self.mask.edges.left, right=self.mask.edges.left)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
         """Not asked of a mask that is no interval mask."""
