@@ -1,0 +1,1 @@
+"""The same generated programs on a GPU and on the emulator."""

@@ -1,0 +1,31 @@
+"""Runs programs on the emulator."""
+
+from __future__ import annotations
+
+from differential.case import ENTRY, Bytes, Program
+from differential.tensormaps import relocated
+from attn_mlir.runtime.emulator import Emulator
+
+
+def run(program: Program) -> dict[int, Bytes]:
+    """The bytes of every buffer that the program's columns name.
+
+    Tensor maps are the bytes that the driver made where the program was on a GPU, moved to the
+    addresses here; else those of `tensormaps.encode`.
+    """
+    emulator = Emulator(target="sm_90a", numeric="fused")
+    buffers = [buffer.copy() for buffer in program.buffers]
+    addresses = [emulator.map(buffer) for buffer in buffers]
+    maps = [
+        relocated(program, index, addresses[spec.buffer] + spec.offset)
+        for index, spec in enumerate(program.maps)
+    ]
+    emulator.launch(
+        program.ptx,
+        ENTRY,
+        grid=(program.grid, program.grid_y, program.grid_z),
+        block=(program.block, 1, 1),
+        shared_bytes=program.shared_bytes,
+        params=[*addresses, *maps],
+    )
+    return {index: buffers[index] for index in program.outputs}
