@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 
-from .checkers import Checker, CheckMode, Finding, checks_named
+from .checkers import Checker, CheckMode, EveryWatch, Finding, checks_named
 from .isa import families
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
@@ -253,6 +253,7 @@ class Emulator:
         )
         if checker is not None:
             checker.launched(launch)
+            self.memory.watch = EveryWatch(checker)
         if trace is None:
             scheduler = Scheduler(launch, self.schedule, self.seed)
         else:
@@ -262,6 +263,7 @@ class Emulator:
             with np.errstate(all="ignore"):
                 scheduler.run()
         finally:
+            self.memory.watch = None
             if trace is not None:
                 trace.finish()
         return Stats(

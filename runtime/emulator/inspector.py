@@ -48,6 +48,10 @@ class Inspector(Protocol):
         """
         ...
 
+    def meeting(self, s: "Strand", lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes."""
+        ...
+
     def tensor_access(
         self, s: "Strand", boxes: list[tuple[int, int, int, int]], is_write: bool
     ) -> None:
@@ -56,6 +60,10 @@ class Inspector(Protocol):
 
     def tensor_waited(self, s: "Strand", is_write: bool) -> None:
         """tcgen05.wait::ld or ::st has been passed."""
+        ...
+
+    def allocated(self, s: "Strand", column: int, count: int, group: int) -> None:
+        """tcgen05.alloc of a cta_group gave columns of the own CTA."""
         ...
 
     def deallocating(self, s: "Strand", column: int, count: int) -> None:

@@ -88,6 +88,7 @@ class Strand:
       pc: number of the next segment.
       table: the program's functions for full or for partial strands.
       wait: why it does not run, or None.
+      strong: the next load or store is volatile, relaxed, acquire or release.
       sync: progress within a blocking instruction (what was already done before it blocked).
     """
 
@@ -101,6 +102,7 @@ class Strand:
         "mask",
         "pc",
         "polled",
+        "strong",
         "sync",
         "table",
         "wait",
@@ -117,6 +119,7 @@ class Strand:
         self.sync: Any = None
         self.polled = -1
         self.yielding = False
+        self.strong = False
         self.set_join(join)
         self.set_mask(mask)
 

@@ -1,6 +1,15 @@
 """Checkers of a running kernel: races, proxies, barriers, tensor memory (docs/checkers.md)."""
 
-from .checker import Checker
+from .checker import Checker, EveryWatch
 from .findings import CHECKS, Access, CheckError, CheckMode, Finding, checks_named
 
-__all__ = ["CHECKS", "Access", "CheckError", "CheckMode", "Checker", "Finding", "checks_named"]
+__all__ = [
+    "CHECKS",
+    "Access",
+    "CheckError",
+    "CheckMode",
+    "Checker",
+    "EveryWatch",
+    "Finding",
+    "checks_named",
+]

@@ -1,12 +1,9 @@
 """What barriers carry from those who arrive to those who wait, and the rules for mbarriers."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .clocks import KNOWN, Actors, Clock, WarpClocks
-
-Report = Callable[[str, str, Any], None]  # check, message, line
+from .clocks import Actors, Clock, WarpClocks
 
 
 @dataclass(slots=True)
@@ -37,7 +34,7 @@ class MBarrier(Barrier):
       actor: stands for the copies that complete on it; its steps are phases.
       init_actor, init_tick, init_line: who initialised it and when.
       is_fenced: the init was made visible to engines and to other CTAs.
-      waiters: phase that warps look for without success so far, by (CTA rank, warp, lane mask).
+      copies: the last phase that copies completed in, counted from 1; 0 for none.
     """
 
     actor: int = 0
@@ -45,6 +42,7 @@ class MBarrier(Barrier):
     init_tick: int = 0
     init_line: Any = None
     is_fenced: bool = False
+    copies: int = 0
 
     def intended(self, known_phases: int, parity: int) -> int:
         """The phase that a thread waits for: the first of this parity that it does not know of.
@@ -91,8 +89,10 @@ class Barriers:
                 lane = barrier.init_actor - warp.base
                 barrier.is_fenced = 0 <= lane < 32 and lane in lanes
 
-    @staticmethod
-    def knows_init(barrier: MBarrier, known: Clock, own: Any) -> bool:
-        """Whether a thread with this knowledge may use the barrier."""
-        actor = barrier.init_actor
-        return bool(known[KNOWN, actor] >= barrier.init_tick) or actor in own
+    def of_cta(self, rank: int) -> list[MBarrier]:
+        """The mbarriers in a CTA's shared memory."""
+        return [
+            barrier
+            for key, barrier in self.table.items()
+            if isinstance(barrier, MBarrier) and key[1] == rank
+        ]

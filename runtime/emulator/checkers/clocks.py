@@ -23,6 +23,8 @@ from ..state import ALL_LANES
 
 Clock = npt.NDArray[np.int32]
 KNOWN, PROXY, TENSOR = 0, 1, 2
+NOBODY, EARLIER, FIRST_THREAD = 0, 1, 2  # actors: never accessed; an earlier cluster; threads
+NEVER = np.iinfo(np.int32).max  # a step that nobody gets to know
 SPARE_ACTORS = 64  # engines that fit before the clocks of a cluster have to grow
 
 
@@ -33,7 +35,7 @@ def lanes_in(mask: int) -> npt.NDArray[np.intp]:
 
 
 class Actors:
-    """Numbers the actors of one cluster: 0 is nobody, then all threads, then engines as they come.
+    """Numbers the actors of one cluster: all threads, then engines as they come.
 
     Attributes:
       capacity: length of clocks made now.
@@ -41,7 +43,7 @@ class Actors:
     """
 
     def __init__(self, thread_count: int):
-        self.first_engine = 1 + thread_count
+        self.first_engine = FIRST_THREAD + thread_count
         self.capacity = self.first_engine + SPARE_ACTORS
         self._engines: dict[Hashable, int] = {}
         self._keys: list[Any] = []

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from .clocks import KNOWN, PROXY, Actors, Clock
+from ..inspector import Channel
+from ..state import Cta, Strand
+from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
+from .findings import Finding
 from .spaces import Actor
+from .state import ClusterState
+from .threads import Box, ThreadChecks, global_place, shared_place
 
-NEVER = np.iinfo(np.int32).max
+_ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
 
 @dataclass(slots=True)
@@ -16,16 +19,17 @@ class Ticket:
     """One piece of asynchronous work.
 
     Attributes:
-      cta: the issuing CTA. lane: the issuing thread's lane, -1 for a whole warp.
+      cta: of the issuing thread.
       engine: "load", "store" or "tensor". line, who: for reports.
       clock: what the issuer knew. own: its actor.
       actor, step: the stream that the work completes in; actor 0 until its mbarrier is known.
-      version: of the warp's clocks at the issue.
+      writer: the stream in which writes to global memory complete, or 0 for `actor`.
+      moment: identifies the instruction execution: lanes of one issue equal work together.
+      is_generic: it accesses memory through the generic proxy (cp.async).
       pending: accesses that wait for the mbarrier to be known.
     """
 
-    cta: Any
-    lane: int
+    cta: Cta
     engine: str
     line: Any
     who: str
@@ -33,25 +37,33 @@ class Ticket:
     own: int
     actor: int
     step: int
-    version: int
-    is_commit: bool = False
+    writer: int
+    moment: tuple[int, ...]
+    is_generic: bool
     pending: list[Any] = field(default_factory=list[Any])
 
-    def accessor(self, actors: Actors, row: int = KNOWN, *, fenced: bool = True) -> Actor:
+    @property
+    def name(self) -> str:
+        """Who does the work, for reports."""
+        return f"{self.who}'s {_ENGINES[self.engine]}"
+
+    def accessor(self, actors: Actors, row: int, *, is_fenced: bool, actor: int) -> Actor:
         """The work as an accessor of memory.
 
         Args:
-          row: of the clock that orders it. fenced: writes of threads count once fenced.
+          row: of the clock that orders it.
+          is_fenced: writes of threads count only as far as a proxy fence made them visible.
         """
         self.clock = actors.fit(self.clock)
         reads = self.clock[row].copy()
-        reads[self.actor] = NEVER if self.engine == "tensor" else reads[self.actor]
+        if self.engine == "tensor":
+            reads[self.actor] = NEVER  # its own stream is pipelined
         writes = reads
-        if fenced:
+        if is_fenced:
             writes = reads.copy()
-            threads = slice(1, actors.first_engine)
+            threads = slice(FIRST_THREAD, actors.first_engine)
             writes[threads] = self.clock[PROXY, threads]
-        return Actor(self.actor, self.step, writes, reads)
+        return Actor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
         """What an arrival on behalf of this work carries: the stream up to here.
@@ -62,3 +74,242 @@ class Ticket:
         clock[:, self.own] = 0
         clock[KNOWN, self.actor] = max(clock[KNOWN, self.actor], self.step)
         return clock
+
+
+def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A key for what an engine touches: arrays count as the same when they are one object."""
+    return tuple(_key(part) for part in what)
+
+
+def _key(part: Any) -> Any:
+    if hasattr(part, "dtype"):
+        return id(part)
+    return str(part) if isinstance(part, list) else part  # pyright: ignore[reportUnknownArgumentType]
+
+
+class EngineChecks(ThreadChecks):
+    """Follows what engines do on behalf of threads."""
+
+    _ticket: Ticket | None = None
+
+    # ---- from issue to completion
+
+    def version(self, s: Strand) -> int:
+        """How often the knowledge of the strand's warp changed."""
+        return self.warp_of(s).version
+
+    def issued(
+        self, s: Strand, lanes: Any, line: int, engine: str, channel: Channel
+    ) -> Ticket | None:
+        """A ticket with what the issuing thread knows."""
+        kind = "" if channel is None else str(channel[0])
+        if kind == "tmem-store":
+            return None  # recorded when it was issued
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        lane = lanes if isinstance(lanes, int) else int(lanes_in(s.mask)[0])
+        actor = self._stream(state, s, lane, kind, engine)
+        step = state.next_step(actor) if actor else 0
+        who = f"{warp.where} lane {lane}"
+        writer = 0
+        if actor:
+            state.chronicle.note(actor, step, line, who)
+        if actor and engine == "store":
+            writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
+            state.chronicle.note(writer, step, line, who)
+        clock = warp.snapshot(lane)
+        part = state.parts.pop(channel, None) if kind == "wgmma" else None
+        if part is not None:
+            clock = state.actors.join(clock, part)
+        own = warp.base + lane
+        moment = (s.cta.rank, s.warp.index, line, warp.tick, warp.version)
+        is_generic = kind == "copy"
+        return Ticket(s.cta, engine, line, who, clock, own, actor, step, writer, moment, is_generic)
+
+    @staticmethod
+    def _stream(state: ClusterState, s: Strand, lane: int, kind: str, engine: str) -> int:
+        """The actor of work of a channel; 0 for copies, whose mbarrier is known when they end."""
+        rank, warp = s.cta.rank, s.warp.index
+        if kind == "tensor":
+            return state.actors.engine(("tensor", rank, warp, lane))
+        if kind == "copy":
+            return state.actors.engine(("copy", rank, warp))
+        if kind == "wgmma":
+            return state.actors.engine(("wgmma", rank, warp // 4))
+        return state.actors.engine(("bulk-read", rank, warp, lane)) if engine == "store" else 0
+
+    def part_issued(self, s: Strand, channel: Channel) -> None:
+        """wgmma: what each of the four warps knows."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        clock = warp.release(state.actors.zeros(2), s.mask)
+        earlier = state.parts.get(channel)
+        state.parts[channel] = clock if earlier is None else state.actors.join(clock, earlier)
+
+    def began(self, ticket: Ticket | None) -> None:
+        """Accesses from here on are the engine's."""
+        self._ticket = ticket
+
+    def finished(self) -> None:
+        """Accesses from here on are threads'."""
+        self._ticket = None
+
+    # ---- what engines access
+
+    def engine_access(self, cta: Cta, what: tuple[Any, ...], is_write: bool) -> None:
+        """An engine touches memory.
+
+        Args:
+          what: ("units", indices), ("lanes", offsets, width) or ("span", offset, byte count) of
+            the CTA's shared memory; ("box", address, shape, strides) of global memory.
+        """
+        ticket = self._ticket
+        if ticket is None:
+            return
+        if not ticket.actor:
+            ticket.pending.append((cta, what, is_write))
+            return
+        state = self.state_of(cta)
+        if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(what))):
+            return
+        space = state.ctas[cta.rank].shared
+        who = ticket.accessor(
+            state.actors, KNOWN, is_fenced=not ticket.is_generic, actor=ticket.actor
+        )
+        if what[0] == "box":
+            self._global_access(state, ticket, what, is_write)
+            return
+        if what[0] == "units":
+            conflict = space.units(what[1], who, is_write)
+        elif what[0] == "lanes":
+            conflict = space.lanes(what[1], what[2], who, is_write)
+        else:
+            conflict = space.span(what[1], what[2], who, is_write)
+        if conflict is not None:
+            place = shared_place(cta, space, conflict)
+            current = (ticket.name, ticket.line, is_write)
+            self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+
+    def _global_access(
+        self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
+    ) -> None:
+        space = None if self.globals is None else self.globals.at(what[1], 1, state)
+        if space is None:
+            return
+        actor = (ticket.writer if is_write else 0) or ticket.actor
+        who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=actor)
+        conflict = space.box(what[1], what[2], what[3], who, is_write)
+        if conflict is not None:
+            current = (ticket.name, ticket.line, is_write)
+            place = global_place(space, conflict)
+            self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+
+    def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
+        """An engine touches global memory."""
+        if self._ticket is not None:
+            self.engine_access(self._ticket.cta, what, is_write)
+
+    def engine_cells(self, cta: Cta, box: Box, is_write: bool) -> None:
+        """An engine touches tensor memory."""
+        ticket = self._ticket
+        if ticket is None:
+            return
+        state = self.state_of(cta)
+        row = TENSOR if self.strict_fences else KNOWN
+        who = ticket.accessor(state.actors, row, is_fenced=False, actor=ticket.actor)
+        conflict = state.ctas[cta.rank].tmem.box(*box, who, is_write)
+        if conflict is not None:
+            current = (ticket.name, ticket.line, is_write)
+            self.report_tensor(cta, conflict, current, ticket.clock)
+
+    def engine_signal(self, cta: Cta, offset: int) -> None:
+        """An engine arrives on an mbarrier or completes bytes of its transaction count."""
+        ticket = self._ticket
+        if ticket is None:
+            return
+        state = self.state_of(cta)
+        key = ("mbarrier", cta.rank, offset)
+        barrier = state.barriers.mbarrier(key)
+        if barrier is None:
+            return
+        clock = ticket.clock = state.actors.fit(ticket.clock)
+        user = (ticket.name, ticket.line)
+        self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=True)
+        if ticket.actor:
+            barrier.arriving = state.actors.join(barrier.arriving, ticket.released(state.actors))
+            return
+        barrier.copies = barrier.phase + 1
+        ticket.actor, ticket.step = barrier.actor, barrier.phase + 1
+        state.chronicle.note(ticket.actor, ticket.step, ticket.line, ticket.who)
+        pending, ticket.pending = ticket.pending, []
+        for goal, what, is_write in pending:
+            self.engine_access(goal, what, is_write)
+        ticket.actor = 0
+
+    # ---- groups
+
+    def group_closed(self, s: Strand, lanes: list[int], kind: str) -> None:
+        """A commit of bulk, cp.async or wgmma groups."""
+        state = self.state_of(s.cta)
+        for lane in lanes:
+            actor = self._group_actor(state, s, lane, kind)
+            closed = state.groups.setdefault((actor, lane, s.warp.index), [])
+            closed.append(state.steps.get(actor, 0))
+
+    def group_waited(
+        self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool
+    ) -> None:
+        """A wait for groups: the lanes know that the older ones are over."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        for lane in lanes:
+            actor = self._group_actor(state, s, lane, kind)
+            closed = state.groups.get((actor, lane, s.warp.index), [])
+            if newest < 0:
+                step = state.steps.get(actor, 0)
+            else:
+                step = closed[-1 - newest] if len(closed) > newest else 0
+            if not step:
+                continue
+            mask = s.mask if kind == "wgmma" else 1 << lane
+            warp.learn(mask, (KNOWN,), actor, step)
+            if kind == "bulk" and not read_only:
+                writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
+                warp.learn(mask, (KNOWN,), writer, step)
+
+    @staticmethod
+    def _group_actor(state: ClusterState, s: Strand, lane: int, kind: str) -> int:
+        rank, warp = s.cta.rank, s.warp.index
+        if kind == "bulk":
+            return state.actors.engine(("bulk-read", rank, warp, lane))
+        return state.actors.engine((kind, rank, warp if kind == "copy" else warp // 4))
+
+    # ---- the end
+
+    def ended(self, cta: Cta) -> None:
+        """All threads of a CTA are gone: nothing may be under way that uses its memory."""
+        state = self.state_of(cta)
+        for actor, step in list(state.steps.items()):
+            key = state.actors.key_of(actor)
+            if key[0] != "bulk-read" or key[1] != cta.rank:
+                continue
+            warp: WarpClocks = state.ctas[cta.rank].warps[int(key[2])]
+            known = int(state.actors.fit(warp.of_lane(int(key[3])).clock)[KNOWN, actor])
+            if known < step:
+                message = (
+                    "the thread does not wait for its bulk store to have read shared memory "
+                    "(cp.async.bulk.commit_group, then wait_group or wait_group.read)"
+                )
+                self._report_exit(state, cta, actor, known + 1, False, message)
+        for barrier in state.barriers.of_cta(cta.rank):
+            everyone = [g.clock for w in state.ctas[cta.rank].warps for g in w.groups]
+            known = max(int(state.actors.fit(c)[KNOWN, barrier.actor]) for c in everyone)
+            if known < barrier.copies:
+                message = "no thread of the CTA waits for the copy into its shared memory"
+                self._report_exit(state, cta, barrier.actor, barrier.copies, True, message)
+        if all(not other.live_warps for other in cta.cluster.ctas):
+            self.states.pop(id(cta.cluster), None)
+
+    def _report_exit(
+        self, state: ClusterState, cta: Cta, actor: int, step: int, is_write: bool, message: str
+    ) -> None:
+        current = state.chronicle.access(actor, step, is_write)
+        place = f"shared memory of {cta.where()}, at the CTA's end"
+        self.reporter.add(Finding("exit", message, place, 0, 0, current))

@@ -4,10 +4,30 @@ import inspect
 from typing import Any
 
 from ..ptx.translate import Program
-from .clocks import Actors, WarpClocks
-from .findings import Access
+from .clocks import EARLIER, FIRST_THREAD, KNOWN, Actors, Clock, WarpClocks
+from .findings import Access, CheckError, CheckMode, Finding
+from .shadow import Conflict
 
 GENERATED = "segment"  # name of the functions that `ptx.translate` makes
+MAX_FINDINGS = 100  # collected per launch
+
+_RACE = (
+    "nothing orders these accesses: no mbarrier phase, barrier, commit, bulk group or "
+    "bar.warp.sync leads from the earlier to the later"
+)
+_PROXY = (
+    "the bytes were written through the generic proxy: fence.proxy.async is missing between the "
+    "write and the engine's access"
+)
+_TENSOR = (
+    "nothing orders these accesses to tensor memory: it takes tcgen05.wait and "
+    "fence::before_thread_sync (or a commit), an arrival, a wait for it, and "
+    "fence::after_thread_sync"
+)
+_TENSOR_AFTER = (
+    "the wait that orders these accesses to tensor memory is not followed by "
+    "tcgen05.fence::after_thread_sync"
+)
 
 
 def current_line() -> Any:
@@ -46,8 +66,10 @@ class Chronicle:
     def access(self, actor: int, step: int, is_write: bool) -> Access:
         """The access of an actor at a step."""
         action = "writes" if is_write else "reads"
+        if actor == EARLIER:
+            return Access("a CTA of another cluster", action, 0, "")
         if actor < self.actors.first_engine:
-            rank, thread = divmod(actor - 1, self.threads_per_cta)
+            rank, thread = divmod(actor - FIRST_THREAD, self.threads_per_cta)
             warp = self.warps[rank][thread // 32]
             line = warp.lines[step] if step < len(warp.lines) else None
             return self.spell(f"{warp.where} lane {thread % 32}", action, line)
@@ -71,9 +93,77 @@ def engine_name(key: Any) -> str:
         "tensor": "the tensor core",
         "tmem-load": "tcgen05.ld",
         "tmem-store": "tcgen05.st",
+        "alloc": "tcgen05.alloc",
         "bulk-read": "the copy engine (bulk group)",
         "bulk-write": "the copy engine (bulk group)",
         "copy": "cp.async",
         "wgmma": "the tensor core (wgmma)",
     }
     return names.get(kind, str(kind))
+
+
+class Reporter:
+    """Collects findings, each pair of lines once, or raises the first.
+
+    Args:
+      checks: the names of `findings.CHECKS` that count.
+    """
+
+    def __init__(self, checks: frozenset[str], mode: CheckMode):
+        self.checks = checks
+        self.mode: CheckMode = mode
+        self.findings: list[Finding] = []
+        self._seen: set[tuple[str, int, int]] = set()
+
+    def add(self, finding: Finding) -> None:
+        """Report a finding.
+
+        Raises:
+          CheckError: in mode "raise".
+        """
+        earlier = finding.earlier.line if finding.earlier else 0
+        key = (finding.check, finding.current.line, earlier)
+        if finding.check not in self.checks or key in self._seen:
+            return
+        self._seen.add(key)
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(finding)
+        if self.mode == "raise":
+            raise CheckError([finding])
+
+    def conflict(
+        self,
+        chronicle: Chronicle,
+        conflict: Conflict,
+        place: tuple[str, int, int],
+        current: tuple[str, Any, bool],
+        known: Clock,
+        *,
+        in_tensor_memory: bool = False,
+    ) -> None:
+        """Report an access that does not know of an earlier one.
+
+        Args:
+          place: name, address and size of what both touch. current: who, line, whether it writes.
+          known: the accessor's clock, which tells a missing fence from a missing wait.
+        """
+        who, line, is_write = current
+        name, address, size = place
+        is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
+        if in_tensor_memory:
+            check, message = "tensor", _TENSOR_AFTER if is_known else _TENSOR
+        elif is_known and conflict.actor < chronicle.actors.first_engine:
+            check, message = "proxy", _PROXY
+        else:
+            check, message = "race", _RACE
+        self.add(
+            Finding(
+                check,
+                message,
+                name,
+                address,
+                size,
+                chronicle.spell(who, "writes" if is_write else "reads", line),
+                chronicle.access(conflict.actor, conflict.step, conflict.was_write),
+            )
+        )

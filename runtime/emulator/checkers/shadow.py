@@ -65,6 +65,13 @@ class Shadow:
             self.read_actor[shared] = -1 - fresh
             self._free += np.unique(rows).tolist()
 
+    def forget_readers(self, actor: int, step: int) -> None:
+        """All reads so far were made by one actor at one step."""
+        read = self.read_actor != 0
+        self.read_actor[read] = actor
+        self.read_step[read] = step
+        self._free = list(range(self._pool.shape[0]))
+
     def _spread_pool(self, factor: int) -> None:
         used = self._pool.shape[0] - len(self._free)
         while len(self._free) < used * factor:

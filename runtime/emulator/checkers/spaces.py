@@ -69,10 +69,11 @@ class ByteSpace:
         everything = (address, *shape[-1:], *strides[:-1])
         if any(value % self.granule for value in everything):
             self._refine(WORD_BYTES if all(value % WORD_BYTES == 0 for value in everything) else 1)
-        at: Any = np.array([(address - self.base) // self.granule])
+        at: npt.NDArray[np.int64] = np.array([(address - self.base) // self.granule])
         steps = [stride // self.granule for stride in strides[:-1]]
         for count, step in zip((*shape[:-1], shape[-1] // self.granule), (*steps, 1), strict=True):
-            at = (at[:, None] + np.arange(count) * step).ravel()
+            offsets = np.arange(int(count)) * int(step)
+            at = np.add.outer(at, offsets).reshape(-1)
         return self._access(at, who, is_write)
 
     def range_of(self, conflict: Conflict) -> tuple[int, int]:

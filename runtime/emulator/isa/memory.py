@@ -127,8 +127,12 @@ def _observe(
 ) -> None:
     if isinstance(memory, _LocalMemory):
         return
-    if s.launch.inspector is not None:
-        s.launch.inspector.access(s, lanes, memory, addresses, width, is_write)
+    inspector = s.launch.inspector
+    if inspector is not None and s.strong:
+        s.strong = False
+        inspector.meeting(s, lanes, memory, addresses, is_write)
+    elif inspector is not None:
+        inspector.access(s, lanes, memory, addresses, width, is_write)
     observer = s.launch.observer
     if observer is None:
         return
@@ -271,6 +275,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
     with e.effect():
         if i.has(*_POLLING_WORDS):
             e.line("polls(s)")
+            e.line("s.strong = True")
         if kind == "u128":
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
         elif isinstance(d, Vec):
@@ -304,6 +309,8 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     kind = e.kind_of(i.type)
     address = e.address(a, is_wide(space))
     with e.effect():
+        if i.has("release", *_POLLING_WORDS):
+            e.line("s.strong = True")
         if kind == "u128":
             e.line(f"store_wide(s, {e.k}, {space!r}, {address}, {e.src(b, kind)})")
         elif isinstance(b, Vec):
@@ -395,6 +402,9 @@ def atomic(
         for element, value in enumerate(values):
             at = np.full(WARP_LANES, base + element * width, address.dtype)
             ((memory, _, inner),) = _pieces(s, space, at, one)
+            if s.launch.inspector is not None:
+                s.launch.inspector.meeting(s, one, memory, inner, False)
+                s.launch.inspector.meeting(s, one, memory, inner, True)
             old = memory.load(inner, width).view(dtype).reshape(1)
             new = combine(op, ptx_type, old, value[one], None if third is None else third[one])
             raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)

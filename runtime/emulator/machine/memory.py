@@ -14,7 +14,7 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 
 from .faults import Fault
-from .watch import MemoryWatch
+from .watch import GlobalWatch, MemoryWatch
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.integer[Any]]
@@ -91,12 +91,17 @@ def _check_width(width: int) -> None:
 
 
 class GlobalMemory:
-    """The device's memory: numpy arrays mapped at addresses, with unmapped gaps between them."""
+    """The device's memory: numpy arrays mapped at addresses, with unmapped gaps between them.
+
+    Attributes:
+      watch: is told of what engines access, or None.
+    """
 
     def __init__(self) -> None:
         self._ranges: list[ByteRange] = []
         self._bases: list[int] = []
         self._last: ByteRange | None = None
+        self.watch: GlobalWatch | None = None
         self._next = GLOBAL_FIRST_ADDRESS
 
     def map(self, array: npt.NDArray[Any], address: int | None = None) -> int:

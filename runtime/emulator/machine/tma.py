@@ -80,6 +80,8 @@ class _Window:
             address = tmap.base + first
             extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
             data = memory.view(address, extent, writing=writing)
+            if memory.watch is not None:
+                memory.watch.box(address, shape, strides, writing)
             self.target = np.lib.stride_tricks.as_strided(data, shape, strides)
 
 
@@ -317,6 +319,12 @@ def _check_bulk(dst: int, src: int, byte_count: int) -> None:
             raise Fault("misaligned", "a bulk copy needs a multiple of 16", address=address)
 
 
+def _view(space: Space, address: int, byte_count: int, *, writing: bool = False) -> Bytes:
+    if isinstance(space, GlobalMemory) and space.watch is not None:
+        space.watch.box(address, [byte_count], [1], writing)
+    return space.view(address, byte_count, writing=writing)
+
+
 def bulk_copy(
     dst_space: Space,
     dst: int,
@@ -333,8 +341,8 @@ def bulk_copy(
     _check_bulk(dst, src, byte_count)
     if byte_count == 0:
         return 0
-    source = src_space.view(src, byte_count)
-    target = dst_space.view(dst, byte_count, writing=True)
+    source = _view(src_space, src, byte_count)
+    target = _view(dst_space, dst, byte_count, writing=True)
     if byte_mask is None:
         target[...] = source
     else:
@@ -362,8 +370,8 @@ def bulk_reduce(
     if byte_count == 0:
         return 0
     storage = storage_type(type_name)
-    new = np.ascontiguousarray(src_space.view(src, byte_count)).view(storage)
-    target = dst_space.view(dst, byte_count, writing=True)
+    new = np.ascontiguousarray(_view(src_space, src, byte_count)).view(storage)
+    target = _view(dst_space, dst, byte_count, writing=True)
     old = np.ascontiguousarray(target).view(storage)
     target[...] = _as_bytes(reduce_values(operation, type_name, old, new))
     return byte_count

@@ -3,8 +3,16 @@
 from typing import Any, Protocol
 
 
+class GlobalWatch(Protocol):
+    """Told of every access to global memory that an engine makes, before it takes effect."""
+
+    def box(self, address: int, shape: Any, strides: Any, is_write: bool) -> None:
+        """A strided box whose last dimension is contiguous bytes."""
+        ...
+
+
 class MemoryWatch(Protocol):
-    """Told of every access that an asynchronous engine makes, before it takes effect."""
+    """Told of every access to a CTA's memories that an engine makes, before it takes effect."""
 
     def units(self, units: Any, is_write: bool) -> None:
         """16-byte units of shared memory, by index (an integer array)."""
@@ -20,10 +28,6 @@ class MemoryWatch(Protocol):
 
     def cells(self, first_lane: int, lanes: int, column: int, columns: int, is_write: bool) -> None:
         """A box of tensor memory."""
-        ...
-
-    def box(self, address: int, shape: Any, strides: Any, is_write: bool) -> None:
-        """Bytes of global memory: a strided box whose last dimension is contiguous bytes."""
         ...
 
     def signal(self, offset: int, byte_count: int) -> None:

@@ -1,0 +1,334 @@
+"""What threads do: loads and stores, fences, barriers, and their tensor-memory instructions."""
+
+from typing import Any
+
+import numpy as np
+
+from ..inspector import SyncKey
+from ..machine.memory import GlobalMemory, SharedMemory
+from ..ptx.kinds import WARP_LANES
+from ..state import ALL_LANES, Cta, Strand
+from .barriers import Barrier, MBarrier
+from .clocks import KNOWN, TENSOR, Clock, WarpClocks, lanes_in
+from .findings import Finding
+from .report import current_line
+from .shadow import Conflict
+from .spaces import Actor, ByteSpace
+from .state import CheckBase, ClusterState
+
+_ALL = np.arange(WARP_LANES)
+Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
+
+
+def shared_place(cta: Cta, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
+    """Name, address and size of a conflict in shared memory."""
+    address, size = space.range_of(conflict)
+    name = f"shared memory of {cta.where()}, 0x{address:x}..0x{address + size:x}"
+    return f"{name} ({conflict.count} times {size} B)", address, size
+
+
+def global_place(space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
+    """Name, address and size of a conflict in global memory."""
+    address, size = space.range_of(conflict)
+    name = f"global memory, 0x{address:x}..0x{address + size:x} ({conflict.count} times {size} B)"
+    return name, address, size
+
+
+def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
+    """Name, first column and number of columns of a conflict in tensor memory."""
+    half, column = divmod(conflict.granule, 512)
+    lanes = f"lanes {half * 16}..{half * 16 + 15}"
+    return f"tensor memory of {cta.where()}, {lanes}, column {column}", column, 1
+
+
+class ThreadChecks(CheckBase):
+    """Follows what each thread does and knows."""
+
+    # ---- memory
+
+    def access(
+        self, s: Strand, lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+    ) -> None:
+        """Loads and stores of lanes."""
+        state = self.state_of(s.cta)
+        owner: Cta | None = None
+        if isinstance(memory, SharedMemory):
+            owned = next(c for c in state.ctas if c.cta.shared is memory)
+            owner, space = owned.cta, owned.shared
+        else:
+            found = self._global_space(memory, addresses, width, state)
+            if found is None:
+                return
+            space = found
+        warp = self.warp_of(s)
+        line = current_line()
+        tick = warp.step(line)
+        chosen = _ALL if lanes is None else np.asarray(lanes)
+        for group in warp.groups:
+            here, at = chosen, addresses
+            if len(warp.groups) > 1:
+                mine = (group.mask >> chosen & 1) != 0
+                here, at = chosen[mine], addresses[mine]
+                if not here.size:
+                    continue
+            group.clock = state.actors.fit(group.clock)
+            known = group.clock[KNOWN]
+            actors = (warp.base + here).astype(np.int32)[:, None]
+            conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write)
+            if conflict is None:
+                continue
+            lane = int(here[conflict.position // max(1, width // space.granule)])
+            place = (
+                global_place(space, conflict)
+                if owner is None
+                else shared_place(owner, space, conflict)
+            )
+            current = (f"{warp.where} lane {lane}", line, is_write)
+            self.reporter.conflict(state.chronicle, conflict, place, current, group.clock)
+
+    def _global_space(
+        self, memory: Any, addresses: Any, width: int, state: ClusterState
+    ) -> ByteSpace | None:
+        if not isinstance(memory, GlobalMemory) or self.globals is None:
+            return None
+        low, high = int(addresses.min()), int(addresses.max()) + width
+        try:
+            return self.globals.at(low, high - low, state)
+        except Exception:
+            return None  # the access itself faults, or its lanes touch several arrays
+
+    def meeting(self, s: Strand, lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes.
+
+        They are no races among themselves, and who reads knows what those knew who wrote.
+        """
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        chosen = _ALL if lanes is None else np.asarray(lanes)
+        for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
+            key = (id(memory), address)
+            clock = state.meetings.get(key)
+            if is_write:
+                clock = state.actors.zeros(2) if clock is None else clock
+                state.meetings[key] = warp.release(clock, 1 << lane)
+            elif clock is not None:
+                warp.acquire(clock, 1 << lane, tensor=not self.strict_fences)
+
+    def fence(self, s: Strand, mask: int, opcode: str) -> None:
+        """Fences of the proxies, of mbarrier inits and of tensor memory."""
+        warp = self.warp_of(s)
+        if opcode.startswith("fence.proxy.async"):
+            warp.fence_proxy(mask)
+            self.state_of(s.cta).barriers.fence_inits(warp, lanes_in(mask))
+        elif opcode.startswith("fence.mbarrier_init"):
+            self.state_of(s.cta).barriers.fence_inits(warp, lanes_in(mask))
+        elif opcode.endswith("before_thread_sync"):
+            warp.order(mask, TENSOR, KNOWN)
+        elif opcode.endswith("after_thread_sync"):
+            warp.order(mask, KNOWN, TENSOR)
+
+    def warp_synced(self, s: Strand, mask: int) -> None:
+        """bar.warp.sync."""
+        self.warp_of(s).unite(mask)
+
+    # ---- barriers
+
+    def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+        """mbarrier.init."""
+        key = ("mbarrier", cta.rank, offset)
+        self.state_of(s.cta).barriers.initialise(key, self.warp_of(s), lane, current_line())
+
+    def arriving(self, s: Strand, mask: int, key: SyncKey) -> None:
+        """Arrivals of lanes on any barrier."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        barrier: Barrier
+        if key[0] == "mbarrier":
+            mbarrier = state.barriers.mbarrier(key)
+            if mbarrier is None:
+                return
+            self._check_user(s, warp, mbarrier, key, mask, is_remote=key[1] != s.cta.rank)
+            barrier = mbarrier
+        else:
+            barrier = state.barriers.named(key)
+        barrier.arriving = warp.release(barrier.arriving, mask)
+
+    def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
+        """A look at an mbarrier's parity: is it the phase that the thread means?"""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        barrier = state.barriers.mbarrier(key)
+        if barrier is None:
+            return
+        self._check_user(s, warp, barrier, key, mask, is_remote=False)
+        for group, _ in warp.touching(mask):
+            known = int(state.actors.fit(group.clock)[KNOWN, barrier.actor])
+            phase = barrier.intended(known, parity)
+            if barrier.phase >= phase + 2:
+                message = (
+                    f"the thread waits for phase {phase} by its parity, but {barrier.phase} phases "
+                    "are complete: the barrier does not wait for this thread"
+                )
+                self.report_mbarrier(state, key, message, s.where(), "waits", current_line())
+
+    def left(self, s: Strand, mask: int, key: SyncKey) -> None:
+        """Lanes go on after a barrier: they know what its phases carry."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        if key[0] == "mbarrier":
+            barrier = state.barriers.mbarrier(key)
+            if barrier is None:
+                return
+        else:
+            barrier = state.barriers.named(key)
+        warp.acquire(barrier.done, mask, tensor=not self.strict_fences)
+        if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:
+            warp.unite(mask)
+
+    def completed(self, cta: Cta, key: SyncKey) -> None:
+        """A phase of a barrier is complete."""
+        state = self.state_of(cta)
+        barrier = state.barriers.table.get(key)
+        if barrier is None:
+            return
+        if isinstance(barrier, MBarrier):
+            barrier.arriving = state.actors.fit(barrier.arriving)
+            barrier.arriving[KNOWN, barrier.actor] = barrier.phase + 1
+        barrier.complete(state.actors)
+
+    def _check_user(
+        self,
+        s: Strand,
+        warp: WarpClocks,
+        barrier: MBarrier,
+        key: SyncKey,
+        mask: int,
+        *,
+        is_remote: bool,
+    ) -> None:
+        for group, common in warp.touching(mask):
+            if is_remote or group.clock[KNOWN, barrier.init_actor] < barrier.init_tick:
+                own = (lanes_in(common) + warp.base).tolist()
+                user = (s.where(), current_line())
+                state = self.state_of(s.cta)
+                self.check_init(state, barrier, key, group.clock, own, user, needs_fence=is_remote)
+
+    def check_init(
+        self,
+        state: ClusterState,
+        barrier: MBarrier,
+        key: SyncKey,
+        known: Clock,
+        own: list[int],
+        user: tuple[str, Any],
+        *,
+        needs_fence: bool,
+    ) -> None:
+        """Report a user of an mbarrier that does not know of its init.
+
+        Args:
+          known, own: the user's clock and actors. user: who, line.
+          needs_fence: the user is an engine or in another CTA.
+        """
+        if known[KNOWN, barrier.init_actor] < barrier.init_tick and barrier.init_actor not in own:
+            message = "the mbarrier is used before its init is known here: a barrier is missing"
+        elif needs_fence and not barrier.is_fenced:
+            message = (
+                "the init is not visible to engines and other CTAs: fence.mbarrier_init (or "
+                "fence.proxy.async) is missing after it"
+            )
+        else:
+            return
+        self.report_mbarrier(state, key, message, user[0], "uses it", user[1], barrier)
+
+    def report_mbarrier(
+        self,
+        state: ClusterState,
+        key: SyncKey,
+        message: str,
+        who: str,
+        action: str,
+        line: Any,
+        barrier: MBarrier | None = None,
+    ) -> None:
+        """A finding about an mbarrier; `barrier` when its init is to be quoted."""
+        chronicle = state.chronicle
+        init = None
+        if barrier is not None:
+            init = chronicle.access(barrier.init_actor, barrier.init_tick, True)
+        place = f"mbarrier 0x{key[2]:x} of CTA rank {key[1]}"
+        current = chronicle.spell(who, action, line)
+        self.reporter.add(Finding("mbarrier", message, place, key[2], 8, current, init))
+
+    # ---- tensor memory
+
+    def tensor_access(self, s: Strand, boxes: list[Box], is_write: bool) -> None:
+        """tcgen05.ld and st of a warp."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        line = current_line()
+        kind = "tmem-store" if is_write else "tmem-load"
+        actor, step = self._tensor_step(s, kind, line)
+        space = state.ctas[s.cta.rank].tmem
+        for group, _ in warp.touching(s.mask):
+            group.clock = state.actors.fit(group.clock)
+            known = group.clock[TENSOR]
+            for box in boxes:
+                conflict = space.box(*box, Actor(actor, step, known, known), is_write)
+                if conflict is not None:
+                    current = (warp.where, line, is_write)
+                    self.report_tensor(s.cta, conflict, current, group.clock)
+        if not is_write and not self.strict_loads:
+            warp.learn(s.mask, (KNOWN, TENSOR), actor, step)
+
+    def _tensor_step(self, s: Strand, kind: str, line: Any) -> tuple[int, int]:
+        state = self.state_of(s.cta)
+        actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
+        step = state.next_step(actor)
+        state.chronicle.note(actor, step, line, self.warp_of(s).where)
+        return actor, step
+
+    def tensor_waited(self, s: Strand, is_write: bool) -> None:
+        """tcgen05.wait: the warp's loads or stores are complete."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        kind = "tmem-store" if is_write else "tmem-load"
+        actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
+        warp.learn(s.mask, self._tensor_rows(), actor, state.steps.get(actor, 0))
+
+    def _tensor_rows(self) -> tuple[int, ...]:
+        """Rows that a thread's own tensor-memory work is in before tcgen05.fence."""
+        return (TENSOR,) if self.strict_fences else (KNOWN, TENSOR)
+
+    def allocated(self, s: Strand, column: int, count: int, group: int) -> None:
+        """tcgen05.alloc: a write of the columns by the warp; a CTA pair allocates as one."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        first = s.cta.rank & ~1 if group == 2 else s.cta.rank
+        pair = (first, column)
+        made = state.pairs.pop(pair, None)
+        if made is None:
+            actor, step = self._tensor_step(s, "alloc", current_line())
+            if group == 2:
+                state.pairs[pair] = (actor, step)
+            clocks = [state.actors.fit(g.clock).max(axis=0) for g, _ in warp.touching(s.mask)]
+            who = Actor(actor, step, clocks[0], clocks[0])
+            for cta in state.ctas[first : first + group]:
+                cta.tmem.box(0, 128, column, count, who, True)
+        else:
+            actor, step = made
+        warp.learn(s.mask, self._tensor_rows(), actor, step)
+
+    def deallocating(self, s: Strand, column: int, count: int) -> None:
+        """tcgen05.dealloc: everything in these columns must be known to be over."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        group = warp.touching(s.mask)[0][0]
+        group.clock = clock = state.actors.fit(group.clock)
+        known = np.maximum(clock[KNOWN], clock[TENSOR])
+        line = current_line()
+        own = warp.base + int(lanes_in(s.mask)[0])
+        who = Actor(own, warp.step(line), known, known)
+        conflict = state.ctas[s.cta.rank].tmem.box(0, 128, column, count, who, True)
+        if conflict is not None:
+            self.report_tensor(s.cta, conflict, (warp.where, line, True), clock)
+
+    def report_tensor(
+        self, cta: Cta, conflict: Conflict, current: tuple[str, Any, bool], known: Clock
+    ) -> None:
+        """A finding about tensor memory."""
+        chronicle = self.state_of(cta).chronicle
+        place = tensor_place(cta, conflict)
+        self.reporter.conflict(chronicle, conflict, place, current, known, in_tensor_memory=True)
