@@ -17,6 +17,7 @@ from . import (
     remote,
     rounding,
     tcgen05,
+    tensormaps,
     wgmma,
 )
 from .registry import RUNTIME, TABLE
@@ -40,5 +41,6 @@ __all__ = [
     "remote",
     "rounding",
     "tcgen05",
+    "tensormaps",
     "wgmma",
 ]
