@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.arrays import current_stream, output_like
@@ -66,33 +67,59 @@ def attention(
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
     spec = spec_of(operands, mask)
-    batch, sq, heads, head_dim = operands["q"].shape
+    batch, sq, heads, _ = operands["q"].shape
     check_sinks(sinks, heads)
     modifier, captured = trace(score_mod, mask_mod, sinks)
     sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": operands["k"].shape[1]}
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)
-    few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
-    spec = dataclasses.replace(spec, modifier=modifier, query_tiles=1 if few else None)
     check_scale(scale)
+    spec = dataclasses.replace(spec, modifier=modifier)
+    o, lse = launch(
+        q, operands, spec, list(captured.values()), scale=scale, device=device, stream=stream
+    )
+    return (o, lse) if return_lse else o
+
+
+def launch(
+    model: object,
+    operands: Mapping[str, TensorView],
+    spec: MhaSpec,
+    captured: Sequence[object],
+    *,
+    scale: float | None = None,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> tuple[Any, Any]:
+    """Compiles or finds the kernel of a request and runs it: O and LSE.
+
+    Args:
+      model: the array that results shall be like; its view is the operand q.
+      operands: q, k and v, which `spec` was made for.
+      captured: what the request's modifier reads, in its order.
+    """
+    q = operands["q"]
+    batch, sq, heads, head_dim = q.shape
+    few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
+    spec = dataclasses.replace(spec, query_tiles=1 if few else None)
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    o = output_like(q, operands["q"], (batch, sq, heads, spec.values_dim), spec.dtype)
-    lse = output_like(q, operands["q"], (batch, heads, sq), "f32")
+    o = output_like(model, q, (batch, sq, heads, spec.values_dim), spec.dtype)
+    lse = output_like(model, q, (batch, heads, sq), "f32")
     if stream is None and device != "emulator":
-        stream = current_stream(q, operands["q"])
+        stream = current_stream(model, q)
     kernel(
         *operands.values(),
         o.tensor,
         lse.tensor,
-        *captured.values(),
+        *captured,
         scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
         device=device,
         stream=stream,
     )
-    return (o.finish(), lse.finish()) if return_lse else o.finish()
+    return o.finish(), lse.finish()
 
 
-def spec_of(operands: dict[str, TensorView], mask: Mask | None) -> MhaSpec:
+def spec_of(operands: Mapping[str, TensorView], mask: Mask | None) -> MhaSpec:
     """The request that these operands make.
 
     Raises:
