@@ -65,8 +65,23 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
                 }
                 for role in kernel.roles()
             ],
+            "barriers": _barriers(kernel),
         },
     }
+
+
+def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
+    """Runs of mbarriers: name, offset of the first in dynamic shared memory, and how many."""
+    runs: list[dict[str, Any]] = []
+    for op in kernel.body.blocks[0].operations:
+        if isinstance(op, ws.AllocRingOp):
+            kind = ws.RingType(op.ring.type)
+            placed = ir.DictAttr(op.operation.attributes["ws.plan"])
+            for side in ("full", "empty"):
+                begin = ir.IntegerAttr(placed[side]).value
+                count = kind.stages * kind.ways
+                runs.append({"name": f"{op.label} {side}", "begin": begin, "count": count})
+    return runs
 
 
 def _grid(signature: Signature) -> dict[str, Any]:
