@@ -1,4 +1,4 @@
-"""The command line: `attn-mlir compile | run | info | doctor | demo`.
+"""The command line: `attn-mlir compile | run | trace | info | doctor | demo`.
 
 Exit codes: 0 when all is well, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2
 for a wrong command line.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attn_mlir.errors import AttnError
+from attn_mlir.errors import AttnError, SpecError
 
 MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
 
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_compile(commands.add_parser("compile", help="compile attention to a bundle file"))
     _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
+    _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))
     _add_doctor(commands.add_parser("doctor", help="check the installation with a small kernel"))
     _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))
@@ -118,6 +119,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", default="causal", help="that the bundle was compiled for")
     parser.add_argument("--scale", type=float, default=None, help="(default: 1 / sqrt(head dim))")
     parser.add_argument("--seed", type=int, default=0, help="of the operands (%(default)s)")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="JSON",
+        help="write what the emulator did when; open it in ui.perfetto.dev or draw it with `trace`",
+    )
     _add_device(parser)
     parser.set_defaults(act=_run)
 
@@ -143,10 +150,37 @@ def _run(args: argparse.Namespace) -> int:
         mask=parse_mask(args.mask),
         scale=args.scale,
         seed=args.seed,
-        device=device_of(args.device, args.schedule, args.schedule_seed),
+        device=device_of(args.device, args.schedule, args.schedule_seed, args.trace),
     )
     print(f"{trial.launch.device}, grid {trial.launch.grid}: {trial.comparison}")
     return 0 if trial.comparison.ok else 1
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Draw one CTA of a trace, as `run --trace` writes it: who works and who waits, over time."
+    )
+    parser.add_argument("trace", type=Path, help="trace file (JSON)")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="picture to write (SVG)")
+    parser.add_argument("--cta", type=int, default=0, help="number of the CTA (%(default)s)")
+    parser.add_argument("--begin", type=int, default=None, help="first step (default: all)")
+    parser.add_argument("--end", type=int, default=None, help="last step (default: all)")
+    parser.add_argument("--title", default=None, help="(default: the kernel's name)")
+    parser.set_defaults(act=_trace)
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from attn_mlir.timeline import draw, read_trace
+
+    picture = draw(
+        read_trace(args.trace), cta=args.cta, begin=args.begin, end=args.end, title=args.title
+    )
+    try:
+        args.output.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {args.output}: {error.strerror}") from error
+    print(args.output)
+    return 0
 
 
 def _add_info(parser: argparse.ArgumentParser) -> None:

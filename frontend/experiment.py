@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import ml_dtypes
@@ -40,18 +41,22 @@ class Trial:
 
 
 def device_of(
-    name: str | None, schedule: Literal["fair", "adversarial"], seed: int
+    name: str | None,
+    schedule: Literal["fair", "adversarial"],
+    seed: int,
+    trace: Path | None = None,
 ) -> DeviceChoice:
-    """A device from a command line; a schedule only says something about the emulator.
+    """A device from a command line; a schedule or a trace says something about the emulator only.
 
     Raises:
-      SpecError: a schedule for something that is not the emulator.
+      SpecError: a schedule or a trace for something that is not the emulator.
     """
-    if schedule == "fair":
+    if schedule == "fair" and trace is None:
         return name
     if name not in (None, "emulator"):
-        raise SpecError(f"a schedule is the emulator's: got {schedule} for {name}")
-    return EmulatorDevice(schedule=schedule, seed=seed)
+        what, got = ("a schedule", f"{schedule} for {name}") if trace is None else ("a trace", name)
+        raise SpecError(f"{what} is the emulator's: got {got}")
+    return EmulatorDevice(schedule=schedule, seed=seed, trace=trace)
 
 
 def run_attention(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.binding import Bound, parameters
@@ -14,6 +15,7 @@ from attn_mlir.runtime.tensors import bytes_at
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.emulator import Emulator
+    from attn_mlir.runtime.emulator.trace import Names
 
 TARGETS = ("sm_90a", "sm_100a")
 _FIRST_ADDRESS = 0x70_0000_0000  # far from 0 and from what the emulator places by itself
@@ -27,11 +29,15 @@ class EmulatorDevice:
     Attributes:
       schedule: `fair`, or `adversarial`: asynchronous work is late and out of order by `seed`.
       seed: of the adversarial schedule.
+      multiprocessors: what a persistent kernel's grid is cut to.
+      trace: file that each launch writes a trace of itself to, as Chrome trace JSON; also when the
+        kernel fails.
     """
 
     schedule: Literal["fair", "adversarial"] = "fair"
     seed: int = 0
-    multiprocessors: int = 148  # NVIDIA B200; what a persistent kernel's grid is cut to
+    multiprocessors: int = 148  # NVIDIA B200
+    trace: Path | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
@@ -55,6 +61,7 @@ class EmulatorDevice:
           SpecError: a tensor on a GPU, or a stream.
           TargetError: a target that the emulator does not know.
           LaunchError: the kernel failed; the message names the line of the PTX.
+          SpecError: the trace cannot be written.
         """
         if reason := self.refusal(bundle):
             raise TargetError(reason)
@@ -71,23 +78,60 @@ class EmulatorDevice:
         from attn_mlir.runtime.emulator import Emulator
 
         target = "sm_90a" if bundle.target == "sm_90a" else "sm_100a"
-        emulator = Emulator(target=target, schedule=self.schedule, seed=self.seed)
+        names = False if self.trace is None else names_of(bundle.report)
+        emulator = Emulator(target=target, schedule=self.schedule, seed=self.seed, trace=names)
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
-        stats = emulator.launch(
-            bundle.ptx,
-            bundle.entry,
-            grid=bound.grid_on(self.multiprocessors),
-            block=bundle.manifest.block,
-            cluster=bundle.manifest.cluster,
-            shared_bytes=bundle.manifest.smem_bytes,
-            params=[param.value for param in packed],
-        )
+        try:
+            stats = emulator.launch(
+                bundle.ptx,
+                bundle.entry,
+                grid=bound.grid_on(self.multiprocessors),
+                block=bundle.manifest.block,
+                cluster=bundle.manifest.cluster,
+                shared_bytes=bundle.manifest.smem_bytes,
+                params=[param.value for param in packed],
+            )
+        finally:
+            if self.trace is not None and emulator.trace is not None:
+                from attn_mlir.runtime.emulator.trace import write_trace
+
+                write_trace(emulator.trace, self.trace)
         return Launch(
             self.name,
             bound.grid,
             warp_instructions=stats.warp_instructions,
             seconds=stats.seconds,
         )
+
+
+def names_of(report: dict[str, object]) -> Names:
+    """The roles of warps and names of barriers and regions that a bundle's report gives."""
+    from attn_mlir.runtime.emulator.trace import Names
+
+    warps: dict[int, str] = {}
+    for role in _records(report.get("roles")):
+        first, _, last = str(role.get("warps", "")).partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            for warp in range(int(first), int(last or first) + 1):
+                warps[warp] = str(role.get("role", ""))
+    barriers: dict[int, str] = {}
+    for run in _records(report.get("barriers")):
+        begin, count, name = run.get("begin"), run.get("count"), run.get("name")
+        if isinstance(begin, int) and isinstance(count, int):
+            for slot in range(count):
+                barriers[begin + 8 * slot] = f"{name}[{slot}]" if count > 1 else str(name)
+    columns = [
+        (int(region["begin"]), int(region["end"]), str(region["what"]))
+        for region in _records(report.get("memory_map"))
+        if region.get("space") == "tensor" and {"begin", "end", "what"} <= region.keys()
+    ]
+    return Names(warps, barriers, columns)
+
+
+def _records(value: object) -> list[dict[str, Any]]:
+    """The objects of a report's list; anything else counts as empty."""
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def _map_tensors(emulator: Emulator, bound: Bound) -> dict[str, int]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..machine.tensorcore import Mma
 from ..machine.watch import MemoryWatch
 from ..observer import AccessSpace, Proxy
 from ..ptx.emit import BLOCKED
@@ -144,6 +145,7 @@ class Trace(PartialInspector):
         self._job: Ticket | None = None
         self._job_bytes = 0
         self._job_steps = 0
+        self._job_args: dict[str, Any] = {}
         self._signals: list[tuple[Cta, int]] = []
         self._launch: Launch | None = None
 
@@ -235,12 +237,12 @@ class Trace(PartialInspector):
         leading = program.leading[segment]
         if leading is not None and steps:
             args = {"line": leading.line, "instructions": program.counts[segment]}
-            self._keep(track, begin, end, ".".join(leading.parts[:2]), "step", args)
+            self.keep(track, begin, end, ".".join(leading.parts[:2]), "step", args)
 
     def _close_run(self, warp: Warp) -> None:
         run = self._runs.pop(warp, None)
         if run is not None and run.end > run.begin:
-            self._keep(run.track, run.begin, run.end, run.name, "run", run.args)
+            self.keep(run.track, run.begin, run.end, run.name, "run", run.args)
 
     def _wait(self, s: Strand, until: int, name: str, by: Track | None) -> None:
         """The strand's warp could not go on before `until`."""
@@ -252,11 +254,11 @@ class Trace(PartialInspector):
         self._clocks[warp] = until
         track = Track(self._numbers[warp.cta], warp.index)
         line = self.program.segments[s.pc].line
-        self._keep(track, begin, until, f"wait {name}", "wait", {"line": line})
+        self.keep(track, begin, until, f"wait {name}", "wait", {"line": line})
         if by is not None and by != track:
             self.arrows.append(Arrow(by, until, track, until))
 
-    def _keep(
+    def keep(
         self,
         track: Track,
         begin: int,
@@ -265,6 +267,7 @@ class Trace(PartialInspector):
         category: Category,
         args: dict[str, Any],
     ) -> None:
+        """Record a slice, unless there are too many already."""
         if len(self.slices) >= self.limit:
             self.truncated = True
             return
@@ -319,7 +322,7 @@ class Trace(PartialInspector):
         track = self._barrier_track(cta, key)
         self.barrier_names.setdefault(track, self.barrier_name(key))
         args = {"arrivals": phase.arrivals, "parity": phase.number & 1}
-        self._keep(track, phase.begin, end, f"phase {phase.number}", "phase", args)
+        self.keep(track, phase.begin, end, f"phase {phase.number}", "phase", args)
         self._done[full] = Done(phase.number, end, phase.last_by)
         self._phases[full] = Phase(number=phase.number + 1, begin=end, last=end)
 
@@ -358,15 +361,18 @@ class Trace(PartialInspector):
     def began(self, ticket: Ticket) -> None:
         """An engine does the work of a ticket now."""
         self._job, self._job_bytes, self._job_steps = ticket, 0, 0
+        self._job_args = {}
         self._signals.clear()
 
     def moved(self, byte_count: int) -> None:
         """The engine that works now moved bytes of shared memory."""
         self._job_bytes += byte_count
 
-    def busy(self, steps: int) -> None:
-        """The engine that works now is busy for so many steps more."""
-        self._job_steps += steps
+    def multiplied(self, mma: Mma) -> None:
+        """The engine that works now forms a product."""
+        self._job_steps += mma_steps(mma)
+        column = mma.d & 0xFFFF
+        self._job_args |= {"into": self.names.of_column(column), "column": column}
 
     def signalled(self, cta: Cta, offset: int) -> None:
         """The engine that works now arrives on an mbarrier or completes bytes on it."""
@@ -409,10 +415,13 @@ class Trace(PartialInspector):
         info.end = max(info.end, job.end)
         if steps:
             opcode = text.split()[1] if text.startswith("@") else text.split()[0]
-            args = {"line": job.line, "warp": job.warp, "issued": job.issued_at}
+            args = {"line": job.line, "warp": job.warp, "issued": job.issued_at, **self._job_args}
+            if self._signals:
+                cta, offset = self._signals[0]
+                args["signals"] = self.barrier_name(("mbarrier", cta.rank, offset))
             if self._job_bytes and job.row != TENSOR:
                 args["bytes"] = self._job_bytes
-            self._keep(track, begin, job.end, _short(opcode), "engine", args)
+            self.keep(track, begin, job.end, _short(opcode), "engine", args)
 
     # ---- groups
 
@@ -460,7 +469,7 @@ class MmaSteps:
     def sync(self, who: str, line: int, kind: str, target: tuple[Any, ...]) -> None:
         """A product is formed: the engine that works now is busy with it."""
         if kind == "mma":
-            self.trace.busy(mma_steps(target[1]))
+            self.trace.multiplied(target[1])
 
 
 def _short(opcode: str) -> str:

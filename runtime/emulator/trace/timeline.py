@@ -1,6 +1,6 @@
 """What a trace consists of: tracks of one CTA, and slices of time on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,10 +64,19 @@ class Names:
     Attributes:
       warps: role of a warp, by index.
       barriers: name of an mbarrier, by its offset in dynamic shared memory.
+      columns: (begin, end, name) of regions of tensor memory.
     """
 
     warps: Mapping[int, str] = field(default_factory=dict[int, str])
     barriers: Mapping[int, str] = field(default_factory=dict[int, str])
+    columns: Sequence[tuple[int, int, str]] = ()
+
+    def of_column(self, column: int) -> str:
+        """The name of the region that holds a column, or the column itself."""
+        for begin, end, name in self.columns:
+            if begin <= column < end:
+                return name
+        return f"column {column}"
 
 
 @dataclass(slots=True)
