@@ -8,10 +8,10 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lit pytest lint format numerics bench clean distclean
+.PHONY: help setup demo test lit pytest lint format numerics conformance bench clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed  ## make the environment in .venv
 
@@ -54,6 +54,9 @@ format: $(VENV)/.installed-lint  ## let ruff write the layout
 
 numerics: setup  ## every case of the numerics sweep on the emulator (long)
 	@$(BIN)/python test/numerics/sweep.py $(NUMERICS_ARGS)
+
+conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
+	@$(BIN)/python test/conformance/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

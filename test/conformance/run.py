@@ -1,0 +1,223 @@
+"""Runs kernels from elsewhere on the emulator and judges their numbers; `make conformance` runs this.
+
+    python test/conformance/run.py                       every case: fair and under three adversarial seeds
+    python test/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
+    python test/conformance/run.py --seeds 20 --check all
+    python test/conformance/run.py --write               also puts the table into docs/emulator.md
+    python test/conformance/run.py --list                names only
+
+A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
+made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when
+the case, the recorder or a package's version changes. Exit code: 0 when every run gave the right numbers, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from cases import CASES, Case, case_named
+from judging import Verdict, judge, operands
+from recorded import ROOT, Recorded, Schedule, execute, recorded
+from rich.console import Console
+
+PAGE = ROOT / "docs" / "emulator.md"
+BEGIN, END = "<!-- conformance: begin -->", "<!-- conformance: end -->"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of a case; `reason` is empty when every element is right."""
+
+    schedule: str
+    reason: str
+    seconds: float
+    warp_instructions: int
+    verdicts: tuple[Verdict, ...]
+
+
+def run_one(name: str, schedule: Schedule, check: str) -> Outcome:
+    """One run; every exception becomes the reason of a failed outcome."""
+    case = case_named(name)
+    try:
+        record = recorded(case, print)
+        done = execute(record, operands(case), schedule, check)
+        verdicts = tuple(judge(case, done.arrays))
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        return Outcome(schedule.name, text, 0.0, 0, ())
+    reason = "; ".join(str(verdict) for verdict in verdicts if not verdict.ok)
+    return Outcome(schedule.name, reason, done.seconds, done.warp_instructions, verdicts)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table."""
+
+    case: Case
+    ptx_lines: int
+    outcomes: list[Outcome]
+
+    @property
+    def passed(self) -> int:
+        """Runs with the right numbers."""
+        return sum(not outcome.reason for outcome in self.outcomes)
+
+    def cells(self) -> list[str]:
+        """Package, kernel, PTX lines, warp-instructions, seconds, errors, runs."""
+        first = self.outcomes[0]
+        worst: dict[str, Verdict] = {}
+        for outcome in self.outcomes:
+            for verdict in outcome.verdicts:
+                known = worst.get(verdict.output)
+                if known is None or verdict.ratio > known.ratio:
+                    worst[verdict.output] = verdict
+        return [
+            self.case.package,
+            self.case.title,
+            f"{self.ptx_lines:,}",
+            f"{first.warp_instructions:,}",
+            f"{first.seconds:.2f}",
+            ", ".join(f"{v.output} {v.error:.1e} ({v.ratio:.2f})" for v in worst.values()),
+            f"{self.passed} of {len(self.outcomes)}",
+        ]
+
+
+HEADINGS = ("package", "kernel", "PTX lines", "warp-instr.", "seconds", "errors", "runs right")
+
+
+def prepare(cases: Sequence[Case], console: Console) -> tuple[list[Recorded], list[str]]:
+    """Records of all cases, and for each that could not be made a line that says why."""
+    records: list[Recorded] = []
+    failures: list[str] = []
+    for case in cases:
+        try:
+            records.append(recorded(case, lambda text: console.print(text, highlight=False)))
+        except RuntimeError as error:
+            failures.append(f"{case.name}: {error}")
+    return records, failures
+
+
+def run_all(
+    records: Sequence[Recorded],
+    schedules: Sequence[Schedule],
+    check: str,
+    jobs: int,
+    console: Console,
+) -> list[Row]:
+    """Every record under every schedule, in processes of their own; a line per record when it is done."""
+    context = multiprocessing.get_context("spawn")
+    rows: list[Row] = []
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures: list[list[Future[Outcome]]] = [
+            [pool.submit(run_one, record.case.name, schedule, check) for schedule in schedules]
+            for record in records
+        ]
+        for record, runs in zip(records, futures, strict=True):
+            row = Row(record.case, record.ptx_lines, [future.result() for future in runs])
+            cells = row.cells()
+            line = f"{row.case.name:24} {cells[3]:>9} warp-instructions {cells[4]:>6} s  {cells[5]}"
+            console.print(f"{line}  {cells[6]}", highlight=False, soft_wrap=True)
+            rows.append(row)
+    return rows
+
+
+def markdown(rows: Sequence[Row], packages: dict[str, str], schedules: Sequence[Schedule]) -> str:
+    """The table for the page."""
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+    lines = [
+        f"Packages: {versions}. Schedules: {', '.join(s.name for s in schedules)}.",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def write_page(text: str, page: Path = PAGE) -> None:
+    """Put the table between its markers.
+
+    Raises:
+      SystemExit: the page has no markers.
+    """
+    old = page.read_text()
+    head, begin, rest = old.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"{page} has no place for the table: {BEGIN} and {END}")
+    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXTS", help="comma-separated parts of names"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="adversarial ones, from 0 (default 3)")
+    parser.add_argument("--schedules", default="", help="instead: fair,adv7,...")
+    parser.add_argument("--check", default="none", help="checkers that watch: all, none or names")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
+    parser.add_argument("--list", action="store_true", help="names only")
+    args = parser.parse_args()
+    if args.jobs < 1 or args.seeds < 0:
+        parser.error(
+            f"--jobs must be positive and --seeds not negative, got {args.jobs}, {args.seeds}"
+        )
+    if args.write and args.only:
+        parser.error("--write needs every case, so it does not go with --only")
+    try:
+        names = args.schedules.split(",") if args.schedules else []
+        args.schedules = [Schedule.named(name) for name in names] or [
+            Schedule("fair"),
+            *(Schedule("adversarial", seed) for seed in range(args.seeds)),
+        ]
+    except ValueError as error:
+        parser.error(str(error))
+    texts = args.only.split(",")
+    args.cases = [case for case in CASES if any(text in case.name for text in texts)]
+    if not args.cases:
+        parser.error(f"no case is named like {args.only!r}; --list shows all")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    console = Console()
+    if args.list:
+        for case in args.cases:
+            console.print(f"{case.name:26} {case.package:14} {case.title}", highlight=False)
+        return
+    begin = time.perf_counter()
+    records, failures = prepare(args.cases, console)
+    rows = run_all(records, args.schedules, args.check, args.jobs, console)
+    for row in rows:
+        failures += [
+            f"{row.case.name}, {outcome.schedule}: {outcome.reason}"
+            for outcome in row.outcomes
+            if outcome.reason
+        ]
+    for failure in failures:
+        console.print(failure, highlight=False, markup=False, soft_wrap=True)
+    runs = sum(len(row.outcomes) for row in rows)
+    seconds = time.perf_counter() - begin
+    console.print(f"{sum(row.passed for row in rows)} of {runs} runs right, {seconds:.0f} s")
+    if args.write and not failures:
+        packages = {name: v for record in records for name, v in record.packages.items()}
+        write_page(markdown(rows, packages, args.schedules))
+        console.print(f"the table is in {PAGE.relative_to(ROOT)}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
