@@ -90,6 +90,9 @@ def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, na
         if not _satisfies(field.constraint, value.type):
             words = _words(field.constraint)
             raise _Misfit(f"{kind} '{field.name}' of {words}, got {value.type}")
+        misfit = getattr(field.constraint, "misfit", None)
+        if misfit is not None and (text := misfit(value.type)):
+            raise _Misfit(f"{kind} '{field.name}' {text}, got {value.type}")
     return True
 
 

@@ -46,6 +46,8 @@ class MmaOp(WS.Operation, name="mma"):
             return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
         if b.space != "shared":
             return fail(op, f"expects b in shared memory, got {b}")
+        if len(a.shape) != 2 or len(b.shape) != 2:
+            return fail(op, f"expects a and b of two dimensions, got {a.shape} and {b.shape}")
         if a.element != b.element:
             return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
         if op.b_layout.value not in B_LAYOUTS:

@@ -28,6 +28,38 @@ def fail(op: Any, message: str) -> bool:
     return False
 
 
+def _parameter(kind: Any, attribute: Any) -> Any:
+    """A type's parameter as the attribute class that it should be, else None."""
+    try:
+        return kind(attribute)
+    except ValueError:
+        return None
+
+
+def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
+    """What is wrong with the shape and element type of a tile or fragment."""
+    kind = _parameter(ir.TypeAttr, parameter)
+    vector = _parameter(ir.VectorType, kind.value) if kind is not None else None
+    if vector is None or vector.scalable or vector.rank not in ranks:
+        dimensions = " or ".join(map(str, ranks))
+        return f"to be a vector of {dimensions} dimensions"
+    if not hasattr(vector.element_type, "width"):
+        return "to have elements of a known width"
+    return ""
+
+
+def _slot_misfit(parameter: Any, counts: Sequence[Any]) -> str:
+    """What is wrong with the slot and the counts of a ring or buffer."""
+    kind = _parameter(ir.TypeAttr, parameter)
+    if kind is None or not isinstance(kind.value, TileType):
+        return "to have slots of type !ws.tile"
+    for count in counts:
+        number = _parameter(ir.IntegerAttr, count)
+        if number is None or number.value < 1:
+            return "to have counts of at least 1"
+    return kind.value.misfit()
+
+
 class TileType(WS.Type, name="tile"):
     """`!ws.tile<vector<128x64xbf16>, "shared">`: a 1-D or 2-D tile [rows, columns] in a space."""
 
@@ -49,6 +81,13 @@ class TileType(WS.Type, name="tile"):
         """One of `SPACES`."""
         return ir.StringAttr(self.params[1]).value
 
+    def misfit(self) -> str:
+        """What is wrong with the parameters; see `_guard`."""
+        space = _parameter(ir.StringAttr, self.params[1])
+        if space is None or space.value not in SPACES:
+            return f"to lie in {' or '.join(SPACES)} memory"
+        return _vector_misfit(self.params[0], ranks=(1, 2) if space.value == "shared" else (2,))
+
 
 class FragmentType(WS.Type, name="frag"):
     """`!ws.frag<vector<128x64xf32>>`: a tile in the registers of a role's threads."""
@@ -64,6 +103,10 @@ class FragmentType(WS.Type, name="frag"):
     def element(self) -> Any:
         """Element type."""
         return ir.VectorType(ir.TypeAttr(self.params[0]).value).element_type
+
+    def misfit(self) -> str:
+        """What is wrong with the parameter; see `_guard`."""
+        return _vector_misfit(self.params[0])
 
 
 class RingType(WS.Type, name="ring"):
@@ -88,6 +131,10 @@ class RingType(WS.Type, name="ring"):
         """Parallel instances."""
         return ir.IntegerAttr(self.params[2]).value
 
+    def misfit(self) -> str:
+        """What is wrong with the parameters; see `_guard`."""
+        return _slot_misfit(self.params[0], list(self.params)[1:])
+
 
 class BufferType(WS.Type, name="buffer"):
     """`!ws.buffer<!ws.tile<...>, 2>`: `ways` tiles with no barriers of their own."""
@@ -104,6 +151,10 @@ class BufferType(WS.Type, name="buffer"):
     def ways(self) -> int:
         """Number of tiles."""
         return ir.IntegerAttr(self.params[1]).value
+
+    def misfit(self) -> str:
+        """What is wrong with the parameters; see `_guard`."""
+        return _slot_misfit(self.params[0], list(self.params)[1:])
 
 
 def _vector(shape: Sequence[int], element: Any) -> Any:

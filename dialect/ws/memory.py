@@ -190,7 +190,8 @@ def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> b
         return fail(op, f"expects dims in 0..{kind.rank - 1}, got {dims}")
     if len(dims) > len(shape):
         inner = dims[1]
-        if kind.is_dynamic_dim(inner) or shape[0] % kind.get_dim_size(inner):
+        extent = 0 if kind.is_dynamic_dim(inner) else kind.get_dim_size(inner)
+        if not extent or shape[0] % extent:
             return fail(op, f"expects dim {inner} to be static and to divide {shape[0]} rows")
     return True
 

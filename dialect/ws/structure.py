@@ -16,6 +16,12 @@ def _strings(attribute: Any) -> list[str]:
     return [ir.StringAttr(item).value for item in attribute]
 
 
+def _are_strings(attribute: Any) -> bool:
+    return isinstance(attribute, ir.ArrayAttr) and all(
+        isinstance(item, ir.StringAttr) for item in attribute
+    )
+
+
 class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
     """One GPU kernel.
 
@@ -62,9 +68,12 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
             if len(op.attributes[label]) != len(arguments):
                 count = len(op.attributes[label])
                 return fail(op, f"expects {len(arguments)} entries in {label}, got {count}")
-        for argument, role, dims in zip(
-            arguments, _strings(op.arg_roles), op.arg_dims, strict=True
-        ):
+        if not all(map(_are_strings, (op.arg_names, op.arg_roles, *op.arg_dims))):
+            return fail(op, "expects strings in arg_names, arg_roles and the lists of arg_dims")
+        names = op.names
+        if len(set(names)) < len(names):
+            return fail(op, f"expects distinct arg_names, got {', '.join(names)}")
+        for name, argument, role, dims in zip(names, arguments, op.io_roles, op.dims, strict=True):
             if role not in ARGUMENT_ROLES:
                 allowed = ", ".join(ARGUMENT_ROLES)
                 return fail(op, f"expects argument roles of {allowed}, got {role}")
@@ -74,6 +83,14 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
             rank = ir.MemRefType(argument.type).rank if is_tensor else 0
             if len(dims) != rank:
                 return fail(op, f"expects {rank} names in arg_dims, got {len(dims)}")
+            for number, size in enumerate(dims):
+                if argument.type.is_dynamic_dim(number) != bool(size):
+                    kind = "static" if size else "run-time"
+                    return fail(
+                        op,
+                        f"expects names for run-time dimensions, {name} has {kind} dimension "
+                        f"{number} and name '{size}'",
+                    )
         taken: dict[int, str] = {}
         for role in op.roles():
             first, count = role.warp_range

@@ -319,3 +319,40 @@ func.func @f(%x: memref<?x4xf32>) {
   %0 = "ws.extent"(%x) {dim = 0 : i64} : (memref<?x4xf32>) -> i64
   func.return
 }
+
+// -----
+
+// Names.
+
+// expected-error @below {{'ws.kernel' op expects strings in arg_names, arg_roles and the lists of arg_dims}}
+"ws.kernel"() ({
+^bb0(%x: memref<?xf32>):
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [3]} : () -> ()
+
+// -----
+
+// expected-error @below {{'ws.kernel' op expects strings in arg_names, arg_roles and the lists of arg_dims}}
+"ws.kernel"() ({
+^bb0(%x: memref<?xf32>):
+}) {sym_name = "k", arg_names = [7], arg_roles = ["in"], arg_dims = [["m"]]} : () -> ()
+
+// -----
+
+// expected-error @below {{'ws.kernel' op expects distinct arg_names, got x, x}}
+"ws.kernel"() ({
+^bb0(%x: memref<?xf32>, %y: memref<?xf32>):
+}) {sym_name = "k", arg_names = ["x", "x"], arg_roles = ["in", "in"], arg_dims = [["m"], ["m"]]} : () -> ()
+
+// -----
+
+// expected-error @below {{'ws.kernel' op expects names for run-time dimensions, x has run-time dimension 1 and name ''}}
+"ws.kernel"() ({
+^bb0(%x: memref<4x?xf32>):
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["", ""]]} : () -> ()
+
+// -----
+
+// expected-error @below {{'ws.kernel' op expects names for run-time dimensions, x has static dimension 0 and name 'm'}}
+"ws.kernel"() ({
+^bb0(%x: memref<4x?xf32>):
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n"]]} : () -> ()
