@@ -2,8 +2,9 @@
 
 MLIR calls `verify_invariants` before the checks that follow from the declared fields, on an
 operation that may lack an operand or an attribute, or hold another kind of type. What is declared
-is therefore checked here first, as far as classes go; the parameters of types, and the numbers of
-operands, results and regions, are left to the declared checks, which come last.
+is therefore checked here first, as far as classes go; the numbers of operands, results and regions
+are left to the declared checks, which come last. The parser takes any parameters for a type of
+ours: a type class says what is wrong with them in `misfit() -> str`, empty when nothing is.
 
 The binding cannot declare a field of class DenseI32ArrayAttr and its like: such a field is `Any`,
 and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32ArrayAttr}`.

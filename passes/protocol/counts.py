@@ -79,6 +79,8 @@ class Counting:
                         self._named[argument] = f"tile{number}"
                     self._collect(body, times, found)
                 case Loop(op=op, body=body):
+                    if self.sum(op.step) != constant(1):
+                        raise op_error(op, "expects a step of 1 around ring operations")
                     trips = add(self.sum(op.upperBound), self.sum(op.lowerBound), -1)
                     self._collect(body, multiply(times, trips), found)
                 case Branch(op=op, then=then, otherwise=otherwise):

@@ -1,0 +1,315 @@
+"""The ring protocol in Python: formulas of counts, and which step precedes which."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.errors import VerifyError
+from attn_mlir.passes.plan_memory import arrivals
+from attn_mlir.passes.protocol import counts
+from attn_mlir.passes.protocol.counts import Counting
+from attn_mlir.passes.protocol.simulate import Network, Trace, precedes
+from attn_mlir.passes.protocol.skeleton import processes, steps
+
+HEADER = """
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, {stages}, {ways}>
+"ws.kernel"() ({{
+^bb0(%x: memref<?x?x4xbf16>):
+  %a = "ws.alloc_ring"() {{label_name = "a"}} : () -> !ring
+  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring
+{roles}
+}}) {{sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n", ""]]}} : () -> ()
+"""
+ROLE = """
+  "ws.role"() ({{
+  ^bb0(%g: i32):
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %c2 = arith.constant 2 : i32
+    %c128 = arith.constant 128 : i32
+    %m = "ws.extent"(%x) {{dim = 0 : i64}} : (memref<?x?x4xbf16>) -> i32
+    %n = "ws.extent"(%x) {{dim = 1 : i64}} : (memref<?x?x4xbf16>) -> i32
+    %four = "ws.extent"(%x) {{dim = 2 : i64}} : (memref<?x?x4xbf16>) -> i32
+    {body}
+  }}) {{label_name = "{label}", warps = array<i32: {first}, {warps}>, groups = {groups} : i64,
+      lanes = {lanes} : i64, registers = 0 : i64}} : () -> ()
+"""
+
+
+def role(
+    label: str, body: str, *, first: int, warps: int = 1, groups: int = 1, lanes: int = 1
+) -> str:
+    return ROLE.format(label=label, body=body, first=first, warps=warps, groups=groups, lanes=lanes)
+
+
+NUMBERS = itertools.count()  # slots are named apart
+
+
+def fill(ring: str, by: str = "tma", way: str = "%c0") -> str:
+    slot = f"%s{next(NUMBERS)}"
+    return f"""{slot} = "ws.acquire"(%{ring}, {way}) : (!ring, i32) -> !t
+    "ws.commit"({slot}) {{by = "{by}"}} : (!t) -> ()
+    """
+
+
+def use(ring: str, by: str = "threads", way: str = "%c0") -> str:
+    slot = f"%s{next(NUMBERS)}"
+    return f"""{slot} = "ws.wait"(%{ring}, {way}) : (!ring, i32) -> !t
+    "ws.release"({slot}) {{by = "{by}"}} : (!t) -> ()
+    """
+
+
+class Kernel:
+    """A parsed kernel, with its rings by label; holds the module, which nothing else does."""
+
+    def __init__(self, *roles: str, stages: int = 1, ways: int = 1):
+        text = HEADER.format(stages=stages, ways=ways, roles="".join(roles))
+        self.module = ir.Module.parse(text, make_context())
+        (self.op,) = ir.get_ops_of_type(self.module, ws.KernelOp)
+        declared = self.op.body.blocks[0].operations
+        self.rings = {op.label: op.ring for op in declared if isinstance(op, ws.AllocRingOp)}
+        self.members = processes(self.op)
+
+    def count(self, kind: str, ring: str = "a", way: int = 0) -> str:
+        """How often the first process does a step, as text."""
+        found = Counting(self.op, self.members[0]).steps()
+        return counts.text(found[self.rings[ring], way, kind])
+
+    def run(self, **sizes: int) -> Trace:
+        return Network(self.members, {"m": 0, "n": 0, **sizes}).run()
+
+    def precedes(self, first: str, second: str, **sizes: int) -> bool:
+        return precedes(self.run(**sizes), self.rings[first], self.rings[second])
+
+
+def test_sums() -> None:
+    x, one = Counter({("x",): 1}), counts.constant(1)
+    assert counts.add(x, x, -1) == Counter()
+    assert counts.constant(0) == Counter()
+    assert counts.multiply(counts.add(x, one), counts.add(x, one, -1)) == Counter(
+        {("x", "x"): 1, (): -1}
+    )
+    assert counts.text(counts.add(counts.add(x, x), one)) == "1 + 2 x"
+    assert counts.text(Counter()) == "0"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (fill("a"), "1"),
+        (f"scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }}", "1 m"),
+        (f"scf.for %i = %c1 to %m step %c1 : i32 {{ {fill('a')} }}", "-1 + 1 m"),
+        (f"scf.for %i = %c0 to %four step %c1 : i32 {{ {fill('a')} }}", "4"),
+        (
+            f"scf.for %i = %c0 to %m step %c1 : i32 {{ scf.for %j = %c0 to %n step %c1 : i32 {{"
+            f" {fill('a')} }} }}",
+            "1 m n",
+        ),
+        (
+            "%t = arith.ceildivsi %m, %c128 : i32\n"
+            f"scf.for %i = %c0 to %t step %c1 : i32 {{ {fill('a')} }}",
+            "1 ceildivsi(1 m, 128)",
+        ),
+        (
+            "%t = arith.muli %m, %c2 : i32\n%u = arith.subi %t, %m : i32\n"
+            f"scf.for %i = %c0 to %u step %c1 : i32 {{ {fill('a')} }}",
+            "1 m",
+        ),
+        (
+            "%some = arith.cmpi sgt, %m, %c0 : i32\n"
+            f"scf.if %some {{ {fill('a')} }}",
+            "1 [1 m sgt 0]",
+        ),
+        (
+            "%some = arith.cmpi sgt, %m, %c0 : i32\n"
+            f"scf.if %some {{ scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }} }}",
+            "1 m",
+        ),
+        (
+            "%some = arith.cmpi sgt, %m, %c0 : i32\n"
+            f"scf.if %some {{ {fill('a')} scf.for %i = %c1 to %m step %c1 : i32 {{ {fill('a')} }} }}",
+            "1 m",
+        ),
+        (
+            "%some = arith.cmpi slt, %m, %n : i32\n"
+            f"scf.if %some {{ {fill('a')} }} else {{ {fill('a')} {fill('a')} }}",
+            "2 + -1 [1 m slt 1 n]",
+        ),
+    ],
+)  # fmt: skip
+def test_counts_are_formulas_over_sizes(body: str, expected: str) -> None:
+    kernel = Kernel(role("fill", body, first=0))
+    assert kernel.count("acquire") == kernel.count("commit") == expected
+
+
+def test_a_group_uses_its_way() -> None:
+    kernel = Kernel(role("fill", fill("a", way="%g"), first=0, warps=2, groups=2, lanes=32), ways=2)
+    assert [member.label for member in kernel.members] == ["fill[0]", "fill[1]"]
+    for number, member in enumerate(kernel.members):
+        found = Counting(kernel.op, member).steps()
+        assert [way for _, way, _ in found] == [number, number]
+
+
+def test_a_way_must_be_known() -> None:
+    kernel = Kernel(role("fill", fill("a", way="%m"), first=0))
+    with pytest.raises(VerifyError, match="expects a way that is constant or the role's group"):
+        kernel.count("acquire")
+
+
+def test_bounds_of_a_loop_in_a_loop_are_not_counted() -> None:
+    body = (
+        "scf.for %i = %c0 to %m step %c1 : i32 {"
+        f"  scf.for %j = %c0 to %i step %c1 : i32 {{ {fill('a')} }} }}"
+    )
+    with pytest.raises(VerifyError, match="'ws.role' op has a loop bound that depends on a loop"):
+        Kernel(role("fill", body, first=0)).count("acquire")
+
+
+def test_loops_count_in_ones() -> None:
+    body = f"scf.for %i = %c0 to %m step %c2 : i32 {{ {fill('a')} }}"
+    with pytest.raises(
+        VerifyError, match="'scf.for' op expects a step of 1 around ring operations"
+    ):
+        Kernel(role("fill", body, first=0)).count("acquire")
+
+
+def test_sizes_that_decide_are_known() -> None:
+    body = f"scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }}\n{fill('b')}"
+    kernel = Kernel(role("fill", body, first=0), role("use", use("a") + use("b"), first=1))
+    assert [set(member.sizes) for member in kernel.members] == [{"m"}, set()]
+    assert [step.kind for step in steps(kernel.members[1])].count("wait") == 2
+
+
+def chain(release_a: str, order: str = "after", by_b: str = "threads") -> Kernel:
+    """`a` is filled, read by a worker whose release is `release_a`; then the worker fills `b`."""
+    early = order == "before"
+    read = """%ua = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
+    """
+    give = f'"ws.release"(%ua) {{by = "{release_a}"}} : (!t) -> ()\n'
+    work = read + (fill("b", by_b) + give if early else give + fill("b", by_b))
+    return Kernel(
+        role("load", fill("a"), first=0),
+        role("work", work, first=1),
+        role("out", use("b"), first=2),
+    )
+
+
+def test_a_thread_s_release_precedes_what_it_does_next() -> None:
+    assert chain("threads").precedes("a", "b")
+    assert not chain("threads").precedes("b", "a")
+
+
+def test_what_is_still_read_does_not_precede() -> None:
+    assert not chain("threads", order="before").precedes("a", "b")
+
+
+@pytest.mark.parametrize("agent", ["tma", "mma"])
+def test_an_engine_s_release_precedes_nothing_by_itself(agent: str) -> None:
+    """The engine goes on while the thread acquires the next ring."""
+    assert not chain(agent).precedes("a", "b")
+
+
+def through_an_engine(agent: str) -> Kernel:
+    """An engine reads `a`, then fills `b`; who has waited for `b` acquires `c`, which lies over `a`."""
+    text = HEADER.replace(
+        '  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring\n',
+        '  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring\n'
+        '  %c = "ws.alloc_ring"() {{label_name = "c"}} : () -> !ring\n',
+    )
+    work = f"""%ua = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
+    %sb = "ws.acquire"(%b, %c0) : (!ring, i32) -> !t
+    "ws.release"(%ua) {{by = "{agent}"}} : (!t) -> ()
+    "ws.commit"(%sb) {{by = "{agent}"}} : (!t) -> ()
+    """
+    made = Kernel.__new__(Kernel)
+    roles = [
+        role("load", fill("a"), first=0),
+        role("work", work, first=1),
+        role("finish", use("b") + fill("c"), first=2),
+        role("out", use("c"), first=3),
+    ]
+    made.module = ir.Module.parse(
+        text.format(stages=1, ways=1, roles="".join(roles)), make_context()
+    )
+    (made.op,) = ir.get_ops_of_type(made.module, ws.KernelOp)
+    declared: Any = made.op.body.blocks[0].operations
+    made.rings = {op.label: op.ring for op in declared if isinstance(op, ws.AllocRingOp)}
+    made.members = processes(made.op)
+    return made
+
+
+def test_the_tensor_core_completes_in_order() -> None:
+    """Its commit of `b` says that its reads of `a`, issued before, are done."""
+    assert through_an_engine("mma").precedes("a", "c")
+
+
+def test_the_copy_engine_completes_in_any_order() -> None:
+    """A transfer that has landed says nothing about another one."""
+    assert not through_an_engine("tma").precedes("a", "c")
+
+
+def test_a_producer_waits_for_every_consumer() -> None:
+    """One slot, two turns: the second acquire has seen both releases of the first."""
+    twice = fill("a") + fill("a")
+    read = use("a") + use("a")
+    kernel = Kernel(
+        role("fill", twice, first=0), role("left", read, first=1), role("right", read, first=2)
+    )
+    events = kernel.run().events[kernel.rings["a"], 0]
+    first, second = (event for event in events if event.kind == "acquire")
+    releases = [event for event in events if event.kind == "release"]
+    assert len(releases) == 4
+    assert not any(first.clock.get(who, 0) >= tick for who, tick in (e.tick for e in releases))
+    seen = [e.tick for e in releases if second.clock.get(e.tick[0], 0) >= e.tick[1]]
+    assert sorted(who for who, _ in seen) == ["left", "right"]
+
+
+def test_a_deadlock_names_both_sides() -> None:
+    left = use("b") + fill("a")
+    right = use("a") + fill("b")
+    kernel = Kernel(role("left", left, first=0), role("right", right, first=1))
+    with pytest.raises(VerifyError, match=r"left waits for a full slot of ring b\[0\]; role right"):
+        kernel.run()
+
+
+def test_runs_depend_on_sizes() -> None:
+    body = f"scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }}"
+    read = f"scf.for %i = %c0 to %m step %c1 : i32 {{ {use('a')} }}"
+    kernel = Kernel(role("fill", body, first=0), role("use", read, first=1), stages=2)
+    for m in (0, 1, 5):
+        events = kernel.run(m=m).events[kernel.rings["a"], 0]
+        assert Counter(event.kind for event in events) == Counter(
+            {kind: m for kind in ("acquire", "commit", "wait", "release") if m}
+        )
+
+
+@pytest.mark.parametrize(
+    ("commit", "release", "expected"),
+    [("tma", "mma", (1, 1)), ("threads", "threads", (128, 64)), ("mma", "threads", (1, 64))],
+)
+def test_arrivals_count_the_threads_of_one_group(
+    commit: str, release: str, expected: tuple[int, int]
+) -> None:
+    """256 threads in two groups fill, 128 in two groups use: each meets one group of the other."""
+    kernel = Kernel(
+        role("fill", fill("a", commit, "%g"), first=0, warps=8, groups=2, lanes=32),
+        role("use", use("a", release, "%g"), first=8, warps=4, groups=2, lanes=32),
+        ways=2,
+    )
+    assert arrivals(kernel.rings["a"], kernel.members) == expected
+
+
+def test_arrivals_of_several_consumers_add_up() -> None:
+    kernel = Kernel(
+        role("fill", fill("a"), first=0),
+        role("left", use("a", "threads"), first=4, warps=4, lanes=32),
+        role("right", use("a", "mma"), first=1),
+    )
+    assert arrivals(kernel.rings["a"], kernel.members) == (1, 129)
