@@ -42,6 +42,9 @@ INTERVALS: dict[str, st.SearchStrategy[Mask]] = LEAVES | {
 }
 GENERAL: dict[str, st.SearchStrategy[Mask]] = {
     "not": st.builds(lambda mask: ~mask, LEAF),
+    "and-not": st.builds(lambda a, b: a & ~b, LEAF, LEAF),
+    "or-not": st.builds(lambda a, b: a | ~b, LEAF, LEAF),
+    "nor": st.builds(lambda a, b: ~(a | b), LEAF, LEAF),
     "all": st.recursive(
         LEAF,
         lambda m: st.one_of(

@@ -201,6 +201,8 @@ def test_rows_are_as_interval_masks_promise(mask: Mask, sq: int, sk: int):
         (PrefixMask(300), 0, 1024, 1024, (0, 0, 2, 3)),
         (PrefixMask(300), 512, 1024, 1024, (0, 0, 4, 6)),
         (~CausalMask(), 256, 1024, 1024, (2, 4, 8, 8)),
+        (~CausalMask() | PrefixMask(300), 512, 1024, 1024, (0, 0, 4, 8)),
+        (~CausalMask() & WindowMask(-1, 299), 512, 2048, 2048, (4, 6, 6, 9)),
         (~WindowMask(255, 0), 1024, 2048, 2048, (0, 0, 6, 16)),
     ],
     ids=str,
