@@ -92,7 +92,7 @@ def test_a_map_made_in_shared_memory_loads_a_tile(schedule: str, seed: int) -> N
     source = np.arange(rows * columns).astype(ml_dtypes.bfloat16).reshape(rows, columns)
     maps = np.full(128, 0xFF, np.uint8)
     out = np.zeros((16, 64), ml_dtypes.bfloat16)
-    emulator = Emulator(schedule=schedule, seed=seed)  # type: ignore[arg-type]
+    emulator = Emulator(schedule=schedule, seed=seed, check="all")  # type: ignore[arg-type]
     steps = "\n".join(
         f"    @p1 {REPLACE}{text};"
         for text in (

@@ -17,6 +17,8 @@ from .control import active_lanes
 from .memory import shared_target
 from .registry import instruction, runtime
 
+_REPORTED_BYTES = 32  # of a map at a time, the widest access of a lane
+
 
 def _map_bytes(s: Strand, lane: int, address: int, shared: bool, is_write: bool) -> Any:
     """uint8[128], aliasing the map at an address of shared::cta or a generic one."""
@@ -29,9 +31,10 @@ def _map_bytes(s: Strand, lane: int, address: int, shared: bool, is_write: bool)
         cta, address = shared_target(s, address, False)
         memory = cta.shared
     if s.launch.inspector is not None:
-        where = np.array([address], np.uint64)
         lanes = np.array([lane])
-        s.launch.inspector.access(s, lanes, memory, where, TENSOR_MAP_BYTES, is_write)
+        for start in range(address, address + TENSOR_MAP_BYTES, _REPORTED_BYTES):
+            where = np.array([start], np.uint64)
+            s.launch.inspector.access(s, lanes, memory, where, _REPORTED_BYTES, is_write)
     return memory.view(address, TENSOR_MAP_BYTES, writing=is_write)
 
 
