@@ -1,0 +1,125 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics --convert-attn-to-ws %s
+
+// The configuration comes first.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no 'attn.config': run attn-configure first}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// A function is one attention operation and nothing else.
+
+// expected-error @below {{'func.func' op expects one attn.mha and func.return, got func.return}}
+func.func @f(%x: f32) -> f32 {
+  func.return %x : f32
+}
+
+// -----
+
+// expected-error @below {{'func.func' op expects one attn.mha and func.return, got arith.addf, attn.mha, func.return}}
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %twice = arith.addf %scale, %scale : f32
+  %o, %lse = "attn.mha"(%q, %k, %v, %twice) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+func.func @f(%k: tensor<?x?x2x64xbf16>, %q: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects the function's first arguments as its operands, in order}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> tensor<?x?x2x64xbf16> {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  // expected-error @below {{'func.return' op expects to return o and lse of the attn.mha}}
+  func.return %o : tensor<?x?x2x64xbf16>
+}
+
+// -----
+
+// A score modifier works on one element.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    %no = arith.constant false
+    // expected-error @below {{'scf.if' op is not element-wise, so a score_mod cannot hold it}}
+    %x = scf.if %no -> f32 {
+      scf.yield %score : f32
+    } else {
+      scf.yield %score : f32
+    }
+    "attn.yield"(%x) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32, %t: tensor<?xf32>)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    %zero = arith.constant 0 : index
+    // expected-error @below {{'tensor.dim' op is not element-wise, so a score_mod cannot hold it}}
+    %n = tensor.dim %t, %zero : tensor<?xf32>
+    %rows = arith.index_cast %n : index to i32
+    %factor = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %factor : f32
+    "attn.yield"(%y) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// A sink is one per row.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    // expected-error @below {{'attn.sink' op expects a logit that depends on batch, head and q only}}
+    "attn.sink"(%score) : (f32) -> ()
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
