@@ -162,7 +162,7 @@ class EngineChecks(ThreadChecks):
             the CTA's shared memory; ("box", address, shape, strides) of global memory.
         """
         ticket = self._ticket
-        if ticket is None:
+        if ticket is None or id(cta.cluster) not in self.states:
             return
         if not ticket.actor:
             ticket.pending.append((cta, what, is_write))
@@ -210,7 +210,7 @@ class EngineChecks(ThreadChecks):
     def engine_cells(self, cta: Cta, box: Box, is_write: bool) -> None:
         """An engine touches tensor memory."""
         ticket = self._ticket
-        if ticket is None:
+        if ticket is None or id(cta.cluster) not in self.states:
             return
         state = self.state_of(cta)
         row = TENSOR if self.strict_fences else KNOWN
@@ -223,7 +223,7 @@ class EngineChecks(ThreadChecks):
     def engine_signal(self, cta: Cta, offset: int) -> None:
         """An engine arrives on an mbarrier or completes bytes of its transaction count."""
         ticket = self._ticket
-        if ticket is None:
+        if ticket is None or id(cta.cluster) not in self.states:
             return
         state = self.state_of(cta)
         key = ("mbarrier", cta.rank, offset)
@@ -304,8 +304,6 @@ class EngineChecks(ThreadChecks):
             if known < barrier.copies:
                 message = "no thread of the CTA waits for the copy into its shared memory"
                 self._report_exit(state, cta, barrier.actor, barrier.copies, True, message)
-        if all(not other.live_warps for other in cta.cluster.ctas):
-            self.states.pop(id(cta.cluster), None)
 
     def _report_exit(
         self, state: ClusterState, cta: Cta, actor: int, step: int, is_write: bool, message: str

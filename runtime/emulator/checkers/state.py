@@ -11,6 +11,10 @@ from .report import Chronicle, Reporter
 from .spaces import ByteSpace, TensorSpace
 
 
+REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
+KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
+
+
 class CtaState:
     """A CTA's clocks and shadows."""
 
@@ -25,6 +29,7 @@ class ClusterState:
     """A cluster's actors, barriers and CTAs.
 
     Attributes:
+      number: clusters of the launch that began before it.
       steps: pieces of work so far, by engine actor.
       groups: step at the end of each closed group, by (actor, lane, kind).
       parts: what the warps know that issued a part of an unfinished wgmma, by channel.
@@ -32,7 +37,9 @@ class ClusterState:
       meetings: what those know who made strong writes, by memory and address.
     """
 
-    def __init__(self, cluster: Cluster):
+    def __init__(self, cluster: Cluster, number: int):
+        self.cluster = cluster
+        self.number = number
         per_cta = len(cluster.ctas[0].warps) * WARP_LANES
         self.actors = Actors(per_cta * len(cluster.ctas))
         self.chronicle = Chronicle(cluster.launch.program, self.actors, per_cta)
@@ -42,7 +49,7 @@ class ClusterState:
         self.parts: dict[Hashable, Clock] = {}
         self.meetings: dict[Hashable, Clock] = {}
         self.pairs: dict[Hashable, tuple[int, int]] = {}
-        self._recent: dict[tuple[int, ...], tuple[tuple[int, ...], set[Hashable]]] = {}
+        self._recent: dict[tuple[int, ...], set[Hashable]] = {}
         self.ctas: list[CtaState] = []
         for cta in cluster.ctas:
             warps = [
@@ -58,13 +65,12 @@ class ClusterState:
 
     def is_repeated(self, moment: tuple[int, ...], what: Hashable) -> bool:
         """Whether another lane of the same instruction did exactly this already."""
-        warp = moment[:2]
-        known = self._recent.get(warp)
-        if known is None or known[0] != moment:
-            known = self._recent[warp] = (moment, set())
-        if what in known[1]:
+        known = self._recent.setdefault(moment, set())
+        if len(self._recent) > REMEMBERED_MOMENTS:
+            del self._recent[next(iter(self._recent))]
+        if what in known:
             return True
-        known[1].add(what)
+        known.add(what)
         return False
 
     def next_step(self, actor: int) -> int:
@@ -95,6 +101,8 @@ class GlobalSpaces:
             space = ByteSpace(found.data.size, found.base)
         elif known[1] is state:
             return known[0]
+        elif known[1].number > state.number:
+            return None  # a late store of a cluster that is over
         else:
             space = known[0]
             self._age(space)
@@ -122,6 +130,7 @@ class CheckBase:
         self.strict_fences = True
         self.strict_loads = True
         self.states: dict[int, ClusterState] = {}
+        self._started = 0
         self.globals: GlobalSpaces | None = None
 
     def launched(self, launch: Launch) -> None:
@@ -140,7 +149,11 @@ class CheckBase:
 
     def started(self, cluster: Cluster) -> None:
         """Begin with a cluster of which nobody knows anything."""
-        self.states[id(cluster)] = ClusterState(cluster)
+        self.states[id(cluster)] = ClusterState(cluster, self._started)
+        self._started += 1
+        for key in list(self.states)[:-KEPT_CLUSTERS]:
+            if not self.states[key].cluster.live_ctas:
+                del self.states[key]
 
     def state_of(self, cta: Cta) -> ClusterState:
         """The state of a CTA's cluster."""

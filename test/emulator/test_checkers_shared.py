@@ -1,0 +1,297 @@
+"""Races and proxies in shared and global memory: each kernel is correct, and wrong with one line less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checked import findings_of, line_of, names_in, program, wait
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault
+from attn_mlir.runtime.emulator.checkers import CheckError, Finding
+
+SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
+INIT = """
+    @p1 mbarrier.init.shared::cta.b64 [r1], {count}; @p1 mbarrier.init.shared::cta.b64 [r1+8], 1;
+    <init_fence> fence.mbarrier_init.release.cluster;
+    <init_barrier> bar.sync 0;
+"""
+
+WARPS = """
+    @!p2 bra READ;
+    st.shared.b32 [r3], r60;
+    READ:
+    <barrier> bar.sync 0;
+    @p2 bra END;
+    ld.shared.b32 r4, [r3+-128];
+    <again> bar.sync 1, 32;
+    xor.b32 r5, r3, 4; st.shared.b32 [r5+-128], r4;
+    END:
+"""
+LANES = """
+    st.shared.b32 [r3], r60;
+    <sync> bar.warp.sync -1;
+    xor.b32 r5, r3, 4; ld.shared.b32 r4, [r5];
+"""
+MBARRIER = f"""
+    {INIT.format(count=32)}
+    @!p2 bra READ;
+    st.shared.b32 [r3], r60;
+    mbarrier.arrive.shared::cta.b64 _, [r1];
+    bra END;
+    READ:
+    <wait> {wait("r1", 0).replace(chr(10), " ")}
+    ld.shared.b32 r4, [r3+-128];
+    END:
+"""
+STORE = """
+    st.shared.b32 [r3], r60;
+    <fence> fence.proxy.async.shared::cta;
+    <sync> bar.warp.sync -1;
+    ld.param.u64 rd1, [out];
+    @!p1 bra END;
+    cp.async.bulk.global.shared::cta.bulk_group [rd1], [r2], 128;
+    <commit> cp.async.bulk.commit_group;
+    <wait> cp.async.bulk.wait_group.read 0;
+    st.shared.b32 [r2], r60;
+    END:
+"""
+LOAD = f"""
+    {INIT.format(count=1)}
+    ld.param.u64 rd1, [out];
+    @!p1 bra READ;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 128;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 128, [r1];
+    READ:
+    <wait> {wait("r1", 0).replace(chr(10), " ")}
+    @p2 ld.shared.b32 r4, [r3];
+    <before> bar.sync 0;
+    @!p1 bra END;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1+8], 128;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 128, [r1+8];
+    <end> {wait("r1+8", 0).replace(chr(10), " ")}
+    END:
+"""
+COPY = """
+    ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 4, rd1;
+    @!p2 bra READ;
+    cp.async.ca.shared.global [r3], [rd1], 4;
+    cp.async.commit_group;
+    <wait> cp.async.wait_group 0;
+    READ:
+    <barrier> bar.sync 0;
+    @p2 bra END;
+    ld.shared.b32 r4, [r3+-128];
+    END:
+"""
+GLOBAL = """
+    ld.param.u64 rd1, [out]; mad.wide.u32 rd2, r60, 4, rd1;
+    @!p2 bra READ;
+    st.global.b32 [rd2], r60;
+    READ:
+    <barrier> bar.sync 0;
+    @p2 bra END;
+    ld.global.b32 r4, [rd2+-128];
+    END:
+"""
+BROADCAST = """
+    @p1 st.shared.b32 [r2], r60;
+    <first> bar.sync 0;
+    ld.shared.b32 r4, [r2];
+    <second> bar.sync 0;
+    @p1 st.shared.b32 [r2], r4;
+"""
+KERNELS = {
+    "warps": (WARPS, "race"),
+    "lanes": (LANES, "race"),
+    "mbarrier": (MBARRIER, "race"),
+    "store": (STORE, "race"),
+    "load": (LOAD, "race"),
+    "copy": (COPY, "race"),
+    "global": (GLOBAL, "race"),
+    "broadcast": (BROADCAST, "race"),
+}
+OTHER = {
+    ("store", "fence"): "proxy",
+    ("load", "end"): "exit",
+    ("load", "init_fence"): "mbarrier",
+    ("load", "init_barrier"): "mbarrier",
+    ("mbarrier", "init_barrier"): "mbarrier",
+}
+HARMLESS = {("mbarrier", "init_fence")}  # threads of the own CTA need no fence
+CUTS = [(name, cut) for name, (body, _) in KERNELS.items() for cut in names_in(body)]
+
+
+def _run(name: str, cut: str = "", **options: object) -> tuple[str, list[Finding]]:
+    text = program(KERNELS[name][0], cut, ".param .u64 out")
+    block = 32 if name in ("lanes", "store") else 64
+    out = np.zeros(4096, np.uint8)
+    return text, findings_of(text, [out], block=(block, 1, 1), **options)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_correct_kernels_have_no_findings(name: str, schedule: str, seed: int) -> None:
+    assert _run(name, schedule=schedule, seed=seed)[1] == []
+
+
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_a_missing_line_is_found(name: str, cut: str) -> None:
+    found = _run(name, cut, check="race proxy mbarrier exit")[1]
+    if (name, cut) in HARMLESS:
+        assert found == []
+        return
+    expected = OTHER.get((name, cut), KERNELS[name][1])
+    assert expected in {finding.check for finding in found}
+
+
+def test_a_finding_names_lines_threads_and_bytes() -> None:
+    text, found = _run("warps", "barrier")
+    finding = found[0]
+    assert finding.earlier is not None
+    assert finding.check == "race" and "shared memory of cta (0,0,0)" in finding.place
+    assert finding.current.line == line_of(text, "ld.shared.b32 r4, [r3+-128]")
+    assert finding.earlier.line == line_of(text, "st.shared.b32 [r3], r60")
+    assert "warp 1 lane" in finding.current.who and "warp 0 lane" in finding.earlier.who
+    assert 0x400 <= finding.address < 0x400 + 8192 + 2048 and finding.byte_count == 4
+
+
+def test_the_first_finding_ends_the_launch_unless_collected() -> None:
+    text = program(WARPS, "barrier")
+    emulator = Emulator(check="race")
+    with pytest.raises(CheckError, match="race") as raised:
+        emulator.launch(text, "k", grid=(1,), block=(64,))
+    assert raised.value.kind == "race" and raised.value.findings == tuple(emulator.findings)
+    assert raised.value.line == line_of(text, "ld.shared.b32 r4, [r3+-128]")
+
+
+@pytest.mark.parametrize(
+    ("check", "count"), [("none", 0), ("proxy", 0), ("race", 1), (["mbarrier", "race"], 1)]
+)
+def test_checks_are_chosen_by_name(check: object, count: int) -> None:
+    text = program(GLOBAL, "barrier", ".param .u64 out")
+    out = np.zeros(64, np.uint32)
+    assert len(findings_of(text, [out], block=(64, 1, 1), check=check)) == count  # type: ignore[arg-type]
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(SpecError, match="check 'races' is unknown: all, none, race"):
+        Emulator(check="races")
+    with pytest.raises(SpecError, match="check_mode 'log' is unknown"):
+        Emulator(check_mode="log")  # type: ignore[arg-type]
+
+
+def test_bytes_of_one_word_belong_to_different_threads() -> None:
+    body = "add.u32 r3, r2, r60; cvt.u16.u32 h1, r60; st.shared.b8 [r3], h1; bar.warp.sync -1; ld.shared.b8 h2, [r3];"
+    assert findings_of(program(body), block=(32, 1, 1)) == []
+    overlap = body.replace("add.u32 r3, r2, r60;", "shr.u32 r3, r60, 5; add.u32 r3, r3, r2;")
+    found = findings_of(program(overlap.replace("bar.warp.sync -1;", "")), block=(64, 1, 1))
+    assert found and found[0].check == "race"
+
+
+def test_a_granule_keeps_its_history_when_accesses_get_smaller() -> None:
+    body = """
+    mov.u32 r4, 0; add.u32 r5, r2, 4;
+    @p1 st.shared.v4.b32 [r2], {r4, r4, r4, r4};
+    <barrier> bar.sync 0;
+    @!p2 ld.shared.b32 r6, [r5];
+    """
+    assert findings_of(program(body), block=(64, 1, 1)) == []
+    found = findings_of(program(body, "barrier"), block=(64, 1, 1))
+    assert [f.check for f in found] == ["race"]
+
+
+def test_atomics_and_volatile_accesses_are_no_races_and_order() -> None:
+    flag = """
+    @!p2 bra READ;
+    st.shared.b32 [r3], r60;
+    bar.warp.sync -1;
+    @p1 {store}
+    bra END;
+    READ:
+    {load} setp.eq.u32 p3, r5, 0; @p3 bra READ;
+    ld.shared.b32 r6, [r3+-128];
+    END:
+    """
+    head = "mov.u32 r4, 1; mov.u32 r5, 0; @p1 st.shared.b32 [r2+1024], r5; bar.sync 0;\n"
+    strong = (
+        "st.release.cta.shared.b32 [r2+1024], r4;",
+        "ld.acquire.cta.shared.b32 r5, [r2+1024];",
+    )
+    atomic = ("red.shared.add.u32 [r2+1024], r4;", "atom.shared.add.u32 r5, [r2+1024], 0;")
+    for store, load in (strong, atomic):
+        text = program(head + flag.format(store=store, load=load))
+        assert findings_of(text, block=(64, 1, 1)) == []
+    weak = flag.format(store="st.shared.b32 [r2+1024], r4;", load="ld.shared.b32 r5, [r2+1024];")
+    assert {f.check for f in findings_of(program(head + weak), block=(64, 1, 1))} == {"race"}
+
+
+CLUSTER = """
+    mov.u32 r7, %cluster_ctarank; xor.b32 r8, r7, 1; mapa.shared::cluster.u32 r9, r3, r8;
+    st.shared::cluster.b32 [r9], r60;
+    <barrier> barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    ld.shared.b32 r10, [r3];
+    <last> barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+
+
+def test_a_cluster_barrier_orders_remote_stores() -> None:
+    shape = {"grid": (2, 1, 1), "cluster": (2, 1, 1)}
+    assert findings_of(program(CLUSTER), **shape) == []
+    found = findings_of(program(CLUSTER, "barrier"), check="race", **shape)
+    assert {f.check for f in found} == {"race"}
+    assert {found[0].current.who[:11], found[0].earlier.who[:11]} == {"cta (0,0,0)", "cta (1,0,0)"}  # type: ignore[union-attr]
+
+
+def test_ctas_that_write_the_same_global_word() -> None:
+    body = "ld.param.u64 rd1, [out]; {where} st.global.b32 [rd1], r60;"
+    own = "mov.u32 r7, %ctaid.x; mad.wide.u32 rd1, r7, 4, rd1;"
+    shape = {"grid": (3, 1, 1), "block": (1, 1, 1)}
+    out = np.zeros(64, np.uint32)
+    fine = program(body.format(where=own), params=".param .u64 out")
+    assert findings_of(fine, [out], **shape) == []
+    clash = findings_of(program(body.format(where=""), params=".param .u64 out"), [out], **shape)
+    assert [f.check for f in clash] == ["race"]
+    assert "another cluster" in clash[0].earlier.who  # type: ignore[union-attr]
+
+
+OVERRUN = f"""
+    @p1 mbarrier.init.shared::cta.b64 [r1], 1;
+    bar.sync 0;
+    @p2 bra WAIT;
+    setp.eq.u32 p3, r60, 32;
+    @p3 mbarrier.arrive.shared::cta.b64 _, [r1];
+    <second> @p3 mbarrier.arrive.shared::cta.b64 _, [r1];
+    <second> @p3 mbarrier.arrive.shared::cta.b64 _, [r1];
+    bra END;
+    WAIT:
+    nanosleep.u32 1; nanosleep.u32 1; nanosleep.u32 1; nanosleep.u32 1;
+    {wait("r1", 0)}
+    END:
+"""
+
+
+def test_a_barrier_that_runs_ahead_of_who_waits_by_parity() -> None:
+    assert findings_of(program(OVERRUN, "second"), block=(64, 1, 1)) == []
+    found = findings_of(program(OVERRUN), block=(64, 1, 1))
+    assert [f.check for f in found] == ["mbarrier"]
+    assert "waits for phase 0 by its parity, but 3 phases are complete" in found[0].message
+
+
+def test_reads_of_shared_memory_never_written() -> None:
+    body = "<store> st.shared.b32 [r3], r60;\nld.shared.b32 r4, [r3];"
+    assert findings_of(program(body)) == []
+    with pytest.raises(KernelFault, match="read before any write") as raised:
+        findings_of(program(body, "store"))
+    assert raised.value.kind == "uninitialised"
+    assert findings_of(program(body, "store"), check="race") == []
+
+
+def test_an_aligned_instruction_that_not_all_lanes_reach() -> None:
+    body = (
+        "setp.lt.u32 p3, r60, 16;\n<split> @p3 bra HANG;\nbar.sync 0; bra END;\nHANG:\n{loop}\nEND:"
+    )
+    hang = f"mbarrier.init.shared::cta.b64 [r1], 1; {wait('r1', 0)}"
+    with pytest.raises(DeadlockError, match="lanes 16-31"):
+        findings_of(program(body.format(loop=hang)))
+    assert findings_of(program(body.format(loop=hang), "split")) == []

@@ -1,0 +1,134 @@
+"""The checkers on tensor memory and the tensor core: each kernel is correct, and wrong with one line less."""
+
+from __future__ import annotations
+
+import pytest
+from checked import findings_of, names_in, program, wait
+
+from attn_mlir.runtime.emulator import DeadlockError, KernelFault
+
+SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
+ALLOC = """
+    mov.u32 r19, slot; setp.ne.u32 p7, r61, 0; @p7 bra ALLOCATED;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r19], 256;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+    ALLOCATED:
+    @p1 mbarrier.init.shared::cta.b64 [r1], 1; @p1 mbarrier.init.shared::cta.b64 [r1+8], 128;
+    @p1 mbarrier.init.shared::cta.b64 [r1+16], 1;
+    fence.mbarrier_init.release.cluster;
+    <alloc_before> tcgen05.fence::before_thread_sync;
+    bar.sync 0;
+    <alloc_after> tcgen05.fence::after_thread_sync;
+    ld.shared.b32 r20, [r19]; and.b32 r21, r61, 3; shl.b32 r21, r21, 21; add.u32 r22, r20, r21;
+"""
+DEALLOC = """
+    <free_before> tcgen05.fence::before_thread_sync;
+    <free_barrier> bar.sync 0;
+    @p7 bra FREED;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 r20, 256;
+    FREED:
+"""
+
+# Warps 0 to 3 store, warps 4 to 7 load the same lanes.
+HAND_OVER = f"""
+    {ALLOC}
+    setp.lt.u32 p4, r60, 128; @!p4 bra SECOND;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [r22], {{r60}};
+    <store_wait> tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r31}}, [r22];
+    tcgen05.wait::ld.sync.aligned;
+    <before> tcgen05.fence::before_thread_sync;
+    SECOND:
+    <barrier> bar.sync 0;
+    @p4 bra END;
+    <after> tcgen05.fence::after_thread_sync;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22];
+    <load_wait> tcgen05.wait::ld.sync.aligned;
+    END:
+    {DEALLOC}
+"""
+
+# One thread multiplies, four warps load the result and let it multiply again.
+MULTIPLY = f"""
+    {ALLOC}
+    mov.u32 r8, {0x10 | 0x480 | 16 << 17 | 8 << 24};
+    shr.u32 r6, r2, 4; cvt.u64.u32 rd5, r6; or.b64 rd5, rd5, 0x4000404000010000; mov.u64 rd6, rd5;
+    mov.u32 r5, 0; shl.b32 r4, r60, 4; add.u32 r4, r4, r2;
+    st.shared.v4.b32 [r4], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+2048], {{r5, r5, r5, r5}};
+    st.shared.v4.b32 [r4+4096], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+6144], {{r5, r5, r5, r5}};
+    st.shared.v4.b32 [r4+8192], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+10240], {{r5, r5, r5, r5}};
+    st.shared.v4.b32 [r4+12288], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+14336], {{r5, r5, r5, r5}};
+    <proxy> fence.proxy.async.shared::cta;
+    <filled> bar.sync 0;
+    setp.ne.u32 p3, r60, r60; setp.eq.u32 p5, r60, r60;
+    setp.eq.u32 p6, r60, 32; @!p6 bra RESULT;
+    tcgen05.mma.cta_group::1.kind::f16 [r20], rd5, rd6, r8, p3;
+    tcgen05.mma.cta_group::1.kind::f16 [r20], rd5, rd6, r8, p5;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    RESULT:
+    <result> {wait("r1", 0).replace(chr(10), " ")}
+    <result_after> tcgen05.fence::after_thread_sync;
+    bar.warp.sync -1;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22];
+    <loaded> tcgen05.wait::ld.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r31}}, [r22+1];
+    <loaded2> tcgen05.wait::ld.sync.aligned;
+    <loaded_before> tcgen05.fence::before_thread_sync;
+    mbarrier.arrive.shared::cta.b64 _, [r1+8];
+    @!p6 bra LAST;
+    <again> {wait("r1+8", 0).replace(chr(10), " ")}
+    <again_after> tcgen05.fence::after_thread_sync;
+    tcgen05.mma.cta_group::1.kind::f16 [r20], rd5, rd6, r8, p3;
+    <commit> tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1+16];
+    <finished> {wait("r1+16", 0).replace(chr(10), " ")}
+    LAST:
+    bar.warp.sync -1;
+    setp.eq.u32 p4, r61, 1; @p4 st.shared.b32 [r4], r5;
+    {DEALLOC}
+"""
+BIG = (
+    ".shared .align 8 .b8 bar[64];\n.shared .align 4 .b8 slot[16];\n"
+    ".shared .align 1024 .b8 buffer[16384];"
+)
+KERNELS = {"hand_over": (HAND_OVER, 256), "multiply": (MULTIPLY, 128)}
+OTHER = {
+    ("hand_over", "barrier"): {"uninitialised", "tensor"},
+    ("hand_over", "load_wait"): {"tensor"},
+    ("hand_over", "store_wait"): {"tensor"},
+    ("multiply", "proxy"): {"proxy"},
+    ("multiply", "filled"): {"race"},
+    ("multiply", "commit"): {"deadlock"},
+    ("multiply", "finished"): {"tensor", "race"},
+    ("multiply", "result"): {"tensor", "uninitialised"},
+}
+HARMLESS = {
+    ("multiply", "free_before"),  # the commit already carries all that is left
+    ("multiply", "loaded"),  # the second wait covers both loads
+}
+CUTS = [(name, cut) for name, (body, _) in KERNELS.items() for cut in names_in(body)]
+
+
+def _checks(name: str, cut: str = "", **options: object) -> set[str]:
+    body, threads = KERNELS[name]
+    text = program(body, cut, shared=BIG)
+    try:
+        return {f.check for f in findings_of(text, block=(threads, 1, 1), **options)}
+    except KernelFault as fault:
+        return {fault.kind}
+    except DeadlockError:
+        return {"deadlock"}
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_correct_kernels_have_no_findings(name: str, schedule: str, seed: int) -> None:
+    assert _checks(name, schedule=schedule, seed=seed) == set()
+
+
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_a_missing_line_is_found(name: str, cut: str) -> None:
+    found = _checks(name, cut)
+    if (name, cut) in HARMLESS:
+        assert found == set()
+    else:
+        assert found & OTHER.get((name, cut), {"tensor"}), found
