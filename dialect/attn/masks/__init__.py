@@ -1,19 +1,19 @@
 """The masks of the `attn` dialect, one file each; a new mask is a new file and a line here."""
 
-from attn_mlir.dialect.attn.masks.arithmetic import (
+from .arithmetic import (
     INTS,
     Arith,
     ColumnRange,
     IntArith,
     TileRange,
 )
-from attn_mlir.dialect.attn.masks.base import Edges, Mask
-from attn_mlir.dialect.attn.masks.causal import CausalMask
-from attn_mlir.dialect.attn.masks.chunked import ChunkedMask
-from attn_mlir.dialect.attn.masks.combined import AndMask, NotMask, OrMask
-from attn_mlir.dialect.attn.masks.null import NullMask
-from attn_mlir.dialect.attn.masks.prefix import PrefixMask
-from attn_mlir.dialect.attn.masks.window import WindowMask
+from .base import Edges, Mask
+from .causal import CausalMask
+from .chunked import ChunkedMask
+from .combined import AndMask, NotMask, OrMask
+from .null import NullMask
+from .prefix import PrefixMask
+from .window import WindowMask
 
 MASKS: tuple[type[Mask], ...] = (
     NullMask,

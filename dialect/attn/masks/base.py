@@ -13,8 +13,9 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange, TileRange, tiles_of
 from attn_mlir.errors import SpecError
+
+from .arithmetic import Arith, ColumnRange, TileRange, tiles_of
 
 T = TypeVar("T")
 
@@ -126,19 +127,23 @@ class Mask(ABC):
 
     def __and__(self, other: "Mask") -> "Mask":
         """What both masks let a row see."""
-        from attn_mlir.dialect.attn.masks.combined import intersection
+        from .combined import intersection
 
-        return intersection(self, other) if isinstance(other, Mask) else NotImplemented
+        if not isinstance(other, Mask):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        return intersection(self, other)
 
     def __or__(self, other: "Mask") -> "Mask":
         """What either mask lets a row see."""
-        from attn_mlir.dialect.attn.masks.combined import union
+        from .combined import union
 
-        return union(self, other) if isinstance(other, Mask) else NotImplemented
+        if not isinstance(other, Mask):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        return union(self, other)
 
     def __invert__(self) -> "Mask":
         """What the mask hides."""
-        from attn_mlir.dialect.attn.masks.combined import complement
+        from .combined import complement
 
         return complement(self)
 

@@ -12,8 +12,8 @@ sq 2, sk 4 (x: visible):        sq 4, sk 2: rows 0 and 1 see nothing.
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange
-from attn_mlir.dialect.attn.masks.base import Edges, Mask
+from .arithmetic import Arith, ColumnRange
+from .base import Edges, Mask
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ what is combined with one neither; such masks have a range that may be too large
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange, TileRange, ordered
-from attn_mlir.dialect.attn.masks.base import Edges, Mask
-from attn_mlir.dialect.attn.masks.null import NullMask
+from .arithmetic import Arith, ColumnRange, TileRange, ordered
+from .base import Edges, Mask
+from .null import NullMask
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange
-from attn_mlir.dialect.attn.masks.base import Edges, Mask
+from .arithmetic import Arith, ColumnRange
+from .base import Edges, Mask
 
 T = TypeVar("T")
 

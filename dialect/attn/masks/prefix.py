@@ -11,8 +11,8 @@ length 2, sq 3, sk 4 (x: visible):      length 2, sq 3, sk 2:
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from attn_mlir.dialect.attn.masks.arithmetic import Arith, ColumnRange
-from attn_mlir.dialect.attn.masks.base import Edges, Mask, check_parameter
+from .arithmetic import Arith, ColumnRange
+from .base import Edges, Mask, check_parameter
 
 T = TypeVar("T")
 
