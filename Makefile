@@ -56,7 +56,7 @@ numerics: setup  ## every case of the numerics sweep on the emulator (long)
 	@$(BIN)/python test/numerics/sweep.py $(NUMERICS_ARGS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
-	@$(BIN)/python test/conformance/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
+	@$(BIN)/python test/conformance/peers/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

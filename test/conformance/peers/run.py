@@ -1,10 +1,10 @@
 """Runs kernels from elsewhere on the emulator and judges their numbers; `make conformance` runs this.
 
-    python test/conformance/run.py                       every case: fair and under three adversarial seeds
-    python test/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
-    python test/conformance/run.py --seeds 20 --check all
-    python test/conformance/run.py --write               also puts the table into docs/emulator.md
-    python test/conformance/run.py --list                names only
+    python test/conformance/peers/run.py                       every case: fair and under three adversarial seeds
+    python test/conformance/peers/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
+    python test/conformance/peers/run.py --seeds 20 --check all
+    python test/conformance/peers/run.py --write               also puts the table into docs/emulator.md
+    python test/conformance/peers/run.py --list                names only
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
 made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when

@@ -19,7 +19,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 RECORDS = ROOT / "build" / "conformance"
 CHILD = HERE / "_peer.py"
 SOURCES = (
@@ -34,7 +34,12 @@ COMPILE_LIMIT_SECONDS = 600
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-import _peers  # noqa: E402  (bench/_peers.py, found through the line above)
+from _peers import (  # noqa: E402  (bench/_peers.py, found through the line above)
+    PACKAGES,
+    PACKAGES_WITHOUT_DEPENDENCIES,
+    prepare,
+    python,
+)
 
 Array = npt.NDArray[Any]
 
@@ -106,7 +111,7 @@ def _stamp(case: Case) -> str:
     digest = hashlib.sha256(repr(case).encode())
     for path in SOURCES:
         digest.update(path.read_bytes())
-    digest.update(repr((_peers.PACKAGES, _peers.PACKAGES_WITHOUT_DEPENDENCIES)).encode())
+    digest.update(repr((PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES)).encode())
     return digest.hexdigest()
 
 
@@ -120,9 +125,9 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
     stamp = RECORDS / f"{case.name}.stamp"
     wanted = _stamp(case)
     if not (record.exists() and stamp.exists() and stamp.read_text() == wanted):
-        _peers.prepare(tell)
+        prepare(tell)
         tell(f"compiling {case.name} with {case.package}")
-        command = [str(_peers.python()), str(CHILD), f"--out={RECORDS}", case.name]
+        command = [str(python()), str(CHILD), f"--out={RECORDS}", case.name]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=COMPILE_LIMIT_SECONDS
         )

@@ -1,0 +1,117 @@
+"""What surrounds conformance runs: names, versions, schedules, records, the page."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import run
+from cases import CASES, Attention, Gemm, case_named
+from judging import Verdict
+from recorded import PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES, ROOT, Recorded, Schedule, execute
+
+from attn_mlir.errors import SpecError
+
+COPY = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry copy(.param .u64 a, .param .u64 d)
+{
+    .reg .b32 r<4>; .reg .b64 rd<8>;
+    mov.u32 r1, %tid.x; ld.param.u64 rd1, [a]; ld.param.u64 rd2, [d];
+    mad.wide.u32 rd3, r1, 4, rd1; mad.wide.u32 rd4, r1, 4, rd2;
+    ld.global.b32 r2, [rd3]; st.global.b32 [rd4], r2;
+    ret;
+}
+"""
+
+
+def test_names_find_their_cases() -> None:
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    assert all(case_named(case.name) is case for case in CASES)
+    assert all(case.title and "|" not in case.title for case in CASES)
+    with pytest.raises(KeyError, match="no case is named 'fa5'"):
+        case_named("fa5")
+
+
+def test_what_the_issue_asks_for_is_among_them() -> None:
+    forward = [case for case in CASES if isinstance(case, Attention)]
+    assert {case.is_causal for case in forward if case.head_dim == 128} == {True, False}
+    assert any(case.heads != case.kv_heads for case in forward)
+    assert any(case.splits > 1 for case in forward)
+    assert any((case.heads, case.sq, case.head_dim) == (2, 1024, 128) for case in forward)
+    clusters = {case.cluster for case in CASES if isinstance(case, Gemm)}
+    assert {(1, 1), (2, 1)} <= clusters
+
+
+def test_the_extra_names_the_packages_that_are_installed() -> None:
+    extras: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    installed = {*PACKAGES, *PACKAGES_WITHOUT_DEPENDENCIES}
+    wanted = {*extras["conformance"], *extras["peers"]} - {"attn-mlir[peers]"}
+    assert wanted <= installed
+
+
+def test_schedules_by_name() -> None:
+    assert Schedule.named("fair") == Schedule("fair")
+    assert Schedule.named("adv12") == Schedule("adversarial", 12)
+    assert [Schedule.named(name).name for name in ("fair", "adv3")] == ["fair", "adv3"]
+    for name in ("adv", "adv-1", "unfair", ""):
+        with pytest.raises(ValueError, match="is unknown: fair, adv0"):
+            Schedule.named(name)
+
+
+def copy_record() -> Recorded:
+    """A launch that copies 32 words; the second half of `d` is not written."""
+    params = [address.to_bytes(8, "little") for address in (0x7F00_0000_0000, 0x7F00_1000_0000)]
+    shape: dict[str, Any] = {"grid": [1, 1, 1], "block": [32, 1, 1], "cluster": [1, 1, 1]}
+    launch = {"entry": "copy", **shape, "shared_bytes": 0, "params": params, "text": COPY}
+    buffers = [
+        {"name": "a", "address": 0x7F00_0000_0000, "bytes": 128, "zeroed": True},
+        {"name": "d", "address": 0x7F00_1000_0000, "bytes": 256, "zeroed": False},
+    ]
+    return Recorded(CASES[0], {}, [launch], buffers)
+
+
+def test_a_record_runs_on_its_own_addresses() -> None:
+    a, d = np.arange(16, dtype=np.uint32), np.zeros(32, np.uint32)
+    done = execute(copy_record(), {"a": a, "d": d}, Schedule("fair"))
+    assert (done.arrays["d"][:16] == a).all()
+    assert (done.arrays["d"][16:] == 0).all()  # the peer asked for zeros in `a`
+    assert not d.any(), "operands are copied"
+    done = execute(copy_record(), {"d": np.zeros(64, np.uint32)}, Schedule("adversarial", 1))
+    assert (done.arrays["d"] == 0).all()
+
+
+@pytest.mark.parametrize("operand", [{"b": np.zeros(1)}, {"a": np.zeros(129, np.uint8)}])
+def test_operands_that_do_not_fit(operand: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="the launches use"):
+        execute(copy_record(), operand, Schedule("fair"))
+
+
+def outcome(reason: str, ratio: float) -> run.Outcome:
+    verdict = Verdict("O", 1e-3 * ratio, 1e-3, ratio, 0, 10)
+    return run.Outcome("fair", reason, 1.25, 1234, (verdict,))
+
+
+def test_the_table_shows_the_worst_run() -> None:
+    row = run.Row(CASES[0], 7000, [outcome("", 0.5), outcome("", 0.75), outcome("bad", 0.25)])
+    cells = row.cells()
+    assert cells[2:] == ["7,000", "1,234", "1.25", "O 7.5e-04 (0.75)", "2 of 3"]
+    text = run.markdown([row], {"b": "2", "a": "1"}, [Schedule("fair"), Schedule("adversarial", 0)])
+    assert text.startswith("Packages: a 1, b 2. Schedules: fair, adv0.")
+    assert all(line.count("|") == len(run.HEADINGS) + 1 for line in text.splitlines()[2:])
+
+
+def test_the_page_keeps_everything_but_the_table(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{run.BEGIN}\nold\n{run.END}\nafter\n")
+    run.write_page("new", page)
+    assert page.read_text() == f"before\n{run.BEGIN}\nnew\n{run.END}\nafter\n"
+    page.write_text("nothing")
+    with pytest.raises(SystemExit, match="no place for the table"):
+        run.write_page("new", page)
+    assert run.BEGIN in run.PAGE.read_text() and run.END in run.PAGE.read_text()
