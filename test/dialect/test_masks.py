@@ -106,9 +106,13 @@ def checked(b: Batch) -> tuple[Array, Array, Array, Array, Array]:
 
 @pytest.mark.parametrize("kind", INTERVALS)
 def test_tile_ranges_of_interval_masks_are_exact(kind: str):
+    shape_count = 0
+
     @settings(max_examples=EXAMPLES, deadline=None, database=None)
     @given(INTERVALS[kind], st.integers(0, 2**32), st.sampled_from(TILES_N))
     def check(mask: Mask, seed: int, tile_n: int) -> None:
+        nonlocal shape_count
+        shape_count += SHAPES
         assert mask.is_interval
         b = batch(mask, seed, tile_n)
         empty, whole, visited, untested, left = checked(b)
@@ -122,18 +126,24 @@ def test_tile_ranges_of_interval_masks_are_exact(kind: str):
         assert mask.edges.right or np.all(~visited | untested | left | (tile_end > limit))
 
     check()
+    assert shape_count >= 10_000
 
 
 @pytest.mark.parametrize("kind", GENERAL)
 def test_tile_ranges_of_all_masks_are_safe(kind: str):
+    shape_count = 0
+
     @settings(max_examples=EXAMPLES, deadline=None, database=None)
     @given(GENERAL[kind], st.integers(0, 2**32), st.sampled_from(TILES_N))
     def check(mask: Mask, seed: int, tile_n: int) -> None:
+        nonlocal shape_count
+        shape_count += SHAPES
         b = batch(mask, seed, tile_n)
         *_, left = checked(b)
         assert mask.edges.left or not (np.any(left) or np.any(b.tiles[0]))
 
     check()
+    assert shape_count >= 10_000
 
 
 @settings(max_examples=EXAMPLES, deadline=None, database=None)
