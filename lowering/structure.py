@@ -143,6 +143,7 @@ def _emit_body(low: Lowering) -> None:
     nvvm.BarrierOp()
     memory.publish()
     _dispatch(low, _segments(kernel), thread, warp)
+    memory.settle()
     nvvm.BarrierOp()
     memory.free()
 
@@ -176,10 +177,16 @@ class _TensorMemory:
             cell = self._low.shared_pointer(self._cell)
             self._low.tensor_base = llvm.LoadOp(i32(), cell).result
 
+    def settle(self) -> None:
+        """Orders each thread's accesses before the CTA's last barrier."""
+        if self._cols:
+            fence_tensor("before")
+
     def free(self) -> None:
         """Gives the columns back, after the CTA's last barrier."""
         if self._cols:
             with self._by_owner():
+                fence_tensor("after")
                 pointer = ir.Type.parse("!llvm.ptr<6>")
                 address = llvm.IntToPtrOp(pointer, self._low.tensor_base).result
                 nvvm.Tcgen05DeallocOp(address, constant(self._cols))
@@ -302,6 +309,8 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
             low.lower_block(block.operations)
     else:
         low.lower_block(block.operations)
+    if low.active.stored:  # before the memory goes back
+        wait_tensor_stores(low)
     low.role = None
 
 

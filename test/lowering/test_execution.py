@@ -345,3 +345,32 @@ def test_infinities_pass_through() -> None:
     x[5, 2] = math.inf
     run(text, x, poison(ROWS, 1), z)
     assert z[5] == math.inf and (np.delete(z, 5) == -math.inf).all()
+
+
+def test_elements_are_kept_by_bits() -> None:
+    """Bit i of word w decides over column 32 w + i; the sign bit is one of them."""
+    text = kernel(
+        [MATRIX_IN, ("bits", "in", "memref<?x3xi32>", ("m", "")), MATRIX_OUT],
+        threads(
+            CONSTANTS
+            + """
+    %words = "ws.map"() ({
+    ^bb0(%i: i32, %j: i32):
+      %v = "ws.element"(%bits, %i, %j) {operandSegmentSizes = array<i32: 1, 2>} : (memref<?x3xi32>, i32, i32) -> i32
+      "ws.yield"(%v) : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 0>} : () -> !words
+    %kept = "ws.keep"(%s, %words, %one) : (!full, !words, f32) -> !full
+    """
+            + store("kept")
+        ),
+        types="!words = !ws.frag<vector<128x3xi32>>",
+        columns=72,
+    )
+    numbers = np.random.default_rng(0)
+    bits = numbers.integers(0, 2**32, (ROWS, 3), dtype=np.uint32)
+    bits[0], bits[1], bits[2] = 0, 2**32 - 1, 1 << 31
+    x, y = normal(ROWS, 72), poison(ROWS, 72)
+    run(text, x, bits.view(np.int32), y)
+    columns = np.arange(72)
+    is_kept = bits[:, columns // 32] >> (columns % 32).astype(np.uint32) & 1 == 1
+    assert (y == np.where(is_kept, x, np.float32(1))).all()

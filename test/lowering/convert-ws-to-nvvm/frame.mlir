@@ -46,8 +46,10 @@
 // CHECK: } else {
 // CHECK: nvvm.setmaxregister decrease 24
 
-// All meet again before tensor memory goes back.
-// CHECK: nvvm.barrier
+// All meet again before tensor memory goes back, their accesses to it in order.
+// CHECK: nvvm.tcgen05.fence <before>
+// CHECK-NEXT: nvvm.barrier
+// CHECK: nvvm.tcgen05.fence <after>
 // CHECK: nvvm.tcgen05.dealloc
 // CHECK: llvm.return
 

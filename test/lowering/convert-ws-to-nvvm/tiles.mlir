@@ -45,6 +45,9 @@
 // CHECK: nvvm.tcgen05.wait <store>
 // CHECK: nvvm.tcgen05.ld
 // CHECK: arith.constant 1008
+// CHECK: nvvm.tcgen05.st
+// CHECK: nvvm.tcgen05.wait <store>
+// CHECK: nvvm.tcgen05.dealloc
 !t = !ws.tile<vector<128x40xf32>, "tensor">
 !p = !ws.tile<vector<128x8xf32>, "tensor">
 !b = !ws.buffer<!t, 2>
@@ -90,6 +93,7 @@
     }
     %g5 = "ws.load"(%left) : (!p) -> !g
     %m8 = arith.constant 1008 : i32
+    "ws.store"(%g0, %left) : (!g, !p) -> ()
   }) {label_name = "rows", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "tensor", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 

@@ -1,0 +1,91 @@
+"""The memory plan of real kernels: what may share bytes, what never does, and what it adds up to."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn.masks import CausalMask, NullMask
+from attn_mlir.errors import ResourceError
+from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.plan_memory import Region, memory_map, plan, render_map
+from attn_mlir.passes.target import target_named
+
+SHARED_LIMIT = 232448  # bytes a CTA may have; CUDA C++ Programming Guide, compute capability 10.0
+TENSOR_LIMIT = 512  # columns
+
+
+def kernel(head_dim: int, mask: Any, configure: str = "") -> tuple[Any, ws.KernelOp]:
+    """An attention kernel at the `ws` stage, and the module that keeps it alive."""
+    module = build_mha_module(
+        make_context(), name="k", heads=2, kv_heads=2, head_dim=head_dim, dtype="bf16", mask=mask
+    )
+    run_pipeline(module, f"attn-configure{{{configure}}},convert-attn-to-ws")
+    (op,) = ir.get_ops_of_type(module, ws.KernelOp)
+    return module, op
+
+
+def planned(head_dim: int, mask: Any, configure: str = "") -> dict[str, Region]:
+    """The memory map, by label."""
+    module, op = kernel(head_dim, mask, configure)
+    with module.context, ir.Location.unknown():
+        regions = plan(op, target_named("sm_100a"))
+        assert regions == memory_map(op)
+    return {region.label: region for region in regions}
+
+
+@pytest.mark.parametrize("mask", [NullMask(), CausalMask()], ids=["null", "causal"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_only_q_and_the_output_share_bytes(head_dim: int, mask: Any) -> None:
+    regions = planned(head_dim, mask)
+    shared = [region for region in regions.values() if region.space == "shared"]
+    overlaps = {
+        frozenset((a.label, b.label))
+        for a, b in itertools.combinations(shared, 2)
+        if a.begin < b.end and b.begin < a.end
+    }
+    assert overlaps == {frozenset(("q", "out"))}
+    assert max(region.end for region in shared) <= SHARED_LIMIT
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_tensor_memory_is_disjoint(head_dim: int) -> None:
+    regions = planned(head_dim, NullMask())
+    tensor = sorted((r.begin, r.end) for r in regions.values() if r.space == "tensor")
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(tensor))
+    assert sum(end - begin for begin, end in tensor) == 2 * 128 + 2 * head_dim <= TENSOR_LIMIT
+
+
+def test_tiles_are_aligned_to_the_swizzle() -> None:
+    regions = planned(128, NullMask())
+    assert all(regions[label].begin % 1024 == 0 for label in ("q", "kv", "out"))
+    assert regions["kv"].end - regions["kv"].begin == 5 * 128 * 128 * 2
+
+
+@pytest.mark.parametrize(("head_dim", "most"), [(64, 12), (128, 5)])
+def test_the_last_stage_that_fits(head_dim: int, most: int) -> None:
+    planned(head_dim, NullMask(), f"kv-stages={most}")
+    message = r"the kernel needs \d+ B of shared memory, sm_100a gives 232448: .*kv \d+.*try fewer"
+    with pytest.raises(ResourceError, match=message):
+        planned(head_dim, NullMask(), f"kv-stages={most + 1}")
+
+
+def test_a_persistent_kernel_keeps_q_and_the_output_apart() -> None:
+    """The next tile's Q is loaded while the last tile's output is still being stored."""
+    regions = planned(64, NullMask(), "tile-order=persistent kv-stages=4")
+    q, out = regions["q"], regions["out"]
+    assert q.end <= out.begin or out.end <= q.begin
+
+
+def test_the_map_is_readable() -> None:
+    text = render_map("k", [Region("shared", "q", 0, 65536), Region("tensor", "s", 0, 256)])
+    assert text.splitlines() == [
+        "memory map of k",
+        "  shared        0 ..   65536    65536 B    q",
+        "  tensor        0 ..     256      256 cols s",
+    ]

@@ -1,0 +1,74 @@
+"""The schedule as a whole: proved for every configuration, and refused by name elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn.masks import CausalMask, NullMask
+from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
+
+NULL, CAUSAL = NullMask(), CausalMask()
+
+
+def scheduled(configure: str = "", **changes: Any) -> Any:
+    """The module of one attention kernel at the `ws` stage, its rings proved."""
+    request: dict[str, Any] = {
+        "heads": 4, "kv_heads": 2, "head_dim": 64, "dtype": "f16", "mask": NULL, **changes,
+    }  # fmt: skip
+    module = build_mha_module(make_context(), name="k", **request)
+    run_pipeline(
+        module,
+        f"attn-configure{{{configure}}},convert-attn-to-ws,attn-check-stage{{stage=ws}},"
+        "ws-verify-rings",
+    )
+    return module
+
+
+def roles(module: Any) -> dict[str, ws.RoleOp]:
+    (kernel,) = ir.get_ops_of_type(module, ws.KernelOp)
+    return {role.label: role for role in kernel.roles()}
+
+
+@pytest.mark.parametrize(
+    ("configure", "mask"),
+    [
+        ("", NULL), ("tile-n=64", NULL), ("tile-order=persistent", NULL), ("", CAUSAL),
+        ("kv-stages=2", CAUSAL), ("kv-stages=3", CAUSAL), ("q-tiles=1", CAUSAL),
+        ("exp2-period=-1", CAUSAL), ("tile-order=single", CAUSAL), ("tile-order=last_first", CAUSAL),
+        ("q-tiles=1 tile-order=persistent kv-stages=2", CAUSAL),
+    ],
+)  # fmt: skip
+def test_rings_agree_in_every_configuration(configure: str, mask: Any) -> None:
+    assert list(roles(scheduled(configure, mask=mask))) == [
+        "softmax", "correction", "mma", "epilogue", "load",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (8, 1), (6, 2)])
+def test_rings_agree_for_every_grouping(heads: int, kv_heads: int) -> None:
+    scheduled(heads=heads, kv_heads=kv_heads)
+
+
+@pytest.mark.parametrize(("q_tiles", "groups"), [(1, 1), (2, 2)])
+def test_a_softmax_group_per_query_tile(q_tiles: int, groups: int) -> None:
+    module = scheduled(f"q-tiles={q_tiles}")
+    softmax = roles(module)["softmax"]
+    assert (softmax.group_count, softmax.warp_range) == (groups, (0, 4 * groups))
+    assert all(roles(module)[name].lane_count == 1 for name in ("mma", "epilogue", "load"))
+
+
+def test_the_copy_kernel() -> None:
+    context = make_context()
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            kernel = schedule_tma_copy("copy")
+        run_pipeline(module, "ws-verify-rings,ws-plan-memory{target=sm_90a}")
+        assert kernel.names == ["src", "dst"]
+    assert list(roles(module)) == ["load", "store"]
