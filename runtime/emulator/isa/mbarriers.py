@@ -77,7 +77,7 @@ def mbarrier_arrive(
     """Arrivals of the active lanes; returns the tokens as uint64[32].
 
     Args:
-      form: "arrive", "drop" or "noComplete".
+      form: "arrive", "drop", "noComplete" or "dropNoComplete".
       byte_count: for the `.expect_tx` forms.
     """
     tokens = np.zeros(WARP_LANES, np.uint64)
@@ -98,6 +98,8 @@ def mbarrier_arrive(
             token = table.arrive(offset, total)
         elif form == "drop":
             token = table.arrive_drop(offset, total)
+        elif form == "dropNoComplete":
+            token = table.arrive_drop_no_complete(offset, total)
         else:
             token = table.arrive_no_complete(offset, total)
         tokens[lanes] = token
@@ -221,10 +223,8 @@ def emit_arrive(e: Emitter, i: Instruction) -> None:
 
 @instruction("mbarrier.arrive_drop", modifiers=_SCOPES + " expect_tx noComplete", boundary=True)
 def emit_arrive_drop(e: Emitter, i: Instruction) -> None:
-    """mbarrier.arrive_drop{.expect_tx}."""
-    if i.has("noComplete"):
-        raise e.error("mbarrier.arrive_drop.noComplete is not supported")
-    _emit_arrival(e, i, "drop")
+    """mbarrier.arrive_drop{.expect_tx|.noComplete}."""
+    _emit_arrival(e, i, "dropNoComplete" if i.has("noComplete") else "drop")
 
 
 def _emit_arrival(e: Emitter, i: Instruction, form: str) -> None:

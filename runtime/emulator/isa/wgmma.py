@@ -229,6 +229,8 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
         raise e.error(f"unknown form '{i.opcode}'")
     saturate = i.has("satfinite")
     d_format, a_format, b_format = i.parts[5:8]
+    if a_format == "b1":
+        raise e.error("single-bit products are not supported")
     emit_gather(e, None)
     d, a, b, scale = i.operands[:4]
     flags = [immediate(e, operand, "a scale or transpose flag") for operand in i.operands[4:]]

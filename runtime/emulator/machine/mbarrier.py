@@ -143,6 +143,15 @@ class MBarrierTable:
         self._check_phase(offset, barrier)
         return token
 
+    def arrive_drop_no_complete(self, offset: int, count: int = 1) -> int:
+        """mbarrier.arrive_drop.noComplete; faults as both of its parts do."""
+        barrier = self.get(offset)
+        if count > barrier.expected:
+            raise self._fault(offset, f"arrive_drop of {count}: {barrier.describe()}")
+        token = self.arrive_no_complete(offset, count)
+        barrier.expected -= count
+        return token
+
     def arrive_expect_tx(self, offset: int, byte_count: int, count: int = 1) -> int:
         """mbarrier.arrive.expect_tx: expects bytes and arrives, in one atomic step."""
         self.expect_tx(offset, byte_count)

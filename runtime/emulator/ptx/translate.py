@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from ..isa import registry
+from ..isa.targets import check_target
 from .ast import Instruction, Kernel, Module
 from .cfg import EXIT, Graph, branch_targets, build_graph, is_exit
 from .emit import FINISHED, Emitter
@@ -73,6 +74,7 @@ class Program:
             start = block.first
             for at in range(block.first, block.last):
                 boundary = registry.find(text, code[at]).boundary
+                check_target(text, code[at], self.module.target)
                 if boundary and at > start:
                     self._add_segment(start, at, number)
                     start = at
