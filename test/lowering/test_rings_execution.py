@@ -204,7 +204,7 @@ def test_threads_fill_what_the_copy_engine_stores(seed: int | None) -> None:
       %slot = "ws.acquire"(%outs, %c0) : (!outs, i32) -> !out
       %first = arith.muli %t, %tile : i32
       %left = "ws.columns"(%slot) {first = 0 : i64} : (!out) -> !part
-      %right = "ws.columns"(%slot) {first = 48 : i64} : (!out) -> !part
+      %right = "ws.columns"(%slot) {first = 64 : i64} : (!out) -> !part
       %f = "ws.map"(%blank) ({
       ^bb0(%e: f32, %i: i32, %j: i32):
         %row = arith.addi %first, %i : i32
@@ -229,7 +229,7 @@ def test_threads_fill_what_the_copy_engine_stores(seed: int | None) -> None:
     scf.for %t = %c0 to %three step %c1 : i32 {{
       %slot = "ws.wait"(%outs, %c0) : (!outs, i32) -> !out
       %first = arith.muli %t, %tile : i32
-      {tma("tma_store", "%slot", "%y", "%first, %c0", "0, 1", "!out, memref<?x96xf16>")}
+      {tma("tma_store", "%slot", "%y", "%first, %c0", "0, 1", "!out, memref<?x128xf16>")}
       "ws.release"(%slot) {{by = "tma"}} : (!out) -> ()
     }}""",
         first=4,
@@ -237,20 +237,20 @@ def test_threads_fill_what_the_copy_engine_stores(seed: int | None) -> None:
     text = kernel(
         [
             ("x", "in", "memref<?x?xf32>", ("m", "n")),
-            ("y", "out", "memref<?x96xf16>", ("my", "")),
+            ("y", "out", "memref<?x128xf16>", ("my", "")),
         ],
         '  %outs = "ws.alloc_ring"() {label_name = "out"} : () -> !outs' + rows + leave,
-        types="""!out = !ws.tile<vector<128x96xf16>, "shared">
-!part = !ws.tile<vector<128x48xf16>, "shared">
-!half = !ws.frag<vector<128x48xf16>>
+        types="""!out = !ws.tile<vector<128x128xf16>, "shared">
+!part = !ws.tile<vector<128x64xf16>, "shared">
+!half = !ws.frag<vector<128x64xf16>>
 !outs = !ws.ring<!out, 2, 1>
 """,
-        columns=48,
+        columns=64,
     )
-    x = np.random.default_rng(0).standard_normal((300, 48)).astype(np.float32)
-    y = poison(300, 96, dtype=np.float16)
+    x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    y = poison(300, 128, dtype=np.float16)
     run(text, x, y, seed=seed)
-    assert (y[:, :48] == x.astype(np.float16)).all() and (y[:, 48:] == -y[:, :48]).all()
+    assert (y[:, :64] == x.astype(np.float16)).all() and (y[:, 64:] == -y[:, :64]).all()
 
 
 @pytest.mark.parametrize("columns", [64, 128])
