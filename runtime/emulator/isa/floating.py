@@ -51,15 +51,21 @@ def saturate(x: Any) -> Any:
 
 
 @runtime
+def flush_half(x: Any, is_bf16: bool = False) -> Any:
+    """f16 (or bf16) values in float64, subnormal ones as zeros of the same sign."""
+    return select(np.abs(x) < (2.0**-126 if is_bf16 else 2.0**-14), np.copysign(0.0, x), x)
+
+
+@runtime
 def half_op(op: str, is_bf16: bool, mode: str, options: frozenset[str], *args: Lanes) -> Any:
     """An operation on uint16 lanes (any number of halves), through exact float64.
 
     Args:
-      options: "ftz", "sat", "relu" and, for min and max, "NaN".
+      options: "ftz", "sat", "relu" and, for min and max, "NaN" and "xorsign" (of magnitudes).
     """
     values = [half_to_f64(a.view(np.uint16), is_bf16) for a in args]
     if "ftz" in options and not is_bf16:
-        values = [select(np.abs(v) < 2.0**-14, np.copysign(0.0, v), v) for v in values]
+        values = [flush_half(v) for v in values]
     if op == "add":
         exact = odd_sum(values[0], values[1])
     elif op == "sub":
@@ -72,20 +78,24 @@ def half_op(op: str, is_bf16: bool, mode: str, options: frozenset[str], *args: L
         exact = np.exp2(values[0])
     elif op == "tanh":
         exact = np.tanh(values[0])
+    elif "xorsign" in options:
+        signs = np.signbit(values[0]) ^ np.signbit(values[1])
+        exact = minmax_values(op, [np.abs(v) for v in values], "NaN" in options)
+        exact = select(signs, -exact, exact)
     else:
         exact = minmax_values(op, values, "NaN" in options)
     if "sat" in options:
         exact = saturate(exact)
     if "relu" in options:
         exact = select(exact > 0, exact, select(np.isnan(exact), exact, 0.0))
-    if "ftz" in options and not is_bf16:
-        exact = select(np.abs(exact) < 2.0**-14, np.copysign(0.0, exact), exact)
+    if "ftz" in options:
+        exact = flush_half(exact, is_bf16)
     return f64_to_half(exact, is_bf16, mode).view(args[0].dtype)
 
 
 def _emit_half(e: Emitter, i: Instruction, op: str) -> None:
     kind = "u32" if i.type.endswith("x2") else "u16"
-    options = sorted({"ftz", "sat", "relu", "NaN"} & set(i.parts))
+    options = sorted({"ftz", "sat", "relu", "NaN", "xorsign"} & set(i.parts))
     sources = ", ".join(e.src(operand, kind) for operand in i.operands[1:])
     is_bf16 = i.type.startswith("bf16")
     name = f"OPT_{'_'.join(options)}"
@@ -111,7 +121,8 @@ def emit_add(e: Emitter, i: Instruction) -> None:
     if mode == "rn":
         _result(e, i, kind, f"{a} {'+' if op == 'add' else '-'} {b}")
     elif kind == "f64":
-        raise e.error("directed rounding of f64 is not supported")
+        minus = "" if op == "add" else "-"
+        e.dst(i.operands[0], kind, f"f64_operation('add', {mode!r}, {a}, {minus}{b})")
     else:
         minus = "" if op == "add" else "-"
         _result(e, i, kind, f"add_f32_mode({a}, {minus}{b}, {mode!r})")
@@ -150,7 +161,7 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
     if mode == "rn":
         _result(e, i, kind, f"{a} * {b}")
     elif kind == "f64":
-        raise e.error("directed rounding of f64 is not supported")
+        e.dst(i.operands[0], kind, f"f64_operation('mul', {mode!r}, {a}, {b})")
     else:
         _result(e, i, kind, f"mul_f32_mode({a}, {b}, {mode!r})")
 
@@ -168,9 +179,7 @@ def emit_fma(e: Emitter, i: Instruction) -> None:
     a, b, c = _sources(e, i, i.operands[1:4], kind)
     mode = _mode(i)
     if kind == "f64":
-        if mode != "rn":
-            raise e.error("directed rounding of f64 is not supported")
-        _result(e, i, kind, f"fma_f64({a}, {b}, {c})")
+        e.dst(i.operands[0], kind, f"f64_operation('fma', {mode!r}, {a}, {b}, {c})")
     elif mode == "rn":
         _result(e, i, kind, f"fma_f32({a}, {b}, {c})")
     else:
@@ -243,8 +252,13 @@ def emit_unary(e: Emitter, i: Instruction) -> None:
     kind = e.kind_of(i.type)
     (x,) = _sources(e, i, i.operands[1:2], kind)
     if kind == "f64":
-        text = {"rcp": f"1.0 / {x}", "sqrt": f"{x} ** 0.5", "rsqrt": f"{x} ** -0.5"}.get(op)
-        if text is None or mode != "rn":
+        if i.has("approx") and op in ("rcp", "rsqrt"):
+            text = f"approximate_f64({op!r}, {x}, {i.has('ftz')})"
+        elif op == "sqrt":
+            text = f"f64_operation('sqrt', {mode!r}, {x})"
+        elif op == "rcp":
+            text = f"f64_operation('div', {mode!r}, {e.const(1.0, 'f64')}, {x})"
+        else:
             raise e.error(f"{i.opcode} is not supported")
         e.dst(i.operands[0], kind, text)
         return
@@ -259,6 +273,16 @@ def emit_unary(e: Emitter, i: Instruction) -> None:
     _result(e, i, kind, f"{op}_f32({x})")
 
 
+@runtime
+def divide_approximately(a: Any, b: Any) -> Any:
+    """div.approx: where 2^126 < |b| < 2^128 the quotient is 0, or NaN of an infinite dividend."""
+    quotient = a / b
+    large = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    if large.any():
+        quotient = select(large, a * np.copysign(np.float32(0), b), quotient)
+    return quotient
+
+
 def emit_div(e: Emitter, i: Instruction) -> None:
     """div: `.approx` and `.full` give the correctly rounded quotient."""
     kind = e.kind_of(i.type)
@@ -266,13 +290,26 @@ def emit_div(e: Emitter, i: Instruction) -> None:
     mode = _mode(i)
     if kind == "f32" and mode != "rn":
         _result(e, i, kind, f"div_f32_mode({a}, {b}, {mode!r})")
-    elif kind in ("f32", "f64") and mode == "rn":
+    elif kind == "f32" and i.has("approx"):
+        _result(e, i, kind, f"divide_approximately({a}, {b})")
+    elif kind == "f64" and mode != "rn":
+        e.dst(i.operands[0], kind, f"f64_operation('div', {mode!r}, {a}, {b})")
+    elif kind in ("f32", "f64"):
         _result(e, i, kind, f"{a} / {b}")
     else:
         raise e.error(f"{i.opcode} is not supported")
 
 
 # ---- sign and order
+
+
+@runtime
+def flush_half_bits(x: Lanes) -> Any:
+    """f16 or f16x2 lanes with subnormal halves as zeros of the same sign."""
+    halves = x.view(np.uint16)
+    flushed = select(halves & 0x7C00 == 0, halves & np.uint16(0x8000), halves)
+    return flushed.astype(np.uint16).view(x.dtype)
+
 
 _HALF_SIGN = {"f16": 0x8000, "bf16": 0x8000, "f16x2": 0x80008000, "bf16x2": 0x80008000}
 
@@ -293,6 +330,8 @@ def _emit_sign(e: Emitter, i: Instruction, operation: str, invert: int) -> None:
         bits = 32 if kind == "u32" else 16
         mask = (~sign if invert else sign) & ((1 << bits) - 1)
         value = e.src(i.operands[1], kind)
+        if i.has("ftz"):
+            value = f"flush_half_bits({value})"
         e.dst(i.operands[0], kind, f"{value} {operation.format(e.const(mask, kind))}")
         return
     kind = "pair" if i.type == "f32x2" else e.kind_of(i.type)
@@ -303,10 +342,11 @@ def _emit_sign(e: Emitter, i: Instruction, operation: str, invert: int) -> None:
 def minmax_values(op: str, values: list[Any], keep_nan: bool) -> Any:
     """min or max over several operands; a NaN is dropped unless `keep_nan`. -0 < +0."""
     choose = np.minimum if op == "min" else np.maximum
-    drop = np.fmin if op == "min" else np.fmax
     result = values[0]
     for value in values[1:]:
-        united = choose(result, value) if keep_nan else drop(result, value)
+        united = choose(result, value)
+        if not keep_nan:  # not np.fmin, which keeps signalling ones
+            united = select(value != value, result, select(result != result, value, united))
         zeros = (result == 0) & (value == 0)
         if zeros.any():
             negative = (
@@ -357,8 +397,6 @@ def emit_minmax(e: Emitter, i: Instruction) -> None:
     """min and max with two operands, and f32 with three."""
     op = i.parts[0]
     if i.type in _HALF_TYPES:
-        if i.has("xorsign", "abs"):
-            raise e.error("xorsign.abs of half types is not supported")
         _emit_half(e, i, op)
         return
     kind = e.kind_of(i.type)
@@ -410,7 +448,7 @@ def emit_testp(e: Emitter, i: Instruction) -> None:
 integer.register_shared("add", integer.emit_add, emit_add, _ROUNDINGS + " cc")
 integer.register_shared("sub", integer.emit_add, emit_add, _ROUNDINGS + " cc")
 integer.register_shared("mul", integer.emit_mul, emit_mul, _ROUNDINGS + " lo hi wide")
-integer.register_shared("mad", integer.emit_mad, emit_fma, _ROUNDINGS + " lo hi wide")
+integer.register_shared("mad", integer.emit_mad, emit_fma, _ROUNDINGS + " lo hi wide cc")
 integer.register_shared("div", integer.emit_div, emit_div, _ROUNDINGS + " approx full")
 integer.register_shared("abs", integer.emit_abs, emit_abs, "ftz")
 integer.register_shared("neg", integer.emit_neg, emit_neg, "ftz")

@@ -107,15 +107,38 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
 
 
 def emit_mad(e: Emitter, i: Instruction) -> None:
-    """mad of integers."""
+    """mad and madc of integers."""
     kind, product = _product(e, i)
+    use, keep = i.parts[0] == "madc", i.has("cc")
+    if use or keep:
+        unsigned = e.kind_of("u" + kind[1:])
+        dtype = KINDS[unsigned][0].__name__
+        c = e.src(i.operands[3], unsigned)
+        text = f"add_carry(s, ({product}).view({dtype}), {c}, {use}, {keep}, False)"
+        e.dst(i.operands[0], unsigned, text)
+        return
     c = e.src(i.operands[3], kind)
     if i.has("sat"):
-        raise e.error("mad.sat is not supported")
+        e.dst(i.operands[0], kind, f"saturating({product}, {c}, False)")
+        return
     e.dst(i.operands[0], kind, f"{product} + {c}")
 
 
-@instruction("mul24", "mad24", modifiers="lo hi")
+@instruction("madc", modifiers="lo hi cc")
+def emit_madc(e: Emitter, i: Instruction) -> None:
+    """madc."""
+    emit_mad(e, i)
+
+
+@instruction("sad", modifiers="")
+def emit_sad(e: Emitter, i: Instruction) -> None:
+    """sad d, a, b, c: c plus the distance of a and b."""
+    kind = e.kind_of(i.type)
+    a, b, c = (e.src(x, kind) for x in i.operands[1:4])
+    e.dst(i.operands[0], kind, f"{c} + (maximum({a}, {b}) - minimum({a}, {b}))")
+
+
+@instruction("mul24", "mad24", modifiers="lo hi sat")
 def emit_mul24(e: Emitter, i: Instruction) -> None:
     """24-bit products."""
     kind = e.kind_of(i.type)
@@ -130,7 +153,8 @@ def emit_mul24(e: Emitter, i: Instruction) -> None:
         product = f"({product}) >> {e.const(16, wide)}"
     text = f"({product}).astype({KINDS[kind][0].__name__})"
     if i.parts[0] == "mad24":
-        text += f" + {e.src(i.operands[3], kind)}"
+        c = e.src(i.operands[3], kind)
+        text = f"saturating({text}, {c}, False)" if i.has("sat") else f"{text} + {c}"
     e.dst(i.operands[0], kind, text)
 
 
@@ -326,6 +350,24 @@ def emit_dp4a(e: Emitter, i: Instruction) -> None:
     a = e.src(i.operands[1], e.kind_of(i.parts[1]))
     b = e.src(i.operands[2], e.kind_of(i.parts[2]))
     e.dst(i.operands[0], "u32", f"dot_bytes({a}, {b}, {e.src(i.operands[3], 'u32')})")
+
+
+@runtime
+def dot_halves(a: Lanes, b: Lanes, c: Lanes, first: int) -> Any:
+    """dp2a: c plus the dot product of two 16-bit parts of a and bytes `first`, `first` + 1 of b."""
+    x = a.view(np.int16 if a.dtype.kind == "i" else np.uint16).reshape(-1, 2).astype(np.int64)
+    y = b.view(np.int8 if b.dtype.kind == "i" else np.uint8).reshape(-1, 4).astype(np.int64)
+    total = (x * y[:, first : first + 2]).sum(axis=1) + c.astype(np.int64)
+    return total.astype(np.uint32)
+
+
+@instruction("dp2a", modifiers="lo hi")
+def emit_dp2a(e: Emitter, i: Instruction) -> None:
+    """dp2a.{lo,hi}.atype.btype."""
+    a = e.src(i.operands[1], e.kind_of(i.parts[2]))
+    b = e.src(i.operands[2], e.kind_of(i.parts[3]))
+    first = 2 if i.has("hi") else 0
+    e.dst(i.operands[0], "u32", f"dot_halves({a}, {b}, {e.src(i.operands[3], 'u32')}, {first})")
 
 
 def integer_or(integer: Any, floating: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ptx.ast import Imm, Instruction, Operand
+from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, Lanes
 from .registry import instruction, runtime
@@ -61,8 +61,6 @@ _LOP3_FORMS = {
 @instruction("lop3", modifiers="or and")
 def emit_lop3(e: Emitter, i: Instruction) -> None:
     """lop3.b32 d, a, b, c, table; with .or/.and also a predicate d|p."""
-    if i.has("or", "and"):
-        raise e.error("the predicate form of lop3 is not supported")
     a, b, c = (e.src(operand, "u32") for operand in i.operands[1:4])
     table = i.operands[4]
     if not isinstance(table, Imm):
@@ -70,7 +68,17 @@ def emit_lop3(e: Emitter, i: Instruction) -> None:
     lut = int(table.value) & 0xFF
     form = _LOP3_FORMS.get(lut)
     text = form.format(a=a, b=b, c=c) if form else f"lookup3({a}, {b}, {c}, {lut})"
-    e.dst(i.operands[0], "u32", text)
+    d = i.operands[0]
+    if not i.has("or", "and"):
+        e.dst(d, "u32", text)
+        return
+    if not isinstance(d, Pair):
+        raise e.error("this lop3 has the form 'd|p, a, b, c, table, q'")
+    result = e.hold(text)
+    sign, q = ("|" if i.has("or") else "&"), e.src(i.operands[5], "pred")
+    holds = e.hold(f"({result} != {e.const(0, 'u32')}) {sign} {q}")
+    e.dst(d.first, "u32", result)
+    e.dst(d.second, "pred", holds)
 
 
 # ---- shifts

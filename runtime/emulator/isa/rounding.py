@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ..ptx.kinds import Lanes, select
+from ..ptx.kinds import select
 from .registry import runtime
 
 F32 = npt.NDArray[np.float32]
@@ -74,18 +74,24 @@ def fma_f32(a: Any, b: Any, c: Any) -> Any:
 def fma_f32_mode(a: Any, b: Any, c: Any, mode: str) -> Any:
     """fma in a directed rounding mode."""
     p = np.multiply(a, b, dtype=np.float64)
-    return to_f32(odd_sum(p, c.astype(np.float64)), mode)
+    wide = c.astype(np.float64)
+    return _rounded_sum(odd_sum(p, wide), p, wide, mode)
+
+
+def _rounded_sum(s: F64, a: F64, b: F64, mode: str) -> Any:
+    """The sum s = a + b to float32; rounding down, an exact zero is -0 unless both terms are +0."""
+    result = to_f32(s, mode)
+    if mode == "rm":
+        zero = (s == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
+        result = select(zero, np.float32(-0.0), result)
+    return result
 
 
 @runtime
 def add_f32_mode(a: Any, b: Any, mode: str) -> Any:
     """a + b in a directed rounding mode."""
-    s = odd_sum(a.astype(np.float64), b.astype(np.float64))
-    result = to_f32(s, mode)
-    if mode == "rm":  # an exact zero of operands with opposite signs is -0
-        zero = (s == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
-        result = select(zero, np.float32(-0.0), result)
-    return result
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    return _rounded_sum(odd_sum(x, y), x, y, mode)
 
 
 @runtime
@@ -200,19 +206,3 @@ def f32_to_f16(x: Any, mode: str = "rn") -> Any:
         nan = x != x
         return select(nan, np.uint16(0x7FFF), result) if nan.any() else result
     return f64_to_half(x.astype(np.float64), False, mode)
-
-
-# ---- float64
-
-
-@runtime
-def fma_f64(a: Lanes, b: Lanes, c: Lanes) -> Any:
-    """a * b + c rounded once, lane by lane in exact rational arithmetic."""
-    from fractions import Fraction
-
-    result = a * b + c
-    for lane in range(result.size):
-        if np.isfinite(result[lane]) and result[lane] != 0:
-            exact = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
-            result[lane] = float(exact) if exact else result[lane]
-    return result
