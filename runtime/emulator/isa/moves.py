@@ -75,8 +75,9 @@ def emit_mov(e: Emitter, i: Instruction) -> None:
     if isinstance(source, Name):
         raise e.error(f"unknown name '{source.name}'")
     kind = e.kind_of(i.type)
-    if isinstance(d, Register) and kind != "pred":
-        # Bits move unchanged, in whatever form the destination keeps them.
+    if isinstance(d, Register) and isinstance(source, Register | Vec) and kind != "pred":
+        # Bits move unchanged, in whatever form the destination keeps them. (A number does not: the
+        # instruction's type says what it means.)
         storage = e.storage[d.index]
         if KINDS[storage][1] == KINDS[kind][1]:
             kind = storage
@@ -126,21 +127,43 @@ _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 _COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz relu"
 
 
-def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz: bool) -> str:
-    if ptx_type in ("bf16", "f16", "bf16x2", "f16x2"):
+_SIGNS = {"and": "&", "or": "|", "xor": "^"}
+
+
+@runtime
+def half_of(x: Lanes, upper: bool) -> Any:
+    """One half of packed 16-bit values (uint32 lanes), as uint16 lanes."""
+    return (x >> np.uint32(16) if upper else x).astype(np.uint16)
+
+
+def _half_comparison(
+    e: Emitter, op: str, ptx_type: str, operands: tuple[Operand, Operand], ftz: bool, upper: bool
+) -> str:
+    """A comparison of f16 or bf16, or of one half of packed ones."""
+    values: list[str] = []
+    for operand in operands:
         if ptx_type.endswith("x2"):
-            raise e.error("packed comparisons are not supported")
-        is_bf16 = ptx_type == "bf16"
-        x, y = (f"half_to_f64({e.src(operand, 'u16')}, {is_bf16})" for operand in (a, b))
-        is_float = True
-    else:
-        kind = e.kind_of(ptx_type)
-        is_float = kind in ("f32", "f64")
-        if op in _UNSIGNED:
-            kind = f"u{kind[1:]}"
-        x, y = e.src(a, kind), e.src(b, kind)
-        if ftz:
-            x, y = f"flush({x})", f"flush({y})"
+            value = f"half_of({e.src(operand, 'u32')}, {upper})"
+        else:
+            value = e.src(operand, "u16")
+        value = f"half_to_f64({value}, {ptx_type.startswith('bf16')})"
+        values.append(e.hold(f"flush_half({value})" if ftz else value))
+    return _compare(e, op, values[0], values[1], True)
+
+
+def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz: bool) -> str:
+    if ptx_type in ("bf16", "f16"):
+        return _half_comparison(e, op, ptx_type, (a, b), ftz, False)
+    kind = e.kind_of(ptx_type)
+    if op in _UNSIGNED:
+        kind = f"u{kind[1:]}"
+    x, y = e.src(a, kind), e.src(b, kind)
+    if ftz:
+        x, y = f"flush({x})", f"flush({y})"
+    return _compare(e, op, x, y, kind in ("f32", "f64"))
+
+
+def _compare(e: Emitter, op: str, x: str, y: str, is_float: bool) -> str:
     if op in ("num", "nan"):
         united = f"({x} != {x}) | ({y} != {y})"
         return f"~({united})" if op == "num" else f"({united})"
@@ -165,12 +188,16 @@ def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz:
 def emit_setp(e: Emitter, i: Instruction) -> None:
     """setp.cmp{.bool}.type p{|q}, a, b{, c}."""
     d, a, b = i.operands[:3]
-    result = e.hold(_comparison(e, i.parts[1], i.type, a, b, i.has("ftz")))
-    combine = next((part for part in i.parts[2:-1] if part in ("and", "or", "xor")), None)
-    other = f"~{result}"
+    combine = next((part for part in i.parts[2:-1] if part in _SIGNS), None)
+    if i.type in ("f16x2", "bf16x2"):  # one predicate for each half
+        parts = (i.parts[1], i.type, (a, b), i.has("ftz"))
+        result, other = (e.hold(_half_comparison(e, *parts, upper)) for upper in (False, True))
+    else:
+        result = e.hold(_comparison(e, i.parts[1], i.type, a, b, i.has("ftz")))
+        other = f"~{result}"
     if combine:
         third = e.src(i.operands[3], "pred")
-        sign = {"and": "&", "or": "|", "xor": "^"}[combine]
+        sign = _SIGNS[combine]
         result, other = f"{result} {sign} {third}", f"{other} {sign} {third}"
     if isinstance(d, Pair):
         first, second = e.hold(result), e.hold(other)
@@ -180,15 +207,32 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
         e.dst(d, "pred", result)
 
 
+_ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # 1.0
+
+
 @instruction("set", modifiers=_COMPARISONS)
 def emit_set(e: Emitter, i: Instruction) -> None:
-    """set.cmp.dtype.stype d, a, b: all ones (or 1.0) where the comparison holds."""
-    if i.has("and", "or", "xor"):
-        raise e.error("set with a boolean operand is not supported")
-    d, a, b = i.operands
-    result = _comparison(e, i.parts[1], i.type, a, b, i.has("ftz"))
-    kind = e.kind_of(i.parts[-2])
-    yes = e.const(1.0 if kind == "f32" else -1, kind)
+    """set.cmp{.bool}.dtype.stype d, a, b{, c}: all ones (or 1.0) where the comparison holds."""
+    d, a, b = i.operands[:3]
+    to = i.parts[-2]
+    combine = next((part for part in i.parts[2:-2] if part in _SIGNS), None)
+    tail = f" {_SIGNS[combine]} {e.src(i.operands[3], 'pred')}" if combine else ""
+    ftz = i.has("ftz")
+    if i.type in ("f16x2", "bf16x2"):
+        if to not in ("f16x2", "bf16x2"):
+            raise e.error(f"{i.opcode} is not supported")
+        halves = [
+            _half_comparison(e, i.parts[1], i.type, (a, b), ftz, upper) for upper in (False, True)
+        ]
+        low, high = (
+            f"where({half}{tail}, {e.const(_ONE[to[:-2]] << shift, 'u32')}, {e.const(0, 'u32')})"
+            for half, shift in zip(halves, (0, 16), strict=True)
+        )
+        e.dst(d, "u32", f"{low} | {high}")
+        return
+    result = f"{_comparison(e, i.parts[1], i.type, a, b, ftz)}{tail}"
+    kind = {"f32": "u32", "f16": "u16", "bf16": "u16"}.get(to) or e.kind_of(to)
+    yes = e.const(_ONE.get(to, -1), kind)
     e.dst(d, kind, f"where({result}, {yes}, {e.const(0, kind)})")
 
 
@@ -197,8 +241,10 @@ def emit_selp(e: Emitter, i: Instruction) -> None:
     """selp d, a, b, p."""
     d, a, b, p = i.operands
     kind = e.kind_of(i.type)
-    if isinstance(d, Register) and KINDS[e.storage[d.index]][1] == KINDS[kind][1]:
-        kind = e.storage[d.index]
+    if all(isinstance(operand, Register) for operand in (d, a, b)):
+        assert isinstance(d, Register)
+        if KINDS[e.storage[d.index]][1] == KINDS[kind][1]:
+            kind = e.storage[d.index]
     e.dst(d, kind, f"where({e.src(p, 'pred')}, {e.src(a, kind)}, {e.src(b, kind)})")
 
 
@@ -208,5 +254,7 @@ def emit_slct(e: Emitter, i: Instruction) -> None:
     d, a, b, c = i.operands
     kind = e.kind_of(i.parts[-2])
     selector = e.src(c, e.kind_of(i.type))
+    if i.has("ftz"):
+        selector = f"flush({selector})"
     zero = e.const(0, e.kind_of(i.type))
     e.dst(d, kind, f"where({selector} >= {zero}, {e.src(a, kind)}, {e.src(b, kind)})")
