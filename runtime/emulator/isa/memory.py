@@ -12,8 +12,9 @@ from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes, select
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
+from .floating import minmax_values
 from .registry import instruction, runtime
-from .rounding import f64_to_half, half_to_f64
+from .rounding import f64_to_half, flush, half_to_f64
 
 Bytes = npt.NDArray[np.uint8]
 OFFSET_MASK = 0xFF_FFFF  # offset part of a shared::cluster address; spec-ptx 8
@@ -353,17 +354,33 @@ def polls(s: Strand) -> None:
     s.polled = s.launch.scheduler.progress
 
 
-def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any) -> Any:
-    """The value that an atomic leaves behind; arguments are numpy arrays of one lane."""
+def _sum(ptx_type: str, old: Any, new: Any, in_global: bool) -> Any:
+    if ptx_type == "f32":
+        total = flush(flush(old) + flush(new)) if in_global else old + new
+        return select(np.isnan(total), np.uint32(0x7FFF_FFFF).view(np.float32), total)
+    if ptx_type == "f64" and in_global:
+        return new if np.isnan(new) else old if np.isnan(old) else old + new
+    return old + new
+
+
+def combine(
+    op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: bool = False
+) -> Any:
+    """The value that an atomic leaves behind; arguments are numpy arrays of one lane.
+
+    Args:
+      in_global: the memory is global: f32 sums there flush subnormals (PTX ISA, atom), and f64 sums
+        leave a signalling NaN as it is (measured on an H200).
+    """
     if op == "cas":
         return third if old == new else old
     if ptx_type.startswith(("f16", "bf16")):
         is_bf16 = ptx_type.startswith("bf16")
         x, y = (half_to_f64(v.view(np.uint16), is_bf16) for v in (old, new))
-        united = x + y if op == "add" else (np.fmin(x, y) if op == "min" else np.fmax(x, y))
+        united = x + y if op == "add" else minmax_values(op, [x, y], False)
         return f64_to_half(united, is_bf16).view(old.dtype)
     if op == "add":
-        return old + new
+        return _sum(ptx_type, old, new, in_global)
     if op == "exch":
         return new
     if op in ("and", "or", "xor"):
@@ -406,7 +423,9 @@ def atomic(
                 s.launch.inspector.meeting(s, one, memory, inner, False)
                 s.launch.inspector.meeting(s, one, memory, inner, True)
             old = memory.load(inner, width).view(dtype).reshape(1)
-            new = combine(op, ptx_type, old, value[one], None if third is None else third[one])
+            last = None if third is None else third[one]
+            in_global = not isinstance(memory, SharedMemory)
+            new = combine(op, ptx_type, old, value[one], last, in_global)
             raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)
             changed |= raw.tobytes() != old.tobytes()
             memory.store(inner, raw[None, :])

@@ -2,6 +2,7 @@
 
 Ambiguity resolved here: spec-ptx 7.1 names the operations only. Floating-point add rounds to
 nearest even and keeps subnormals (.noftz) except for "f32.ftz"; min and max drop a NaN operand.
+A NaN result has all bits set but its sign, as measured on an H200 (f16, bf16, f32).
 """
 
 from typing import Any
@@ -30,6 +31,11 @@ _STORAGE: dict[str, type[np.generic]] = {
     "f64": np.float64,
 }
 _BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_NAN = {
+    "f16": np.uint16(0x7FFF).view(np.float16),
+    "f32": np.uint32(0x7FFF_FFFF).view(np.float32),
+    "f32.ftz": np.uint32(0x7FFF_FFFF).view(np.float32),
+}
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 Array = npt.NDArray[Any]
@@ -66,15 +72,18 @@ def reduce_values(operation: str, type_name: str, old: Array, new: Array) -> Arr
         if type_name.endswith(".ftz"):
             old, new = _flush(old), _flush(new)
         result = _arithmetic(operation, old, new)
+        if type_name in _NAN:
+            result = np.where(np.isnan(result), _NAN[type_name], result)
         return _flush(result) if type_name.endswith(".ftz") else result
 
 
 def _arithmetic(operation: str, old: Array, new: Array) -> Array:
     if operation == "add":
         return old + new
-    if old.dtype.kind == "f":
-        return np.fmin(old, new) if operation == "min" else np.fmax(old, new)
-    return np.minimum(old, new) if operation == "min" else np.maximum(old, new)
+    chosen = np.minimum(old, new) if operation == "min" else np.maximum(old, new)
+    if old.dtype.kind == "f":  # not np.fmin, which keeps signalling NaN
+        chosen = np.where(np.isnan(new), old, np.where(np.isnan(old), new, chosen))
+    return chosen
 
 
 def _bf16(operation: str, old: Array, new: Array) -> Array:
@@ -82,7 +91,8 @@ def _bf16(operation: str, old: Array, new: Array) -> Array:
     a, b = decode("bf16", old).astype(np.float64), decode("bf16", new).astype(np.float64)
     with np.errstate(invalid="ignore"):
         result = _arithmetic(operation, a, b)
-    return encode("bf16", result, saturate=False).astype(np.uint16)
+    codes = encode("bf16", result, saturate=False).astype(np.uint16)
+    return np.where(np.isnan(result), np.uint16(0x7FFF), codes)
 
 
 def _flush(values: Array) -> Array:
