@@ -53,7 +53,7 @@ def warp_mma(
 
 @instruction(
     "mma.sync.aligned",
-    modifiers=f"m16n8k8 m16n8k16 m16n8k32 row col satfinite kind::f8f6f4 {_TYPES}",
+    modifiers=f"m16n8k4 m16n8k8 m16n8k16 m16n8k32 row col satfinite kind::f8f6f4 {_TYPES}",
     boundary=True,
 )
 def emit_mma_sync(e: Emitter, i: Instruction) -> None:

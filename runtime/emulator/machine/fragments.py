@@ -55,6 +55,12 @@ def a_fragment(k: int, bits: int) -> FragmentMap:
     elif (k, bits) == (32, 8):
         i, g, q = _grid(16)
         row, column = g + 8 * ((i >> 2) & 1), 4 * q + (i & 3) + 16 * (i >= 8)
+    elif (k, bits) == (16, 8):
+        i, g, q = _grid(8)
+        row, column = g + 8 * (i >= 4), 4 * q + (i & 3)
+    elif (k, bits) == (4, 32):
+        i, g, q = _grid(2)
+        row, column = g + 8 * i, q + 0 * i
     else:
         raise Fault("unsupported", f"mma.sync m16n8k{k} with {bits}-bit elements")
     return FragmentMap(*np.broadcast_arrays(row, column))
@@ -75,6 +81,12 @@ def b_fragment(k: int, bits: int) -> FragmentMap:
     elif (k, bits) == (32, 8):
         i, g, q = _grid(8)
         row, column = g + 0 * i, 4 * q + (i & 3) + 16 * (i >= 4)
+    elif (k, bits) == (16, 8):
+        i, g, q = _grid(4)
+        row, column = g + 0 * i, 4 * q + i
+    elif (k, bits) == (4, 32):
+        i, g, q = _grid(1)
+        row, column = g + 0 * i, q + 0 * i
     else:
         raise Fault("unsupported", f"mma.sync m16n8k{k} with {bits}-bit elements")
     return FragmentMap(*np.broadcast_arrays(row, column))

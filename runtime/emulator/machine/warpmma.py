@@ -154,14 +154,17 @@ def mma_sync(
     """mma.sync.aligned.SHAPE.row.col: D's registers uint32[r, 32].
 
     Args:
-      shape: "m16n8k16", "m16n8k8" (16-bit or tf32) or "m16n8k32" (8-bit).
+      shape: "m16n8k16" (16- or 8-bit), "m16n8k8" (16-bit or tf32), "m16n8k4" (tf32) or "m16n8k32"
+        (8-bit).
       a, b, c: uint32[registers, 32].
 
     Raises:
       Fault: "unsupported" for another shape or type.
     """
     if not shape.startswith("m16n8k"):
-        raise Fault("unsupported", f"mma.sync shape {shape}: m16n8k8, m16n8k16 or m16n8k32")
+        raise Fault(
+            "unsupported", f"mma.sync shape {shape}: m16n8k4, m16n8k8, m16n8k16 or m16n8k32"
+        )
     k = int(shape.removeprefix("m16n8k"))
     bits = _element_bits(a_format)
     left = _gather(a, a_format, a_fragment(k, bits), 16, k)
