@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from differential.chains import Builder
 from differential.case import Program
+from differential.chains import Builder
 from differential.values import Rng
 
 TOKEN_BITS = 0xFFFFF80000000000  # parity and pending arrivals; the rest is not defined
@@ -53,7 +53,21 @@ class History:
     def step(self) -> None:
         """One random legal operation."""
         rng, m = self.rng, self.model
-        what = str(rng.choice(["arrive", "arrive", "arrive", "expect", "complete", "drop", "test", "parity", "nocomplete"]))
+        what = str(
+            rng.choice(
+                [
+                    "arrive",
+                    "arrive",
+                    "arrive",
+                    "expect",
+                    "complete",
+                    "drop",
+                    "test",
+                    "parity",
+                    "nocomplete",
+                ]
+            )
+        )
         if what == "arrive" and m.pending:
             count = int(rng.integers(1, min(m.pending, 5) + 1))
             if rng.random() < 0.2:
@@ -61,13 +75,19 @@ class History:
             token = self.b.register("i64")
             extra = int(rng.choice([0, 16, 4096, 30000]))
             if count == 1 and rng.random() < 0.5 and extra:
-                self.do(f"mbarrier.arrive.expect_tx.shared::cta.b64 {token}, [r2], {extra};", token, "token")
+                self.do(
+                    f"mbarrier.arrive.expect_tx.shared::cta.b64 {token}, [r2], {extra};",
+                    token,
+                    "token",
+                )
                 self.tokens.append((token, m.phase))
                 m.tx += extra
             else:
                 order = str(rng.choice(["", ".release.cta", ".release.cluster", ".relaxed.cta"]))
                 amount = "" if count == 1 else f", {count}"
-                self.do(f"mbarrier.arrive{order}.shared::cta.b64 {token}, [r2]{amount};", token, "token")
+                self.do(
+                    f"mbarrier.arrive{order}.shared::cta.b64 {token}, [r2]{amount};", token, "token"
+                )
                 self.tokens.append((token, m.phase))
             m.pending -= count
         elif what == "nocomplete" and m.pending > 1:
@@ -138,7 +158,9 @@ def meetings(seed: int, count: int) -> Iterator[Program]:
         rng = np.random.default_rng([seed, number])
         b = Builder(rng, 128)
         b.loads.append(".shared .align 8 .b64 bars[2]; .shared .align 16 .b32 words[128];")
-        b.loads.append("mov.u32 r2, bars; mov.u32 r3, words; shl.b32 r4, r0, 2; add.u32 r4, r4, r3;")
+        b.loads.append(
+            "mov.u32 r2, bars; mov.u32 r3, words; shl.b32 r4, r0, 2; add.u32 r4, r4, r3;"
+        )
         b.loads.append("setp.eq.u32 p0, r0, 0;")
         b.counts["p"] = 2
         covers = ["mbarrier.init.shared::cta.b64", "fence.mbarrier_init.release.cluster"]
@@ -156,13 +178,17 @@ def meetings(seed: int, count: int) -> Iterator[Program]:
                 hint = ", 1000" if wait == "try_wait" and rng.random() < 0.5 else ""
                 state = str(phase & 1) if by_parity else token
                 arrive = "mbarrier.arrive.release.cta.shared::cta.b64"
-                word = f"mbarrier.{wait}{'.parity' if by_parity else ''}.acquire.cta.shared::cta.b64"
+                word = (
+                    f"mbarrier.{wait}{'.parity' if by_parity else ''}.acquire.cta.shared::cta.b64"
+                )
                 covers += [arrive, word]
                 label = f"WAIT{phase}_{half}"
                 b.lines.append(f"{arrive} {token}, {at};")
                 b.lines.append(f"{label}: {word} p1, {at}, {state}{hint}; @!p1 bra {label};")
                 if half == 0:
-                    b.lines.append(f"add.u32 r5, r0, {shift}; and.b32 r5, r5, 127; shl.b32 r5, r5, 2; add.u32 r5, r5, r3;")
+                    b.lines.append(
+                        f"add.u32 r5, r0, {shift}; and.b32 r5, r5, 127; shl.b32 r5, r5, 2; add.u32 r5, r5, r3;"
+                    )
                     b.lines.append(f"ld.shared.b32 {got}, [r5];")
             b.lines.append(f"mad.lo.u32 {value}, {got}, 3, {phase + 1};")
             b.store(value, "i32", f"phase {phase}")

@@ -11,22 +11,29 @@ from differential.tma import SHARED_BYTES, WAIT, WINDOW, contents, kernel
 from differential.values import Rng
 
 BYTES = 4096  # of the global buffers
-_ELEMENT = {"u32": 2, "s32": 3, "u64": 4, "s64": 5, "b32": 2, "b64": 4, "f16": 6, "bf16": 9, "f32": 7, "f64": 8}
+_ELEMENT = {
+    "u32": 2,
+    "s32": 3,
+    "u64": 4,
+    "s64": 5,
+    "b32": 2,
+    "b64": 4,
+    "f16": 6,
+    "bf16": 9,
+    "f32": 7,
+    "f64": 8,
+}
 GLOBAL_REDUCTIONS = [
     *(f"{op}.{t}" for op in ("add", "min", "max") for t in ("u32", "s32", "u64")),
     *("min.s64", "max.s64", "inc.u32", "dec.u32", "add.f32", "add.f64"),
     *(f"{op}.{t}" for op in ("and", "or", "xor") for t in ("b32", "b64")),
     *("add.noftz.f16", "min.f16", "max.f16", "add.noftz.bf16", "min.bf16", "max.bf16"),
 ]
-SHARED_REDUCTIONS = [
-    *("add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "max.s32"),
-    *("inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32"),
-]
-
-FORMS = GLOBAL_REDUCTIONS + SHARED_REDUCTIONS
 
 
-def _finish(name: str, body: list[str], source: np.ndarray, target: np.ndarray, covers: list[str]) -> Program:
+def _finish(
+    name: str, body: list[str], source: np.ndarray, target: np.ndarray, covers: list[str]
+) -> Program:
     text = kernel(1, "\n".join(body), 0).replace(", )", ")")
     columns = [
         Column("the window", 1, 0, WINDOW, "u1"),
@@ -47,14 +54,13 @@ def _piece(rng: Rng, limit: int) -> tuple[int, int, int]:
 
 
 def copies(seed: int, count: int) -> Iterator[Program]:
-    """Global to shared, shared to shared, shared to global, with and without reductions."""
+    """Global to shared, then shared to global, with and without a reduction."""
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         body: list[str] = []
         covers: list[str] = []
-        form = "copy" if number % 4 == 0 else FORMS[number % len(FORMS)]
+        form = "copy" if number % 4 == 0 else GLOBAL_REDUCTIONS[number % len(GLOBAL_REDUCTIONS)]
         kind = form.split(".")[-1]
-        to_shared = number % len(FORMS) >= len(GLOBAL_REDUCTIONS)
         special = bool(rng.integers(0, 2))
         source = contents(rng, _ELEMENT.get(kind, 0), BYTES, special)
         target = contents(rng, _ELEMENT.get(kind, 0), BYTES, special)
@@ -64,27 +70,20 @@ def copies(seed: int, count: int) -> Iterator[Program]:
         load = f"cp.async.bulk.{word}.global.mbarrier::complete_tx::bytes"
         covers.append(load)
         body.append(f"  mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size + size2};")
-        body.append(f"  add.u32 r9, r2, {b}; add.u64 d5, d0, {a}; {load} [r9], [d5], {size}, [r10];")
-        body.append(f"  add.u32 r9, r2, {BYTES + d}; add.u64 d5, d2, {c}; {load} [r9], [d5], {size2}, [r10];")
+        body.append(
+            f"  add.u32 r9, r2, {b}; add.u64 d5, d0, {a}; {load} [r9], [d5], {size}, [r10];"
+        )
+        body.append(
+            f"  add.u32 r9, r2, {BYTES + d}; add.u64 d5, d2, {c}; {load} [r9], [d5], {size2}, [r10];"
+        )
         body.append(WAIT.format(n=0, parity=0))
         x, y, size3 = _piece(rng, BYTES)
-        if to_shared:
-            op = "cp.async.bulk" if form == "copy" else "cp.reduce.async.bulk"
-            tail = "" if form == "copy" else f".{form}"
-            text = f"{op}.shared::cluster.shared::cta.mbarrier::complete_tx::bytes{tail}"
-            body.append("  fence.proxy.async.shared::cta;")
-            body.append(f"  mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size3};")
-            body.append("  mov.u32 r14, %cluster_ctarank; mapa.shared::cluster.u32 r15, r2, r14; mapa.shared::cluster.u32 r16, r10, r14;")
-            body.append(f"  add.u32 r9, r2, {x}; add.u32 r15, r15, {BYTES + y};")
-            body.append(f"  {text} [r15], [r9], {size3}, [r16];")
-            body.append(WAIT.format(n=1, parity=1))
-        else:
-            op = "cp.async.bulk" if form == "copy" else "cp.reduce.async.bulk"
-            tail = "" if form == "copy" else f".{form}"
-            text = f"{op}.global.shared::cta.bulk_group{tail}"
-            body.append(f"  add.u32 r9, r2, {x}; add.u64 d5, d2, {y};")
-            body.append(f"  {text} [d5], [r9], {size3};")
-            body.append("  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;")
+        op = "cp.async.bulk" if form == "copy" else "cp.reduce.async.bulk"
+        tail = "" if form == "copy" else f".{form}"
+        text = f"{op}.global.shared::cta.bulk_group{tail}"
+        body.append(f"  add.u32 r9, r2, {x}; add.u64 d5, d2, {y};")
+        body.append(f"  {text} [d5], [r9], {size3};")
+        body.append("  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;")
         covers.append(text)
         yield _finish(f"bulk/{number}", body, source, target, covers)
 
@@ -106,7 +105,9 @@ def small_copies(seed: int, count: int) -> Iterator[Program]:
             hint = str(rng.choice(["", ".L2::64B", ".L2::128B", ".L2::256B"]))
             text = f"cp.async.{cache}.{rng.choice(['shared', 'shared::cta'])}.global{hint}"
             covers.append(text)
-            body.append(f"  add.u32 r9, r2, {near}; add.u64 d5, d0, {far}; {text} [r9], [d5], {size}{tail};")
+            body.append(
+                f"  add.u32 r9, r2, {near}; add.u64 d5, d0, {far}; {text} [r9], [d5], {size}{tail};"
+            )
             if rng.random() < 0.5:
                 body.append("  cp.async.commit_group;")
         if number % 3 == 0:

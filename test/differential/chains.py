@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from differential.case import HEAD, Column, Program
-from differential.ops import WIDTH, Op
+from differential.ops import WIDTH, Op, choose
 from differential.values import Rng, draw
 
 THREADS = 32
@@ -87,14 +87,14 @@ class Builder:
 
     def apply(self, op: Op) -> None:
         """One more instruction."""
-        sources = [self.source(kind) for kind in op.sources]
+        sources = [self.load(kind) if op.fresh else self.source(kind) for kind in op.sources]
         names = [self.register(kind) for kind in op.results]
         slots = dict(zip("de", names, strict=False))
         text = op.text.format(*sources, **slots)
         self.lines.append(text)
         for name, kind in zip(names, op.results, strict=True):
             self.store(name, kind, text, op.check)
-            if op.check == "exact":
+            if op.check == "exact" and not op.last:
                 self.pool.setdefault(kind, []).append(name)
         if op.check != "exact":  # the judge wants to see the operands
             for position, (name, kind) in enumerate(zip(sources, op.sources, strict=True)):
@@ -129,7 +129,8 @@ _BASE = {2: 2, 4: 3, 8: 4}  # element width -> register with the thread's addres
 def bases(pointer: int, first: int) -> str:
     """d{first}.. = d{pointer} + tid * 2, 4, 8."""
     return "\n".join(
-        f"  mad.wide.u32 d{first + i}, r0, {width}, d{pointer};" for i, width in enumerate((2, 4, 8))
+        f"  mad.wide.u32 d{first + i}, r0, {width}, d{pointer};"
+        for i, width in enumerate((2, 4, 8))
     )
 
 
@@ -140,7 +141,7 @@ def chains(
     number = 0
     for turn in range(rounds):
         rng = np.random.default_rng([seed, turn])
-        ops = list(table())
+        ops = [choose(op) for op in table()]
         order = rng.permutation(len(ops))
         for first in range(0, len(ops), length):
             builder = Builder(rng)

@@ -11,8 +11,24 @@ from differential.tma import Box
 from differential.values import Rng, draw
 
 WORDS = 128  # 32-bit words of each CTA's window
-SHAPES = [(2, 1, 1), (4, 1, 1), (8, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 2), (2, 1, 2), (2, 2, 2), (3, 1, 1), (1, 4, 1)]
+SHAPES = [
+    (2, 1, 1),
+    (4, 1, 1),
+    (8, 1, 1),
+    (1, 2, 1),
+    (2, 2, 1),
+    (1, 1, 2),
+    (2, 1, 2),
+    (2, 2, 2),
+    (3, 1, 1),
+    (1, 4, 1),
+]
 BLOCK = 64
+
+SHARED_REDUCTIONS = [
+    *("add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "max.s32"),
+    *("inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32"),
+]
 
 
 class Cluster:
@@ -50,11 +66,15 @@ class Cluster:
     def wait(self, parity: int) -> None:
         """Spin on the own CTA's barrier."""
         label, self.labels = f"SPIN{self.labels}", self.labels + 1
-        self.body.append(f"  mov.u32 r39, 0;\n{label}: add.u32 r39, r39, 1; setp.gt.u32 p5, r39, 100000; @p5 trap;")
+        self.body.append(
+            f"  mov.u32 r39, 0;\n{label}: add.u32 r39, r39, 1; setp.gt.u32 p5, r39, 100000; @p5 trap;"
+        )
         self.do(f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p4, [r10], {parity};")
         self.body.append(f"  @!p4 bra {label};")
 
-    def program(self, name: str, count: int, source: np.ndarray, maps: list[MapSpec] | None = None) -> Program:
+    def program(
+        self, name: str, count: int, source: np.ndarray, maps: list[MapSpec] | None = None
+    ) -> Program:
         """The finished program.
 
         Args:
@@ -182,24 +202,40 @@ def remote(seed: int, count: int) -> Iterator[Program]:
         c.output(f"r{used}", "getctarank")
         used += 1
         # generic addresses
-        c.do("cvta.shared.u64 d10, window; mapa.u64 d11, d10, r11; ld.b32 r40, [d11+8]; getctarank.u64 r41, d11;")
+        c.do(
+            "cvta.shared.u64 d10, window; mapa.u64 d11, d10, r11; ld.b32 r40, [d11+8]; getctarank.u64 r41, d11;"
+        )
         c.output("r40", "ld of a mapa.u64 address")
         c.output("r41", "getctarank.u64")
-        c.do("isspacep.shared::cluster p1, d11; isspacep.shared::cta p2, d10; isspacep.global p3, d11;")
+        c.do(
+            "isspacep.shared::cluster p1, d11; isspacep.shared::cta p2, d10; isspacep.global p3, d11;"
+        )
         c.do("selp.b32 r42, 1, 0, p1; selp.b32 r43, 1, 0, p2; selp.b32 r44, 1, 0, p3;")
         for i in (42, 43, 44):
             c.output(f"r{i}", f"isspacep {i - 42}")
         c.sync()
-        op = str(rng.choice(["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32", "add.u64"]))
+        op = str(
+            rng.choice(["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32", "add.u64"])
+        )
         wide = op.endswith("64")
         slot = 8 * int(rng.integers(0, 8))
         if wide:
             c.do("cvt.u64.u32 d12, r20;")
-        c.do(f"red{rng.choice(['', '.relaxed.cluster'])}.shared::cluster.{op} [r12+{slot}], {'d12' if wide else 'r20'};")
+        c.do(
+            f"red{rng.choice(['', '.relaxed.cluster'])}.shared::cluster.{op} [r12+{slot}], {'d12' if wide else 'r20'};"
+        )
         c.sync()
-        c.do(f"atom.relaxed.cluster.shared::cluster.exch.b32 r45, [r12+{256}], 5;" if c.size < 2 else f"@p0 atom.relaxed.cluster.shared::cluster.exch.b32 r45, [r12+256], {number};")
+        c.do(
+            f"atom.relaxed.cluster.shared::cluster.exch.b32 r45, [r12+{256}], 5;"
+            if c.size < 2
+            else f"@p0 atom.relaxed.cluster.shared::cluster.exch.b32 r45, [r12+256], {number};"
+        )
         c.sync()
-        c.do("shl.b32 r14, r0, 2; add.u32 r14, r14, r12; st.shared::cluster.b32 [r14+256], r21;" if rng.random() < 0.5 else "mov.u32 r46, 1;")
+        c.do(
+            "shl.b32 r14, r0, 2; add.u32 r14, r14, r12; st.shared::cluster.b32 [r14+256], r21;"
+            if rng.random() < 0.5
+            else "mov.u32 r46, 1;"
+        )
         yield c.program(f"remote/{number}", 1, _source(c))
 
 
@@ -212,7 +248,9 @@ def signals(seed: int, count: int) -> Iterator[Program]:
         what = number % 4
         if what == 0:
             share = int(rng.integers(1, 4))
-            c.do(f"mbarrier.arrive{rng.choice(['', '.release.cluster'])}.shared::cluster.b64 _, [r13]{'' if share == 1 else f', {share}'};")
+            c.do(
+                f"mbarrier.arrive{rng.choice(['', '.release.cluster'])}.shared::cluster.b64 _, [r13]{'' if share == 1 else f', {share}'};"
+            )
             c.wait(0)
             count_of = BLOCK * share
             c.sync()
@@ -226,23 +264,46 @@ def signals(seed: int, count: int) -> Iterator[Program]:
                 ("b32", "r20", 4), ("b64", "d14", 8), ("v2.b32", "{r20, r21}", 8),
                 ("v4.b32", "{r20, r21, r20, r0}", 16), ("v2.b64", "{d14, d14}", 16), ("u32", "r20", 4),
             ][int(rng.integers(0, 6))]  # fmt: skip
-            c.do(f"@p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size * (BLOCK if size <= 8 else BLOCK // 2)};")
+            c.do(
+                f"@p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size * (BLOCK if size <= 8 else BLOCK // 2)};"
+            )
             if size > 8:
                 c.do("setp.lt.u32 p6, r0, 32;")
             else:
                 c.do("setp.eq.u32 p6, r0, r0;")
             c.do(f"mov.b64 d14, {{r20, r21}}; mad.lo.u32 r14, r0, {size}, r12; bar.sync 0;")
             c.sync()
-            c.do(f"@p6 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{form} [r14], {operand}, [r13];")
+            c.do(
+                f"@p6 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{form} [r14], {operand}, [r13];"
+            )
             c.wait(0)
         elif what == 2:
             count_of = 1
-            op = str(rng.choice(["add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32", "add.u64"]))
+            op = str(
+                rng.choice(
+                    [
+                        "add.u32",
+                        "add.s32",
+                        "min.u32",
+                        "min.s32",
+                        "max.u32",
+                        "max.s32",
+                        "inc.u32",
+                        "dec.u32",
+                        "and.b32",
+                        "or.b32",
+                        "xor.b32",
+                        "add.u64",
+                    ]
+                )
+            )
             size = 8 if op.endswith("64") else 4
             c.do(f"@p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size * BLOCK};")
             c.sync()
             c.do(f"mov.b64 d14, {{r20, r21}}; mad.lo.u32 r14, r0, {size}, r12;")
-            c.do(f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op} [r14], {'d14' if size == 8 else 'r20'}, [r13];")
+            c.do(
+                f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op} [r14], {'d14' if size == 8 else 'r20'}, [r13];"
+            )
             c.wait(0)
         else:
             count_of = 1
@@ -251,7 +312,11 @@ def signals(seed: int, count: int) -> Iterator[Program]:
             c.do(f"@p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size};")
             c.do(f"add.u32 r15, r4, {at}; add.u32 r16, r12, {to};")
             c.sync()
-            c.do(f"@p0 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [r16], [r15], {size}, [r13];")
+            form = str(rng.choice(["copy", *SHARED_REDUCTIONS]))
+            head, tail = ("cp", "") if form == "copy" else ("cp.reduce", f".{form}")
+            c.do(
+                f"@p0 {head}.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes{tail} [r16], [r15], {size}, [r13];"
+            )
             c.wait(0)
         yield c.program(f"signal/{number}", count_of, _source(c))
 
@@ -263,7 +328,9 @@ def multicasts(seed: int, count: int) -> Iterator[Program]:
         c = _start(rng, number)
         issuer = int(rng.integers(0, c.size))
         mask = int(rng.integers(1, 1 << c.size))
-        c.do(f"shr.u32 r11, {mask}, r2; and.b32 r11, r11, 1; setp.eq.u32 p1, r11, 1; and.pred p2, p0, p1;")
+        c.do(
+            f"shr.u32 r11, {mask}, r2; and.b32 r11, r11, 1; setp.eq.u32 p1, r11, 1; and.pred p2, p0, p1;"
+        )
         c.do(f"setp.eq.u32 p3, r2, {issuer}; and.pred p3, p3, p0;")
         source = _source(c)
         if number % 2:
@@ -272,7 +339,9 @@ def multicasts(seed: int, count: int) -> Iterator[Program]:
             c.do(f"@p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {size};")
             c.do(f"add.u32 r15, r4, {at}; add.u64 d9, d0, {start}; mov.b16 h0, {mask};")
             c.sync()
-            c.do(f"@p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [r15], [d9], {size}, [r10], h0;")
+            c.do(
+                f"@p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [r15], [d9], {size}, [r10], h0;"
+            )
             maps: list[MapSpec] = []
         else:
             box = Box(2, (16, 8), (8, 4), (1, 1), 1, 0, 0)
@@ -280,7 +349,9 @@ def multicasts(seed: int, count: int) -> Iterator[Program]:
             where = box.coordinates(rng, -1)
             c.do(f"mov.b64 d9, map0; cvta.param.u64 d9, d9; mov.b16 h0, {mask};")
             c.sync()
-            c.do(f"@p3 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [r4], [d9, {{{where[0]}, {where[1]}}}], [r10], h0;")
+            c.do(
+                f"@p3 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [r4], [d9, {{{where[0]}, {where[1]}}}], [r10], h0;"
+            )
             maps = [box.spec(0)]
         label, c.labels = f"SKIP{c.labels}", c.labels + 1
         c.do(f"@!p1 bra {label};")
@@ -289,4 +360,3 @@ def multicasts(seed: int, count: int) -> Iterator[Program]:
         program = c.program(f"multicast/{number}", 1, source, maps)
         program.ptx = program.ptx.replace(".reg .b64 d<40>;", ".reg .b64 d<40>; .reg .b16 h<2>;")
         yield program
-

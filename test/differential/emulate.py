@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from attn_mlir.runtime.emulator import Emulator
 from differential.case import ENTRY, Bytes, Program
 from differential.tensormaps import relocated
-from attn_mlir.runtime.emulator import Emulator
 
 
 def run(program: Program) -> dict[int, Bytes]:

@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from differential.case import ENTRY, Program, load, save  # noqa: E402
+from differential.case import ENTRY, Program, load, save
 
 PATIENCE_S = 25.0
 
@@ -36,7 +36,9 @@ class Driver:
         self.call("cuInit", 0)
         device = self.call("cuDeviceGet", 0)
         attribute = driver.CUdevice_attribute
-        major = self.call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+        major = self.call(
+            "cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device
+        )
         if major != 9:
             raise SystemExit(f"the GPU has compute capability {major}.x, 9.0 is needed")
         self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", device))
@@ -143,7 +145,15 @@ def run_all(cases: Path, results: Path, workers: int) -> None:
     hung: dict[int, str] = {}
 
     def start(w: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, __file__, str(cases), str(logs[w]), "--worker", str(nexts[w]), str(workers)]
+        command = [
+            sys.executable,
+            __file__,
+            str(cases),
+            str(logs[w]),
+            "--worker",
+            str(nexts[w]),
+            str(workers),
+        ]
         return subprocess.Popen(command)
 
     for log in logs:
@@ -151,7 +161,7 @@ def run_all(cases: Path, results: Path, workers: int) -> None:
     running = {w: (start(w), time.monotonic(), 0) for w in range(workers) if nexts[w] < total}
     while running:
         time.sleep(0.2)
-        for w, (process, since, size) in list(running.items()):
+        for w, (process, _, size) in list(running.items()):
             now = logs[w].stat().st_size if logs[w].exists() else 0
             if now != size:
                 running[w] = (process, time.monotonic(), now)
@@ -164,7 +174,9 @@ def run_all(cases: Path, results: Path, workers: int) -> None:
             if stuck or (code not in (0, 3)):
                 process.kill()
                 process.wait()
-                hung[reached + workers] = "the process hung" if stuck else f"the process died: {code}"
+                hung[reached + workers] = (
+                    "the process hung" if stuck else f"the process died: {code}"
+                )
                 reached += workers
             nexts[w] = reached + workers
             del running[w]

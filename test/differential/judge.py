@@ -68,7 +68,9 @@ class Difference:
 
     def __str__(self) -> str:
         width = 2 * bits_of(self.column.dtype).itemsize
-        cases = "; ".join(f"[{i}] gpu 0x{g:0{width}x} emulator 0x{e:0{width}x}" for i, g, e in self.first)
+        cases = "; ".join(
+            f"[{i}] gpu 0x{g:0{width}x} emulator 0x{e:0{width}x}" for i, g, e in self.first
+        )
         return f"{self.program}: {self.column.label}: {self.count} of {self.column.count}: {cases}"
 
 
@@ -93,8 +95,7 @@ def elements(buffer: Bytes, column: Column) -> Array:
 
 
 def _within(got: Array, want: Array, argument: Array | None, rule: str) -> Array:
-    name = rule.split()[1].removesuffix("x2")
-    bound = BOUNDS[name]
+    bound = BOUNDS[rule.split()[1].replace("16x2", "16")]
     with np.errstate(all="ignore"):
         close = np.abs(got - want) <= bound.absolute + bound.relative * np.abs(want)
         if argument is not None and np.isfinite(bound.limit):
@@ -102,7 +103,9 @@ def _within(got: Array, want: Array, argument: Array | None, rule: str) -> Array
     return close | (got == want)
 
 
-def differences(program: Program, gpu: dict[int, Bytes], emulated: dict[int, Bytes]) -> list[Difference]:
+def differences(
+    program: Program, gpu: dict[int, Bytes], emulated: dict[int, Bytes]
+) -> list[Difference]:
     """Columns that differ beyond what PTX allows."""
     found: list[Difference] = []
     for position, column in enumerate(program.columns):

@@ -128,7 +128,9 @@ def moves(seed: int, count: int) -> Iterator[Program]:
         tables: list[np.ndarray] = []
         outputs: list[str] = []
 
-        def table(values: np.ndarray, at: str, lines: list[str] = lines, tables: list[np.ndarray] = tables) -> None:
+        def table(
+            values: np.ndarray, at: str, lines: list[str] = lines, tables: list[np.ndarray] = tables
+        ) -> None:
             lines.append(f"  ld.global.b32 {at}, [d4+{128 * len(tables)}];")
             tables.append(values.astype(np.uint32))
 

@@ -114,7 +114,11 @@ def _braced(names: list[str]) -> str:
 def _offsets(t: Text, width: int, distinct: bool) -> str:
     """Register with an aligned offset into the region per thread."""
     slots = REGION // width
-    picks = t.rng.choice(slots, THREADS, replace=False) if distinct else t.rng.integers(0, slots, THREADS)
+    picks = (
+        t.rng.choice(slots, THREADS, replace=False)
+        if distinct
+        else t.rng.integers(0, slots, THREADS)
+    )
     return t.load((picks * width).astype(np.uint32))
 
 
@@ -126,13 +130,21 @@ def _address(t: Text, space: str, offset: str) -> str:
         t.lines.append(f"mov.u32 {narrow}, window; add.u32 {narrow}, {narrow}, {offset};")
         return narrow
     if space == "local":
-        t.lines.append(f"mov.u64 {wide}, stack; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;")
+        t.lines.append(
+            f"mov.u64 {wide}, stack; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;"
+        )
     elif space == "generic shared":
-        t.lines.append(f"cvta.shared.u64 {wide}, window; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;")
+        t.lines.append(
+            f"cvta.shared.u64 {wide}, window; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;"
+        )
     elif space == "generic local":
-        t.lines.append(f"cvta.local.u64 {wide}, stack; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;")
+        t.lines.append(
+            f"cvta.local.u64 {wide}, stack; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;"
+        )
     elif space == "const":
-        t.lines.append(f"mov.u64 {wide}, table; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;")
+        t.lines.append(
+            f"mov.u64 {wide}, table; cvt.u64.u32 d9, {offset}; add.u64 {wide}, {wide}, d9;"
+        )
     else:
         t.lines.append(f"cvt.u64.u32 d9, {offset}; add.u64 {wide}, region_at, d9;")
         if space == "generic global":
@@ -151,14 +163,22 @@ def _word(space: str) -> str:
 def _fill(t: Text, space: str) -> None:
     """Copy the region of global memory into a window or a thread's stack."""
     if "shared" in space:
-        t.lines.append("mov.u32 r1, window; shl.b32 r2, r0, 4; add.u32 r1, r1, r2; cvt.u64.u32 d2, r2; add.u64 d2, region_at, d2;")
+        t.lines.append(
+            "mov.u32 r1, window; shl.b32 r2, r0, 4; add.u32 r1, r1, r2; cvt.u64.u32 d2, r2; add.u64 d2, region_at, d2;"
+        )
         for at in range(0, REGION, 16 * THREADS):
-            t.lines.append(f"ld.global.v4.b32 {{r3, r4, r5, r6}}, [d2+{at}]; st.shared.v4.b32 [r1+{at}], {{r3, r4, r5, r6}};")
+            t.lines.append(
+                f"ld.global.v4.b32 {{r3, r4, r5, r6}}, [d2+{at}]; st.shared.v4.b32 [r1+{at}], {{r3, r4, r5, r6}};"
+            )
         t.lines.append("bar.sync 0;")
     elif "local" in space:
         t.lines.append("mov.u64 d2, stack; mov.u64 d3, region_at; mov.u32 r1, 0;")
-        t.lines.append("COPY: ld.global.v4.b32 {r3, r4, r5, r6}, [d3]; st.local.v4.b32 [d2], {r3, r4, r5, r6};")
-        t.lines.append(f"add.u64 d2, d2, 16; add.u64 d3, d3, 16; add.u32 r1, r1, 16; setp.lt.u32 p1, r1, {REGION}; @p1 bra COPY;")
+        t.lines.append(
+            "COPY: ld.global.v4.b32 {r3, r4, r5, r6}, [d3]; st.local.v4.b32 [d2], {r3, r4, r5, r6};"
+        )
+        t.lines.append(
+            f"add.u64 d2, d2, 16; add.u64 d3, d3, 16; add.u32 r1, r1, 16; setp.lt.u32 p1, r1, {REGION}; @p1 bra COPY;"
+        )
 
 
 def loads(seed: int, count: int) -> Iterator[Program]:
@@ -214,7 +234,9 @@ def stores(seed: int, count: int) -> Iterator[Program]:
                 for half, name in zip(halves, names, strict=True):
                     t.lines.append(f"cvt.u16.u32 {half}, {name};")
                 names = halves
-            t.do(f"st{order}{_word(space)}{'' if order else cache}{form} [{address}], {_braced(names)};")
+            t.do(
+                f"st{order}{_word(space)}{'' if order else cache}{form} [{address}], {_braced(names)};"
+            )
             t.lines.append(f"bar.sync {turn};")
         _read_back(t, space)
         yield t.program(f"store/{number}", _region(rng))
@@ -244,7 +266,14 @@ VECTOR = ["add.v2.f32", "add.v4.f32", "add.noftz.v2.f16", "add.noftz.v4.f16", "a
           "add.noftz.v2.bf16", "add.noftz.v4.bf16", "add.noftz.v8.bf16", "add.noftz.v2.f16x2",
           "add.noftz.v4.f16x2", "add.noftz.v2.bf16x2", "add.noftz.v4.bf16x2", "min.noftz.v2.f16x2",
           "max.noftz.v4.bf16x2", "min.noftz.v8.f16", "max.noftz.v2.bf16"]  # fmt: skip
-_TAG = {"f32": "f32", "f64": "f64", "f16": "f16", "f16x2": "f16x2", "bf16": "bf16", "bf16x2": "bf16x2"}
+_TAG = {
+    "f32": "f32",
+    "f64": "f64",
+    "f16": "f16",
+    "f16x2": "f16x2",
+    "bf16": "bf16",
+    "bf16x2": "bf16x2",
+}
 _COMMUTES = ("add", "min", "max", "and", "or", "xor")
 
 
@@ -271,14 +300,23 @@ def _typed_region(rng: Rng, kind: str) -> np.ndarray:
 
 def atomics(seed: int, count: int) -> Iterator[Program]:
     """atom on distinct places three times over; red, whose order does not matter, on shared ones."""
-    scopes = ["", ".relaxed.gpu", ".acq_rel.cta", ".acquire.cluster", ".release.sys", ".relaxed.cta"]
+    scopes = [
+        "",
+        ".relaxed.gpu",
+        ".acq_rel.cta",
+        ".acquire.cluster",
+        ".release.sys",
+        ".relaxed.cta",
+    ]
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         t = Text(rng)
         table = (INTEGER, FLOATING, INTEGER, VECTOR)[number % 4]
         full = table[(number // 4) % len(table)]
         op, kind = full.split(".")[0], full.split(".")[-1]
-        space = str(rng.choice(["global", "shared", "shared::cta", "generic global", "generic shared"]))
+        space = str(
+            rng.choice(["global", "shared", "shared::cta", "generic global", "generic shared"])
+        )
         vector = next((int(p[1:]) for p in full.split(".") if p in ("v2", "v4", "v8")), 1)
         if vector > 1:
             space = "global"
@@ -286,33 +324,30 @@ def atomics(seed: int, count: int) -> Iterator[Program]:
         _fill(t, space)
         address = _address(t, space, _offsets(t, width * vector, True))
         scope = str(rng.choice(scopes))
-        form = full if vector == 1 else full
         for _ in range(3):
             names = [_operand(t, kind) for _ in range(vector)]
             results = [t.fresh(width) for _ in range(vector)]
             if op == "cas":  # half of the lanes compare with what is there
                 there, p = t.fresh(max(2, width)), "p2"
                 load = "ld" + _word(space)
-                t.lines.append(f"{load}.b{8 * width} {there}, [{address}]; and.b32 r1, r0, 1; setp.eq.u32 {p}, r1, 0;")
+                t.lines.append(
+                    f"{load}.b{8 * width} {there}, [{address}]; and.b32 r1, r0, 1; setp.eq.u32 {p}, r1, 0;"
+                )
                 t.lines.append(f"selp.b{8 * width} {there}, {there}, {names[0]}, {p};")
                 names = [there, names[0]]
-                text = f"atom{scope}{_word(space)}.{form} {results[0]}, [{address}], {names[0]}, {names[1]};"
+                text = f"atom{scope}{_word(space)}.{full} {results[0]}, [{address}], {names[0]}, {names[1]};"
             else:
-                text = f"atom{scope}{_word(space)}.{_vector_form(form)} {_braced(results)}, [{address}], {_braced(names)};"
+                text = f"atom{scope}{_word(space)}.{full} {_braced(results)}, [{address}], {_braced(names)};"
             label = t.do(text)
             for name in results:
                 t.store(name, width, label)
+        t.lines.append("bar.sync 0;")  # what follows may touch any thread's places
         if kind[0] in "usb" and kind != "bf16" and not kind.startswith("bf16") and op in _COMMUTES:
             slots = rng.integers(0, 8, THREADS) * width
             address = _address(t, space, t.load(slots.astype(np.uint32)))
-            t.do(f"red{scope if 'acq' not in scope else ''}{_word(space)}.{form} [{address}], {_operand(t, kind)};")
+            t.do(
+                f"red{scope if 'acq' not in scope else ''}{_word(space)}.{full} [{address}], {_operand(t, kind)};"
+            )
         t.lines.append("bar.sync 0;")
         _read_back(t, "shared" if "shared" in space else "global")
         yield t.program(f"atomic/{number}", _typed_region(rng, kind))
-
-
-def _vector_form(form: str) -> str:
-    return form
-
-
-__all__ = ["atomics", "loads", "stores"]

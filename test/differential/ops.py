@@ -6,13 +6,14 @@ Register types are those of `values.draw`, plus `pred`. A source `#N` is a rando
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 WIDTH = {  # register type -> bits
     "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32,
-    "f64": 64, "amount": 32, "e4m3x2": 16, "e5m2x2": 16,
+    "f64": 64, "amount": 32, "byte": 32, "e4m3x2": 16, "e5m2x2": 16,
 }  # fmt: skip
 
 
@@ -24,12 +25,16 @@ class Op:
       text: with {d}, {e} for results and {0}, {1}.. for sources.
       results, sources: register types.
       check: how the result is judged; anything but "exact" is never used as an operand.
+      fresh: sources come from memory, not from other instructions.
+      last: the results are not used as operands.
     """
 
     text: str
     results: tuple[str, ...]
     sources: tuple[str, ...]
     check: str = "exact"
+    fresh: bool = False
+    last: bool = False
 
     @property
     def opcodes(self) -> list[str]:
@@ -69,8 +74,11 @@ def integer_ops() -> Iterator[Op]:
         yield op(f"mad.hi.{t}", r, f"{r} {r} {r}")
         yield op(f"sad.{t}", r, f"{r} {r} {r}")
         for name in ("div", "rem"):  # a divisor of 0 is undefined
-            one = "1" if r != "i64" else "1"
-            yield raw(f"or.b{r[1:]} {{e}}, {{1}}, {one}; {name}.{t} {{d}}, {{0}}, {{e}};", f"{r} {r}", f"{r} {r}")
+            yield raw(
+                f"or.b{r[1:]} {{e}}, {{1}}, 1; {name}.{t} {{d}}, {{0}}, {{e}};",
+                f"{r} {r}",
+                f"{r} {r}",
+            )
         if t[0] == "s":
             yield op(f"abs.{t}", r, r)
             yield op(f"neg.{t}", r, r)
@@ -78,7 +86,15 @@ def integer_ops() -> Iterator[Op]:
             wide = f"i{2 * int(r[1:])}"
             yield op(f"mul.wide.{t}", wide, f"{r} {r}")
             yield op(f"mad.wide.{t}", wide, f"{r} {r} {wide}")
-        for compare in ("eq", "ne", "lt", "le", "gt", "ge", *(("lo", "ls", "hi", "hs") if t[0] == "u" else ())):
+        for compare in (
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            *(("lo", "ls", "hi", "hs") if t[0] == "u" else ()),
+        ):
             yield op(f"setp.{compare}.{t}", "pred", f"{r} {r}")
         yield op(f"setp.lt.and.{t}", "pred pred", f"{r} {r} pred")
         yield op(f"setp.ge.or.{t}", "pred pred", f"{r} {r} pred")
@@ -99,8 +115,16 @@ def integer_ops() -> Iterator[Op]:
     yield op("mad24.hi.sat.s32", "i32", "i32 i32 i32")
     for t in ("u32", "s32", "u64", "s64"):
         r = _reg(t)
-        yield raw(f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.{t} {{e}}, {{2}}, {{3}};", f"{r} {r}", f"{r} {r} {r} {r}")
-        yield raw(f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.{t} {{e}}, {{2}}, {{3}};", f"{r} {r}", f"{r} {r} {r} {r}")
+        yield raw(
+            f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.{t} {{e}}, {{2}}, {{3}};",
+            f"{r} {r}",
+            f"{r} {r} {r} {r}",
+        )
+        yield raw(
+            f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.{t} {{e}}, {{2}}, {{3}};",
+            f"{r} {r}",
+            f"{r} {r} {r} {r}",
+        )
         yield raw(
             f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.cc.{t} {{d}}, {{2}}, {{3}}; addc.{t} {{e}}, {{0}}, {{2}};",
             f"{r} {r}", f"{r} {r} {r} {r}",
@@ -127,11 +151,12 @@ def integer_ops() -> Iterator[Op]:
         yield op(f"popc.b{bits}", "i32", f"i{bits}")
         yield op(f"clz.b{bits}", "i32", f"i{bits}")
         yield op(f"brev.b{bits}", f"i{bits}", f"i{bits}")
-        yield op(f"bfi.b{bits}", f"i{bits}", f"i{bits} i{bits} amount amount")
+        amount = "amount" if bits == 32 else "byte"  # PTX: positions and lengths are 0..255
+        yield op(f"bfi.b{bits}", f"i{bits}", f"i{bits} i{bits} {amount} {amount}")
         for sign in "us":
             yield op(f"bfind.{sign}{bits}", "i32", f"i{bits}")
             yield op(f"bfind.shiftamt.{sign}{bits}", "i32", f"i{bits}")
-            yield op(f"bfe.{sign}{bits}", f"i{bits}", f"i{bits} amount amount")
+            yield op(f"bfe.{sign}{bits}", f"i{bits}", f"i{bits} {amount} {amount}")
             yield op(f"bfe.{sign}{bits}", f"i{bits}", f"i{bits} #32 #32")
     yield op("fns.b32", "i32", "i32 #32 #4")
     for mode in ("clamp", "wrap"):
@@ -257,6 +282,19 @@ def half_ops() -> Iterator[Op]:
         else:
             yield op(f"set.gt.{t}.{t}", t, f"{t} {t}")
     yield op("set.eq.f16.f32", "f16", "f32 f32")
+
+
+def choose(op_: Op) -> Op:
+    """The op with what keeps a chain of it within what PTX defines.
+
+    copysign and xorsign look at the sign of a NaN, which PTX leaves open for a computed one. The
+    assembler merges a conversion to a 64-bit integer with the next one, and the NaN is then
+    converted as for the narrower type.
+    """
+    opcode = op_.opcodes[0]
+    to_wide = re.match(r"cvt\.r[nzmp]i.*\.[us]64\.", opcode) is not None
+    signs = opcode.startswith("copysign") or "xorsign" in opcode
+    return replace(op_, fresh=signs, last=to_wide)
 
 
 def _can_leave_range(source: str, to: str) -> bool:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from differential import barriers, bulk, chains, clusters, matrices, memory, ops, tma, warpgroups, warps
+from differential import (
+    barriers,
+    bulk,
+    chains,
+    clusters,
+    matrices,
+    memory,
+    ops,
+    tma,
+    warpgroups,
+    warps,
+)
 from differential.case import Program
 
 SEED = 20261121

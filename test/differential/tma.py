@@ -247,7 +247,9 @@ def loads(seed: int, count: int) -> Iterator[Program]:
         body.append(WAIT.format(n=0, parity=0))
         source = contents(rng, box.element, box.tensor_bytes, box.element in _FLOATS)
         spec = box.spec(0, int(rng.integers(0, 4)))
-        yield _program(f"tma-load/{number}", rng, box, body, [spec], source, np.zeros(16, np.uint8), covers)
+        yield _program(
+            f"tma-load/{number}", rng, box, body, [spec], source, np.zeros(16, np.uint8), covers
+        )
 
 
 def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Program]:
@@ -267,7 +269,12 @@ def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Progra
         body.append(f"  add.u32 r9, r2, {offset};")
         body.append(f"  mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {box.tx_bytes};")
         inside = tuple(0 for _ in box.dims)
-        body.append("  " + _load_text(rng, rank, inside, offset, 0).replace(".L2::cache_hint", "").replace(", d9", ""))
+        body.append(
+            "  "
+            + _load_text(rng, rank, inside, offset, 0)
+            .replace(".L2::cache_hint", "")
+            .replace(", d9", "")
+        )
         body.append(WAIT.format(n=0, parity=0))
         where = box.coordinates(rng, low)
         tile = str(rng.choice(["", ".tile"]))
@@ -278,7 +285,9 @@ def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Progra
             text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{tile}.bulk_group"
         body.append(f"  {text} [d21, {_braced(where)}], [r9];")
         body.append("  cp.async.bulk.commit_group;")
-        body.append(f"  cp.async.bulk.wait_group{rng.choice(['', '.read'])} 0; cp.async.bulk.wait_group 0;")
+        body.append(
+            f"  cp.async.bulk.wait_group{rng.choice(['', '.read'])} 0; cp.async.bulk.wait_group 0;"
+        )
         special = bool(rng.integers(0, 2)) or not reduce
         source = contents(rng, box.element, box.tensor_bytes, special)
         target = contents(rng, box.element, box.tensor_bytes, special)

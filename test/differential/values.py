@@ -83,8 +83,7 @@ def draw(rng: Rng, tag: str, n: int) -> Array:
 
     Args:
       tag: a register type (`i16`, `i32`, `i64`, `f16`, `bf16`, `f16x2`, `bf16x2`, `f32`, `f64`),
-        `amount` (shift counts and bit positions), `e4m3x2` or `e5m2x2` (pairs of codes), or
-        `near` (f32 of moderate size).
+        `amount` (shift counts and bit positions), `byte` (such below 256), `e4m3x2` or `e5m2x2` (pairs of codes).
     """
     if tag in ("f16x2", "bf16x2"):
         low, high = draw(rng, tag[:-2], n), draw(rng, tag[:-2], n)
@@ -92,6 +91,9 @@ def draw(rng: Rng, tag: str, n: int) -> Array:
     if tag == "amount":
         small = rng.integers(0, 72, n, dtype=np.uint32)
         return np.where(rng.random(n) < 0.9, small, rng.integers(0, 2**32, n, dtype=np.uint32))
+    if tag == "byte":
+        small = rng.integers(0, 72, n, dtype=np.uint32)
+        return np.where(rng.random(n) < 0.9, small, rng.integers(0, 256, n, dtype=np.uint32))
     if tag in ("e4m3x2", "e5m2x2"):
         return rng.integers(0, 1 << 16, n, dtype=np.uint16)
     if tag == "f32":

@@ -120,7 +120,9 @@ def products(seed: int, count: int) -> Iterator[Program]:
                     tail += f", {trans[1]}" if in_registers else f", {trans[0]}, {trans[1]}"
             scale = str(rng.choice(["p1", "p2"])) if step == 0 else "p1"
             a = _registers(20, 4) if in_registers else f"d{12 + 2 * step}"
-            lines.append(f"  {opcode} {_registers(30, d_count)}, {a}, d{13 + 2 * step}, {scale}{tail};")
+            lines.append(
+                f"  {opcode} {_registers(30, d_count)}, {a}, d{13 + 2 * step}, {scale}{tail};"
+            )
             if step == 1:
                 lines.append("  wgmma.commit_group.sync.aligned;")
         source = np.concatenate(

@@ -123,7 +123,17 @@ def step_redux(b: WarpBuilder) -> None:
     """redux.sync of integers."""
     form = str(
         b.rng.choice(
-            ["add.s32", "add.u32", "min.s32", "min.u32", "max.s32", "max.u32", "and.b32", "or.b32", "xor.b32"]
+            [
+                "add.s32",
+                "add.u32",
+                "min.s32",
+                "min.u32",
+                "max.s32",
+                "max.u32",
+                "and.b32",
+                "or.b32",
+                "xor.b32",
+            ]
         )
     )
     r = b.register("i32")
