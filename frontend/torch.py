@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
@@ -185,10 +185,10 @@ def _call(
 
 def _as_tensor(array: Any) -> Any:
     """A captured array as a tensor that aliases it."""
-    owner = getattr(array, "owner", array)
+    owner: Any = getattr(array, "owner", array)
     if isinstance(owner, tuple):  # a view of a tensor and its DLPack capsule
-        owner = owner[0]
-    tensor = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
+        owner = cast("tuple[Any, ...]", owner)[0]
+    tensor: Any = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
     return tensor if tensor.dim() else tensor.reshape(1)
 
 
