@@ -13,7 +13,7 @@ from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes, select
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, SHARED_WINDOW_END, Cta, Strand
 from .floating import minmax_values
-from .registry import instruction, runtime
+from .registry import COMMON_TYPES, instruction, runtime
 from .rounding import f64_to_half, flush, half_to_f64
 
 Bytes = npt.NDArray[np.uint8]
@@ -363,9 +363,7 @@ def _sum(ptx_type: str, old: Any, new: Any, in_global: bool) -> Any:
     return old + new
 
 
-def combine(
-    op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: bool = False
-) -> Any:
+def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: bool = False) -> Any:
     """The value that an atomic leaves behind; arguments are numpy arrays of one lane.
 
     Args:
@@ -437,6 +435,33 @@ def atomic(
     return old_values
 
 
+@runtime
+def atomic_wide(
+    s: Strand, k: Any, space: str, op: str, address: Lanes, value: Lanes, third: Lanes | None
+) -> Any:
+    """exch and cas of 16 bytes, lane after lane; returns the old values, uint64[2, 32]."""
+    old_values = np.zeros((2, WARP_LANES), np.uint64)
+    changed = False
+    for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
+        one = np.array([lane])
+        ((memory, _, inner),) = _pieces(s, space, address, one)
+        if s.launch.inspector is not None:
+            s.launch.inspector.meeting(s, one, memory, inner, False)
+            s.launch.inspector.meeting(s, one, memory, inner, True)
+        old = memory.load(inner, 16).view(np.uint64).reshape(2)
+        new = value[:, lane]
+        if third is not None:
+            new = third[:, lane] if (old == new).all() else old
+        changed |= bool((old != new).any())
+        memory.store(inner, np.ascontiguousarray(new).view(np.uint8)[None, :])
+        old_values[:, lane] = old
+    if changed:
+        s.launch.scheduler.progress += 1
+    else:
+        polls(s)
+    return old_values
+
+
 _ATOMIC_WORDS = (
     "global shared shared::cta shared::cluster relaxed acquire release acq_rel cta cluster gpu sys "
     "add min max and or xor exch cas inc dec noftz ftz v2 v4 v8 L2::cache_hint"
@@ -450,17 +475,24 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
     if op is None:
         raise e.error(f"'{i.opcode}' names no operation")
     space = space_of(e, i)
-    kind = e.kind_of(i.type)
+    ptx_type = next((p for p in reversed(i.parts) if p in COMMON_TYPES), "")
+    kind = e.kind_of(ptx_type)
     if kind == "f16":
         kind = "u16"
-    if kind == "u128":
-        raise e.error("128-bit atomics are not supported")
     address = e.address(operands[0], is_wide(space))
     b = operands[1]
+    if kind == "u128":
+        if op not in ("exch", "cas") or d is None:
+            raise e.error(f"'{i.opcode}' is no 128-bit atomic: exch and cas are")
+        with e.effect():
+            third = e.src(operands[2], kind) if op == "cas" else "None"
+            place = f"{space!r}, {op!r}, {address}, {e.src(b, kind)}, {third}"
+            e.dst(d, kind, f"atomic_wide(s, {e.k}, {place})")
+        return
     items = b.items if isinstance(b, Vec) else (b,)
     values = ", ".join(e.src(item, kind) for item in items)
     third = e.src(operands[2], kind) if op == "cas" else "None"
-    text = f"atomic(s, {e.k}, {space!r}, {op!r}, {i.type!r}, {address}, ({values},), {third})"
+    text = f"atomic(s, {e.k}, {space!r}, {op!r}, {ptx_type!r}, {address}, ({values},), {third})"
     with e.effect():
         if d is None:
             e.line(text)
