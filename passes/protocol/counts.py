@@ -154,7 +154,8 @@ class Counting:
             case "arith.muli":
                 return multiply(operands[0], operands[1])
             case name:
-                inner = ", ".join(text(operand) for operand in operands)
+                settings = [str(attribute) for _, attribute in owner.operation.attributes.items()]
+                inner = ", ".join([*(text(operand) for operand in operands), *settings])
                 return Counter({(f"{name.removeprefix('arith.')}({inner})",): 1})
 
 
