@@ -109,8 +109,15 @@ PTXAS = Variable[Path | None](
 LOG = Variable[str](
     "ATTN_MLIR_LOG", "how much is logged to stderr", "warning", f"one of {LOG_LEVELS}", _level
 )
+CHECK = Variable[str](
+    "ATTN_MLIR_CHECK",
+    "what the emulator's checkers look for in kernels: all, none, or names (docs/checkers.md)",
+    "none",
+    "a comma-separated list of names",
+    str.strip,
+)
 
-VARIABLES: tuple[Variable[Any], ...] = (DUMP, DUMP_DIR, CACHE_DIR, NO_CACHE, PTXAS, LOG)
+VARIABLES: tuple[Variable[Any], ...] = (DUMP, DUMP_DIR, CACHE_DIR, NO_CACHE, PTXAS, LOG, CHECK)
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,7 @@ class Settings:
     no_cache: bool
     ptxas: Path | None
     log: str
+    check: str
 
 
 def read(environ: Mapping[str, str]) -> Settings:
@@ -142,6 +150,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         no_cache=NO_CACHE.read(environ),
         ptxas=PTXAS.read(environ),
         log=LOG.read(environ),
+        check=CHECK.read(environ),
     )
 
 

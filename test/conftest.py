@@ -20,6 +20,8 @@ from attn_mlir.tools import find_tool
 # Tests neither fill nor trust the cache of whoever runs them.
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["ATTN_MLIR_CACHE_DIR"] = str(ROOT / "build" / "test-cache")
+# Every kernel that a test runs on the emulator device is checked for races and the like.
+os.environ.setdefault("ATTN_MLIR_CHECK", "all")
 
 SCALE_PTX = """\
 .version 8.6

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from attn_mlir.env import settings
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.binding import Bound, parameters
 from attn_mlir.runtime.bundle import Bundle
@@ -32,16 +33,24 @@ class EmulatorDevice:
       multiprocessors: what a persistent kernel's grid is cut to.
       trace: file that each launch writes a trace of itself to, as Chrome trace JSON; also when the
         kernel fails.
+      check: what the checkers look for, "all", "none" or names (docs/checkers.md). None: what
+        ATTN_MLIR_CHECK says, and nothing when a trace is written.
     """
 
     schedule: Literal["fair", "adversarial"] = "fair"
     seed: int = 0
     multiprocessors: int = 148  # NVIDIA B200
     trace: Path | None = None
+    check: str | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
             raise SpecError(f"schedule must be 'fair' or 'adversarial', got {self.schedule!r}")
+
+    def _checks(self) -> str:
+        if self.check is not None:
+            return self.check
+        return settings().check if self.trace is None else "none"
 
     @property
     def name(self) -> str:
@@ -60,7 +69,8 @@ class EmulatorDevice:
         Raises:
           SpecError: a tensor on a GPU, or a stream.
           TargetError: a target that the emulator does not know.
-          LaunchError: the kernel failed; the message names the line of the PTX.
+          LaunchError: the kernel failed, or a checker found something (`CheckError`); the message
+            names the lines of the PTX.
           SpecError: the trace cannot be written.
         """
         if reason := self.refusal(bundle):
@@ -79,7 +89,13 @@ class EmulatorDevice:
 
         target = "sm_90a" if bundle.target == "sm_90a" else "sm_100a"
         names = False if self.trace is None else names_of(bundle.report)
-        emulator = Emulator(target=target, schedule=self.schedule, seed=self.seed, trace=names)
+        emulator = Emulator(
+            target=target,
+            schedule=self.schedule,
+            seed=self.seed,
+            trace=names,
+            check=self._checks(),
+        )
         packed = parameters(bound, _map_tensors(emulator, bound), encode)
         try:
             stats = emulator.launch(

@@ -12,7 +12,9 @@ from attn_mlir.errors import SpecError
 
 def test_defaults() -> None:
     found = env.read({"PATH": "/bin", "ATTN_MLIR_NO_CACHE": ""})
-    assert found == env.Settings(frozenset(), Path("attn-mlir-dump"), None, False, None, "warning")
+    assert found == env.Settings(
+        frozenset(), Path("attn-mlir-dump"), None, False, None, "warning", "none"
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,7 @@ def test_defaults() -> None:
         ("ATTN_MLIR_NO_CACHE", "False", "no_cache", False),
         ("ATTN_MLIR_PTXAS", "/opt/ptxas", "ptxas", Path("/opt/ptxas")),
         ("ATTN_MLIR_LOG", "DEBUG", "log", "debug"),
+        ("ATTN_MLIR_CHECK", " race,proxy ", "check", "race,proxy"),
     ],
 )
 def test_values(name: str, text: str, field: str, value: object) -> None:

@@ -10,7 +10,6 @@ from .clocks import EARLIER, FIRST_THREAD, NEVER, NOBODY, Actors, Clock, WarpClo
 from .report import Chronicle, Reporter
 from .spaces import ByteSpace, TensorSpace
 
-
 REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
 KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
 
