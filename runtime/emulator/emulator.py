@@ -17,6 +17,7 @@ from .isa import families
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .observer import Observer
+from .parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .ptx.ast import Kernel, Module, Variable
 from .ptx.layout import lay_out_local, lay_out_shared
 from .ptx.loads import waits_for_loads
@@ -111,6 +112,9 @@ class Emulator:
       observer: receives memory accesses and synchronisation in words, for traces.
       check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
+      jobs: processes that share the clusters of a grid, at most. A launch stays in this process
+        with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
+        to one another through global memory (see parallel.py).
       trace: record a trace; `Names` to record one that uses them. Not together with checkers or
         an observer.
 
@@ -132,11 +136,15 @@ class Emulator:
         check: str | Iterable[str] = "none",
         check_mode: CheckMode = "raise",
         trace: bool | Names = False,
+        jobs: int = 1,
     ):
         if target not in ("sm_100a", "sm_90a"):
             raise SpecError(f"emulator target '{target}' is unknown: sm_100a or sm_90a")
         if schedule not in ("fair", "adversarial"):
             raise SpecError(f"schedule '{schedule}' is unknown: fair or adversarial")
+        if jobs < 1:
+            raise SpecError(f"jobs must be at least 1, got {jobs}")
+        self.jobs = jobs
         self.target = target
         self.schedule: Schedule = schedule
         self.seed = seed
@@ -254,6 +262,10 @@ class Emulator:
         if checker is not None:
             checker.launched(launch)
             self.memory.watch = EveryWatch(checker)
+        jobs = min(self.jobs, len(launch.remaining))
+        if jobs > 1 and launch.inspector is None and launch.observer is None:
+            if can_fork() and is_divisible(kernel):
+                return self._launch_divided(launch, jobs, start)
         if trace is None:
             scheduler = Scheduler(launch, self.schedule, self.seed)
         else:
@@ -272,6 +284,23 @@ class Emulator:
             launch.counters.get("mma", 0),
             dict(launch.counters),
         )
+
+    def _launch_divided(self, launch: Launch, jobs: int, start: float) -> Stats:
+        """Run every `jobs`-th cluster in a process of its own."""
+        origins = launch.remaining
+
+        def run(part: int) -> tuple[int, dict[str, int]]:
+            launch.remaining = origins[part::jobs]
+            scheduler = Scheduler(launch, self.schedule, self.seed + part)
+            with np.errstate(all="ignore"):
+                scheduler.run()
+            return scheduler.warp_instructions, launch.counters
+
+        translate_ahead(launch.program)
+        outcome = run_divided(self.memory, jobs, run)
+        seconds = time.perf_counter() - start
+        mma_count = outcome.counters.get("mma", 0)
+        return Stats(outcome.warp_instructions, seconds, mma_count, outcome.counters)
 
     def _new_trace(self) -> Trace | None:
         if not self.traces:

@@ -146,6 +146,17 @@ class GlobalMemory:
         del self._ranges[at], self._bases[at]
         self._last = None
 
+    @property
+    def ranges(self) -> list[ByteRange]:
+        """The mappings by address; others for the same addresses may be put in their place."""
+        return list(self._ranges)
+
+    @ranges.setter
+    def ranges(self, ranges: list[ByteRange]) -> None:
+        assert [held.base for held in ranges] == self._bases
+        self._ranges = list(ranges)
+        self._last = None
+
     def find(self, address: int, byte_count: int) -> ByteRange:
         """The mapping that holds all of [address, address + byte_count).
 
