@@ -315,3 +315,51 @@ def test_what_has_no_effect_here() -> None:
     """
     run_module(module(body, ".param .u64 memory"), [memory], block=(32,))
     assert memory[0] == 1 and (memory[1:] == np.arange(1, 64)).all()
+
+
+@pytest.mark.parametrize("space", ["global", "shared::cta"])
+def test_every_field_of_a_tensor_map(space: str) -> None:
+    """A map made by tensormap.replace from zeros has the bits that an encoder gives it."""
+    base = 0x7000_1234_5600
+    want = tensor_map_bytes(
+        base, (100, 1 << 20, 7, 2), (256, 1 << 36, 4096), (64, 256, 2, 1), element=10, swizzle=3
+    )
+    words = np.frombuffer(want, np.uint32).copy()
+    words[2] |= 1 << 19 | 1 << 15  # atoms of 32 bytes, NaN fill
+    words[13] |= 1 << 3 | 7 << 6  # element strides 2 and 8 of dimensions 1 and 2
+    fields = [
+        ("global_address", "b64", None, base),
+        ("rank", "b32", None, 3),
+        *(("box_dim", "b32", k, v) for k, v in enumerate((64, 256, 2, 1))),
+        *(("global_dim", "b32", k, v) for k, v in enumerate((100, 1 << 20, 7, 2))),
+        *(("global_stride", "b64", k, v) for k, v in enumerate((256, 1 << 36, 4096))),
+        *(("element_stride", "b32", k, v) for k, v in enumerate((1, 2, 8, 1))),
+        ("elemtype", "b32", None, 10),
+        ("interleave_layout", "b32", None, 0),
+        ("swizzle_mode", "b32", None, 3),
+        ("swizzle_atomicity", "b32", None, 1),
+        ("fill_mode", "b32", None, 1),
+    ]
+    place = "rd2" if space == "global" else "r2"
+    replace = "".join(
+        f"tensormap.replace.tile.{field}.{space}.b1024.{kind} [{place}], "
+        f"{'' if ordinal is None else f'{ordinal}, '}{value};\n"
+        for field, kind, ordinal, value in fields
+    )
+    moves = "".join(
+        f"ld.shared.b32 r10, [r2+{n}]; st.global.b32 [rd2+{n}], r10;" for n in range(0, 128, 4)
+    )
+    clear = "".join(f"st.shared.b32 [r2+{n}], r9;" for n in range(0, 128, 4))
+    body = f"""
+    mov.u32 r2, tile; mov.b32 r9, 0; ld.param.u64 rd2, [out];
+    {clear if space != "global" else ""} {replace} {moves if space != "global" else ""}
+    """
+    buffer = np.zeros(64, np.uint32)
+    emulator = _emulator()
+    run_module(
+        module(body, ".param .u64 out", before=SHARED),
+        [emulator.map(buffer, address=0x10_0000)],
+        block=(1,),
+        emulator=emulator,
+    )
+    assert (buffer[:32] == words).all()

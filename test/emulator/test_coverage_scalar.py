@@ -114,6 +114,20 @@ def test_three_operands() -> None:
     assert got[[0, 1, 3]].tolist() == [1, 0.5, 2] and np.isnan(got[2])
 
 
+def test_lop3_with_a_predicate() -> None:
+    a, b = np.array([5, 1, 0, 0], np.uint32), np.array([1, 1, 0, 0], np.uint32)
+    c = np.array([4, 0, 0, 0], np.uint32)
+    odd = np.array([0, 0, 1, 0], np.uint32)
+    body = """
+    setp.ne.u32 p2, d, 0;
+    lop3.or.b32 x|p1, a, b, c, 0x96, p2; selp.b32 y, 1, 0, p1;
+    lop3.and.b32 z|p1, a, b, c, 0xFE, p2; selp.b32 w, 1, 0, p1;"""
+    got = run_lanes(body, [a, b, c, odd], [np.uint32] * 4)
+    assert (got[0] == a ^ b ^ c).all() and (got[2] == a | b | c).all()
+    assert (got[1] == (((a ^ b ^ c) != 0) | (odd != 0))).all()
+    assert (got[3] == (((a | b | c) != 0) & (odd != 0))).all()
+
+
 # ---- conversions
 
 

@@ -359,3 +359,98 @@ def test_copies_and_shifts_of_a_pair(schedule: str, seed: int) -> None:
     want = np.tile(source, (1, 4, 1))
     want[:, 32:63] = want[:, 33:64]
     assert (out == want).all()
+
+
+# ---- ld and st
+
+_ACCESSES: dict[str, Any] = {  # form: (registers, lanes, cell of register r in thread t)
+    "32x32b.x2": (2, 32, lambda t, r: (t, r)),
+    "16x64b.x2": (2, 16, lambda t, r: (t // 4 + 8 * (t & 1), 2 * r + (t >> 1 & 1))),
+    "16x128b.x2": (4, 16, lambda t, r: (t // 4 + 8 * (r & 1), 4 * (r >> 1) + (t & 3))),
+    "16x256b.x2": (
+        8,
+        16,
+        lambda t, r: (t // 4 + 8 * (r >> 1 & 1), 8 * (r >> 2) + 2 * (t & 3) + (r & 1)),
+    ),
+    "16x32bx2.x2": (2, 16, lambda t, r: (t % 16, r + t // 16 * 5)),
+}
+
+
+def _access(form: str, is_store: bool, source: Array, registers: int) -> Array:
+    """Run an ld or st of every warp on each half of its lanes that it needs.
+
+    For a store, source holds uint32[128, 2, registers] and the result is the first 16 columns of
+    tensor memory; for a load, it is the other way round.
+    """
+    halves = 1 if form.startswith("32") else 2
+    half_offset = ", 5" if "32bx2" in form else ""
+    kind = form
+    if form == "pack":
+        kind, halves = f"32x32b.x2.{'un' * is_store}pack::16b", 1
+    whole = ", ".join(f"r{10 + n}" for n in range(16))
+    part = ", ".join(f"r{30 + n}" for n in range(registers))
+    loads = "".join(f"ld.global.b32 r{10 + n}, [rd2+{4 * n}];" for n in range(16))
+    body = """
+    mov.u32 r60, %tid.x; shr.u32 r61, r60, 5; shl.b32 r62, r61, 21; mov.u32 r5, cell;
+    setp.eq.u32 p2, r61, 0; mov.b32 r9, 0;
+    @p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r5], 32;
+    tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    ld.shared.b32 r2, [r5]; or.b32 r63, r2, r62;
+    ld.param.u64 rd1, [src]; mad.wide.u32 rd2, r60, 64, rd1;
+    """
+    if is_store:
+        body += f"tcgen05.st.sync.aligned.32x32b.x16.b32 [r63], {{{', '.join(['r9'] * 16)}}};\n"
+    else:
+        body += f"{loads} tcgen05.st.sync.aligned.32x32b.x16.b32 [r63], {{{whole}}};\n"
+    body += (
+        "tcgen05.wait::st.sync.aligned; ld.param.u64 rd3, [out]; mad.wide.u32 rd4, r60, 64, rd3;\n"
+    )
+    for half in range(halves):
+        body += f"add.u32 r8, r63, {half << 20};\n"
+        words = [f"[rd{{}}+{4 * (half * registers + n)}]" for n in range(registers)]
+        if is_store:
+            body += "".join(f"ld.global.b32 r{30 + n}, {w.format(2)};" for n, w in enumerate(words))
+            body += f"tcgen05.st.sync.aligned.{kind}.b32 [r8]{half_offset}, {{{part}}};"
+            body += "tcgen05.wait::st.sync.aligned;\n"
+        else:
+            body += f"tcgen05.ld.sync.aligned.{kind}.b32 {{{part}}}, [r8]{half_offset};"
+            body += "tcgen05.wait::ld.sync.aligned;\n"
+            body += "".join(f"st.global.b32 {w.format(4)}, r{30 + n};" for n, w in enumerate(words))
+    if is_store:
+        body += f"tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{whole}}}, [r63]; tcgen05.wait::ld.sync.aligned;"
+        body += "".join(f"st.global.b32 [rd4+{4 * n}], r{10 + n};" for n in range(16))
+    body += """
+    bar.sync 0; @p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+    @p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 r2, 32;
+    """
+    out = np.zeros((128, 16), np.uint32)
+    text = module(body, ".param .u64 src, .param .u64 out", before=SHARED)
+    run_module(text, [source, out], block=(128,))
+    return out
+
+
+@pytest.mark.parametrize("form", list(_ACCESSES))
+def test_shapes_of_loads_and_stores(form: str) -> None:
+    registers, lanes, cell = _ACCESSES[form]
+    source = np.random.default_rng(registers).integers(1, 1 << 32, (128, 16), np.uint32)
+    loaded, stored = _access(form, False, source, registers), _access(form, True, source, registers)
+    want_loaded, want_stored = np.zeros_like(source), np.zeros_like(source)
+    for thread in range(128):
+        for half in range(32 // lanes):
+            for r in range(registers):
+                lane, column = cell(thread % 32, r)
+                place = (thread // 32 * 32 + 16 * half + lane, column)
+                want_loaded[thread, half * registers + r] = source[place]
+                want_stored[place] = source[thread, half * registers + r]
+    assert (loaded == want_loaded).all() and (stored == want_stored).all()
+
+
+def test_packed_loads_and_unpacked_stores() -> None:
+    source = np.random.default_rng(0).integers(1, 1 << 32, (128, 16), np.uint32)
+    loaded, stored = _access("pack", False, source, 2), _access("pack", True, source, 2)
+    low = source & 0xFFFF
+    assert (loaded[:, :2] == (low[:, 0:4:2] | low[:, 1:4:2] << 16)).all()
+    assert (stored[:, 0:4:2] == low[:, :2]).all() and (
+        stored[:, 1:4:2] == source[:, :2] >> 16
+    ).all()
+    assert (stored[:, 4:] == 0).all()

@@ -1,0 +1,124 @@
+"""docs/coverage.md: the table of instruction families is true, and the page is current."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_mlir.errors import TargetError
+from attn_mlir.lowering.ptxas import find_ptxas
+from attn_mlir.runtime.emulator import coverage
+from attn_mlir.runtime.emulator.coverage import (
+    EXAMPLE_LINE,
+    TARGETS,
+    Family,
+    example_signature,
+    families,
+    kernel_text,
+    refusal,
+    status,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).resolve().parent
+PAGE = ROOT / "docs" / "coverage.md"
+NOT_EXECUTED = 5  # im2col maps, single-bit products, multicast objects of several devices
+
+
+def test_the_page_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Make it again with: python -m attn_mlir.runtime.emulator.coverage -o docs/coverage.md."""
+    assert coverage.main(["-o", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == PAGE.read_text()
+    assert coverage.main([]) == 0
+    assert capsys.readouterr().out.startswith("# What the emulator executes")
+
+
+def test_what_the_table_says_is_executed_and_nothing_else() -> None:
+    assert len({row.example for row in families()}) == len(families()) > 270
+    refused = [row for row in families() if row.reason]
+    assert len(refused) == NOT_EXECUTED
+    for row in families():
+        for target in row.targets:
+            assert (status(row, target) == "no") == bool(row.reason), (row.example, target)
+
+
+def test_a_refusal_quotes_the_line() -> None:
+    for row in families():
+        for target in TARGETS:
+            text = refusal(row.example, target)
+            if target not in row.targets:
+                assert text is not None, f"{target} has no {row.example}"
+                assert f"{target} has no '" in text or row.reason
+            if text is not None:
+                assert f"line {EXAMPLE_LINE}" in text and row.example.rstrip(";") in text
+
+
+def _ptxas(program: Path, texts: list[str], target: str, folder: Path) -> str:
+    """What ptxas says of a module with one kernel per text; empty when it accepts it."""
+    head, _, _ = kernel_text("", target).partition(".visible")
+    kernels = [
+        text.partition(".shared .align 1024 .b8 tile[1024];")[2].replace("entry k(", f"entry k{n}(")
+        for n, text in enumerate(texts)
+    ]
+    source = folder / "k.ptx"
+    source.write_text(head.replace(".version 9.0", ".version 9.3") + "\n".join(kernels))
+    command = [program, f"-arch={target}", "-O0", source, "-o", folder / "k.cubin"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def test_ptxas_agrees_which_target_has_what(tmp_path: Path) -> None:
+    try:
+        program = find_ptxas()
+    except TargetError as error:
+        pytest.skip(str(error))
+    for target in TARGETS:
+        there = [kernel_text(row.example, target) for row in families() if target in row.targets]
+        assert "error" not in _ptxas(program, there, target, tmp_path)
+        lacking = [row for row in families() if target not in row.targets]
+        said = _ptxas(program, [kernel_text(r.example, target) for r in lacking], target, tmp_path)
+        lines = {
+            int(line.split("line ")[1].split(";")[0])
+            for line in said.splitlines()
+            if "line " in line
+        }
+        assert len(lines) == len(lacking), "ptxas refuses each line"
+
+
+def _named(rows: tuple[Family, ...]) -> dict[str, set[str]]:
+    """Signatures by the test that is to execute them."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if row.test:
+            found.setdefault(row.test, set()).add(example_signature(row.example))
+    return found
+
+
+def test_the_named_tests_execute_what_they_are_named_for(tmp_path: Path) -> None:
+    """Runs them once more, with a plugin that notes every instruction of every test."""
+    named = _named(families())
+    files = sorted({name.partition("::")[0] + ".py" for name in named})
+    nodes = sorted({f"{n.replace('::', '.py::')}" for n in named})
+    result = tmp_path / "executed.json"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "executed",
+        "-p",
+        "no:cacheprovider",
+    ]
+    environment = {**os.environ, "EXECUTED_TO": str(result), "PYTHONPATH": str(FOLDER)}
+    done = subprocess.run(
+        [*command, *nodes], cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{files}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    executed = json.loads(result.read_text())
+    for test, signatures in named.items():
+        for signature in signatures:
+            assert test in executed.get(signature, []), f"{test} does not execute {signature}"
