@@ -114,7 +114,9 @@ def _entries(op: Any) -> dict[str, Any]:
     attr = op.attributes[CONFIG]
     if not isinstance(attr, ir.DictAttr):
         raise op_error(op, f"expects '{CONFIG}' to be a dictionary, got {attr}")
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(Config)}
+    kinds: dict[str, type] = {
+        f.name: str if f.type is str else int for f in dataclasses.fields(Config)
+    }
     entries: dict[str, Any] = {}
     for index in range(len(attr)):
         named = attr[index]
