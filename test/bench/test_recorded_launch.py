@@ -31,7 +31,7 @@ def test_a_tensor_map_loses_what_was_never_written():
 
 @pytest.mark.parametrize("shape", [(1, 512, 2, 128), (3, 7)])
 def test_tensor_without_memory_has_contiguous_strides(shape: tuple[int, ...]):
-    tensor = _fa4_record._Tensor(0x7F00_1000_0000, list(shape), 2, 32)
+    tensor = _fa4_record.DeviceTensor(0x7F00_1000_0000, list(shape), 2, 32)
     expected = [stride // 4 for stride in np.empty(shape, np.float32).strides]
     assert list(tensor._strides) == expected
     assert (tensor._managed.data, tensor._managed.ndim) == (0x7F00_1000_0000, len(shape))

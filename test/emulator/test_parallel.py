@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -158,42 +155,6 @@ def test_atomics_of_all_ctas_count() -> None:
 def test_jobs_must_be_positive() -> None:
     with pytest.raises(SpecError, match="jobs must be at least 1, got 0"):
         Emulator(jobs=0)
-
-
-def test_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import os, sys
-        import numpy as np
-        from attn_mlir.runtime.emulator import Emulator
-        text = sys.stdin.read()
-        out = np.zeros(256, np.uint32)
-        emulator = Emulator(jobs=2)
-        address = emulator.map(out)
-        print("ready", flush=True)
-        emulator.launch(text, "k", grid=(4, 1, 1), block=(32, 1, 1), params=[address])
-        """
-    )
-    text = module(f"{INDEX} SPIN: add.u32 r4, r4, 1; bra SPIN;", ".param .u64 out")
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(text)
-    process.stdin.close()
-    assert process.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 30
-    while len(living(SESSION, process.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(living(SESSION, process.pid)) == 3, "two processes run the launch"
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(30) != 0
-    assert not living(SESSION, process.pid)
 
 
 def living(field: int, number: int) -> list[str]:
