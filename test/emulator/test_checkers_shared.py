@@ -295,3 +295,19 @@ def test_an_aligned_instruction_that_not_all_lanes_reach() -> None:
     with pytest.raises(DeadlockError, match="lanes 16-31"):
         findings_of(program(body.format(loop=hang)))
     assert findings_of(program(body.format(loop=hang), "split")) == []
+
+
+@pytest.mark.parametrize(
+    ("access", "kind"),
+    [
+        ("st.shared.b32 [r3+100000000], r60;", "out-of-bounds"),
+        ("st.shared.b32 [r3+2], r60;", "misaligned"),
+        ("ld.param.u64 rd1, [out]; st.global.b32 [rd1+1000000], r60;", "out-of-bounds"),
+        ("ld.param.u64 rd1, [out]; st.global.b32 [rd1+1], r60;", "misaligned"),
+    ],
+)
+def test_what_the_machine_refuses_is_its_fault_with_checkers_too(access: str, kind: str) -> None:
+    text = program(access, params=".param .u64 out")
+    with pytest.raises(KernelFault) as raised:
+        findings_of(text, [np.zeros(64, np.uint8)])
+    assert raised.value.kind == kind and raised.value.line == line_of(text, access)

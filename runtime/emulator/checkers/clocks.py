@@ -58,6 +58,10 @@ class Actors:
                 self.capacity *= 2
         return found
 
+    def engines(self) -> list[tuple[int, Any]]:
+        """(number, key) of all engine actors so far."""
+        return list(enumerate(self._keys, self.first_engine))
+
     def key_of(self, actor: int) -> Any:
         """The key that `engine` was asked with, or None for a thread."""
         return None if actor < self.first_engine else self._keys[actor - self.first_engine]

@@ -35,15 +35,19 @@ class ByteSpace:
 
     def __init__(self, byte_count: int, base: int = 0):
         self.base = base
+        self.byte_count = byte_count
         self.granule = UNIT_BYTES
         self.shadow = Shadow((-(-byte_count // UNIT_BYTES),))
 
     def lanes(
         self, addresses: npt.NDArray[Any], width: int, who: Actor, is_write: bool
     ) -> Conflict | None:
-        """One access of `width` aligned bytes per lane."""
+        """One access of `width` bytes per lane; one that the machine refuses is left to it."""
         if width < self.granule:
             self._refine(width)
+        low, high = int(addresses.min()) - self.base, int(addresses.max()) - self.base + width
+        if low < 0 or high > self.byte_count or (addresses % width).any():
+            return None
         first = (addresses.astype(np.int64) - self.base) // self.granule
         if width == self.granule:
             at = first[:, None]

@@ -1,0 +1,36 @@
+"""A few mistakes of every kind in one of our kernels: all of them are noticed. `make mutants` has many more."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import pytest
+from evidence import Evidence
+from mha_cases import Case, Schedule
+from mutants import judge, prepare, sample
+from operators import OPERATORS, mutants_of
+from subjects import Subject, ours
+
+
+@functools.cache
+def _subject() -> tuple[Subject, Evidence]:
+    return prepare(ours("d64", Case(64, "bf16", "full", 256, 384, 1)))
+
+
+def test_the_kernel_itself_has_no_findings() -> None:
+    subject, _ = _subject()
+    for schedule in (Schedule("fair"), Schedule("adversarial", 1), Schedule("adversarial", 6)):
+        assert subject.run(subject.ptx, schedule) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_mistakes_are_noticed(operator: str) -> None:
+    subject, evidence = _subject()
+    mutants = [
+        m for m in mutants_of(subject.ptx, subject.executed_lines()) if m.operator == operator
+    ]
+    mistakes = (m for m in sample(mutants, 8, 0) if not evidence.reason(m))
+    outcomes = [judge(subject, mutant, evidence) for mutant in itertools.islice(mistakes, 1)]
+    assert [o for o in outcomes if not o.caught] == []

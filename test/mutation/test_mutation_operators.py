@@ -1,0 +1,85 @@
+"""The operators change what they say and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from mutants import Outcome, sample, score, table
+from operators import OPERATORS, Mutant, mutants_of, parse
+
+TEXT = """.visible .entry k()
+{
+	mbarrier.init.shared.b64 	[bars+8], %r7;
+	fence.mbarrier_init.release.cluster;
+	mbarrier.try_wait.parity.shared.b64 P1, [%r1+16], %r2, 10000000;
+	@%p1 mbarrier.arrive.shared.b64 	%rd9, [%r1];
+	mbarrier.arrive.expect_tx.shared.b64 %rd152, [bars], 32768;
+	cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%rd1], [%rd2, {%r5, %r6}], [bars]; // load
+	@leader tcgen05.mma.cta_group::1.kind::f16 [%r9], %rd30, %rd28, %r97, 1;
+	tcgen05.mma.cta_group::1.kind::f16 [%r9], [%r10], %rd28, %r97, %p2;
+	tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r30, %r31}, [%r9+32];
+	tcgen05.wait::ld.sync.aligned;
+	bar.sync 	0;
+	ret;
+}"""
+
+
+def _of(operator: str) -> list[Mutant]:
+    every = set(range(1, TEXT.count("\n") + 2))
+    return [mutant for mutant in mutants_of(TEXT, every) if mutant.operator == operator]
+
+
+def test_statements_are_parsed() -> None:
+    statement = parse("\t@%p1 tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r9+4]; // text")
+    assert statement is not None
+    assert statement.guard == "@%p1 " and statement.operands == ("{%r1, %r2}", "[%r9+4]")
+    assert parse("$L__BB0_1:") is None and parse("\t.reg .b32 %r<9>;") is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "line", "text"),
+    [
+        ("drop-wait", 5, "setp.eq.u32 P1, 0, 0;"),
+        ("flip-parity", 5, "{ .reg .b32 MUTATED; xor.b32 MUTATED, %r2, 1; mbarrier.try_wait.parity.shared.b64 P1, [%r1+16], MUTATED, 10000000; }"),
+        ("drop-fence", 4, ""),
+        ("drop-arrive", 6, ""),
+        ("wrong-barrier", 6, "@%p1 mbarrier.arrive.shared.b64 %rd9, [%r1+8];"),
+        ("expect-bytes", 7, "mbarrier.arrive.expect_tx.shared.b64 %rd152, [bars], 32752;"),
+        ("shrink-count", 3, "{ .reg .b32 MUTATED; add.s32 MUTATED, %r7, -1; mbarrier.init.shared.b64 [bars+8], MUTATED; }"),
+        ("swap-descriptors", 9, "@leader tcgen05.mma.cta_group::1.kind::f16 [%r9], %rd28, %rd30, %r97, 1;"),
+        ("tensor-column", 11, "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r30, %r31}, [%r9+36];"),
+        ("drop-barrier", 13, ""),
+    ],
+)  # fmt: skip
+def test_what_an_operator_does(operator: str, line: int, text: str) -> None:
+    mutant = next(m for m in _of(operator) if m.line == line)
+    assert mutant.text == text
+    changed, before = mutant.apply(TEXT).split("\n"), TEXT.split("\n")
+    assert [n for n, (a, b) in enumerate(zip(changed, before, strict=True), 1) if a != b] == [line]
+
+
+def test_operators_keep_to_their_statements() -> None:
+    assert [m.line for m in _of("swap-descriptors")] == [9]
+    assert [m.line for m in _of("shift-operand")] == [9, 10]
+    assert [m.line for m in _of("drop-arrive")] == [6]
+
+
+def test_lines_that_do_not_run_get_no_mistake() -> None:
+    assert {m.line for m in mutants_of(TEXT, {4, 5})} == {4, 5}
+
+
+def test_samples_are_repeatable_and_bounded() -> None:
+    mutants = [Mutant("drop-wait", n, "", "") for n in range(50)]
+    mutants += [Mutant("drop-fence", n, "", "") for n in range(3)]
+    chosen = sample(mutants, 5, 1)
+    assert chosen == sample(mutants, 5, 1) != sample(mutants, 5, 2)
+    assert len(chosen) == 8 and sample(mutants, 0, 1) == mutants
+    assert set(OPERATORS) >= {m.operator for m in chosen}
+
+
+def test_the_score_leaves_out_what_is_no_mistake() -> None:
+    def outcome(caught: str, reason: str = "") -> Outcome:
+        return Outcome("k", "drop-wait", 1, "", caught, "", "fair", reason)
+
+    outcomes = [outcome("checker"), outcome("numbers"), outcome("", "why"), outcome("")]
+    assert score(outcomes) == pytest.approx(200 / 3)
+    assert "| drop-wait | 4 | 1 |  |  | 1 |  | 1 | 1 |" in table(outcomes)
