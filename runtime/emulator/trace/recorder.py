@@ -7,7 +7,7 @@ which the last arrival of the phase was made. CTAs start when an SM is free. So 
 what depends on what; they are no prediction of seconds.
 
 Each warp that may go on is picked by the lowest clock, so that engines get their requests in the
-order of time. With the adversarial schedule, order and lateness are the schedule's.
+order of time. With the adversarial schedule, the order is the schedule's.
 """
 
 import heapq
