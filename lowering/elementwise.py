@@ -21,11 +21,15 @@ from attn_mlir.dialect.scalars import (
 )
 
 from .context import CHUNK, Fragment, Lowering, element_pointer, lowers, lowers_named
+from .inline_ptx import opaque
 from .scalar_ops import check_scalar
 
 Value = Any
 LN2 = math.log(2.0)
 FULL_WARP = -1  # member mask of all 32 lanes
+# columns; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
+NARROW = 4
+SHORT_BODY = 4  # operations that differ between columns; up to here bodies are evaluated whole
 PACKED_BITS = 16  # elements of this width are held in pairs
 
 
@@ -58,7 +62,11 @@ def _column_numbers(widths: Sequence[int]) -> _Varying:
 
 
 class _Region:
-    """Evaluates the body of a `ws.map`; what does not depend on the column stays scalar."""
+    """Evaluates the body of a `ws.map`; what does not depend on the column stays scalar.
+
+    Long bodies are evaluated `NARROW` columns at a time, the whole body before the next columns
+    begin: what they compute on the way then lives for these columns and not for a whole row.
+    """
 
     def __init__(self, low: Lowering, widths: Sequence[int]):
         self.low = low
@@ -69,60 +77,97 @@ class _Region:
         """A value of the region, or one from outside."""
         return self.values[value] if value in self.values else self.low[value]
 
-    def run(self, op: Any) -> None:
-        """Evaluates one scalar operation."""
-        if op.name in _SPECIAL:
-            self.run_special(op)
-            return
-        check_scalar(op)
-        operands = [self.operand(value) for value in op.operands]
-        (result,) = op.results
-        attributes = dict(op.attributes.items())
-        if not any(isinstance(operand, _Varying) for operand in operands):
-            made = ir.Operation.create(
-                op.name, results=[result.type], operands=operands, attributes=attributes
-            )
-            self.values[result] = made.result
-            return
-        parts: list[Value] = []
-        for number, width in enumerate(self.widths):
-            wide = [
-                operand.parts[number] if isinstance(operand, _Varying) else _splat(operand, width)
-                for operand in operands
-            ]
-            kind = ir.VectorType.get([width], result.type)
-            made = ir.Operation.create(
-                op.name, results=[kind], operands=wide, attributes=attributes
-            )
-            parts.append(made.result)
-        self.values[result] = _Varying(tuple(parts))
+    def varying(self, operations: Sequence[Any]) -> list[Any]:
+        """The operations whose results differ between columns, given which arguments do."""
+        values = {value for value, found in self.values.items() if isinstance(found, _Varying)}
+        found: list[Any] = []
+        for op in operations:
+            if any(value in values for value in op.operands):
+                found.append(op)
+                values.update(op.results)
+        return found
 
-    def run_special(self, op: Any) -> None:
-        """Evaluates an operation that has no vector form, one column at a time."""
-        operands = [self.operand(value) for value in op.operands]
-        (result,) = op.results
-        emit = _SPECIAL[op.name]
-        if not any(isinstance(operand, _Varying) for operand in operands):
-            self.values[result] = emit(self.low, op, operands)
-            return
-        parts: list[Value] = []
+    def is_long(self, operations: Sequence[Any]) -> bool:
+        """Whether the body is evaluated a few columns at a time."""
+        return max(self.widths, default=0) > NARROW and len(self.varying(operations)) > SHORT_BODY
+
+    def run(self, operations: Sequence[Any]) -> None:
+        """Evaluates the scalar operations of the body, in order."""
+        varying = self.varying(operations)
+        for op in operations:
+            if op.name not in _SPECIAL:
+                check_scalar(op)
+            (result,) = op.results
+            if op in varying:
+                self.values[result] = _Varying(())
+            else:
+                self.values[result] = self._scalar(op, [self.operand(x) for x in op.operands])
+        is_long = self.is_long(operations)
         for number, width in enumerate(self.widths):
-            elements = [
-                emit(
-                    self.low,
-                    op,
-                    [
-                        vector.ExtractOp(operand.parts[number], [], [i]).result
-                        if isinstance(operand, _Varying)
-                        else operand
-                        for operand in operands
-                    ],
-                )
-                for i in range(width)
-            ]
-            kind = ir.VectorType.get([width], result.type)
-            parts.append(vector.FromElementsOp(kind, elements).result)
-        self.values[result] = _Varying(tuple(parts))
+            step = NARROW if is_long and width % NARROW == 0 else width
+            self._run_part(varying, number, range(0, width, step), step)
+
+    def _run_part(self, varying: Sequence[Any], number: int, starts: range, step: int) -> None:
+        """Evaluates what differs between columns on one part, `step` columns at a time."""
+        pieces: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
+        for first in starts:
+            for op in varying:
+                operands = [
+                    pieces[value][-1]
+                    if value in pieces
+                    else self._piece(value, number, first, step)
+                    for value in op.operands
+                ]
+                pieces[op.results[0]].append(self._vector(op, operands, step))
+        for result, found in pieces.items():
+            self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
+
+    def _piece(self, value: Value, number: int, first: int, step: int) -> Any:
+        """Some columns of a value that was there before, or a scalar."""
+        found = self.operand(value)
+        if not isinstance(found, _Varying):
+            return found
+        part = found.parts[number]
+        if part.type.shape[0] == step:
+            return part
+        kind = ir.VectorType.get([step], part.type.element_type)
+        return vector.ExtractStridedSliceOp(kind, part, [first], [step], [1]).result
+
+    def _scalar(self, op: Any, operands: Sequence[Value]) -> Value:
+        """An operation that is the same for all columns."""
+        if op.name in _SPECIAL:
+            return _SPECIAL[op.name](self.low, op, operands)
+        attributes = dict(op.attributes.items())
+        return ir.Operation.create(
+            op.name, results=[op.results[0].type], operands=operands, attributes=attributes
+        ).result
+
+    def _vector(self, op: Any, operands: Sequence[Value], width: int) -> Value:
+        """An operation on some columns; one that has no vector form column by column."""
+        kind = ir.VectorType.get([width], op.results[0].type)
+        wide = [isinstance(self.operand(value), _Varying) for value in op.operands]
+        pairs = list(zip(operands, wide, strict=True))
+        if op.name not in _SPECIAL:
+            attributes = dict(op.attributes.items())
+            vectors = [x if is_wide else _splat(x, width) for x, is_wide in pairs]
+            return ir.Operation.create(
+                op.name, results=[kind], operands=vectors, attributes=attributes
+            ).result
+        elements: list[Value] = []
+        for i in range(width):
+            column = [vector.ExtractOp(x, [], [i]).result if is_wide else x for x, is_wide in pairs]
+            elements.append(_SPECIAL[op.name](self.low, op, column))
+        return vector.FromElementsOp(kind, elements).result
+
+
+def _joined(pieces: Sequence[Value]) -> Value:
+    """Vectors of one width, one after the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    width = pieces[0].type.shape[0]
+    kind = ir.VectorType.get([width * len(pieces)], pieces[0].type.element_type)
+    elements = [vector.ExtractOp(piece, [], [i]).result for piece in pieces for i in range(width)]
+    return vector.FromElementsOp(kind, elements).result
 
 
 def _is_packed(kind: ws.FragmentType) -> bool:
@@ -220,12 +265,16 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
         fragment: Fragment = low[value]
         region.values[argument] = fragment.parts[0] if is_rows else _Varying(_unpacked(fragment))
     coordinates = list(block.arguments)[len(op.inputs) :]
-    region.values[coordinates[0]] = low.active.row
     if not is_rows and list(coordinates[1].uses):
         region.values[coordinates[1]] = _column_numbers(region.widths)
     *body, last = block.operations
-    for inner in body:
-        region.run(inner.operation)
+    operations = [inner.operation for inner in body]
+    row = low.active.row
+    if region.is_long(operations) and list(coordinates[0].uses):
+        # what hangs on the row would be moved out of the loop over tiles, per column, and spilled
+        row = opaque(row)
+    region.values[coordinates[0]] = row
+    region.run(operations)
     result = region.operand(last.value)
     if not isinstance(result, _Varying):
         low[op.fragment] = _spread(kind, result)

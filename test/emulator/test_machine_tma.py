@@ -241,7 +241,7 @@ def test_packed_types_expand_by_groups_of_16(code: int, bits: int, padded: int):
     base = memory.map(array)
     raw = encode(base, "", (128, 4), (row,), (128, 8), code=code)
     tmap = decode(raw)
-    assert load_tile(tmap, (0, 2), memory, shared, 0x400) == 8 * 8 * padded
+    assert load_tile(tmap, (0, 2), memory, shared, 0x400) == 8 * row
     got = shared.data[0x400 : 0x400 + 64 * padded].reshape(8, 8, padded)
     assert (got[:2, :, :group].reshape(2, -1) == array[2:]).all()
     assert (got[:, :, group:] == 0).all() and (got[2:] == 0).all()

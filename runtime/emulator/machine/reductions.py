@@ -2,7 +2,8 @@
 
 Ambiguity resolved here: spec-ptx 7.1 names the operations only. Floating-point add rounds to
 nearest even and keeps subnormals (.noftz) except for "f32.ftz"; min and max drop a NaN operand.
-A NaN result has all bits set but its sign, as measured on an H200 (f16, bf16, f32).
+As measured on an H200, a NaN sum has all bits set but its sign (f16, bf16, f32), or is the NaN that
+came in, signalling or not (f64).
 """
 
 from typing import Any
@@ -72,6 +73,8 @@ def reduce_values(operation: str, type_name: str, old: Array, new: Array) -> Arr
         if type_name.endswith(".ftz"):
             old, new = _flush(old), _flush(new)
         result = _arithmetic(operation, old, new)
+        if type_name == "f64" and operation == "add":
+            result = np.where(np.isnan(new), new, np.where(np.isnan(old), old, result))
         if type_name in _NAN:
             result = np.where(np.isnan(result), _NAN[type_name], result)
         return _flush(result) if type_name.endswith(".ftz") else result

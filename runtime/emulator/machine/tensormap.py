@@ -93,8 +93,12 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes credited to the mbarrier by a full-box load, out-of-bounds elements included."""
-        return self.row_count * self.shared_row_bytes
+        """Bytes credited to the mbarrier by a full-box load, out-of-bounds elements included.
+
+        The gaps that packed types leave in shared memory do not count: CUTLASS and quack-kernels
+        expect the packed bytes alone.
+        """
+        return self.row_count * self.global_row_bytes
 
     @property
     def pitch_bytes(self) -> int:
