@@ -54,9 +54,8 @@ class Column:
     Attributes:
       label: the instruction that made it, for reports.
       dtype: numpy type, or "bf16".
-      check: "exact"; "approx RULE" for approximate functions (see `judge`).
-      source: label of the input that an approximate function was applied to: (start, dtype) in
-        the first buffer, or None.
+      check: "exact"; "approx RULE" or "number" (see `judge`), whose operands are the columns that
+        follow.
     """
 
     label: str

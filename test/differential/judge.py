@@ -2,7 +2,8 @@
 
 Everything is compared bit for bit, with two exceptions that PTX itself makes: the payload and sign
 of a NaN are not specified, so one NaN is as good as another where a column holds floating-point
-numbers; and functions marked `.approx` or `.full` have bounds of their own, below.
+numbers; and functions marked `.approx` or `.full` have bounds of their own, below. Columns checked
+as "number" are compared where the operand is one.
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ def differences(
                 argument = program.columns[position + 1]  # stored right behind the result
                 raw = elements(gpu[argument.buffer], argument)
                 with np.errstate(all="ignore"):
-                    bad &= ~_within(x, y, numbers(raw, argument.dtype), column.check)
+                    operand = numbers(raw, argument.dtype)
+                if column.check == "number":
+                    bad &= ~np.isnan(operand) if operand is not None else bad
+                else:
+                    bad &= ~_within(x, y, operand, column.check)
         if bad.any():
             where = np.flatnonzero(bad)
             first = [(int(i), int(g[i]), int(e[i])) for i in where[:4]]

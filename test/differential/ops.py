@@ -289,12 +289,12 @@ def choose(op_: Op) -> Op:
 
     copysign and xorsign look at the sign of a NaN, which PTX leaves open for a computed one. The
     assembler merges a conversion to a 64-bit integer with the next one, and the NaN is then
-    converted as for the narrower type.
+    converted as for the narrower type; it also carries |-32768| on in 32 bits.
     """
     opcode = op_.opcodes[0]
     to_wide = re.match(r"cvt\.r[nzmp]i.*\.[us]64\.", opcode) is not None
     signs = opcode.startswith("copysign") or "xorsign" in opcode
-    return replace(op_, fresh=signs, last=to_wide)
+    return replace(op_, fresh=signs, last=to_wide or opcode == "abs.s16")
 
 
 def _can_leave_range(source: str, to: str) -> bool:
@@ -321,7 +321,7 @@ def convert_ops() -> Iterator[Op]:
         if t == "bf16" and b[1:] == "8":
             continue
         yield op(f"cvt.{mode}.{b}.{t}", "i32" if b[1:] == "8" else _reg(b), t)
-        if t == "f32" and mode in ("rni", "rzi"):
+        if t == "f32":
             yield op(f"cvt.{mode}.ftz.{b}.{t}", "i32" if b[1:] == "8" else _reg(b), t)
             yield op(f"cvt.{mode}.sat.{b}.{t}", "i32" if b[1:] == "8" else _reg(b), t)
     for mode in roundings:
@@ -344,7 +344,8 @@ def convert_ops() -> Iterator[Op]:
     yield op("cvt.rm.bf16.f32", "bf16", "f32")
     yield op("cvt.rp.bf16.f32", "bf16", "f32")
     yield op("cvt.rna.tf32.f32", "f32", "f32")
-    yield op("cvt.rna.satfinite.tf32.f32", "f32", "f32")
+    # the assembler's expansion for sm_90a makes numbers of some NaN
+    yield op("cvt.rna.satfinite.tf32.f32", "f32", "f32", "number")
     for a, t in (("f16", "f32"), ("f16", "f64"), ("f32", "f64"), ("bf16", "f32"), ("bf16", "f64")):
         tails = ("", ".sat") if a != "bf16" else ("",)
         for tail in (*tails, ".ftz") if t == "f32" or a == "f32" else tails:
