@@ -17,6 +17,7 @@ from attn_mlir.passes.registry import register
 
 from .manifest import attached
 from .ptxas import Assembled, assemble, find_ptxas, ptxas_version
+from .source import SOURCE_NAME, recorded_source
 
 FILE_MODE = 0o644  # temporary files begin as their owner's alone
 
@@ -36,12 +37,15 @@ def ptx_of(module: Any) -> dict[str, str]:
     return found
 
 
-def bundle_bytes(manifest: dict[str, Any], ptx: str, assembled: Assembled) -> bytes:
-    """The bundle file: a stored zip of kernel.cubin, kernel.ptx and bundle.json.
+def bundle_bytes(
+    manifest: dict[str, Any], ptx: str, assembled: Assembled, source: str = ""
+) -> bytes:
+    """The bundle file: a zip of kernel.cubin, kernel.ptx, kernel.mlir and bundle.json.
 
     Args:
       manifest: of the kernel, see `manifest.describe`.
       ptx, assembled: the kernel.
+      source: the text that the lines of the PTX refer to.
     """
     complete = {
         **manifest,
@@ -64,6 +68,7 @@ def bundle_bytes(manifest: dict[str, Any], ptx: str, assembled: Assembled) -> by
             "kernel.cubin": assembled.cubin,
             "kernel.ptx": ptx.encode(),
             "bundle.json": json.dumps(complete, indent=1).encode(),
+            SOURCE_NAME: source.encode(),
         }
         for name, data in members.items():  # a fixed date: the same input gives the same bytes
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
@@ -96,7 +101,8 @@ class WriteBundle:
             if name not in manifests:
                 raise VerifyError(f"'gpu.binary' op {name} has no manifest")
             manifest = manifests[name]
-            data = bundle_bytes(manifest, ptx, assemble(ptx, manifest["target"]))
+            assembled = assemble(ptx, manifest["target"])
+            data = bundle_bytes(manifest, ptx, assembled, recorded_source(module))
             path = Path(self.output)
             _write(path / f"{name}.attn" if len(texts) > 1 else path, data)
 

@@ -19,6 +19,7 @@ from .convert import UPSTREAM
 from .manifest import attached
 from .pipelines import nvvm_to_ptx, ws_to_nvvm
 from .ptxas import assemble
+from .source import recorded_source
 
 Progress = Callable[[str], None]
 
@@ -151,13 +152,13 @@ def compile_tma_copy(target: str) -> bytes:
 
 def _finish(stages: _Stages, module: Any, name: str, target: str) -> bytes:
     """From a module of `ws` kernels to the bundle of the kernel `name`."""
-    stages.passes("nvvm", module, ws_to_nvvm(target))
+    stages.passes("nvvm", module, ws_to_nvvm(target, with_source=True))
     stages.passes("llvm", module, UPSTREAM)
-    stages.passes("ptx", module, nvvm_to_ptx())
+    stages.passes("ptx", module, nvvm_to_ptx(with_source=True))
     ptx = ptx_of(module)[name]
     stages.records[-1]["bytes"] = len(ptx)
     assembled = stages.run("cubin", lambda: assemble(ptx, target))
     stages.records[-1]["bytes"] = len(assembled.cubin)
     manifest = attached(module)[name]
     manifest["report"]["stages"] = stages.records
-    return bundle_bytes(manifest, ptx, assembled)
+    return bundle_bytes(manifest, ptx, assembled, recorded_source(module))

@@ -7,6 +7,9 @@ from attn_mlir.passes.registry import register_pipeline
 
 from .convert import UPSTREAM
 
+LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
+"""Makes the backend write `.loc` for the operations' locations; the code stays as it is."""
+
 
 @register_pipeline
 @dataclass(frozen=True)
@@ -69,18 +72,27 @@ class AttnToBundle:
     output: str = "kernel.attn"
 
     def expand(self) -> str:
-        """Down to PTX, then `ptxas` and the file."""
-        return f"attn-to-ptx{{target={self.target}}},attn-write-bundle{{output={self.output}}}"
+        """Down to PTX with the lines of its source, then `ptxas` and the file."""
+        steps = (
+            "attn-to-ws",
+            ws_to_nvvm(self.target, with_source=True),
+            UPSTREAM,
+            nvvm_to_ptx(with_source=True),
+            f"attn-write-bundle{{output={self.output}}}",
+        )
+        return ",".join(steps)
 
 
-def ws_to_nvvm(target: str) -> str:
-    """Pipeline text from `ws` to the NVVM level."""
+def ws_to_nvvm(target: str, *, with_source: bool = False) -> str:
+    """Pipeline text from `ws` to the NVVM level; with the source that a bundle keeps, if asked."""
+    record = "ws-record-source," if with_source else ""
     return (
-        f"ws-plan-memory{{target={target}}},convert-ws-to-nvvm{{target={target}}},"
+        f"ws-plan-memory{{target={target}}},{record}convert-ws-to-nvvm{{target={target}}},"
         "attn-check-stage{stage=nvvm}"
     )
 
 
-def nvvm_to_ptx() -> str:
-    """Pipeline text from LLVM to PTX."""
-    return "attn-check-stage{stage=llvm},gpu-module-to-binary{format=isa}"
+def nvvm_to_ptx(*, with_source: bool = False) -> str:
+    """Pipeline text from LLVM to PTX; with the lines of the source, if asked."""
+    lines = f"{LINES}," if with_source else ""
+    return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"

@@ -39,6 +39,7 @@ UPSTREAM_NAMES = (
     "convert-vector-to-llvm",
     "convert-vector-to-scf",
     "cse",
+    "ensure-debug-info-scope-on-llvm-func",
     "expand-strided-metadata",
     "finalize-memref-to-llvm",
     "gpu-kernel-outlining",

@@ -1,7 +1,7 @@
 """Bundles: the one file that the compiler writes and the runtime reads.
 
-A bundle is a zip without compression that holds `kernel.cubin`, `kernel.ptx` and `bundle.json`
-(`attn_mlir.runtime.manifest` has its fields). Reading checks the schema and both hashes, so that a
+A bundle is a zip that holds `kernel.cubin`, `kernel.ptx`, `bundle.json`
+(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. Reading checks the schema and both hashes, so that a
 damaged file is refused before anything is launched.
 """
 
@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from attn_mlir.runtime.manifest import Manifest, parse_manifest
 CUBIN = "kernel.cubin"
 PTX = "kernel.ptx"
 MANIFEST = "bundle.json"
+SOURCE = "kernel.mlir"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Bundle:
       manifest: the checked contents of `bundle.json`.
       cubin: machine code for `manifest.target`.
       ptx: the text that the machine code was assembled from; the emulator runs this.
+      source: the kernel in the `ws` dialect, which the lines of the PTX refer to; may be empty.
       data: the bytes of the bundle file.
       path: where it was read from, or None.
     """
@@ -40,6 +43,7 @@ class Bundle:
     cubin: bytes = field(repr=False)
     ptx: str = field(repr=False)
     data: bytes = field(repr=False)
+    source: str = field(default="", repr=False)
     path: Path | None = None
 
     @property
@@ -97,21 +101,29 @@ class Bundle:
                     f"{name} is damaged: {member} has sha256 {found[:16]}..., {MANIFEST} says "
                     f"{expected[:16]}...: compile it again"
                 )
-        try:
-            ptx = parts[PTX].decode()
-        except UnicodeDecodeError as error:
-            raise SpecError(f"{name} is damaged: {PTX} is not text ({error})") from error
-        return Bundle(manifest=manifest, cubin=parts[CUBIN], ptx=ptx, data=data, path=path)
+        ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))
+        return Bundle(
+            manifest=manifest, cubin=parts[CUBIN], ptx=ptx, source=source, data=data, path=path
+        )
+
+
+def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
+    try:
+        return parts[member].decode()
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{name} is damaged: {member} is not text ({error})") from error
 
 
 def _unzip(data: bytes, name: str) -> dict[str, bytes]:
-    """The three members by name."""
+    """The members by name; a source that is not there is empty."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             missing = sorted({CUBIN, PTX, MANIFEST} - set(archive.namelist()))
             if missing:
                 raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
-            return {member: archive.read(member) for member in (CUBIN, PTX, MANIFEST)}
+            members = {member: archive.read(member) for member in (CUBIN, PTX, MANIFEST)}
+            has_source = SOURCE in archive.namelist()
+            return {**members, SOURCE: archive.read(SOURCE) if has_source else b""}
     except SpecError:
         raise
     except Exception as error:  # zipfile meets damage with a dozen kinds of error

@@ -11,7 +11,14 @@ import lit.formats
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("ATTN_MLIR_TEST_PYTHON", sys.executable)
-FORWARDED = ("ATTN_MLIR_PTXAS", "ATTN_MLIR_LOG", "CUDA_VISIBLE_DEVICES", "HOME", "XDG_CACHE_HOME")
+FORWARDED = (
+    "ATTN_MLIR_PTXAS",
+    "ATTN_MLIR_LOG",
+    "CUDA_VISIBLE_DEVICES",
+    "HOME",
+    "PYTHONPATH",
+    "XDG_CACHE_HOME",
+)
 
 
 def find_filecheck() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from attn_mlir.env import settings
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.binding import Bound, parameters
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.bundle import SOURCE, Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.tensormap import encode
 from attn_mlir.runtime.tensors import bytes_at
@@ -106,6 +106,7 @@ class EmulatorDevice:
                 cluster=bundle.manifest.cluster,
                 shared_bytes=bundle.manifest.smem_bytes,
                 params=[param.value for param in packed],
+                sources={SOURCE: bundle.source},
             )
         finally:
             if self.trace is not None and emulator.trace is not None:

@@ -2,9 +2,10 @@
 
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -194,6 +195,7 @@ class Emulator:
         cluster: Sequence[int] = (1, 1, 1),
         shared_bytes: int = 0,
         params: Sequence[Parameter] = (),
+        sources: Mapping[str, str] = MappingProxyType({}),
     ) -> Stats:
         """Run a kernel to its end.
 
@@ -202,6 +204,7 @@ class Emulator:
           shared_bytes: dynamic shared memory per CTA.
           params: one value per `.param` of the entry: a number, packed by the declared type, or
             the raw bytes of an aggregate such as a tensor map.
+          sources: texts of the files that the PTX names in `.file`, which messages then quote.
 
         Raises:
           LaunchError: the request does not fit the kernel or the machine, or the kernel failed
@@ -210,6 +213,7 @@ class Emulator:
         """
         start = time.perf_counter()
         program = translated(ptx_text, entry)
+        program.sources = sources
         module, kernel = program.module, program.kernel
         if module.target and module.target != self.target:
             raise TargetError(
@@ -237,6 +241,7 @@ class Emulator:
         trace = self.trace = self._new_trace()
         if trace is not None:
             program = TimedProgram(module, kernel, trace)
+            program.sources = sources
         checker = Checker(self.checks, self.check_mode) if self.checks else None
         self.findings = checker.findings if checker is not None else []
         launch = Launch(

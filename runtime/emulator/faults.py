@@ -9,14 +9,18 @@ class KernelFault(LaunchError):
     Attributes:
       line: 1-based PTX line, or 0 when no line is to blame.
       kind: the machine's fault kind ("out-of-bounds", "mbarrier", ...), "poison" or "trap".
+      origin: what the line was made from, where the PTX and the caller tell.
       where: the CTA, warp and lanes, such as "cta (0,0,0) warp 3 lanes 0-31".
     """
 
-    def __init__(self, message: str, *, kind: str, line: int, text: str, where: str):
-        place = f"\n  {line:>5} | {text}" if line else ""
+    def __init__(
+        self, message: str, *, kind: str, line: int, text: str, where: str, origin: str = ""
+    ):
+        place = quoted(line, text, origin)
         super().__init__(f"{where}: {message}{place}")
         self.line = line
         self.kind = kind
+        self.origin = origin
         self.where = where
 
 
@@ -31,6 +35,14 @@ class DeadlockError(LaunchError):
         body = "\n".join(waiting)
         super().__init__(f"deadlock: {len(waiting)} waiting\n{body}")
         self.waiting = waiting
+
+
+def quoted(line: int, text: str, origin: str) -> str:
+    """A PTX line and what it was made from, on lines of their own; nothing for line 0."""
+    if not line:
+        return ""
+    below = f"\n        {origin}" if origin else ""
+    return f"\n  {line:>5} | {text}{below}"
 
 
 def lanes_text(mask: int) -> str:

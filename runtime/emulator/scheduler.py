@@ -443,6 +443,7 @@ class Scheduler:
                 line=job.line,
                 text=self.launch.program.line_text(job.line),
                 where=f"{job.where} (asynchronous)",
+                origin=self.launch.program.origin(job.line),
             ) from fault
 
     # ---- when nothing runs
@@ -511,8 +512,10 @@ class Scheduler:
             for strand in warp.strands:
                 line = program.segments[strand.pc].line
                 why = strand.wait.describe() if strand.wait else "polling"
+                origin = program.origin(line)
                 lines.append(
                     f"  {strand.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
+                    + (f"\n      {origin}" if origin else "")
                 )
         return lines
 
@@ -538,5 +541,10 @@ class Scheduler:
                 error.add_note(f"PTX line {line}: {program.line_text(line)}")
             return error
         return KernelFault(
-            message, kind=kind, line=line, text=program.line_text(line), where=strand.where()
+            message,
+            kind=kind,
+            line=line,
+            text=program.line_text(line),
+            where=strand.where(),
+            origin=program.origin(line),
         )

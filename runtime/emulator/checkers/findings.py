@@ -6,7 +6,7 @@ from typing import Literal
 
 from attn_mlir.errors import SpecError
 
-from ..faults import KernelFault
+from ..faults import KernelFault, quoted
 
 CheckMode = Literal["raise", "collect"]
 
@@ -46,16 +46,17 @@ class Access:
       who: a thread or an engine, such as "cta (0,0,0) warp 3 lane 5".
       action: what it did, such as "writes".
       line, text: the PTX line, 1-based, and what it says; 0 when unknown.
+      origin: what the line was made from, such as an operation of the `ws` dialect, if known.
     """
 
     who: str
     action: str
     line: int
     text: str
+    origin: str = ""
 
     def __str__(self) -> str:
-        place = f"\n  {self.line:>5} | {self.text}" if self.line else ""
-        return f"{self.who} {self.action}{place}"
+        return f"{self.who} {self.action}{quoted(self.line, self.text, self.origin)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,5 +102,6 @@ class CheckError(KernelFault):
             line=first.current.line,
             text=first.current.text,
             where=first.current.who,
+            origin=first.current.origin,
         )
         self.findings = tuple(findings)

@@ -81,7 +81,10 @@ class Chronicle:
     def spell(self, who: str, action: str, line: Any) -> Access:
         """An access with the text of its line."""
         number = line_number(self.program, line)
-        return Access(who, action, number, self.program.line_text(number) if number else "")
+        if not number:
+            return Access(who, action, 0, "")
+        program = self.program
+        return Access(who, action, number, program.line_text(number), program.origin(number))
 
 
 def engine_name(key: Any) -> str:

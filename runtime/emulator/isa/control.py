@@ -139,6 +139,7 @@ def trap(s: Strand, line: int) -> int:
         line=line,
         text=s.launch.program.line_text(line),
         where=s.where(),
+        origin=s.launch.program.origin(line),
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .lines import SourceLines
+
 REGISTER_BITS = {
     "pred": 1,
     **{f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64, 128)},
@@ -199,3 +201,4 @@ class Module:
     target: str
     variables: list[Variable]
     kernels: dict[str, Kernel]
+    lines: SourceLines = field(default_factory=SourceLines)

@@ -35,7 +35,8 @@ _SPACES: dict[str, Space] = {
     ".param": "param",
 }
 _LINKAGE = frozenset((".visible", ".extern", ".weak", ".common"))
-_SKIPPED_STATEMENTS = frozenset((".loc", ".file", ".section", ".pragma", ".alias"))
+_SKIPPED_STATEMENTS = frozenset((".section", ".pragma", ".alias"))
+_LINE_STATEMENTS = frozenset((".loc", ".file"))
 
 
 class Parser:
@@ -107,6 +108,18 @@ class Parser:
                     depth += (text == "{") - (text == "}")
                 return
 
+    def line_statement(self) -> None:
+        """What a `.file` or `.loc` says about the source of what follows."""
+        directive = self.tokens[self.at - 1]
+        number = self.integer()
+        lines = self.module.lines
+        if directive.text == ".file":
+            lines.files[number] = self.next().text.strip('"')
+        else:
+            lines.mark(directive.line, number, self.integer())
+        while self.tokens[self.at].line == directive.line and self.peek() not in ("", "}"):
+            self.next()  # a file's time and size, a column, what an inlined function says
+
     # ---- module
 
     def parse(self) -> Module:
@@ -121,6 +134,8 @@ class Parser:
             elif token.text == ".address_size":
                 if self.integer() != 64:
                     raise self.error("only .address_size 64 is supported", token)
+            elif token.text in _LINE_STATEMENTS:
+                self.line_statement()
             elif token.text in _SKIPPED_STATEMENTS:
                 self.skip_statement()
             else:
@@ -296,6 +311,8 @@ class _BodyParser:
                     scope.variables[variable.name] = variable
                     kernel.variables.append(variable)
                 parser.expect(";")
+            elif text in _LINE_STATEMENTS:
+                parser.line_statement()
             elif text in _SKIPPED_STATEMENTS:
                 parser.skip_statement()
             elif text == ";":

@@ -4,7 +4,7 @@ A segment is a run of instructions without a jump into it and with at most one p
 where a strand may block: so a strand's position is always the number of a segment.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -48,6 +48,7 @@ class Program:
     Attributes:
       segments: all segments in text order; execution starts at segment 0.
       counts: instructions in each segment.
+      sources: texts of the source files that the PTX names, for messages.
       initial: the registers of a new warp (a list to copy).
       full, masked: the functions by segment for all lanes active and for some; None until used.
     """
@@ -55,6 +56,7 @@ class Program:
     def __init__(self, module: Module, kernel: Kernel):
         self.module = module
         self.kernel = kernel
+        self.sources: Mapping[str, str] = {}
         self.graph: Graph = build_graph(kernel)
         self.storage = choose_storage(kernel)
         self.initial = [zeros(storage) for storage in self.storage]
@@ -94,6 +96,15 @@ class Program:
     def line_text(self, line: int) -> str:
         """The PTX text of a line, stripped."""
         return source_line(self.module.text, line).strip()
+
+    def origin(self, line: int) -> str:
+        """What a PTX line was made from, such as `kernel.mlir:12: "ws.wait"(...)`, or nothing."""
+        found = self.module.lines.of(line)
+        if found is None:
+            return ""
+        file, number = found
+        text = source_line(self.sources.get(file, ""), number).strip()
+        return f"{file}:{number}: {text}" if text else f"{file}:{number}"
 
     def translate_all(self) -> None:
         """Translate every segment in both forms (they are otherwise made when first run)."""

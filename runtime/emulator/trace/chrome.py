@@ -72,6 +72,8 @@ def _slice(trace: Trace, item: Slice) -> dict[str, Any]:
     args = dict(item.args)
     if "line" in args:
         args["ptx"] = trace.program.line_text(args["line"])
+        if origin := trace.program.origin(args["line"]):
+            args["source"] = origin
     return {
         "ph": "X",
         "name": item.name,

@@ -1,0 +1,49 @@
+"""`ws-record-source`: the text of the planned kernels becomes the source that PTX lines refer to.
+
+What a debugger, a profiler or the emulator says about a PTX line then names the `ws` operation
+behind it. The module keeps the text as an attribute, and a bundle carries it as `kernel.mlir`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.registry import register
+
+SOURCE = "attn.source"  # module attribute: the text that locations refer to
+SOURCE_NAME = "kernel.mlir"
+
+
+@register
+@dataclass(frozen=True)
+class RecordSource:
+    """Prints the module and gives every operation the line that it stands in as its location."""
+
+    name: ClassVar[str] = "ws-record-source"
+
+    def run(self, module: Any) -> None:
+        """Changes locations and one attribute only."""
+        text = str(module)
+        printed = ir.Operation.parse(text, source_name=SOURCE_NAME)
+        twins = _operations(printed)
+        for op, twin in zip(_operations(module), twins, strict=True):
+            op.location = twin.location
+        module.operation.attributes[SOURCE] = ir.StringAttr.get(text)
+
+
+def recorded_source(module: Any) -> str:
+    """The text that `ws-record-source` kept, or nothing."""
+    attributes = module.operation.attributes
+    return ir.StringAttr(attributes[SOURCE]).value if SOURCE in attributes else ""
+
+
+def _operations(module: Any) -> list[Any]:
+    """A module's operations in the order of the text."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
