@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_rings_execution import product
 from ws_kernels import bundle, kernel, lowered, threads
@@ -15,13 +17,15 @@ from ws_kernels import bundle, kernel, lowered, threads
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_mha_module
 from attn_mlir.dialect.attn.masks import NullMask
-from attn_mlir.errors import SpecError, TargetError, VerifyError
+from attn_mlir.errors import LaunchError, SpecError, TargetError, VerifyError
 from attn_mlir.lowering.assemble import ptx_of
 from attn_mlir.lowering.convert import UPSTREAM
 from attn_mlir.lowering.pipelines import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.passes.legality import STAGES, illegal_operations
 from attn_mlir.passes.pipeline import run_pipeline
 from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import Kernel
 
 TO_PTX = f"{ws_to_nvvm('sm_100a')},{UPSTREAM},{nvvm_to_ptx()}"
 LEVELS = {  # the NVVM level holds `gpu` operations, a binary among them
@@ -136,3 +140,15 @@ def test_ptx_does_not_depend_on_the_process() -> None:
     module = attention()
     run_pipeline(module, "attn-to-ptx")
     assert outputs.pop().strip() == ptx_of(module)["small"].strip()
+
+
+def test_a_fault_names_the_operation(tmp_path: Path) -> None:
+    """A kernel without a wait for its tensor loads: the message quotes the `ws.load` behind them."""
+    path = tmp_path / "small.attn"
+    run_pipeline(attention(), f"attn-to-bundle{{output={path}}}")
+    found = Bundle.load(path)
+    broken = replace(found, ptx=found.ptx.replace("tcgen05.wait::ld.sync.aligned;", "", 1))
+    q = np.zeros((1, 64, 2, 64), np.float16)
+    lse = np.zeros((1, 2, 64), np.float32)
+    with pytest.raises(LaunchError, match=r'kernel\.mlir:\d+: %\d+ = "ws\.'):
+        Kernel(broken)(q, q, q, q.copy(), lse, scale=1.0, device=EmulatorDevice())
