@@ -86,8 +86,14 @@ def test_fragments_gather_a_parted_warp_without_repeating_what_came_before() -> 
     assert (out[:, 1] == 115).all()
 
 
-def _wgmma(in_registers: bool, steps: int, early: bool = False) -> str:
-    """D[64, 32] over `steps` products of K = 16; A [64, 16 steps] row-major in 32-byte rows."""
+def _wgmma(in_registers: bool, steps: int, early: bool = False, lag: bool = False) -> str:
+    """D[64, 32] over `steps` products of K = 16; A [64, 16 steps] row-major in 32-byte rows.
+
+    Args:
+      early: read the accumulator before the wait.
+      lag: a group of its own for each product, one of them always in flight.
+    """
+    between = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1;" if lag else ""
     d = ", ".join(f"r{20 + i}" for i in range(16))
     zero = " ".join(f"mov.b32 r{20 + i}, 0f3F000000;" for i in range(16))
     issue = ""
@@ -102,6 +108,7 @@ def _wgmma(in_registers: bool, steps: int, early: bool = False) -> str:
         add.u32 r6, r2, {32 * step}; shr.u32 r6, r6, 4; cvt.u64.u32 rd5, r6; or.b64 rd5, rd5, 0x4000004000010000;
         add.u32 r7, r2, {8192 + 32 * step}; shr.u32 r7, r7, 4; cvt.u64.u32 rd6, r7; or.b64 rd6, rd6, 0x4000004000010000;
         wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {{{d}}}, {a_text}, rd6, {tail};
+        {between}
         """
     store = "".join(
         f"st.global.v2.b32 [rd2+{32 * (i // 4) + 1024 * (i // 2 % 2)}], {{r{20 + i}, r{21 + i}}};"
@@ -143,8 +150,8 @@ PARAMS = ".param .u64 src, .param .u64 frag, .param .u64 out"
 @pytest.mark.parametrize(
     ("schedule", "seed"), [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
 )
-@pytest.mark.parametrize("in_registers", [False, True])
-def test_wgmma(in_registers: bool, schedule: str, seed: int) -> None:
+@pytest.mark.parametrize(("in_registers", "lag"), [(False, False), (False, True), (True, False)])
+def test_wgmma(in_registers: bool, lag: bool, schedule: str, seed: int) -> None:
     a = RNG.standard_normal((64, 64)).astype(ml_dtypes.bfloat16)
     b = RNG.standard_normal((32, 64)).astype(ml_dtypes.bfloat16)
     fragments = np.zeros((128, 4), np.uint32)
@@ -153,7 +160,7 @@ def test_wgmma(in_registers: bool, schedule: str, seed: int) -> None:
         fragments[32 * warp : 32 * warp + 32] = _registers(part, 16, 16).T
     out = np.zeros((64, 32), np.float32)
     steps = 1 if in_registers else 4
-    text = module(_wgmma(in_registers, steps), PARAMS, before=SHARED, target="sm_90a")
+    text = module(_wgmma(in_registers, steps, lag=lag), PARAMS, before=SHARED, target="sm_90a")
     run_module(
         text,
         [_shared_image(a, b), fragments, out],

@@ -25,21 +25,13 @@ from .tcgen05 import uniform
 GROUP_WARPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """An accumulator register that an earlier operation makes."""
-
-    operation: int
-    register: int
-
-
 @dataclass(slots=True)
 class _Operation:
     """One wgmma.mma_async of a warpgroup.
 
     Attributes:
-      parts: by warp in the group: (A registers or None, accumulator sources). A source is an array
-        or the register of an earlier operation.
+      parts: by warp in the group: (A registers or None, accumulator sources), until executed. A
+        source is an array or the register of an earlier operation.
       results: uint32[4, registers, 32] when done.
     """
 
@@ -51,6 +43,14 @@ class _Operation:
         default_factory=dict[int, tuple[Any, list[Any]]]
     )
     results: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """An accumulator register that an earlier operation makes, delivered to its warp or not."""
+
+    operation: _Operation
+    register: int
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ def wgmma_issue(
     for position, (index, dtype) in enumerate(targets):
         before = state.pending.get(index)
         if before is not None:
-            sources.append(_Earlier(before[0], before[1]))
+            sources.append(_Earlier(group.operations[before[0]], before[1]))
         else:
             value = registers[index]
             sources.append(value if dtype is None else value.view(np.uint32))
@@ -152,21 +152,20 @@ def wgmma_issue(
 
     def run(payloads: list[Any]) -> None:
         for done in payloads:
-            _execute(s, group, group.operations[done])
+            _execute(s, group.operations[done])
         s.launch.scheduler.wake(key)
 
     line = s.launch.program.segments[s.pc].line
     s.launch.scheduler.post(key, run, number, s, line, engine="tensor")
 
 
-def _execute(s: Strand, group: Warpgroup, operation: _Operation) -> None:
+def _execute(s: Strand, operation: _Operation) -> None:
     accumulators: list[Any] = []
     for rank in range(GROUP_WARPS):
         rows: list[Any] = []
         for source in operation.parts[rank][1]:
             if isinstance(source, _Earlier):
-                made = group.operations[source.operation].results
-                rows.append(made[rank, source.register])
+                rows.append(source.operation.results[rank, source.register])
             else:
                 rows.append(source)
         accumulators.append(np.array(rows))
@@ -182,6 +181,7 @@ def _execute(s: Strand, group: Warpgroup, operation: _Operation) -> None:
         operation.scale_d,
         numeric=s.launch.tensor_core.numeric,
     )
+    operation.parts.clear()
 
 
 @runtime
