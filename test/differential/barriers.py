@@ -97,7 +97,16 @@ class History:
             m.pending -= 1
         elif what == "drop" and m.pending and m.expected > 1:
             token = self.b.register("i64")
-            self.do(f"mbarrier.arrive_drop.shared::cta.b64 {token}, [r2];", token, "token")
+            form, tail = "", ""
+            if rng.random() < 0.3:
+                extra = int(rng.choice([16, 4096]))
+                form, tail = ".expect_tx", f", {extra}"
+                m.tx += extra
+            elif m.pending > 1 and rng.random() < 0.4:
+                form, tail = ".noComplete", ", 1"
+            self.do(
+                f"mbarrier.arrive_drop{form}.shared::cta.b64 {token}, [r2]{tail};", token, "token"
+            )
             self.tokens.append((token, m.phase))
             m.expected -= 1
             m.pending -= 1

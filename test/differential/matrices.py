@@ -115,7 +115,7 @@ def products(seed: int, count: int) -> Iterator[Program]:
         yield Program(f"mma/{number}", ptx, buffers, columns, [opcode], grid=CASES)
 
 
-WINDOW = 4096
+WINDOW = 2048
 
 
 def moves(seed: int, count: int) -> Iterator[Program]:

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of every width, vector and state space."""
+"""Loads and stores of every width, vector and state space."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Text:
         )
 
 
-def _region(rng: Rng) -> np.ndarray:
+def random_region(rng: Rng) -> np.ndarray:
     return rng.integers(0, 256, REGION, dtype=np.uint8)
 
 
@@ -107,11 +107,11 @@ def _form(rng: Rng, most: int = 16) -> tuple[str, int, int]:
     return f"{vector}.{rng.choice(_TYPES[width])}", width, count
 
 
-def _braced(names: list[str]) -> str:
+def braced(names: list[str]) -> str:
     return names[0] if len(names) == 1 else "{" + ", ".join(names) + "}"
 
 
-def _offsets(t: Text, width: int, distinct: bool) -> str:
+def offsets(t: Text, width: int, distinct: bool) -> str:
     """Register with an aligned offset into the region per thread."""
     slots = REGION // width
     picks = (
@@ -122,7 +122,7 @@ def _offsets(t: Text, width: int, distinct: bool) -> str:
     return t.load((picks * width).astype(np.uint32))
 
 
-def _address(t: Text, space: str, offset: str) -> str:
+def address_of(t: Text, space: str, offset: str) -> str:
     """An address register in a state space, or a generic one."""
     wide = t.fresh(8)
     if space in ("shared", "shared::cta", "shared::cluster"):
@@ -156,11 +156,11 @@ SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "generi
           "generic shared", "generic local")  # fmt: skip
 
 
-def _word(space: str) -> str:
+def word(space: str) -> str:
     return "" if space.startswith("generic") else f".{space}"
 
 
-def _fill(t: Text, space: str) -> None:
+def fill(t: Text, space: str) -> None:
     """Copy the region of global memory into a window or a thread's stack."""
     if "shared" in space:
         t.lines.append(
@@ -188,7 +188,7 @@ def loads(seed: int, count: int) -> Iterator[Program]:
         rng = np.random.default_rng([seed, number])
         t = Text(rng)
         space = spaces[number % len(spaces)]
-        _fill(t, space)
+        fill(t, space)
         extra = ""
         if space == "const":
             data = ", ".join(str(int(x)) for x in rng.integers(0, 256, REGION))
@@ -200,17 +200,17 @@ def loads(seed: int, count: int) -> Iterator[Program]:
                 cache = str(rng.choice([".volatile", ".relaxed.cta", ".weak", ".acquire.cta"]))
             order = cache if cache.startswith((".weak", ".vol", ".rel", ".acq")) else ""
             after = "" if order else cache
-            address = _address(t, space, _offsets(t, width * n, False))
+            address = address_of(t, space, offsets(t, width * n, False))
             names = [t.fresh(width) for _ in range(n)]
-            label = t.do(f"ld{order}{_word(space)}{after}{form} {_braced(names)}, [{address}];")
+            label = t.do(f"ld{order}{word(space)}{after}{form} {braced(names)}, [{address}];")
             for name in names:
                 t.store(name, width, label)
             if width == 1:  # into a wider register: the sign matters
                 wide = t.fresh(4)
                 kind = str(rng.choice(["s8", "u8"]))
-                label = t.do(f"ld{_word(space)}.{kind} {wide}, [{address}];")
+                label = t.do(f"ld{word(space)}.{kind} {wide}, [{address}];")
                 t.store(wide, 4, label)
-        yield t.program(f"load/{number}", _region(rng), extra)
+        yield t.program(f"load/{number}", random_region(rng), extra)
 
 
 def stores(seed: int, count: int) -> Iterator[Program]:
@@ -219,12 +219,12 @@ def stores(seed: int, count: int) -> Iterator[Program]:
         rng = np.random.default_rng([seed, number])
         t = Text(rng)
         space = SPACES[number % len(SPACES)]
-        _fill(t, space)
+        fill(t, space)
         for turn in range(4):
             form, width, n = _form(rng)
             cache = str(rng.choice(STORE_CACHE)) if space == "global" else ""
             order = cache if cache.startswith((".weak", ".vol", ".rel")) else ""
-            address = _address(t, space, _offsets(t, width * n, True))
+            address = address_of(t, space, offsets(t, width * n, True))
             if width == 8:
                 names = [t.load(draw(rng, "i64", THREADS)) for _ in range(n)]
             else:
@@ -235,14 +235,14 @@ def stores(seed: int, count: int) -> Iterator[Program]:
                     t.lines.append(f"cvt.u16.u32 {half}, {name};")
                 names = halves
             t.do(
-                f"st{order}{_word(space)}{'' if order else cache}{form} [{address}], {_braced(names)};"
+                f"st{order}{word(space)}{'' if order else cache}{form} [{address}], {braced(names)};"
             )
             t.lines.append(f"bar.sync {turn};")
-        _read_back(t, space)
-        yield t.program(f"store/{number}", _region(rng))
+        read_back(t, space)
+        yield t.program(f"store/{number}", random_region(rng))
 
 
-def _read_back(t: Text, space: str) -> None:
+def read_back(t: Text, space: str) -> None:
     """Every thread reads a slice of the window (its own stack for local memory)."""
     if "global" in space:
         return
@@ -250,104 +250,6 @@ def _read_back(t: Text, space: str) -> None:
         name, offset = t.fresh(8), t.fresh(4)
         t.lines.append(f"shl.b32 {offset}, r0, 3; add.u32 {offset}, {offset}, {at};")
         base = "local" if "local" in space else "shared"
-        address = _address(t, base, offset)
+        address = address_of(t, base, offset)
         t.lines.append(f"ld.{base}.b64 {name}, [{address}];")
         t.store(name, 8, f"window at {at}")
-
-
-# ---- atomics
-
-INTEGER = ["add.u32", "add.s32", "add.u64", "min.s32", "min.u32", "max.s32", "max.u32", "min.s64",
-           "max.u64", "min.u64", "max.s64", "inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32", "and.b64", "or.b64",
-           "xor.b64", "exch.b32", "exch.b64", "cas.b32", "cas.b64", "cas.b16"]  # fmt: skip
-FLOATING = ["add.f32", "add.f64", "add.noftz.f16", "add.noftz.f16x2", "add.noftz.bf16",
-            "add.noftz.bf16x2"]  # fmt: skip
-VECTOR = ["add.v2.f32", "add.v4.f32", "add.noftz.v2.f16", "add.noftz.v4.f16", "add.noftz.v8.f16",
-          "add.noftz.v2.bf16", "add.noftz.v4.bf16", "add.noftz.v8.bf16", "add.noftz.v2.f16x2",
-          "add.noftz.v4.f16x2", "add.noftz.v2.bf16x2", "add.noftz.v4.bf16x2", "min.noftz.v2.f16x2",
-          "max.noftz.v4.bf16x2", "min.noftz.v8.f16", "max.noftz.v2.bf16"]  # fmt: skip
-_TAG = {
-    "f32": "f32",
-    "f64": "f64",
-    "f16": "f16",
-    "f16x2": "f16x2",
-    "bf16": "bf16",
-    "bf16x2": "bf16x2",
-}
-_COMMUTES = ("add", "min", "max", "and", "or", "xor")
-
-
-def _value_width(kind: str) -> int:
-    return 4 if kind.endswith("x2") else int(kind.lstrip("busf")) // 8
-
-
-def _operand(t: Text, kind: str) -> str:
-    tag = _TAG.get(kind, f"i{kind[1:]}")
-    values = draw(t.rng, tag, THREADS)
-    if values.itemsize == 2:
-        name, half = t.load(values.astype(np.uint32)), t.fresh(2)
-        t.lines.append(f"cvt.u16.u32 {half}, {name};")
-        return half
-    return t.load(values)
-
-
-def _typed_region(rng: Rng, kind: str) -> np.ndarray:
-    """A region filled with values of a type, specials included."""
-    tag = _TAG.get(kind, f"i{kind[1:]}")
-    count = REGION // _value_width(kind)
-    return np.ascontiguousarray(draw(rng, tag, count)).view(np.uint8)
-
-
-def atomics(seed: int, count: int) -> Iterator[Program]:
-    """atom on distinct places three times over; red, whose order does not matter, on shared ones."""
-    scopes = [
-        "",
-        ".relaxed.gpu",
-        ".acq_rel.cta",
-        ".acquire.cluster",
-        ".release.sys",
-        ".relaxed.cta",
-    ]
-    for number in range(count):
-        rng = np.random.default_rng([seed, number])
-        t = Text(rng)
-        table = (INTEGER, FLOATING, INTEGER, VECTOR)[number % 4]
-        full = table[(number // 4) % len(table)]
-        op, kind = full.split(".")[0], full.split(".")[-1]
-        space = str(
-            rng.choice(["global", "shared", "shared::cta", "generic global", "generic shared"])
-        )
-        vector = next((int(p[1:]) for p in full.split(".") if p in ("v2", "v4", "v8")), 1)
-        if vector > 1:
-            space = "global"
-        width = _value_width(kind)
-        _fill(t, space)
-        address = _address(t, space, _offsets(t, width * vector, True))
-        scope = str(rng.choice(scopes))
-        for _ in range(3):
-            names = [_operand(t, kind) for _ in range(vector)]
-            results = [t.fresh(width) for _ in range(vector)]
-            if op == "cas":  # half of the lanes compare with what is there
-                there, p = t.fresh(max(2, width)), "p2"
-                load = "ld" + _word(space)
-                t.lines.append(
-                    f"{load}.b{8 * width} {there}, [{address}]; and.b32 r1, r0, 1; setp.eq.u32 {p}, r1, 0;"
-                )
-                t.lines.append(f"selp.b{8 * width} {there}, {there}, {names[0]}, {p};")
-                names = [there, names[0]]
-                text = f"atom{scope}{_word(space)}.{full} {results[0]}, [{address}], {names[0]}, {names[1]};"
-            else:
-                text = f"atom{scope}{_word(space)}.{full} {_braced(results)}, [{address}], {_braced(names)};"
-            label = t.do(text)
-            for name in results:
-                t.store(name, width, label)
-        t.lines.append("bar.sync 0;")  # what follows may touch any thread's places
-        if kind[0] in "usb" and kind != "bf16" and not kind.startswith("bf16") and op in _COMMUTES:
-            slots = rng.integers(0, 8, THREADS) * width
-            address = _address(t, space, t.load(slots.astype(np.uint32)))
-            t.do(
-                f"red{scope if 'acq' not in scope else ''}{_word(space)}.{full} [{address}], {_operand(t, kind)};"
-            )
-        t.lines.append("bar.sync 0;")
-        _read_back(t, "shared" if "shared" in space else "global")
-        yield t.program(f"atomic/{number}", _typed_region(rng, kind))

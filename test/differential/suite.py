@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from differential import (
+    atomics,
     barriers,
     bulk,
     chains,
     clusters,
+    hints,
+    mapmaking,
     matrices,
     memory,
     ops,
+    pipelines,
+    roles,
     tma,
     warpgroups,
     warps,
@@ -31,13 +36,17 @@ FAMILIES: dict[str, Callable[[int], Iterator[Program]]] = {
     "control": lambda seed: warps.control(seed + 6, 40),
     "load": lambda seed: memory.loads(seed + 7, 126),
     "store": lambda seed: memory.stores(seed + 8, 80),
-    "atomic": lambda seed: memory.atomics(seed + 9, 240),
+    "atomic": lambda seed: atomics.atomics(seed + 9, 240),
+    "atomic-wide": lambda seed: atomics.wide_atomics(seed + 25, 24),
+    "hint": lambda seed: hints.hints(seed + 27, 36),
     "mbarrier": lambda seed: barriers.histories(seed + 10, 200),
     "meeting": lambda seed: barriers.meetings(seed + 11, 40),
+    "roles": lambda seed: roles.roles(seed + 28, 60),
     "tma-load": lambda seed: tma.loads(seed + 12, 240),
     "tma-store": lambda seed: tma.stores(seed + 13, 100, False),
     "tma-reduce": lambda seed: tma.stores(seed + 14, 160, True),
     "tma-before": lambda seed: tma.stores(seed + 24, 20, False, -1),
+    "tensormap": lambda seed: mapmaking.made_maps(seed + 26, 80),
     "bulk": lambda seed: bulk.copies(seed + 15, 120),
     "cp-async": lambda seed: bulk.small_copies(seed + 16, 40),
     "position": lambda seed: clusters.positions(seed + 17, 20),
@@ -47,6 +56,7 @@ FAMILIES: dict[str, Callable[[int], Iterator[Program]]] = {
     "mma": lambda seed: matrices.products(seed + 21, 160),
     "matrix": lambda seed: matrices.moves(seed + 22, 60),
     "wgmma": lambda seed: warpgroups.products(seed + 23, 200),
+    "pipeline": lambda seed: pipelines.pipelines(seed + 29, 80),
 }
 
 

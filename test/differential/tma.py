@@ -14,9 +14,10 @@ from differential.values import Rng, draw
 
 WINDOW = 0x3000  # bytes of shared memory that are filled and dumped
 SHARED_BYTES = WINDOW + 1024
-_NAMES = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64",
+NAMES = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64",
           9: "bf16", 10: "f32.ftz", 11: "tf32", 12: "tf32.ftz"}  # fmt: skip
 _FLOATS = (6, 7, 8, 9, 10, 11, 12)
+RANK_LIMITS = {1: 1, 2: 64, 3: 10, 4: 5, 5: 3}  # of the outer box extents
 SPAN = {0: 256, 1: 32, 2: 64, 3: 128}
 REDUCTIONS = {  # element -> operations
     2: ("add", "min", "max", "inc", "dec", "and", "or", "xor"),
@@ -103,7 +104,7 @@ def random_box(rng: Rng, elements: tuple[int, ...], rank: int, swizzle: int) -> 
         inner = int(rng.integers(1, SPAN[swizzle] // 16 + 1)) * 16 // item
         if rng.random() < 0.4 and swizzle:
             inner = SPAN[swizzle] // item
-        limit = {1: 1, 2: 64, 3: 10, 4: 5, 5: 3}[rank]
+        limit = RANK_LIMITS[rank]
         box = (inner, *(int(rng.integers(1, limit + 1)) for _ in range(rank - 1)))
         dims = tuple(int(rng.integers(1, 2 * b + 2)) for b in box)
         steps = (1, *(int(rng.choice([1, 1, 2, 3, 8])) for _ in range(rank - 1)))
@@ -129,15 +130,15 @@ def contents(rng: Rng, element: int, byte_count: int, special: bool) -> np.ndarr
     return np.ascontiguousarray(values).view(np.uint8)[:byte_count].copy()
 
 
-def kernel(rank: int, body: str, maps: int) -> str:
-    """Fill the window, run `body` in thread 0, dump the window."""
-    parameters = ", ".join(f".param .align 64 .b8 map{i}[128]" for i in range(maps))
+def kernel(body: str, maps: int, prologue: str = "") -> str:
+    """Fill the window, run `prologue` in every thread and `body` in thread 0, dump the window."""
+    parameters = "".join(f", .param .align 64 .b8 map{i}[128]" for i in range(maps))
     addresses = "\n".join(
         f"  mov.b64 d{20 + i}, map{i}; cvta.param.u64 d{20 + i}, d{20 + i};" for i in range(maps)
     )
     return f"""{HEAD}
 .extern .shared .align 1024 .b8 window[];
-.visible .entry kernel(.param .u64 source, .param .u64 dump, .param .u64 target, {parameters})
+.visible .entry kernel(.param .u64 source, .param .u64 dump, .param .u64 target{parameters})
 .reqntid 128, 1, 1
 {{
   .reg .b32 r<40>; .reg .b64 d<40>; .reg .pred p<8>;
@@ -163,6 +164,7 @@ FILL:
   fence.mbarrier_init.release.cluster;
   fence.proxy.async.shared::cta;
   bar.sync 0;
+{prologue}
   @!p2 bra DUMP;
 {body}
 DUMP:
@@ -193,29 +195,28 @@ WAIT{n}:
   @!p3 bra WAIT{n};"""
 
 
-def _braced(values: tuple[int, ...]) -> str:
+def braced(values: tuple[int, ...]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
-def _load_text(rng: Rng, rank: int, where: tuple[int, ...], offset: int, map_index: int) -> str:
+def load_text(rng: Rng, where: tuple[int, ...], tensor_map: str) -> str:
+    """A tile load into [r9] that signals [r10]; d9 is a cache policy."""
     space = str(rng.choice(["shared::cluster", "shared::cta"]))
     tile = str(rng.choice(["", ".tile"]))
     hint = bool(rng.random() < 0.2)
-    text = f"cp.async.bulk.tensor.{rank}d.{space}.global{tile}.mbarrier::complete_tx::bytes"
+    text = f"cp.async.bulk.tensor.{len(where)}d.{space}.global{tile}.mbarrier::complete_tx::bytes"
     tail = ""
     if hint:
         text += ".L2::cache_hint"
         tail = ", d9"
-    return f"{text} [r9], [d{20 + map_index}, {_braced(where)}], [r10]{tail};"
+    return f"{text} [r9], [{tensor_map}, {braced(where)}], [r10]{tail};"
 
 
 def _program(
     name: str, rng: Rng, box: Box, body: list[str], maps: list[MapSpec],
     source: np.ndarray, target: np.ndarray, covers: list[str],
 ) -> Program:  # fmt: skip
-    ptx = kernel(len(box.dims), "\n".join(body), len(maps))
-    if "shared::cta.global" in ptx:
-        ptx = ptx.replace(".version 8.6", ".version 8.6")
+    ptx = kernel("\n".join(body), len(maps))
     columns = [Column("the window", 1, 0, WINDOW, "u1")]
     if target.size > 16:
         columns.append(Column("the target tensor", 2, 0, target.size, "u1"))
@@ -231,9 +232,16 @@ def loads(seed: int, count: int) -> Iterator[Program]:
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         rank, swizzle = number % 5 + 1, number // 5 % 4
-        box = random_box(rng, tuple(_NAMES), rank, swizzle)
+        box = random_box(rng, tuple(NAMES), rank, swizzle)
         body = ["  mov.b64 d9, 0x1000000000000000;"]
         covers: list[str] = []
+        if rng.random() < 0.2:
+            covers += [
+                "prefetch.tensormap",
+                f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile",
+            ]
+            near = braced(box.coordinates(rng, 0))
+            body.append(f"  {covers[0]} [d20]; {covers[1]} [d20, {near}];")
         total = 2 * box.tx_bytes
         body.append(f"  mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {total};")
         first = 128 * int(rng.integers(0, 8))
@@ -241,7 +249,7 @@ def loads(seed: int, count: int) -> Iterator[Program]:
         for turn in range(2):
             at = first + turn * (span + 1024)
             body.append(f"  add.u32 r9, r2, {at};")
-            text = _load_text(rng, rank, box.coordinates(rng, -1), at, 0)
+            text = load_text(rng, box.coordinates(rng, -1), "d20")
             covers.append(text.split()[0])
             body.append("  " + text)
         body.append(WAIT.format(n=0, parity=0))
@@ -262,7 +270,7 @@ def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Progra
         rng = np.random.default_rng([seed, number, int(reduce)])
         kind = "tma-before" if low else "tma-reduce" if reduce else "tma-store"
         rank, swizzle = number % 5 + 1, number // 5 % 4
-        elements = tuple(REDUCTIONS) if reduce else tuple(_NAMES)
+        elements = tuple(REDUCTIONS) if reduce else tuple(NAMES)
         box = random_box(rng, elements, rank, swizzle)
         body: list[str] = []
         offset = 128 * int(rng.integers(0, 8))
@@ -270,10 +278,7 @@ def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Progra
         body.append(f"  mbarrier.arrive.expect_tx.shared::cta.b64 _, [r10], {box.tx_bytes};")
         inside = tuple(0 for _ in box.dims)
         body.append(
-            "  "
-            + _load_text(rng, rank, inside, offset, 0)
-            .replace(".L2::cache_hint", "")
-            .replace(", d9", "")
+            "  " + load_text(rng, inside, "d20").replace(".L2::cache_hint", "").replace(", d9", "")
         )
         body.append(WAIT.format(n=0, parity=0))
         where = box.coordinates(rng, low)
@@ -283,7 +288,7 @@ def stores(seed: int, count: int, reduce: bool, low: int = 0) -> Iterator[Progra
             text = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{op}{tile}.bulk_group"
         else:
             text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{tile}.bulk_group"
-        body.append(f"  {text} [d21, {_braced(where)}], [r9];")
+        body.append(f"  {text} [d21, {braced(where)}], [r9];")
         body.append("  cp.async.bulk.commit_group;")
         body.append(
             f"  cp.async.bulk.wait_group{rng.choice(['', '.read'])} 0; cp.async.bulk.wait_group 0;"

@@ -41,7 +41,16 @@ def descriptor(start: int, lbo: int, sbo: int, code: int) -> int:
     return code << 62 | (sbo >> 4) << 32 | (lbo >> 4) << 16 | start >> 4
 
 
-def k_major(rng: Rng, rows: int) -> int:
+@dataclass(frozen=True)
+class Tile:
+    """A descriptor and the bytes of the image, `start` to `end`, that it may reach."""
+
+    descriptor: int
+    start: int
+    end: int
+
+
+def k_major(rng: Rng, rows: int) -> Tile:
     """A descriptor of `rows` rows that stay in the image: any swizzle, stride, K step."""
     groups = rows // 8
     while True:
@@ -54,16 +63,18 @@ def k_major(rng: Rng, rows: int) -> int:
         if last + unit <= IMAGE:
             break
     slot = int(rng.integers(0, (IMAGE - last) // unit))
+    start, end = slot * unit, slot * unit + last + unit
     step = 32 * int(rng.integers(0, span // 32)) if code else 0
-    made = descriptor(BASE + slot * unit + step, lbo, sbo, code)
+    made = descriptor(BASE + start + step, lbo, sbo, code)
     if code and rng.random() < 0.2 and not step:  # a tile that starts inside the pattern
         phase = int(rng.integers(0, span // 16))
-        if slot * unit + last + 128 * phase + unit <= IMAGE:
-            made = descriptor(BASE + slot * unit + 128 * phase, lbo, sbo, code) | phase << 49
-    return made
+        if end + 128 * phase <= IMAGE:
+            made = descriptor(BASE + start + 128 * phase, lbo, sbo, code) | phase << 49
+            end += 128 * phase
+    return Tile(made, start, end)
 
 
-def mn_major(rng: Rng, mn_bytes: int) -> int:
+def mn_major(rng: Rng, mn_bytes: int) -> Tile:
     """A descriptor of an MN-major operand with K = 16 that stays in the image."""
     while True:
         code = int(rng.integers(0, 4))
@@ -77,7 +88,8 @@ def mn_major(rng: Rng, mn_bytes: int) -> int:
         if last + unit <= IMAGE and mn_bytes % span == 0:
             break
     slot = int(rng.integers(0, (IMAGE - last) // unit))
-    return descriptor(BASE + slot * unit, lbo, sbo, code)
+    made = descriptor(BASE + slot * unit, lbo, sbo, code)
+    return Tile(made, slot * unit, slot * unit + last + unit)
 
 
 def _registers(first: int, count: int) -> str:
@@ -102,7 +114,7 @@ def products(seed: int, count: int) -> Iterator[Program]:
         if form.a != form.b and form.a.startswith("e") and not special:
             image[(image & 0x7C) >= 0x78] = 0  # finite in either 8-bit format
         steps = int(rng.integers(1, 5))
-        table: list[int] = []
+        tiles: list[Tile] = []
         lines: list[str] = []
         opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{form.k}.{form.d}.{form.a}.{form.b}"
         if form.d == "s32" and rng.random() < 0.3:
@@ -111,8 +123,8 @@ def products(seed: int, count: int) -> Iterator[Program]:
             trans = tuple(int(t) for t in rng.integers(0, 2, 2)) if transposable else (0, 0)
             if in_registers:
                 trans = (0, trans[1])
-            table.append(mn_major(rng, 128) if trans[0] else k_major(rng, 64))
-            table.append(mn_major(rng, 2 * n) if trans[1] else k_major(rng, n))
+            tiles.append(mn_major(rng, 128) if trans[0] else k_major(rng, 64))
+            tiles.append(mn_major(rng, 2 * n) if trans[1] else k_major(rng, n))
             tail = ""
             if form.d != "s32":
                 tail = f", {rng.choice([1, -1])}, {rng.choice([1, -1])}"
@@ -125,15 +137,19 @@ def products(seed: int, count: int) -> Iterator[Program]:
             )
             if step == 1:
                 lines.append("  wgmma.commit_group.sync.aligned;")
+        reached = np.zeros(IMAGE, bool)
+        for tile in tiles:
+            reached[tile.start : tile.end] = True
+        image[~reached] = 0  # so that recorded images take little room
         source = np.concatenate(
             [
                 image,
-                np.array(table, np.uint64).view(np.uint8),
+                np.array([tile.descriptor for tile in tiles], np.uint64).view(np.uint8),
                 words(rng, form.a, 4 * 128, spread, special).view(np.uint8),
                 words(rng, form.d, d_count * 128, spread, special).view(np.uint8),
             ]
         )
-        ptx = _kernel(len(table), d_count, "\n".join(lines))
+        ptx = _kernel(len(tiles), d_count, "\n".join(lines))
         kind = {"f32": "f4", "f16": "f2", "s32": "u4"}[form.d]
         byte_count = 512 * d_count
         columns = [Column(opcode, 1, 0, byte_count // int(kind[1]), kind)]
