@@ -31,6 +31,7 @@ def attention(
     sinks: Any = None,
     scale: float | None = None,
     return_lse: bool = False,
+    out_dtype: object = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Any:
@@ -51,14 +52,17 @@ def attention(
       sinks: [heads], logits of a key without value: each joins the sum that its head's
         probabilities are divided by, and not the LSE.
       scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
-      return_lse: also return the logarithm of each row's sum of exponentials.
+      return_lse: also return the logarithm of each row's sum of exponentials; a kernel without
+        it writes none.
+      out_dtype: of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; that of q when
+        left out.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
         emulator, which says so on stderr.
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
 
     Returns:
-      O as [batch, sq, heads, v_head_dim] in q's dtype and q's kind of array; with `return_lse` also
-      LSE as [batch, heads, sq] in float32, natural logarithm.
+      O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
+      [batch, heads, sq] in float32, natural logarithm.
 
     Raises:
       SpecError: an operand or an option is wrong; nothing was launched.
@@ -66,7 +70,7 @@ def attention(
       LaunchError: the launch failed.
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
-    spec = spec_of(operands, mask)
+    spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse)
     batch, sq, heads, _ = operands["q"].shape
     check_sinks(sinks, heads)
     modifier, captured = trace(score_mod, mask_mod, sinks)
@@ -91,7 +95,7 @@ def launch(
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> tuple[Any, Any]:
-    """Compiles or finds the kernel of a request and runs it: O and LSE.
+    """Compiles or finds the kernel of a request and runs it: O, and LSE or None.
 
     Args:
       model: the array that results shall be like; its view is the operand q.
@@ -103,23 +107,29 @@ def launch(
     few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
     spec = dataclasses.replace(spec, query_tiles=1 if few else None)
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    o = output_like(model, q, (batch, sq, heads, spec.values_dim), spec.dtype)
-    lse = output_like(model, q, (batch, heads, sq), "f32")
+    o = output_like(model, q, (batch, sq, heads, spec.values_dim), spec.output_dtype)
+    lse = output_like(model, q, (batch, heads, sq), "f32") if spec.return_lse else None
     if stream is None and device != "emulator":
         stream = current_stream(model, q)
     kernel(
         *operands.values(),
         o.tensor,
-        lse.tensor,
+        *(() if lse is None else (lse.tensor,)),
         *captured,
         scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
         device=device,
         stream=stream,
     )
-    return o.finish(), lse.finish()
+    return o.finish(), None if lse is None else lse.finish()
 
 
-def spec_of(operands: Mapping[str, TensorView], mask: Mask | None) -> MhaSpec:
+def spec_of(
+    operands: Mapping[str, TensorView],
+    mask: Mask | None,
+    *,
+    out_dtype: object = None,
+    return_lse: bool = True,
+) -> MhaSpec:
     """The request that these operands make.
 
     Raises:
@@ -151,6 +161,8 @@ def spec_of(operands: Mapping[str, TensorView], mask: Mask | None) -> MhaSpec:
         v_head_dim=v.shape[3],
         dtype=q.dtype,
         mask=mask,
+        out_dtype=out_dtype,
+        return_lse=return_lse,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, full
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 HEAD_DIM_STEP = 8
 MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16")
+OUT_DTYPES = ("bf16", "f16", "f32")
+MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
 TILE_ORDERS = ("single", "last_first", "persistent")
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
@@ -23,6 +26,7 @@ MAX_HEADS = 1024  # far above any model; a typing error should not compile
 _DTYPE_NAMES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
     "f16": "f16", "fp16": "f16", "float16": "f16", "half": "f16", "torch.float16": "f16",
+    "f32": "f32", "fp32": "f32", "float32": "f32", "float": "f32", "torch.float32": "f32",
 }  # fmt: skip
 
 
@@ -34,13 +38,15 @@ class MhaSpec:
       heads: query heads.
       kv_heads: key and value heads; each serves heads / kv_heads query heads.
       head_dim: elements per head of Q and K, a multiple of 8 up to 256.
-      dtype: of Q, K, V and O: `bf16` or `f16`.
+      dtype: of Q, K and V: `bf16` or `f16`.
       mask: which keys a query sees, in closed form.
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`; None goes by
         the mask. All give the same bits.
+      out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`.
+      return_lse: whether the kernel takes and writes LSE.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -49,12 +55,14 @@ class MhaSpec:
     heads: int
     kv_heads: int
     head_dim: int
-    dtype: Literal["bf16", "f16"]
+    dtype: str
     mask: Mask
     modifier: Program | None = None
     v_head_dim: int | None = None
     query_tiles: int | None = None
     tile_order: str | None = None
+    out_dtype: str | None = None
+    return_lse: bool = True
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -77,6 +85,18 @@ class MhaSpec:
             raise SpecError(
                 f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
             )
+        if self.output_dtype not in OUT_DTYPES:
+            raise SpecError(
+                f"out_dtype {self.out_dtype!r:.40} has no kernel: supported are "
+                f"{', '.join(OUT_DTYPES)} and None"
+            )
+        if self.output_dtype == "f32" and self.values_dim > MAX_F32_HEAD_DIM:
+            raise SpecError(
+                f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
+                f"{self.values_dim}: O and two key tiles would exceed shared memory"
+            )
+        if not isinstance(cast(object, self.return_lse), bool):
+            raise SpecError(f"return_lse must be True or False, got {self.return_lse!r:.40}")
         if not isinstance(cast(object, self.mask), Mask):
             raise SpecError(
                 f"mask {self.mask!r:.60} has no kernel: supported are full(), causal(), "
@@ -87,6 +107,11 @@ class MhaSpec:
     def values_dim(self) -> int:
         """Elements per head of V and O."""
         return self.head_dim if self.v_head_dim is None else self.v_head_dim
+
+    @property
+    def output_dtype(self) -> str:
+        """Of O."""
+        return self.dtype if self.out_dtype is None else self.out_dtype
 
     @property
     def group(self) -> int:
@@ -105,6 +130,8 @@ class MhaSpec:
             "mask": self.mask.attribute,
             "query_tiles": self.query_tiles,
             "tile_order": self.tile_order,
+            "out_dtype": self.output_dtype,
+            "return_lse": self.return_lse,
             "modifier": None if self.modifier is None else self.modifier.canonical(),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -123,6 +150,8 @@ def mha(
     sinks: object | None = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
+    out_dtype: object = None,
+    return_lse: bool = True,
 ) -> MhaSpec:
     """Ask for multi-head attention.
 
@@ -136,7 +165,8 @@ def mha(
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       sinks: an array [heads] as of `attention`; its dtype matters here.
-      query_tiles, tile_order: see `MhaSpec`.
+      query_tiles, tile_order, return_lse: see `MhaSpec`.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; that of `dtype` when left out.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced.
@@ -151,26 +181,33 @@ def mha(
         kv_heads=heads if kv_heads is None else kv_heads,
         head_dim=head_dim,
         v_head_dim=v_head_dim,
-        dtype=dtype_name(dtype),
+        dtype=dtype_name(dtype, "dtype", DTYPES),
         mask=full() if mask is None else mask,
         modifier=modifier,
         query_tiles=query_tiles,
         tile_order=tile_order,
+        out_dtype=None if out_dtype is None else dtype_name(out_dtype, "out_dtype", OUT_DTYPES),
+        return_lse=return_lse,
     )
 
 
-def dtype_name(dtype: object) -> Literal["bf16", "f16"]:
+def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
     """Our name of a dtype.
 
+    Args:
+      dtype: a name, or a dtype of numpy or torch.
+      argument: what it was passed as.
+      allowed: names that have a kernel.
+
     Raises:
-      SpecError: not one that has a kernel.
+      SpecError: not one of these.
     """
     spellings = [dtype] if isinstance(dtype, str) else [getattr(dtype, "name", None)]
     spellings += [getattr(dtype, "__name__", None), str(dtype)]
     for text in spellings:
-        if isinstance(text, str) and text in _DTYPE_NAMES:
-            return "bf16" if _DTYPE_NAMES[text] == "bf16" else "f16"
-    raise SpecError(f"dtype {dtype!r:.60} has no kernel: supported are {', '.join(DTYPES)}")
+        if isinstance(text, str) and _DTYPE_NAMES.get(text) in allowed:
+            return _DTYPE_NAMES[text]
+    raise SpecError(f"{argument} {dtype!r:.60} has no kernel: supported are {', '.join(allowed)}")
 
 
 def check_target(target: str) -> str:

@@ -31,7 +31,14 @@ _MASKS = {"full": full, "causal": causal}
 
 
 def _attention(
-    q: Any, k: Any, v: Any, captured: Sequence[Any], modifier: str, mask: str, scale: float
+    q: Any,
+    k: Any,
+    v: Any,
+    captured: Sequence[Any],
+    modifier: str,
+    mask: str,
+    scale: float,
+    return_lse: bool,
 ) -> tuple[Any, Any]:
     """The operator: O and LSE of tensors [batch, sequence, heads, head_dim].
 
@@ -39,28 +46,38 @@ def _attention(
       captured: what the modifier reads.
       modifier: `Program.canonical` of a score modifier, or "".
       mask: `full` or `causal`.
+      return_lse: whether LSE is computed; else it is empty.
     """
     program = Program.from_json(modifier) if modifier else None
     operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
-    spec = dataclasses.replace(spec_of(operands, _MASKS[mask]()), modifier=program)
-    return launch(q, operands, spec, captured, scale=scale)
+    spec = spec_of(operands, _MASKS[mask](), return_lse=return_lse)
+    spec = dataclasses.replace(spec, modifier=program)
+    o, lse = launch(q, operands, spec, captured, scale=scale)
+    return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse
 
 
 def _fake(
-    q: Any, k: Any, v: Any, captured: Sequence[Any], modifier: str, mask: str, scale: float
+    q: Any,
+    k: Any,
+    v: Any,
+    captured: Sequence[Any],
+    modifier: str,
+    mask: str,
+    scale: float,
+    return_lse: bool,
 ) -> tuple[Any, Any]:
     """Shapes and dtypes of the operator's results."""
     batch, sq, heads, _ = q.shape
     o = q.new_empty((batch, sq, heads, v.shape[3]))
-    return o, q.new_empty((batch, heads, sq), dtype=torch.float32)
+    return o, q.new_empty((batch, heads, sq) if return_lse else 0, dtype=torch.float32)
 
 
 attention_op: Any = torch.library.custom_op(
     NAME,
     _attention,
     mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale)"
-    " -> (Tensor, Tensor)",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale,"
+    " bool return_lse) -> (Tensor, Tensor)",
 )
 attention_op.register_fake(_fake)
 
@@ -110,7 +127,7 @@ def scaled_dot_product_attention(
         mask = causal()
     elif is_causal:
         mask_mod = causal_from_top
-    return _call(query, key, value, mask, score_mod, mask_mod, scale)[0]
+    return _call(query, key, value, mask, score_mod, mask_mod, scale, return_lse=False)[0]
 
 
 def flex_attention(
@@ -154,7 +171,7 @@ def flex_attention(
             raise SpecError(f"block_mask must be a BlockMask, got {type(block_mask).__name__}")
         found.append(of_blocks)
     combined = and_masks(*found) if found else None
-    o, lse = _call(query, key, value, full(), score_mod, combined, scale)
+    o, lse = _call(query, key, value, full(), score_mod, combined, scale, return_lse=return_lse)
     return (o, lse) if return_lse else o
 
 
@@ -166,6 +183,8 @@ def _call(
     score_mod: ScoreMod | None,
     mask_mod: MaskMod | None,
     scale: float | None,
+    *,
+    return_lse: bool,
 ) -> tuple[Any, Any]:
     """O and LSE by the operator, in PyTorch's layout."""
     check_scale(scale)
@@ -179,6 +198,7 @@ def _call(
         "" if program is None else program.canonical(),
         "causal" if mask == causal() else "full",
         1.0 / math.sqrt(head_dim) if scale is None else float(scale),
+        return_lse,
     )
     return o.transpose(1, 2), lse
 

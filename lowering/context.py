@@ -73,7 +73,7 @@ class Fragment:
     """A fragment as the registers of one thread, which holds one row.
 
     `parts` are vectors of at most `CHUNK` consecutive columns, or for rank 1 one scalar. 16-bit
-    elements are packed in pairs into i32, the even column in the low half.
+    and 8-bit elements are packed into i32, the first column in the lowest bits.
     """
 
     kind: ws.FragmentType

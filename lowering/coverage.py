@@ -15,15 +15,15 @@ from attn_mlir.passes.plan_memory import PLAN
 from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import CHUNK
-from .layouts import ATOM_ROWS, ELEMENT_CODES, MMA_K_ELEMENTS, UNIT_BYTES
+from .layouts import ATOM_ROWS, ELEMENT_CODES, UNIT_BYTES, mma_k, unit_elements
 
 FRAGMENT_ROWS = WARPGROUP_WARPS * WARP_THREADS
 MMA_ROWS = 128
 MMA_COLUMN_STEP, MMA_MAX_COLUMNS = 8, 256
 MAX_BOX_ROWS = 256
-PACKED_BITS = 16  # elements of shared tiles with columns; two share a register or a cell
+COLUMN_BITS = (8, 16, 32)  # of tiles with columns; narrow ones share a register or a cell
 REGISTER_BITS = 32
-UNIT_ELEMENTS = UNIT_BYTES * 8 // PACKED_BITS
+NARROW_BITS, NARROW_MN_STEP = 8, 16  # of N where b has such elements and lies as kn
 
 
 def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
@@ -144,21 +144,22 @@ def _check_mma(role: ws.RoleOp, op: ws.MmaOp) -> None:
     (rows, k), columns = a.shape, d.shape[1]
     if rows != MMA_ROWS:
         raise op_error(op, f"expects M of {MMA_ROWS}, got {rows}")
-    if columns % MMA_COLUMN_STEP or columns > MMA_MAX_COLUMNS:
-        raise op_error(
-            op, f"expects N a multiple of {MMA_COLUMN_STEP} to {MMA_MAX_COLUMNS}, got {columns}"
-        )
-    if k % MMA_K_ELEMENTS:
-        raise op_error(op, f"expects K a multiple of {MMA_K_ELEMENTS}, got {k}")
+    transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
+    step = NARROW_MN_STEP if transposed else MMA_COLUMN_STEP
+    if columns % step or columns > MMA_MAX_COLUMNS:
+        raise op_error(op, f"expects N a multiple of {step} to {MMA_MAX_COLUMNS}, got {columns}")
+    step = mma_k(ws.element_bits(a.element))
+    if k % step:
+        raise op_error(op, f"expects K a multiple of {step}, got {k}")
 
 
 def _check_tensor_access(op: Any, tile: ws.TileType, left: int) -> None:
     bits = ws.element_bits(tile.element)
-    if bits not in (PACKED_BITS, REGISTER_BITS):
-        raise op_error(op, f"expects tensor-memory columns of 16 or 32 bits, got {tile}")
+    if bits not in COLUMN_BITS:
+        raise op_error(op, f"expects tensor-memory columns of 8, 16 or 32 bits, got {tile}")
     registers, odd = divmod(tile.shape[1] % CHUNK * bits, REGISTER_BITS)
     if odd or left * bits % REGISTER_BITS:
-        raise op_error(op, f"expects 16-bit columns in pairs, got {tile} from column {left}")
+        raise op_error(op, f"expects columns that fill registers, got {tile} from column {left}")
     if registers == 1 or registers & registers - 1:
         raise op_error(
             op,
@@ -169,12 +170,12 @@ def _check_tensor_access(op: Any, tile: ws.TileType, left: int) -> None:
 def _check_shared_access(op: Any, tile: ws.TileType, left: int) -> None:
     if len(tile.shape) == 1:
         return
-    if ws.element_bits(tile.element) != PACKED_BITS:
-        raise op_error(op, f"expects shared columns of {PACKED_BITS} bits, got {tile}")
-    if tile.shape[1] % UNIT_ELEMENTS or left % UNIT_ELEMENTS:
-        raise op_error(
-            op, f"expects shared columns in {UNIT_ELEMENTS}s, got {tile} from column {left}"
-        )
+    bits = ws.element_bits(tile.element)
+    if bits not in COLUMN_BITS:
+        raise op_error(op, f"expects shared columns of 8, 16 or 32 bits, got {tile}")
+    step = unit_elements(bits)
+    if tile.shape[1] % step or left % step:
+        raise op_error(op, f"expects shared columns in {step}s, got {tile} from column {left}")
 
 
 def _check_load(_: ws.RoleOp, op: ws.LoadOp) -> None:
@@ -215,9 +216,9 @@ def _check_dense_columns(op: Any, tensor: Any) -> None:
 def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
     _check_one_thread(role, op)
     kind = ws.TileType(tile.type)
-    if len(kind.shape) != 2 or ws.element_bits(kind.element) != PACKED_BITS:
+    if len(kind.shape) != 2 or ws.element_bits(kind.element) not in COLUMN_BITS:
         raise op_error(
-            op, f"expects a tile of two dimensions and {PACKED_BITS}-bit elements, got {kind}"
+            op, f"expects a tile of two dimensions and 8, 16 or 32-bit elements, got {kind}"
         )
     _check_dense_columns(op, tensor)
     rows = kind.shape[0]

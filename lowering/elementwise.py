@@ -30,7 +30,7 @@ FULL_WARP = -1  # member mask of all 32 lanes
 # columns; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
 NARROW = 4
 SHORT_BODY = 4  # operations that differ between columns; up to here bodies are evaluated whole
-PACKED_BITS = 16  # elements of this width are held in pairs
+WORD_BITS = 32  # of a register; narrower elements share one
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ def _joined(pieces: Sequence[Value]) -> Value:
 
 
 def _is_packed(kind: ws.FragmentType) -> bool:
-    """Whether a fragment's columns are packed in pairs; see `Fragment`."""
-    return len(kind.shape) == 2 and ws.element_bits(kind.element) == PACKED_BITS
+    """Whether a fragment's columns share registers; see `Fragment`."""
+    return len(kind.shape) == 2 and ws.element_bits(kind.element) in (8, 16)
 
 
 def _unpacked(fragment: Fragment) -> tuple[Value, ...]:
@@ -181,14 +181,16 @@ def _unpacked(fragment: Fragment) -> tuple[Value, ...]:
         return fragment.parts
     parts: list[Value] = []
     for part in fragment.parts:
-        kind = ir.VectorType.get([2 * part.type.shape[0]], fragment.kind.element)
+        count = part.type.shape[0] * WORD_BITS // ws.element_bits(fragment.kind.element)
+        kind = ir.VectorType.get([count], fragment.kind.element)
         parts.append(vector.BitCastOp(kind, part).result)
     return tuple(parts)
 
 
 def _packed(part: Value) -> Value:
-    """A vector of 16-bit elements, two neighbours to an i32."""
-    return vector.BitCastOp(ir.VectorType.get([part.type.shape[0] // 2], i32()), part).result
+    """A vector of narrow elements, neighbours together in an i32."""
+    count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
+    return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
 
 
 def _round_and_pack(part: Value, element: Any) -> Value:

@@ -3,42 +3,62 @@
 Pure functions over integers. Sources: PTX ISA, tcgen05 matrix descriptor, instruction descriptor
 and canonical layouts.
 
-A shared tile [rows, columns] of 16-bit elements is stored as the copy engine writes it with the
-128-byte swizzle: column chunks of 64 elements one after the other, each chunk `rows` lines of 128
-bytes, the 16-byte units of line r permuted by XOR with r mod 8.
+A shared tile [rows, columns] is stored as the copy engine writes it with the 128-byte swizzle:
+column chunks of 128 bytes one after the other, each chunk `rows` lines, the 16-byte units of line
+r permuted by XOR with r mod 8. For 16-bit elements, of which a line holds 64:
 
     offset(r, c) = (c / 64) rows 128 + r 128 + (((c % 64) / 8) ^ (r % 8)) 16 + (c % 8) 2
 
-A tensor-memory tile has row r in lane r; 32-bit elements take a column each, 16-bit elements share
-one, the even element in the low half.
+A tensor-memory tile has row r in lane r; 32-bit elements take a column each, narrower ones share
+one, the first element in the lowest bits.
 """
 
 from dataclasses import dataclass
 
 SWIZZLE_BYTES = 128  # one line of a swizzled chunk
-CHUNK_ELEMENTS = 64  # 16-bit elements per line
 ATOM_ROWS = 8  # lines after which the swizzle pattern repeats
 TILE_ALIGNMENT = ATOM_ROWS * SWIZZLE_BYTES  # the XOR uses absolute address bits 7..9
-MMA_K_ELEMENTS = 16  # K of one kind::f16 instruction: 32 bytes
+MMA_K_BYTES = 32  # K of one instruction: 16 elements of kind::f16, 32 of kind::f8f6f4
 UNIT_BYTES = 16
 
 DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48, sm_100
 SWIZZLE_128B = 2 << 61  # bits 61..63, sm_100
 
-ELEMENT_CODES = {"f16": 0, "bf16": 1}  # instruction descriptor, kind::f16, bits 7..9 and 10..12
+# element type: kind of the instruction, code in bits 7..9 and 10..12 of its descriptor
+ELEMENT_CODES = {
+    "f16": ("f16", 0),
+    "bf16": ("f16", 1),
+    "f8E4M3FN": ("f8f6f4", 0),
+    "f8E5M2": ("f8f6f4", 1),
+}
 
 
-def chunk_count(columns: int) -> int:
-    """Column chunks of a swizzled 16-bit tile; the last one may be partly filled."""
-    return -(-columns // CHUNK_ELEMENTS)
+def line_elements(element_bits: int) -> int:
+    """Elements in a line of a swizzled tile."""
+    return SWIZZLE_BYTES * 8 // element_bits
 
 
-def swizzled_offset(row: int, column: int, *, rows: int) -> int:
-    """Byte offset of a 16-bit element in a swizzled tile; the definition in the module's text."""
-    chunk, inner = divmod(column, CHUNK_ELEMENTS)
-    unit, element = divmod(inner, UNIT_BYTES // 2)
+def unit_elements(element_bits: int) -> int:
+    """Elements in 16 bytes."""
+    return UNIT_BYTES * 8 // element_bits
+
+
+def mma_k(element_bits: int) -> int:
+    """K of one instruction."""
+    return MMA_K_BYTES * 8 // element_bits
+
+
+def chunk_count(columns: int, element_bits: int) -> int:
+    """Column chunks of a swizzled tile; the last one may be partly filled."""
+    return -(-columns // line_elements(element_bits))
+
+
+def swizzled_offset(row: int, column: int, *, rows: int, element_bits: int) -> int:
+    """Byte offset of an element in a swizzled tile; the definition in the module's text."""
+    chunk, inner = divmod(column, line_elements(element_bits))
+    unit, element = divmod(inner, unit_elements(element_bits))
     line = chunk * rows * SWIZZLE_BYTES + row * SWIZZLE_BYTES
-    return line + (unit ^ row % ATOM_ROWS) * UNIT_BYTES + element * 2
+    return line + (unit ^ row % ATOM_ROWS) * UNIT_BYTES + element * element_bits // 8
 
 
 @dataclass(frozen=True)
@@ -47,7 +67,7 @@ class Operand:
 
     Attributes:
       descriptor: the 64-bit descriptor with a start address of 0.
-      step_bytes: per K step of 16 elements, the bytes by which the start address moves.
+      step_bytes: per K step of 32 bytes, the bytes by which the start address moves.
     """
 
     descriptor: int
@@ -59,35 +79,35 @@ def _descriptor(*, leading_bytes: int, stride_bytes: int) -> int:
     return SWIZZLE_128B | DESCRIPTOR_CONSTANT | fields
 
 
-def k_major(rows: int, k_elements: int) -> Operand:
+def k_major(rows: int, k_elements: int, element_bits: int) -> Operand:
     """A tile [rows, K] whose columns are K (Q and K of the scores).
 
-    Worked: 128 x 128: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384, 16416, ...
+    Worked: 128 x 128 of 16 bits: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384, 16416, ...
     The leading offset is unused in this mode and written as one unit.
     """
     steps: list[int] = []
-    for k in range(0, k_elements, MMA_K_ELEMENTS):
-        chunk, inner = divmod(k, CHUNK_ELEMENTS)
-        steps.append(chunk * rows * SWIZZLE_BYTES + inner * 2)
+    for k_bytes in range(0, k_elements * element_bits // 8, MMA_K_BYTES):
+        chunk, inner = divmod(k_bytes, SWIZZLE_BYTES)
+        steps.append(chunk * rows * SWIZZLE_BYTES + inner)
     return Operand(_descriptor(leading_bytes=UNIT_BYTES, stride_bytes=TILE_ALIGNMENT), tuple(steps))
 
 
-def mn_major(k_rows: int) -> Operand:
+def mn_major(k_rows: int, element_bits: int) -> Operand:
     """A tile [K, N] whose rows are K (V): leading offset from one chunk of N to the next.
 
-    Worked: 128 keys: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...
+    Worked: 128 keys of 16 bits: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...
     """
-    steps = range(0, k_rows * SWIZZLE_BYTES, MMA_K_ELEMENTS * SWIZZLE_BYTES)
+    steps = range(0, k_rows * SWIZZLE_BYTES, mma_k(element_bits) * SWIZZLE_BYTES)
     descriptor = _descriptor(leading_bytes=k_rows * SWIZZLE_BYTES, stride_bytes=TILE_ALIGNMENT)
     return Operand(descriptor, tuple(steps))
 
 
 def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool) -> int:
-    """The 32-bit descriptor of a kind::f16 product with f32 accumulator.
+    """The 32-bit descriptor of a product with f32 accumulator.
 
     Worked: bf16, M 128, N 128, both K-major: 0x08200490.
     """
-    code = ELEMENT_CODES[element]
+    _, code = ELEMENT_CODES[element]
     f32_accumulator = 1 << 4
     return (
         f32_accumulator

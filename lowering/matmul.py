@@ -1,4 +1,4 @@
-"""`ws.mma` as `tcgen05.mma` instructions of K = 16."""
+"""`ws.mma` as `tcgen05.mma` instructions, each of 32 bytes of K."""
 
 from typing import Any
 
@@ -9,10 +9,11 @@ from attn_mlir.dialect.scalars import INT, constant, i1, i32
 from .context import Lowering, TileRef, lowers
 from .inline_ptx import opaque
 from .layouts import (
-    MMA_K_ELEMENTS,
+    ELEMENT_CODES,
     Operand,
     instruction_descriptor,
     k_major,
+    mma_k,
     mn_major,
     tensor_columns,
 )
@@ -29,16 +30,18 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     m, k_elements = a.kind.shape
     n = d.kind.shape[1]
     is_mn_major = op.b_layout.value == "kn"
-    b_operand = mn_major(k_elements) if is_mn_major else k_major(n, k_elements)
+    bits = ws.element_bits(a.kind.element)
+    b_operand = mn_major(k_elements, bits) if is_mn_major else k_major(n, k_elements, bits)
     b_start = _descriptor(low, b, b_operand)
     descriptor = instruction_descriptor(str(a.kind.element), m=m, n=n, b_is_mn_major=is_mn_major)
     if a.kind.space == "shared":
-        a_operand = k_major(m, k_elements)
+        a_operand = k_major(m, k_elements, bits)
         a_start = _descriptor(low, a, a_operand)
         a_steps = [_advance(a_start, step) for step in a_operand.step_bytes]
     else:
         a_steps = _tensor_steps(a, k_elements)
-    kind = ir.Attribute.parse("#nvvm.tcgen05_mma_kind<f16>")
+    name, _ = ELEMENT_CODES[str(a.kind.element)]
+    kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
     group = ir.Attribute.parse("#nvvm.cta_group<cta_1>")
     target = _tensor_pointer(d.start())
     code = constant(descriptor)
@@ -55,8 +58,9 @@ def _tensor_pointer(address: Value) -> Value:
 
 def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
     """Address of each K step of an operand in tensor memory."""
-    step = tensor_columns(MMA_K_ELEMENTS, ws.element_bits(a.kind.element))
-    count = k_elements // MMA_K_ELEMENTS
+    bits = ws.element_bits(a.kind.element)
+    step = tensor_columns(mma_k(bits), bits)
+    count = k_elements // mma_k(bits)
     base = opaque(a.start())
     return [_tensor_pointer(INT.add(base, i * step)) for i in range(count)]
 

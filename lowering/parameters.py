@@ -92,7 +92,9 @@ class Signature:
         """The tensor map of a copy between a tile and a tensor."""
         *row_dims, column_dim = list[int](dims)
         view = view_of(self.kernel, tensor)
-        return TensorMap(view, tuple(row_dims), column_dim, *tile.shape)
+        bits = ws.element_bits(tile.element)
+        rows, columns = tile.shape
+        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits)
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""

@@ -40,6 +40,10 @@ class MhaRequest(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
+    def output_dtype(self) -> str: ...
+    @property
+    def return_lse(self) -> bool: ...
+    @property
     def mask(self) -> Mask: ...
     @property
     def query_tiles(self) -> int | None: ...
@@ -88,7 +92,8 @@ def kernel_name(request: MhaRequest) -> str:
         mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
     modified = ("mod",) if request.modifier is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
-    parts = (mask, *modified, request.dtype, heads)
+    output = (f"o{request.output_dtype}",) if request.output_dtype != request.dtype else ()
+    parts = (mask, *modified, request.dtype, *output, heads)
     values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
@@ -99,7 +104,8 @@ def compile_mha(
     """Compiles attention to the bytes of a bundle file.
 
     Args:
-      request: heads, kv_heads, head_dim, values_dim, dtype, mask, modifier.
+      request: heads, kv_heads, head_dim, values_dim, dtype, output_dtype, return_lse, mask,
+        modifier.
       target: the chip.
       progress: called with each stage's name when it begins.
 
@@ -119,6 +125,8 @@ def compile_mha(
                 kv_heads=request.kv_heads,
                 head_dim=request.head_dim,
                 v_head_dim=request.values_dim,
+                out_dtype=request.output_dtype,
+                return_lse=request.return_lse,
                 dtype=request.dtype,
                 mask=request.mask,
                 modifier=request.modifier,

@@ -14,10 +14,11 @@ from .context import CHUNK, Fragment, Lowering, TileRef, element_pointer, lowers
 from .inline_ptx import wait_tensor_loads
 from .layouts import (
     ATOM_ROWS,
-    CHUNK_ELEMENTS,
     SWIZZLE_BYTES,
     UNIT_BYTES,
+    line_elements,
     tensor_columns,
+    unit_elements,
 )
 from .rings import wait_tensor_stores
 
@@ -90,7 +91,7 @@ def _may_overlap(a: Value, b: Value) -> bool:
 
 
 def _load_tensor(low: Lowering, tile: TileRef) -> list[Value]:
-    """A vector per chunk of columns; those of 16-bit elements stay packed in i32."""
+    """A vector per chunk of columns; those of narrow elements stay packed in i32."""
     bits = ws.element_bits(tile.kind.element)
     chunks = [(c, tensor_columns(width, bits)) for c, width in _chunks(tile.kind.shape[1])]
     registers: list[Value] = []
@@ -138,18 +139,20 @@ def _row_pointer(low: Lowering, tile: TileRef) -> Value:
 
 
 def _store_swizzled(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
-    """Packed 16-bit elements as 16-byte units; see `layouts.swizzled_offset`."""
+    """A row's elements as 16-byte units; see `layouts.swizzled_offset`."""
     rows = tile.kind.shape[0]
+    bits = ws.element_bits(tile.kind.element)
     line = INT.add(tile.address, INT.mul(low.active.row, SWIZZLE_BYTES))
     flip = INT.mul(arith.AndIOp(low.active.row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
-    words = UNIT_BYTES // 4
-    unit_type = ir.VectorType.get([words], i32())
     for part, (column, width) in zip(fragment.parts, _chunks(tile.kind.shape[1]), strict=True):
-        for first in range(0, width, UNIT_BYTES // 2):
-            chunk, inner = divmod(tile.first_column + column + first, CHUNK_ELEMENTS)
-            unit = arith.XOrIOp(constant(inner * 2), flip).result
+        lanes = UNIT_BYTES * 8 // ws.element_bits(part.type.element_type)
+        unit_type = ir.VectorType.get([lanes], part.type.element_type)
+        for number, first in enumerate(range(0, width, unit_elements(bits))):
+            chunk, inner = divmod(tile.first_column + column + first, line_elements(bits))
+            unit = arith.XOrIOp(constant(inner * bits // 8), flip).result
             offset = INT.add(line, chunk * rows * SWIZZLE_BYTES)
-            value = vector.ExtractStridedSliceOp(unit_type, part, [first // 2], [words], [1]).result
+            begin = number * lanes
+            value = vector.ExtractStridedSliceOp(unit_type, part, [begin], [lanes], [1]).result
             pointer = low.shared_pointer(INT.add(offset, unit))
             llvm.StoreOp(value, pointer, alignment=UNIT_BYTES)
 

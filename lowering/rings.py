@@ -14,11 +14,10 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
-from attn_mlir.passes.target import WARPGROUP_WARPS
+from attn_mlir.passes.target import WARPGROUP_WARPS, shared_tile_bytes
 
 from .barriers import BarrierRun
 from .context import Lowering, Slot, lowers
-from .layouts import SWIZZLE_BYTES, chunk_count
 
 Value = Any
 
@@ -150,8 +149,9 @@ def _loaded_bytes(tile: Value) -> int:
     for use in tile.uses:
         user = use.owner
         if isinstance(user, ws.TmaLoadOp):
-            rows, columns = ws.TileType(tile.type).shape
-            total += chunk_count(columns) * rows * SWIZZLE_BYTES
+            kind = ws.TileType(tile.type)
+            rows, columns = kind.shape
+            total += shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
         elif isinstance(user, ws.ViewOp):
             total += _loaded_bytes(user.view)
     return total

@@ -6,7 +6,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 
-from .layouts import CHUNK_ELEMENTS, chunk_count
+from .layouts import chunk_count, line_elements
 
 MAX_MAP_RANK = 5  # CUDA driver API, cuTensorMapEncodeTiled
 
@@ -61,12 +61,13 @@ class TensorMap:
 
     Rows run along the view's dimension `row_dims[0]`, and before that through all of
     `row_dims[1]` where there is one; columns along `column_dim`. A tile has one box where its
-    128-byte lines can be a dimension of the map of their own, else a box per 64 columns.
+    128-byte lines can be a dimension of the map of their own, else a box per line's columns.
 
     Attributes:
       view: the tensor.
       row_dims, column_dim: dimensions of the view.
       rows, columns: of a tile.
+      element_bits: width of an element.
     """
 
     view: View
@@ -74,6 +75,12 @@ class TensorMap:
     column_dim: int
     rows: int
     columns: int
+    element_bits: int
+
+    @property
+    def line(self) -> int:
+        """Elements in a line of a tile."""
+        return line_elements(self.element_bits)
 
     @property
     def argument(self) -> int:
@@ -91,19 +98,20 @@ class TensorMap:
         """Whether one box covers all columns."""
         width = self.view.dims[self.column_dim].extent
         rank = len(self.view.dims) + 1
-        return isinstance(width, int) and width % CHUNK_ELEMENTS == 0 and rank <= MAX_MAP_RANK
+        return isinstance(width, int) and width % self.line == 0 and rank <= MAX_MAP_RANK
 
     @property
     def box_count(self) -> int:
         """Boxes per tile."""
-        return 1 if self.has_chunk_dim else chunk_count(self.columns)
+        return 1 if self.has_chunk_dim else chunk_count(self.columns, self.element_bits)
 
     def box(self) -> list[int]:
         """Extents of a box, innermost first: line, rows, chunks, then ones."""
         inner = [extent for dim in self.row_dims[1:] if (extent := self._static(dim))]
         rows = [*inner, self.rows // (inner[0] if inner else 1)]
-        chunks = [chunk_count(self.columns)] if self.has_chunk_dim else []
-        return [CHUNK_ELEMENTS, *rows, *chunks, *[1] * len(self.other_dims)]
+        count = chunk_count(self.columns, self.element_bits)
+        chunks = [count] if self.has_chunk_dim else []
+        return [self.line, *rows, *chunks, *[1] * len(self.other_dims)]
 
     def _static(self, dim: int) -> int:
         extent = self.view.dims[dim].extent
@@ -116,9 +124,9 @@ class TensorMap:
         line = {"extent": column.extent, "axis": column.axis, "step": 1}
         chunks: list[dict[str, Any]] = []
         if self.has_chunk_dim:
-            line["extent"] = CHUNK_ELEMENTS
-            count = self._static(self.column_dim) // CHUNK_ELEMENTS
-            chunks = [{"extent": count, "axis": column.axis, "step": CHUNK_ELEMENTS}]
+            line["extent"] = self.line
+            count = self._static(self.column_dim) // self.line
+            chunks = [{"extent": count, "axis": column.axis, "step": self.line}]
         plain = [self.view.dims[dim] for dim in (*reversed(self.row_dims), *self.other_dims)]
         entries = [{"extent": d.extent, "axis": d.axis, "step": d.step} for d in plain]
         rows = len(self.row_dims)
@@ -131,7 +139,7 @@ class TensorMap:
           coords: of the tile's first element, one per dimension of the view.
           chunk: number of the box, 0 .. `box_count` - 1.
         """
-        column = coords[self.column_dim] if not chunk else chunk * CHUNK_ELEMENTS
+        column = coords[self.column_dim] if not chunk else chunk * self.line
         rows = [coords[dim] for dim in reversed(self.row_dims)]
         chunks = [0] if self.has_chunk_dim else []
         return [column, *rows, *chunks, *(coords[dim] for dim in self.other_dims)]

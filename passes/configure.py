@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
 from attn_mlir.dialect.ws.structure import TILE_ORDERS
@@ -137,6 +138,8 @@ def default_config(
     *,
     q_tiles: int = 2,
     tile_order: str = "single",
+    element_bits: int = 16,
+    output_bits: int = 16,
 ) -> Config:
     """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
 
@@ -146,6 +149,8 @@ def default_config(
       q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
       tile_order: of the work tiles. A persistent CTA needs Q and the staged O side by side, others
         stage O where Q was.
+      element_bits: width of an element of Q, K and V.
+      output_bits: width of an element of O.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -160,9 +165,10 @@ def default_config(
                 f"up to {MAX_HEAD_DIM}{advice}"
             )
     tile_m = tile_n = 128
-    slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim))
+    slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
+    q_bytes = shared_tile_bytes(tile_m, head_dim, element_bits)
+    o_bytes = shared_tile_bytes(tile_m, v_head_dim, output_bits)
     for tiles in (q_tiles, 1):
-        q_bytes, o_bytes = (shared_tile_bytes(tile_m, d) for d in (head_dim, v_head_dim))
         rows = tiles * (q_bytes + o_bytes if tile_order == "persistent" else max(q_bytes, o_bytes))
         stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
         if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
@@ -178,7 +184,10 @@ def default_config(
                 other_registers=other,
                 tile_order=tile_order,
             )
-    raise SpecError(f"head_dim {head_dim} with v_head_dim {v_head_dim} has no kernel: too large")
+    raise SpecError(
+        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
+        f"no kernel: two key tiles and what is staged of Q and O exceed shared memory"
+    )
 
 
 def _check(op: Any, config: Config) -> None:
@@ -280,7 +289,12 @@ class Configure:
                 "last_first" if op.mask_rule.keyword == "causal" else "single"
             )
             config = default_config(
-                op.head_dim, op.v_head_dim, q_tiles=self.q_tiles or 2, tile_order=order
+                op.head_dim,
+                op.v_head_dim,
+                q_tiles=self.q_tiles or 2,
+                tile_order=order,
+                element_bits=ws.element_bits(op.element_type),
+                output_bits=ws.element_bits(op.output_type),
             )
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error

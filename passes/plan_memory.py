@@ -142,7 +142,9 @@ def _item(op: Any) -> Item | None:
         cols = tile.shape[1] * ws.element_bits(tile.element) // 32
         return Item(op, value, op.label, "tensor", cols, count, 1)
     if len(tile.shape) == 2:
-        alignment, size = TILE_ALIGNMENT, shared_tile_bytes(*tile.shape)
+        rows, columns = tile.shape
+        alignment = TILE_ALIGNMENT
+        size = shared_tile_bytes(rows, columns, ws.element_bits(tile.element))
     else:
         alignment, size = VECTOR_ALIGNMENT, ws.tile_bytes(tile)
     slot = -(-size // alignment) * alignment

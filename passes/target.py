@@ -34,14 +34,14 @@ TARGETS = {
     )
 }
 
-LINE_ELEMENTS = 64  # 16-bit elements in a line of the 128-byte swizzle
+LINE_BYTES = 128  # of a tile in shared memory: the span of the 128-byte swizzle
 WARP_THREADS = 32
 WARPGROUP_WARPS = 4  # setmaxnreg acts on four consecutive warps; PTX ISA
 
 
-def shared_tile_bytes(rows: int, columns: int) -> int:
-    """Bytes of a tile of 16-bit elements in shared memory: whole 128-byte lines, swizzled."""
-    return rows * -(-columns // LINE_ELEMENTS) * LINE_ELEMENTS * 2
+def shared_tile_bytes(rows: int, columns: int, element_bits: int) -> int:
+    """Bytes of a tile [rows, columns] in shared memory: whole 128-byte lines, swizzled."""
+    return rows * -(-columns * element_bits // (8 * LINE_BYTES)) * LINE_BYTES
 
 
 def target_named(chip: str) -> Target:

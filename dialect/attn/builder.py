@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.mha import ELEMENT_TYPES, make_mha
+from attn_mlir.dialect.attn.mha import ELEMENT_TYPES, OUTPUT_TYPES, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
 from attn_mlir.errors import SpecError
 
@@ -25,6 +25,8 @@ def build_mha_module(
     dtype: str,
     mask: Mask,
     v_head_dim: int | None = None,
+    out_dtype: str | None = None,
+    return_lse: bool = True,
     modifier: Program | None = None,
 ) -> ir.Module:
     """Builds `func.func @name(q, k, v, scale, ...) -> (o, lse)` around one `attn.mha`.
@@ -40,12 +42,17 @@ def build_mha_module(
       dtype: `bf16`, `f16` or `f32`.
       mask: which keys each row sees.
       v_head_dim: elements per row of v and o; `head_dim` when absent.
+      out_dtype: of o, `bf16`, `f16` or `f32`; `dtype` when absent.
+      return_lse: whether the function returns lse.
       modifier: what becomes of a score; the tensors it captures are the further arguments.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
     """
-    _check(heads, kv_heads, head_dim, dtype)
+    _check(heads, kv_heads, head_dim)
+    out_dtype = dtype if out_dtype is None else out_dtype
+    _check_dtype("dtype", dtype, ELEMENT_TYPES)
+    _check_dtype("out_dtype", out_dtype, OUTPUT_TYPES)
     dynamic = ir.ShapedType.get_dynamic_size()
     with ctx, ir.Location.unknown():
         element = ir.Type.parse(dtype)
@@ -53,15 +60,18 @@ def build_mha_module(
         k_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
         v_dim = head_dim if v_head_dim is None else v_head_dim
         v_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, v_dim], element)
-        o_type = ir.RankedTensorType.get([dynamic, dynamic, heads, v_dim], element)
+        output = ir.Type.parse(out_dtype)
+        o_type = ir.RankedTensorType.get([dynamic, dynamic, heads, v_dim], output)
         f32 = ir.F32Type.get()
         lse_type = ir.RankedTensorType.get([dynamic, heads, dynamic], f32)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             captured = modifier.tensors if modifier is not None else ()
             inputs = [q_type, k_type, v_type, f32, *map(_captured_type, captured)]
-            outputs = [o_type, lse_type]
-            function = func.FuncOp(name, ir.FunctionType.get(inputs, outputs))
+            outputs = {"o": o_type, "lse": lse_type}
+            if not return_lse:
+                del outputs["lse"]
+            function = func.FuncOp(name, ir.FunctionType.get(inputs, list(outputs.values())))
             names = [{ARGUMENT_NAME: ir.StringAttr.get(text)} for text in ("q", "k", "v")]
             scale = {
                 ARGUMENT_NAME: ir.StringAttr.get("scale"),
@@ -74,12 +84,13 @@ def build_mha_module(
                 ir.DictAttr.get(attrs) for attrs in (*names, scale, *names_of_captured)
             ]
             function.result_attrs = ir.ArrayAttr.get(
-                [ir.DictAttr.get({RESULT_NAME: ir.StringAttr.get(text)}) for text in ("o", "lse")]
+                [ir.DictAttr.get({RESULT_NAME: ir.StringAttr.get(text)}) for text in outputs]
             )
             with ir.InsertionPoint(function.add_entry_block()):
                 q, k, v, factor, *tensors = function.arguments
-                op = make_mha(q, k, v, factor, mask=mask, score_mod=_score_mod(modifier, tensors))
-                func.ReturnOp([op.o, op.lse])
+                score_mod = _score_mod(modifier, tensors)
+                op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
+                func.ReturnOp([getattr(op, text) for text in outputs])
     return module
 
 
@@ -97,7 +108,7 @@ def _score_mod(
     return lambda *arguments: emit_program(modifier, arguments, tensors)
 
 
-def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:
+def _check(heads: int, kv_heads: int, head_dim: int) -> None:
     """Raises SpecError for what `attn.mha` cannot say."""
     for label, value in (("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim)):
         if value < 1:
@@ -107,5 +118,8 @@ def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:
             f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}: "
             f"query head h reads key-value head h // (heads / kv_heads)"
         )
-    if dtype not in ELEMENT_TYPES:
-        raise SpecError(f"dtype must be one of {', '.join(ELEMENT_TYPES)}, got {dtype!r}")
+
+
+def _check_dtype(label: str, dtype: str, allowed: Sequence[str]) -> None:
+    if dtype not in allowed:
+        raise SpecError(f"{label} must be one of {', '.join(allowed)}, got {dtype!r}")

@@ -13,6 +13,7 @@ from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32")
+OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
 
 _LAYOUTS = {
     "q": "[batch, sq, heads, head_dim]",
@@ -39,7 +40,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     multiple of `kv_heads`, and query head h reads key-value head h // (heads / kv_heads).
 
     Results:
-      o: [batch, sq, heads, v_head_dim], element type of q. A row that sees no key is 0.
+      o: [batch, sq, heads, v_head_dim], bf16, f16 or f32. A row that sees no key is 0.
       lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the
         row's visible, modified scores, without a sink's. A row that sees no key has -inf.
 
@@ -104,8 +105,13 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     @property
     def element_type(self) -> ir.Type:
-        """Element type of q, k, v and o."""
+        """Element type of q, k and v."""
         return self.q.type.element_type
+
+    @property
+    def output_type(self) -> ir.Type:
+        """Element type of o."""
+        return self.o.type.element_type
 
     @property
     def mask_rule(self) -> Mask:
@@ -155,10 +161,12 @@ def _check_types(op: MhaOp) -> None:
     element = op.q.type.element_type
     if str(element) not in ELEMENT_TYPES:
         raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
-    for name in ("k", "v", "o"):
+    for name in ("k", "v"):
         got = getattr(op, name).type.element_type
         if got != element:
             raise _Invalid(f"{name} elements of q's type {element}, got {got}")
+    if str(op.output_type) not in OUTPUT_TYPES:
+        raise _Invalid(f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}")
     if str(op.lse.type.element_type) != "f32":
         raise _Invalid(f"lse elements of type f32, got {op.lse.type.element_type}")
     if str(op.scale.type) != "f32":
@@ -224,17 +232,20 @@ def make_mha(
     scale: ir.Value,
     *,
     mask: Mask,
+    output: ir.Type | None = None,
     score_mod: Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], ir.Value] | None = None,
 ) -> MhaOp:
-    """Builds an `attn.mha` at the insertion point, result types from the operands'.
+    """Builds an `attn.mha` at the insertion point, shapes of the results from the operands.
 
     Args:
       q, k, v, scale: the operands, shaped as `MhaOp` says.
       mask: which keys each row sees.
+      output: element type of o; that of q if absent.
       score_mod: builds the modified score from (score, batch, head, q, k); identity if absent.
     """
     batch, sq, heads, _ = q.type.shape
-    o_type = ir.RankedTensorType.get([batch, sq, heads, v.type.shape[3]], q.type.element_type)
+    element: ir.Type = q.type.element_type if output is None else output
+    o_type = ir.RankedTensorType.get([batch, sq, heads, v.type.shape[3]], element)
     f32, i32 = ir.F32Type.get(), ir.IntegerType.get_signless(32)
     lse_type = ir.RankedTensorType.get([batch, heads, sq], f32)
     op = MhaOp(o_type, lse_type, q, k, v, scale, mask_to_attr(mask))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -91,33 +92,48 @@ def attention_yardstick(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    out_dtype: npt.DTypeLike | None = None,
 ) -> Attention:
     """The same formula in a kernel's types: how wrong these types make it at best.
 
     Scores, row maximum, exponentials and sums are float32; P is rounded to the operands' dtype
-    before the second product, the row sum takes the P that was not rounded; O is rounded to the
-    operands' dtype at the end.
+    before the second product, the row sum takes the P that was not rounded; O is rounded to
+    `out_dtype` at the end. Where that is finer than P, one rounding shows in rows that one key
+    dominates. P is 1 for that key, and exact, but a kernel's maximum may lag, and P be anything:
+    here it lies half way between two numbers of its dtype.
 
-    Args, Raises:
+    Args:
+      out_dtype: of O; the operands' when left out. The others as of `attention_f64`.
+
+    Raises:
       as `attention_f64`.
 
     Returns:
-      O in the operands' dtype, LSE in float32.
+      O in `out_dtype`, LSE in float32.
     """
     factor = np.float32(_check(q, k, v, scale))
     modifier = Modifier.of(score_mod, mask_mod, sinks)
     dtype = q.dtype
-    o = np.zeros((*q.shape[:3], v.shape[3]), dtype)
+    output = np.dtype(dtype if out_dtype is None else out_dtype)
+    o = np.zeros((*q.shape[:3], v.shape[3]), output)
+    own, finer = _step(dtype), _step(output)
+    lag = np.float32(1.0 + own / 2 if finer < own else 1.0)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
         scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
         p = _probabilities(scores, visible, modifier, b, h, rows)
-        product = p.weights.astype(dtype).astype(np.float32) @ values
-        o[b, rows, h] = (product / p.divisor[:, None]).astype(dtype)
+        product = (p.weights * lag).astype(dtype).astype(np.float32) @ values
+        o[b, rows, h] = (product / (p.divisor * lag)[:, None]).astype(output)
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
+
+
+def _step(dtype: np.dtype[Any]) -> float:
+    """From 1 to the next number of a dtype."""
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(dtype).eps)
 
 
 class _Probabilities(NamedTuple):

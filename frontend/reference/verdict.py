@@ -23,7 +23,11 @@ LSE_TOLERANCE = 1e-3  # absolute
 YARDSTICK_ROWS = 16
 
 # dtype name: (largest relative error of rounding to it, absolute error of rounding near 0)
-ROUNDING = {"bfloat16": (2.0**-8, 2.0**-134), "float16": (2.0**-11, 2.0**-25)}
+ROUNDING = {
+    "bfloat16": (2.0**-8, 2.0**-134),
+    "float16": (2.0**-11, 2.0**-25),
+    "float32": (2.0**-24, 2.0**-150),
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def check_attention(
     options: dict[str, Any] = {"mask": mask, "scale": scale, "score_mod": score_mod}
     options.update(mask_mod=mask_mod, sinks=sinks)
     truth = attention_f64(q, k, v, **options)
-    yardstick = attention_yardstick(q, k, v, **options)
+    yardstick = attention_yardstick(q, k, v, out_dtype=o.dtype, **options)
     return compare(o, lse, truth, yardstick)
 
 

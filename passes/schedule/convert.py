@@ -56,8 +56,8 @@ def _only_attention(function: Any) -> MhaOp:
     operands = list(op.operation.operands)
     if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
-    if list(operations[1].operation.operands) != [op.o, op.lse]:
-        raise op_error(operations[1], "expects to return o and lse of the attn.mha")
+    if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
+        raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
     return op
 
 

@@ -1,6 +1,6 @@
 """The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
 
-from attn_mlir.dialect._mlir import arith
+from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
 from .problem import KeyTiles, Problem, Storage, Value, WorkTile
@@ -69,6 +69,6 @@ def _scale(fragment: Value, factor: Value) -> Value:
 
 
 def _round(problem: Problem, fragment: Value) -> Value:
-    return b.map_elements(
-        lambda x: b.truncate(x, problem.element), fragment, element=problem.element
-    )
+    if isinstance(problem.output, ir.F32Type):
+        return fragment
+    return b.map_elements(lambda x: b.truncate(x, problem.output), fragment, element=problem.output)

@@ -69,14 +69,16 @@ def schedule_mha(
         arguments = list(kernel.body.blocks[0].arguments)
         own = len(arguments) - len(captures)
         captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
+        tensors: dict[str, Value | None] = {"lse": None}
         problem = Problem(
-            **dict(zip(kernel.names[:own], arguments[:own], strict=True)),
+            **(tensors | dict(zip(kernel.names[:own], arguments[:own], strict=True))),
             modifier=Modifier(op, captured),
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,
             v_head_dim=op.v_head_dim,
             element=op.element_type,
+            output=op.output_type,
             mask=op.mask_rule,
             config=config,
         )
@@ -90,6 +92,8 @@ def _declare(
     """The kernel operation with its arguments and an empty body."""
     arguments: list[b.Argument] = []
     for label, dims in TENSOR_DIMS.items():
+        if label in OUTPUTS and not list(getattr(op, label).uses):
+            continue
         tensor = getattr(op, label).type
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))

@@ -29,9 +29,11 @@ class Problem:
     """One attention operation as its roles see it.
 
     Attributes:
-      q, k, v, o: memrefs [batch, sequence, heads, head_dim]; lse: [batch, heads, sq], f32.
+      q, k, v, o: memrefs [batch, sequence, heads, head_dim].
+      lse: [batch, heads, sq], f32, or None when nobody asks for it.
       scale: f32, multiplies Q K^T.
-      heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the operands' element type.
+      heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the element type of Q, K and V,
+        `output` that of O.
       mask: which keys each row sees, in closed form.
       modifier: what becomes of a score, and which further ones are hidden.
       config: tile sizes, stages, registers.
@@ -41,13 +43,14 @@ class Problem:
     k: Value
     v: Value
     o: Value
-    lse: Value
+    lse: Value | None
     scale: Value
     heads: int
     kv_heads: int
     head_dim: int
     v_head_dim: int
     element: Any
+    output: Any
     mask: Mask
     modifier: Modifier
     config: Config
@@ -191,6 +194,6 @@ class Storage:
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
         self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
-        out = b.tile([config.tile_m, problem.v_columns], element, "shared")
+        out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=ways)
         self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)

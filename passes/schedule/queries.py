@@ -20,7 +20,7 @@ class Queries:
     """Layout of the query rows.
 
     Attributes:
-      q, o: memrefs [batch, sq, heads, head_dim]; lse: [batch, heads, sq].
+      q, o: memrefs [batch, sq, heads, head_dim]; lse: [batch, heads, sq], or None.
       heads: query heads.
       group: query heads per key-value head.
       config: tile sizes, and how many heads a tile packs.
@@ -28,7 +28,7 @@ class Queries:
 
     q: Value
     o: Value
-    lse: Value
+    lse: Value | None
     heads: int
     group: int
     config: Config
@@ -94,6 +94,7 @@ class Queries:
 
     def store_lse(self, rows: Value, batch: Value, head: Value, position: Value) -> None:
         """Writes one value per row to LSE; rows past the end are dropped."""
+        assert self.lse is not None
         if self.packed == 1:
             b.store_global(rows, self.lse, [batch, head, position], [2])
         else:

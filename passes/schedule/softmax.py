@@ -75,8 +75,9 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     divisor = _with_sink(problem, tile, row0, maximum, total, scale_log2)
     b.store(b.map_elements(_reciprocal, divisor), handover)
     b.commit(handover, "threads")
-    lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
-    problem.queries.store_lse(lse, tile.batch, tile.head, row0)
+    if problem.lse is not None:
+        lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
+        problem.queries.store_lse(lse, tile.batch, tile.head, row0)
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
 

@@ -109,13 +109,13 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 // -----
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
-  // expected-error @below {{'attn.mha' op expects o elements of q's type bf16, got f32}}
+  // expected-error @below {{'attn.mha' op expects o elements of type bf16, f16, f32, got f64}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.null}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
-      -> (tensor<?x?x4x64xf32>, tensor<?x4x?xf32>)
+      -> (tensor<?x?x4x64xf64>, tensor<?x4x?xf32>)
   func.return
 }
 

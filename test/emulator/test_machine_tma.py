@@ -434,6 +434,18 @@ def test_a_store_past_a_row_that_ends_inside_a_chunk_needs_memory_there():
     assert error.value.kind == "out-of-bounds"
 
 
+def test_what_a_store_drops_may_be_uninitialised():
+    case = make_case("f16", (40, 20), (64, 4), (1, 1), "128B")
+    shared = SharedMemory(2048, track_initialised=True)
+    line = np.arange(0, 4 * 128, 128)[:, None] + np.arange(0, 128, 16)[None, :]
+    units = (0x400 + (line ^ line >> 3 & 0x70)) // 16
+    shared.mark_units_written(units[:2, :5].reshape(-1))  # 40 columns of rows 18 and 19
+    store_tile(case.tmap, (0, 18), case.memory, shared, 0x400)
+    with pytest.raises(Fault) as error:
+        store_tile(case.tmap, (0, 17), case.memory, shared, 0x400)
+    assert error.value.kind == "uninitialised"
+
+
 def test_store_of_uninitialised_shared_memory_is_found():
     case = make_case("f16", (64, 20), (64, 4), (1, 1), "128B")
     shared = SharedMemory(1024, track_initialised=True)

@@ -197,8 +197,8 @@ class TestVerdict:
         truth, yardstick = self.judged()
         with pytest.raises(SpecError, match="must have the shapes"):
             reference.compare(yardstick.o[:1], None, truth, yardstick)
-        with pytest.raises(SpecError, match="o has dtype float32"):
-            reference.compare(yardstick.o.astype(np.float32), None, truth, yardstick)
+        with pytest.raises(SpecError, match="o has dtype float64"):
+            reference.compare(yardstick.o.astype(np.float64), None, truth, yardstick)
 
     def test_without_lse(self) -> None:
         truth, yardstick = self.judged()

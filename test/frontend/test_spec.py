@@ -53,6 +53,9 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16"),
         ({"dtype": np.float32}, "dtype .* has no kernel"),
         ({"dtype": None}, "dtype None has no kernel"),
+        ({"out_dtype": "f64"}, "out_dtype 'f64' has no kernel: supported are bf16, f16, f32"),
+        ({"out_dtype": "f32", "head_dim": 200}, "f32 needs v_head_dim of at most 192, got 200"),
+        ({"return_lse": 1}, "return_lse must be True or False, got 1"),
         ({"mask": "causal"}, r"mask 'causal' has no kernel: supported are full\(\), causal\(\), "),
         ({"mask": am.Mask}, "mask .* has no kernel"),
     ],
@@ -68,7 +71,7 @@ def test_canonical_json() -> None:
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
         "mask": "#attn.causal", "modifier": None,
-        "query_tiles": None, "tile_order": None,
+        "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()

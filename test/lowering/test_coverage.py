@@ -90,12 +90,21 @@ def test_bounds_of_a_product(k: int, n: int) -> None:
     check(product("bf16", k, n, "kn"))
 
 
+def test_bytes_of_a_product() -> None:
+    check(product("f8E4M3FN", 32, 64, "nk"))
+    check(product("f8E5M2", 64, 48, "kn"))
+    message = "'ws.mma' op expects N a multiple of 16 to 256, got 40"
+    refused(product("f8E4M3FN", 32, 40, "kn"), message)
+    check(product("f8E4M3FN", 32, 40, "nk"))
+    refused(product("f8E4M3FN", 48, 64, "nk"), "'ws.mma' op expects K a multiple of 32, got 48")
+
+
 def test_rows_and_elements_of_a_product() -> None:
     refused(
         product("bf16", 64, 64, "kn").replace("128x", "64x"), "'ws.mma' op expects M of 128, got 64"
     )
     text = product("bf16", 64, 64, "kn").replace("x64xbf16", "x64xi16")
-    refused(text, "'ws.mma' op expects a and b of f16 or bf16, got i16")
+    refused(text, "'ws.mma' op expects a and b of f16 or bf16 or .*, got i16")
 
 
 @pytest.mark.parametrize(
@@ -104,12 +113,14 @@ def test_rows_and_elements_of_a_product() -> None:
         ("tensor", 12, "f32", None, "'ws.load' op expects columns in 32s and a rest of 0, 2, 4, 8"),
         ("tensor", 33, "f32", None, "'ws.load' op expects columns in 32s"),
         ("tensor", 34, "bf16", None, "'ws.load' op expects columns in 32s"),
-        ("tensor", 35, "bf16", None, "'ws.load' op expects 16-bit columns in pairs"),
-        ("tensor", 32, "bf16", 3, "'ws.load' op expects 16-bit columns in pairs, .* from column 3"),
-        ("tensor", 32, "i8", None, "'ws.load' op expects tensor-memory columns of 16 or 32 bits"),
+        ("tensor", 35, "bf16", None, "'ws.load' op expects columns that fill registers"),
+        ("tensor", 34, "i8", None, "'ws.load' op expects columns that fill registers"),
+        ("tensor", 32, "bf16", 3, "'ws.load' op .* fill registers, .* from column 3"),
+        ("tensor", 32, "f64", None, "'ws.load' op .* tensor-memory columns of 8, 16 or 32 bits"),
         ("shared", 12, "bf16", None, "'ws.store' op expects shared columns in 8s"),
         ("shared", 16, "bf16", 4, "'ws.store' op expects shared columns in 8s, .* from column 4"),
-        ("shared", 32, "f32", None, "'ws.store' op expects shared columns of 16 bits"),
+        ("shared", 32, "f64", None, "'ws.store' op expects shared columns of 8, 16 or 32 bits"),
+        ("shared", 6, "f32", None, "'ws.store' op expects shared columns in 4s"),
     ],
 )
 def test_columns_of_a_tile(
@@ -127,6 +138,8 @@ def test_columns_of_a_tile(
         ("tensor", 48, "bf16", None),
         ("shared", 8, "bf16", 8),
         ("shared", 72, "f16", None),
+        ("shared", 36, "f32", 4),
+        ("tensor", 32, "i8", None),
     ],
 )
 def test_columns_that_have_code(space: str, columns: int, element: str, cut: int | None) -> None:
@@ -203,8 +216,9 @@ def test_tiles_of_the_copy_engine() -> None:
         ("12x64xbf16", "rows a multiple of 8 to 256, got 12"),
     ):
         refused(copy(f'!ws.tile<vector<{tile}>, "shared">'), f"{expects} {message}")
-    two = f"{expects} a tile of two dimensions and 16-bit elements"
-    refused(copy('!ws.tile<vector<64x32xf32>, "shared">', "memref<?x32xf32>"), two)
+    check(copy('!ws.tile<vector<64x32xf32>, "shared">', "memref<?x32xf32>"))
+    two = f"{expects} a tile of two dimensions and 8, 16 or 32-bit elements"
+    refused(copy('!ws.tile<vector<64x32xf64>, "shared">', "memref<?x32xf64>"), two)
     refused(copy('!ws.tile<vector<64xbf16>, "shared">', "memref<?xbf16>", "0"), two)
     refused(copy(dims="1, 0"), f"{expects} columns along the last dimension, 1, got 0")
 

@@ -25,7 +25,7 @@ def fields(descriptor: int) -> dict[str, int]:
 @pytest.mark.parametrize("rows", [64, 128, 256])
 def test_k_major_in_one_chunk(rows: int) -> None:
     """D[128, 256] += A[128, 64] B[256, 64]^T: 4 steps of 2 units."""
-    operand = layouts.k_major(rows, 64)
+    operand = layouts.k_major(rows, 64, 16)
     assert operand.descriptor == A_K_MAJOR
     assert [step >> 4 for step in operand.step_bytes] == [0, 2, 4, 6]
     assert fields(operand.descriptor) == {
@@ -35,17 +35,17 @@ def test_k_major_in_one_chunk(rows: int) -> None:
 
 
 def test_k_major_in_two_chunks() -> None:
-    operand = layouts.k_major(128, 128)
+    operand = layouts.k_major(128, 128, 16)
     assert operand.descriptor == A_K_MAJOR
     assert operand.step_bytes == (0, 32, 64, 96, 16384, 16416, 16448, 16480)
 
 
 def test_mn_major() -> None:
     """The same B stored [K, N]: 8192 bytes to the next 64 of N, 2048 to the next step of K."""
-    operand = layouts.mn_major(64)
+    operand = layouts.mn_major(64, 16)
     assert operand.descriptor == 0x4000404002000000
     assert [step >> 4 for step in operand.step_bytes] == [0, 128, 256, 384]
-    operand = layouts.mn_major(128)
+    operand = layouts.mn_major(128, 16)
     assert operand.descriptor == 0x4000404004000000
     assert len(operand.step_bytes) == 8
 
@@ -57,6 +57,8 @@ def test_mn_major() -> None:
         ("bf16", 256, True, 0x08410490),
         ("bf16", 128, False, 0x08200490),
         ("f16", 256, False, 0x08400010),
+        ("f8E4M3FN", 256, False, 0x08400010),
+        ("f8E5M2", 256, True, 0x08410490),
     ],
 )
 def test_instruction_descriptors(element: str, n: int, b_is_mn_major: bool, expected: int) -> None:
@@ -64,35 +66,42 @@ def test_instruction_descriptors(element: str, n: int, b_is_mn_major: bool, expe
     assert found == expected
 
 
-def address_by_xor(row: int, column: int, rows: int) -> int:
+def address_by_xor(row: int, column: int, rows: int, element_bits: int) -> int:
     """The copy engine's view: bits 4..6 of the linear address of a box are XORed with bits 7..9."""
-    box, inner = column // 64, column % 64
-    linear = box * rows * 128 + row * 128 + inner * 2
+    box, inner = divmod(column * element_bits // 8, 128)
+    linear = box * rows * 128 + row * 128 + inner
     return linear ^ (linear >> 3 & 0x70)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(8, 64), (64, 128), (128, 192)])
-def test_swizzle_is_the_copy_engine_s(rows: int, columns: int) -> None:
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize(("rows", "lines"), [(8, 1), (64, 2), (128, 3)])
+def test_swizzle_is_the_copy_engine_s(rows: int, lines: int, bits: int) -> None:
+    columns = lines * layouts.line_elements(bits)
     everywhere = list(itertools.product(range(rows), range(columns)))
-    offsets = [layouts.swizzled_offset(r, c, rows=rows) for r, c in everywhere]
-    assert offsets == [address_by_xor(r, c, rows) for r, c in everywhere]
-    assert sorted(offsets) == list(range(0, 2 * rows * columns, 2))
+    offsets = [layouts.swizzled_offset(r, c, rows=rows, element_bits=bits) for r, c in everywhere]
+    assert offsets == [address_by_xor(r, c, rows, bits) for r, c in everywhere]
+    assert sorted(offsets) == list(range(0, rows * lines * 128, bits // 8))
 
 
-@pytest.mark.parametrize(("rows", "k"), [(64, 128), (128, 64)])
-def test_k_steps_start_at_their_elements(rows: int, k: int) -> None:
+@pytest.mark.parametrize(("rows", "k", "bits"), [(64, 128, 16), (128, 64, 16), (128, 256, 8)])
+def test_k_steps_start_at_their_elements(rows: int, k: int, bits: int) -> None:
     """Row 0 is not permuted: a K-major step starts where its first element lies."""
-    steps = layouts.k_major(rows, k).step_bytes
-    assert steps == tuple(layouts.swizzled_offset(0, c, rows=rows) for c in range(0, k, 16))
+    steps = layouts.k_major(rows, k, bits).step_bytes
+    columns = range(0, k, layouts.mma_k(bits))
+    assert steps == tuple(
+        layouts.swizzled_offset(0, c, rows=rows, element_bits=bits) for c in columns
+    )
 
 
-@pytest.mark.parametrize("k_rows", [64, 128])
-def test_mn_steps_and_leading_offset_are_where_elements_lie(k_rows: int) -> None:
-    operand = layouts.mn_major(k_rows)
-    starts = tuple(layouts.swizzled_offset(k, 0, rows=k_rows) for k in range(0, k_rows, 16))
-    assert operand.step_bytes == starts
+@pytest.mark.parametrize(("k_rows", "bits"), [(64, 16), (128, 16), (128, 8)])
+def test_mn_steps_and_leading_offset_are_where_elements_lie(k_rows: int, bits: int) -> None:
+    operand = layouts.mn_major(k_rows, bits)
+    rows = range(0, k_rows, layouts.mma_k(bits))
+    starts = [layouts.swizzled_offset(k, 0, rows=k_rows, element_bits=bits) for k in rows]
+    assert operand.step_bytes == tuple(starts)
     leading = fields(operand.descriptor)["leading"] << 4
-    assert leading == layouts.swizzled_offset(0, 64, rows=k_rows)
+    next_chunk = layouts.line_elements(bits)
+    assert leading == layouts.swizzled_offset(0, next_chunk, rows=k_rows, element_bits=bits)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +111,9 @@ def test_tensor_columns(columns: int, bits: int, cells: int) -> None:
     assert layouts.tensor_columns(columns, bits) == cells
 
 
-@pytest.mark.parametrize(("columns", "chunks"), [(1, 1), (64, 1), (65, 2), (128, 2)])
-def test_chunks(columns: int, chunks: int) -> None:
-    assert layouts.chunk_count(columns) == chunks
+@pytest.mark.parametrize(
+    ("columns", "bits", "chunks"),
+    [(1, 16, 1), (64, 16, 1), (65, 16, 2), (128, 16, 2), (128, 8, 1), (33, 32, 2)],
+)
+def test_chunks(columns: int, bits: int, chunks: int) -> None:
+    assert layouts.chunk_count(columns, bits) == chunks

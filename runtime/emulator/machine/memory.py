@@ -351,12 +351,22 @@ class SharedMemory:
                 byte_count=(high - low) * 16,
             )
 
-    def check_units_written(self, units: npt.NDArray[np.intp], *, what: str) -> None:
-        """Fault if tracking is on and some byte of the given 16-byte units was never written."""
+    def check_units_written(
+        self,
+        units: npt.NDArray[np.intp],
+        *,
+        what: str,
+        used: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Fault if tracking is on and some byte of the given 16-byte units was never written.
+
+        `used` says which units' values go anywhere; all of them when absent.
+        """
         if self.watch is not None:
             self.watch.units(units, False)
         if self.initialised is None:
             return
+        units = units if used is None else units[used]
         written = self.initialised.reshape(-1, 16)[units].all(axis=-1)
         if not written.all():
             first = int(units[~written].min()) * 16

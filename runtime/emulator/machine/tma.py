@@ -135,8 +135,17 @@ def _write_rows(shared: SharedMemory, tmap: TensorMap, address: int, rows: Bytes
     shared.mark_units_written(units)
 
 
-def _read_rows(shared: SharedMemory, tmap: TensorMap, address: int, row_count: int) -> Bytes:
-    """The inverse of `_write_rows`: uint8[row_count, shared_row_bytes]."""
+def _read_rows(
+    shared: SharedMemory,
+    tmap: TensorMap,
+    address: int,
+    row_count: int,
+    used: npt.NDArray[np.bool_] | None = None,
+) -> Bytes:
+    """The inverse of `_write_rows`: uint8[row_count, shared_row_bytes].
+
+    `used` says for each 16-byte unit, in order, whether it is written anywhere.
+    """
     _check_shared_address(tmap, address)
     if tmap.swizzle == "128B_atom32B_flip8B":
         raise Fault("tensor-map", f"swizzle {tmap.swizzle} is for loads only")
@@ -144,7 +153,7 @@ def _read_rows(shared: SharedMemory, tmap: TensorMap, address: int, row_count: i
         address, row_count, tmap.shared_row_bytes, tmap.pitch_bytes, tmap.swizzle
     )
     shared.check_units(low, high, what="the box in shared memory")
-    shared.check_units_written(units, what="the copy engine")
+    shared.check_units_written(units, what="the copy engine", used=used)
     return shared.units.take(units, axis=0).view(np.uint8).reshape(row_count, -1)
 
 
@@ -230,7 +239,8 @@ def store_tile(
       Bytes of the full box.
     """
     window = _store_window(tmap, coords, memory)
-    box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count))
+    used = _used_units(tmap, window)
+    box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
         window.target[...] = box[window.inside]
     return tmap.box_bytes
@@ -257,6 +267,16 @@ def reduce_tile(
         old = np.ascontiguousarray(window.target).view(storage)
         window.target[...] = _as_bytes(reduce_values(operation, tmap.element, old, new))
     return tmap.box_bytes
+
+
+def _used_units(tmap: TensorMap, window: _Window) -> npt.NDArray[np.bool_] | None:
+    """Which 16-byte units of a box lie in bounds; None where it is all of them."""
+    if window.is_whole or tmap.is_packed:
+        return None
+    *outer, row = window.inside
+    used = np.zeros((*reversed(tmap.counts[1:]), tmap.shared_row_bytes // 16), np.bool_)
+    used[(*outer, slice(row.start // 16, -(-row.stop // 16)))] = True
+    return used.reshape(-1)
 
 
 def _store_window(tmap: TensorMap, coords: Sequence[int], memory: GlobalMemory) -> _Window:
