@@ -7,11 +7,13 @@ Three findings, each with the role and the operation:
 2. Turns. Slots are handed over in the order in which they were taken.
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
    whether it can stop short. Runs cover key counts of 0 to two laps of the longest ring, whole
-   and ragged, after which the pattern of the ring indices repeats.
+   and ragged, after which the pattern of the ring indices repeats. Where elements of inputs decide
+   as well (lengths of sequences, say), they are varied like sizes.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
@@ -19,9 +21,10 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 
+from .protocol.atoms import is_element, known_at_launch
 from .protocol.counts import Counting, Sum, text
 from .protocol.simulate import Network, Trace
-from .protocol.skeleton import Process, Sizes, Tiles, processes
+from .protocol.skeleton import Process, Sizes, Tiles, processes, trips
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles
@@ -103,24 +106,51 @@ def _calls(
     kernel: ws.KernelOp, members: Sequence[Process]
 ) -> Iterator[tuple[Sizes, Sequence[Sizes]]]:
     """Sizes and a CTA's work tiles to run: every size that matters in steps, the others fixed."""
-    names = sorted({name for dims in kernel.dims for name in dims if name})
+    used = sorted({name for process in members for name in process.sizes})
+    elements = [name for name in used if is_element(name)]
+    names = sorted(known_at_launch(kernel)) + elements
     stages = [
         ws.RingType(op.ring.type).stages
         for op in kernel.body.blocks[0].operations
         if isinstance(op, ws.AllocRingOp)
     ]
     laps = EXTRA_LAPS * max(stages, default=1) + 1
-    lengths = [0, RAGGED, *(TILE_STEP * n for n in range(1, laps + 1)), TILE_STEP * laps + RAGGED]
+    longest = TILE_STEP * laps + RAGGED
+    lengths = [0, RAGGED, *(TILE_STEP * n for n in range(1, laps + 1)), longest]
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
-    deciding = [name for name in names if any(name in process.sizes for process in members)]
-    for varied in deciding or names[:1]:
+    fixed = dict.fromkeys(names, longest if elements else TILE_STEP * 2)
+    for varied in [name for name in used if name in names] or names[:1]:
+        others = _most_responsive(members, fixed, elements, varied, longest)
         for length in lengths:
-            sizes = dict.fromkeys(names, TILE_STEP * 2) | {varied: length}
+            sizes = others | {varied: length}
             corners = list(_corner_tiles(loops, sizes))
             if loops and loops[0].op.order.value == "persistent":
                 yield sizes, corners * 2  # twice each: the second meets what the first has left
             else:
                 yield from ((sizes, [tile]) for tile in corners)
+
+
+def _most_responsive(
+    members: Sequence[Process],
+    fixed: Sizes,
+    elements: Sequence[str],
+    varied: str,
+    longest: int,
+) -> Sizes:
+    """The sizes with each element 0 or `longest`, so that varying one changes most.
+
+    An offset decides over nothing where the next one is 0; this finds where it does.
+    """
+
+    def change(sizes: Sizes) -> int:
+        ends = ({**sizes, varied: length} for length in (0, longest))
+        low, high = (sum(trips(process.body, end) for process in members) for end in ends)
+        return abs(high - low)
+
+    others = [name for name in elements if name != varied]
+    settings = product((0, longest), repeat=len(others))
+    candidates = (fixed | dict(zip(others, values, strict=True)) for values in settings)
+    return max(candidates, key=change) if others else fixed
 
 
 def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:

@@ -7,6 +7,7 @@ _OPERATION_MODULES = (
     "yield_",
     "keep",
     "sink",
+    "storage",
     "mha",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -16,6 +17,14 @@ _HOMES = {
     "attr_to_mask": "attributes",
     "MhaOp": "mha",
     "make_mha": "mha",
+    "STORAGE_OPERATIONS": "storage",
+    "LimitedOp": "storage",
+    "RaggedOp": "storage",
+    "ViewType": "storage",
+    "logical_type": "storage",
+    "ragged_type": "storage",
+    "stored_type": "storage",
+    "view_type": "storage",
     "KeepOp": "keep",
     "SinkOp": "sink",
     "YieldOp": "yield_",

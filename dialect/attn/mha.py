@@ -9,6 +9,7 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.sink import SinkOp
+from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
@@ -26,6 +27,8 @@ _SHAPE_AXES = {
     name: tuple(axis.strip() for axis in text.strip("[]").split(","))
     for name, text in _LAYOUTS.items()
 }
+_RAGGED_RESULTS = {"o": ("total", "heads", "v_head_dim"), "lse": ("heads", "total")}
+_RAGGED_RANK = 3  # of queries that are stored as rows of all sequences
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -43,9 +46,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       o: [batch, sq, heads, v_head_dim], bf16, f16 or f32. A row that sees no key is 0.
       lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the
         row's visible, modified scores, without a sink's. A row that sees no key has -inf.
+      Both lie as q does: [total, heads, v_head_dim] and [heads, total] for ragged queries. Rows
+      that q does not have are not written.
 
     Operands:
-      q: [batch, sq, heads, head_dim], bf16, f16 or f32.
+      q: [batch, sq, heads, head_dim], bf16, f16 or f32; q, k and v are tensors or views of other
+        storage, see `storage`.
       k: [batch, sk, kv_heads, head_dim], element type of q.
       v: [batch, sk, kv_heads, v_head_dim], element type of q.
       scale: f32, multiplies q k^T before the score modifier.
@@ -86,27 +92,27 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     @property
     def heads(self) -> int:
         """Number of query heads."""
-        return self.q.type.shape[2]
+        return logical_type(self.q).shape[2]
 
     @property
     def kv_heads(self) -> int:
         """Number of key-value heads; divides `heads`."""
-        return self.k.type.shape[2]
+        return logical_type(self.k).shape[2]
 
     @property
     def head_dim(self) -> int:
         """Elements per query and key row."""
-        return self.q.type.shape[3]
+        return logical_type(self.q).shape[3]
 
     @property
     def v_head_dim(self) -> int:
         """Elements per value and output row."""
-        return self.v.type.shape[3]
+        return logical_type(self.v).shape[3]
 
     @property
     def element_type(self) -> ir.Type:
         """Element type of q, k and v."""
-        return self.q.type.element_type
+        return logical_type(self.q).element_type
 
     @property
     def output_type(self) -> ir.Type:
@@ -151,18 +157,25 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         return True
 
 
+def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
+    """Names of the axes of every operand and result; results lie as q does."""
+    stored = stored_type(op.q)
+    is_ragged = isinstance(stored, ir.RankedTensorType) and stored.rank == _RAGGED_RANK
+    return _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
+
+
 def _check_types(op: MhaOp) -> None:
     """Ranks and element types of every tensor, and the type of the scale."""
-    for name, layout in _LAYOUTS.items():
-        kind = getattr(op, name).type
-        rank = len(_SHAPE_AXES[name])
-        if not isinstance(kind, ir.RankedTensorType) or kind.rank != rank:
-            raise _Invalid(f"{name} to be a tensor {layout}, got {kind}")
-    element = op.q.type.element_type
+    for name, axes in _axes(op).items():
+        kind = logical_type(getattr(op, name))
+        if not isinstance(kind, ir.RankedTensorType) or kind.rank != len(axes):
+            layout = f"[{', '.join(axes)}]"
+            raise _Invalid(f"{name} to be a tensor {layout}, got {getattr(op, name).type}")
+    element = op.element_type
     if str(element) not in ELEMENT_TYPES:
         raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
     for name in ("k", "v"):
-        got = getattr(op, name).type.element_type
+        got = logical_type(getattr(op, name)).element_type
         if got != element:
             raise _Invalid(f"{name} elements of q's type {element}, got {got}")
     if str(op.output_type) not in OUTPUT_TYPES:
@@ -176,8 +189,8 @@ def _check_types(op: MhaOp) -> None:
 def _check_shapes(op: MhaOp) -> None:
     """Every axis has one length wherever it occurs; heads are a multiple of key-value heads."""
     known: dict[str, tuple[str, int]] = {}
-    for name, axes in _SHAPE_AXES.items():
-        kind = getattr(op, name).type
+    for name, axes in _axes(op).items():
+        kind = logical_type(getattr(op, name))
         for position, axis in enumerate(axes):
             if kind.is_dynamic_dim(position):
                 if axis in _STATIC_AXES:
@@ -238,16 +251,17 @@ def make_mha(
     """Builds an `attn.mha` at the insertion point, shapes of the results from the operands.
 
     Args:
-      q, k, v, scale: the operands, shaped as `MhaOp` says.
+      q, k, v, scale: the operands, shaped as `MhaOp` says; tensors or views.
       mask: which keys each row sees.
       output: element type of o; that of q if absent.
       score_mod: builds the modified score from (score, batch, head, q, k); identity if absent.
     """
-    batch, sq, heads, _ = q.type.shape
-    element: ir.Type = q.type.element_type if output is None else output
-    o_type = ir.RankedTensorType.get([batch, sq, heads, v.type.shape[3]], element)
+    *positions, heads, _ = stored_type(q).shape
+    element: ir.Type = logical_type(q).element_type if output is None else output
+    o_type = ir.RankedTensorType.get([*positions, heads, logical_type(v).shape[3]], element)
     f32, i32 = ir.F32Type.get(), ir.IntegerType.get_signless(32)
-    lse_type = ir.RankedTensorType.get([batch, heads, sq], f32)
+    *batch, rows = positions
+    lse_type = ir.RankedTensorType.get([*batch, heads, rows], f32)
     op = MhaOp(o_type, lse_type, q, k, v, scale, mask_to_attr(mask))
     block = op.score_mod.blocks.append(f32, i32, i32, i32, i32)
     with ir.InsertionPoint(block):

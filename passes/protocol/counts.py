@@ -1,7 +1,7 @@
 """How often each ring operation runs, as a formula over the call's sizes.
 
 A count is a sum of terms: a coefficient times a product of factors, each the canonical text of a
-value that is not a sum. Two facts are used: a loop from a to b runs b - a times (the bounds that
+value that is not a sum; an element of an input counts as a value of its own. Two facts are used: a loop from a to b runs b - a times (the bounds that
 schedules write never cross), and [x > 0] x = x for a tile count x.
 """
 
@@ -12,6 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.passes.diagnostics import op_error
 
+from .atoms import Atoms
 from .skeleton import Branch, Loop, Node, Process, Tiles
 
 Sum = Counter[tuple[str, ...]]  # factors (sorted; empty for the constant) -> coefficient
@@ -55,9 +56,7 @@ class Counting:
     """Counts the steps of one process."""
 
     def __init__(self, kernel: ws.KernelOp, process: Process):
-        self._kernel = kernel
-        self._arguments: list[Any] = list(kernel.body.blocks[0].arguments)
-        self._dims = kernel.dims
+        self._atoms = Atoms(kernel)
         self._group = process.role.body.blocks[0].arguments[0]
         self._process = process
         self._named: dict[Any, str] = {}
@@ -139,10 +138,15 @@ class Counting:
         if isinstance(owner, arith.ConstantOp):
             return constant(ir.IntegerAttr(owner.value).value)
         if isinstance(owner, ws.ExtentOp):
-            argument = self._arguments.index(owner.source)
-            name = self._dims[argument][owner.dim.value]
-            size = ir.MemRefType(owner.source.type)
-            return Counter({(name,): 1}) if name else constant(size.get_dim_size(owner.dim.value))
+            size = self._atoms.extent(owner)
+            return constant(size) if isinstance(size, int) else Counter({(size,): 1})
+        if name := self._atoms.scalar(value):
+            return Counter({(name,): 1})
+        if isinstance(owner, ws.ElementOp):
+            name = self._atoms.element(owner, lambda coord: text(self.sum(coord)))
+            if name is None:
+                raise op_error(owner, "decides over ring operations, but is no input's element")
+            return Counter({(name,): 1})
         if not hasattr(owner, "operation"):
             raise op_error(self._process.role, "has a loop bound that depends on a loop variable")
         operands = [self.sum(operand) for operand in owner.operation.operands]

@@ -14,9 +14,14 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, scf
 from attn_mlir.passes.diagnostics import op_error
 
+from .atoms import Atoms, known_at_launch
+
 Value = Any
 
 GROUP = "group"  # the name of a role's group in formulas
+
+Sizes = dict[str, int]
+Formula = Callable[[Sizes], int]
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Step:
 
     kind: str
     ring: Value
-    way: "Formula"
+    way: Formula
     slot: Value
     by: str
     op: Any
@@ -46,9 +51,9 @@ class Loop:
 
     op: Any
     index: str
-    begin: "Formula"
-    end: "Formula"
-    step: "Formula"
+    begin: Formula
+    end: Formula
+    step: Formula
     body: "tuple[Node, ...]"
 
 
@@ -57,7 +62,7 @@ class Branch:
     """An `scf.if` around steps."""
 
     op: Any
-    condition: "Formula"
+    condition: Formula
     then: "tuple[Node, ...]"
     otherwise: "tuple[Node, ...]"
 
@@ -67,7 +72,7 @@ class Tiles:
     """The tile-scheduler loop; one work tile at a time."""
 
     op: ws.TilesOp
-    extents: "tuple[Formula, ...]"
+    extents: tuple[Formula, ...]
     body: "tuple[Node, ...]"
 
 
@@ -153,6 +158,24 @@ def steps(process: Process) -> Iterator[Step]:
                 pending += [*then, *otherwise]
 
 
+def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
+    """How often the loops run in the first work tile; loops within loops count once per loop."""
+    sizes = {**dict.fromkeys(("tile0", "tile1", "tile2", GROUP), 0), **sizes}
+    total = 0
+    for node in nodes:
+        match node:
+            case Tiles(body=body):
+                total += trips(body, sizes)
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                total += trips(then if condition(sizes) else otherwise, sizes)
+            case Loop(index=index, begin=begin, end=end, body=body):
+                first = begin(sizes)
+                total += max(0, end(sizes) - first) + trips(body, {**sizes, index: first})
+            case _:
+                pass
+    return total
+
+
 _BINARY = {
     "arith.addi": "({} + {})",
     "arith.subi": "({} - {})",
@@ -164,21 +187,18 @@ _BINARY = {
 }
 _PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
 
-_NAME = re.compile(r"n\['(\w+)'\]")
-
-Sizes = dict[str, int]
-Formula = Callable[[Sizes], int]
+_NAME = re.compile(r"n\['([^']+)'\]")
 
 
 class Formulas:
     """The i32 and i1 values that decide over ring operations, as Python functions of their names.
 
-    Names are those of run-time sizes, and the ones given to block arguments with `name`.
+    Names are those of `Atoms`, and the ones given to block arguments with `name`.
     """
 
     def __init__(self, kernel: ws.KernelOp):
-        self._arguments: list[Value] = list(kernel.body.blocks[0].arguments)
-        self._dims = kernel.dims
+        self._atoms = Atoms(kernel)
+        self._known_at_launch = known_at_launch(kernel)
         self._texts: dict[Value, str] = {}
         self.used: set[str] = set()
 
@@ -205,11 +225,10 @@ class Formulas:
         """The function that computes an extent of a tile space; its names do not count as used.
 
         Raises:
-          VerifyError: on `op`, where it depends on more than run-time sizes.
+          VerifyError: on `op`, where it depends on more than run-time sizes and scalars.
         """
         text = self._text(value)
-        sizes = {name for dims in self._dims for name in dims}
-        others = sorted(set(_NAME.findall(text)) - sizes)
+        others = sorted(set(_NAME.findall(text)) - self._known_at_launch)
         if others:
             raise op_error(op, f"expects extents known at launch, got one of {', '.join(others)}")
         return eval(f"lambda n: {text}")
@@ -227,14 +246,18 @@ class Formulas:
         if isinstance(owner, arith.ConstantOp):
             return str(int(ir.IntegerAttr(owner.value).value))
         if isinstance(owner, ws.ExtentOp):
-            name = self._dims[self._arguments.index(owner.source)][owner.dim.value]
-            if name:
-                return self._size(name)
-            return str(ir.MemRefType(owner.source.type).get_dim_size(owner.dim.value))
+            size = self._atoms.extent(owner)
+            return str(size) if isinstance(size, int) else self._size(size)
+        if scalar := self._atoms.scalar(value):
+            return self._size(scalar)
         name = owner.operation.name if hasattr(owner, "operation") else ""
         if name in _BINARY:
             return _BINARY[name].format(*(self._text(operand) for operand in owner.operands))
         if isinstance(owner, arith.CmpIOp):
             sign = _PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
             return f"({self._text(owner.lhs)} {sign} {self._text(owner.rhs)})"
+        if isinstance(owner, ws.ElementOp):
+            name = self._atoms.element(owner, lambda coord: _NAME.sub(r"\1", self._text(coord)))
+            if name is not None:
+                return self._size(name)
         raise op_error(owner, "decides over ring operations, but depends on data")

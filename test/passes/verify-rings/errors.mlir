@@ -543,3 +543,111 @@
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
+
+// -----
+
+// Two roles that read different elements of an input.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%ends: memref<?xi32>, %most: i32):
+  // expected-error @below {{ring r[0]: role use waits for 1 minsi(1 maxsi(1 ceildivsi(0, 128), 0), 1 most) slots, role load commits 1 minsi(1 maxsi(1 ceildivsi(1 ends[1 + 1 tile0] + -1 ends[1 tile0], 128), 0), 1 most)}}
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %two = arith.constant 2 : i32
+    "ws.tiles"(%two) ({
+    ^bb0(%sequence: i32):
+      %next = arith.addi %sequence, %one : i32
+      %begin = "ws.element"(%ends, %sequence) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %end = "ws.element"(%ends, %next) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %keys = arith.subi %end, %begin : i32
+      %width = arith.constant 128 : i32
+      %some = arith.ceildivsi %keys, %width : i32
+      %tiles = arith.maxsi %some, %zero : i32
+      %last = arith.minsi %tiles, %most : i32
+      scf.for %i = %zero to %last step %one : i32 {
+        %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+        "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      }
+    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %two = arith.constant 2 : i32
+    "ws.tiles"(%two) ({
+    ^bb0(%sequence: i32):
+      %next = arith.addi %sequence, %one : i32
+      %begin = "ws.element"(%ends, %sequence) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %end = "ws.element"(%ends, %sequence) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %keys = arith.subi %end, %begin : i32
+      %width = arith.constant 128 : i32
+      %some = arith.ceildivsi %keys, %width : i32
+      %tiles = arith.maxsi %some, %zero : i32
+      %last = arith.minsi %tiles, %most : i32
+      scf.for %i = %zero to %last step %one : i32 {
+        %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+        "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      }
+    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["ends", "most"], arg_roles = ["in", "scalar"], arg_dims = [["batch"], []]} : () -> ()
+
+// -----
+
+// What the kernel itself writes decides over nothing.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+"ws.kernel"() ({
+^bb0(%ends: memref<?xi32>, %most: i32):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %two = arith.constant 2 : i32
+    "ws.tiles"(%two) ({
+    ^bb0(%sequence: i32):
+      %next = arith.addi %sequence, %one : i32
+      %begin = "ws.element"(%ends, %sequence) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      // expected-error @below {{'ws.element' op decides over ring operations, but depends on data}}
+      %end = "ws.element"(%ends, %next) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %keys = arith.subi %end, %begin : i32
+      %width = arith.constant 128 : i32
+      %some = arith.ceildivsi %keys, %width : i32
+      %tiles = arith.maxsi %some, %zero : i32
+      %last = arith.minsi %tiles, %most : i32
+      scf.for %i = %zero to %last step %one : i32 {
+        %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
+        "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      }
+    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+  }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %two = arith.constant 2 : i32
+    "ws.tiles"(%two) ({
+    ^bb0(%sequence: i32):
+      %next = arith.addi %sequence, %one : i32
+      %begin = "ws.element"(%ends, %sequence) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %end = "ws.element"(%ends, %next) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+      %keys = arith.subi %end, %begin : i32
+      %width = arith.constant 128 : i32
+      %some = arith.ceildivsi %keys, %width : i32
+      %tiles = arith.maxsi %some, %zero : i32
+      %last = arith.minsi %tiles, %most : i32
+      scf.for %i = %zero to %last step %one : i32 {
+        %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
+        "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      }
+    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+  }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["ends", "most"], arg_roles = ["out", "scalar"], arg_dims = [["batch"], []]} : () -> ()
