@@ -196,6 +196,7 @@ class Cta:
         self.mbarriers = MBarrierTable(self._phase_completed)
         self.named: dict[int, NamedBarrier] = {}
         self.warpgroups: dict[int, Any] = {}
+        self.register_pool: Any = None
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.thread_count = threads
         self.warps = [

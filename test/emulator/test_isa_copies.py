@@ -254,6 +254,27 @@ def test_cp_async_groups(schedule: str, seed: int) -> None:
     assert (out[:128] == source[:128]).all() and (out[128:] == second.reshape(-1)).all()
 
 
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_cp_async_wait_all_without_a_group(schedule: str, seed: int) -> None:
+    """wait_all covers all copies that no commit_group closed, not only until one is there."""
+    source, out = np.arange(1, 33, dtype=np.uint32), np.zeros(32, np.uint32)
+    copies = "\n".join(
+        f"@p1 cp.async.cg.shared.global [r2+{at}], [rd1+{at}], 16;" for at in range(0, 128, 16)
+    )
+    body = f"""
+    mov.u32 r60, %tid.x; mov.u32 r2, tile; ld.param.u64 rd1, [src]; ld.param.u64 rd2, [dst];
+    setp.eq.u32 p1, r60, 0;
+    {copies}
+    @p1 cp.async.wait_all;
+    bar.warp.sync -1;
+    mad.lo.u32 r3, r60, 4, r2; ld.shared.b32 r10, [r3];
+    mad.wide.u32 rd4, r60, 4, rd2; st.global.b32 [rd4], r10;
+    """
+    text = module(body, ".param .u64 src, .param .u64 dst", before=SHARED)
+    run_module(text, [source, out], schedule=schedule, seed=seed, check="all")
+    assert (out == source).all()
+
+
 @pytest.mark.parametrize("noinc", [True, False])
 def test_cp_async_arrives_on_an_mbarrier(noinc: bool) -> None:
     source = np.arange(128, dtype=np.uint32)

@@ -55,6 +55,16 @@ def test_element_types(code: int, name: str, row_bytes: int) -> None:
     assert (tmap.element, tmap.shared_row_bytes) == (name, row_bytes)
 
 
+def test_a_map_of_tf32_stays_one() -> None:
+    """On an H200 the flag of tf32 is set with the type and never cleared."""
+    base = tensor_map_bytes(0x1000, (128, 16), (1024,), (64, 8))
+    as_tf32 = replaced(base, "elemtype", 0, 11)
+    assert decode(replaced(as_tf32, "elemtype", 0, 7)).element == "tf32"
+    assert decode(replaced(as_tf32, "elemtype", 0, 8)).element == "tf32.ftz"
+    with pytest.raises(Fault, match="the tf32 flag is set on elements of type bf16"):
+        decode(replaced(as_tf32, "elemtype", 0, 10))
+
+
 def test_the_other_modes() -> None:
     base = tensor_map_bytes(0x1000, (128, 16), (1024,), (64, 8), swizzle=3)
     swizzles = ["128B", "128B_atom32B", "128B_atom32B_flip8B", "128B_atom64B"]

@@ -263,7 +263,7 @@ def wait_group(s: Strand, k: Any, bulk: bool, newest: int, read_only: bool) -> b
     closed = warp.bulk_groups if bulk else warp.copy_groups
     what = "bulk copies" if bulk else "cp.async"
     for lane in active_lanes(s, k):
-        groups = closed.get(lane, [])
+        groups = closed.setdefault(lane, [])
         if newest < 0 and lane in warp.copy_open:
             groups.append(warp.copy_open.pop(lane))
         while groups and not groups[0].writes:

@@ -1,4 +1,4 @@
-"""Instructions without an effect on results here: fences, hints, register budgets; and a few rest."""
+"""Instructions without an effect on results here: fences, hints; and a few rest."""
 
 from typing import Any
 
@@ -7,8 +7,6 @@ import numpy as np
 from ..ptx.ast import Imm, Instruction
 from ..ptx.emit import Emitter
 from ..state import Strand
-from .barriers import immediate
-from .collectives import emit_gather
 from .control import active_mask
 from .registry import instruction, runtime
 
@@ -44,15 +42,6 @@ def emit_tcgen05_fence(e: Emitter, i: Instruction) -> None:
     """tcgen05.fence::{before,after}_thread_sync."""
     with e.effect():
         e.line(f"fence(s, {e.k}, {i.opcode!r})")
-
-
-@instruction("setmaxnreg", modifiers="inc dec sync aligned", boundary=True)
-def emit_setmaxnreg(e: Emitter, i: Instruction) -> None:
-    """setmaxnreg.{inc,dec}.sync.aligned.u32 count: checked, no effect."""
-    count = immediate(e, i.operands[0], "the register count")
-    if count % 8 or not 24 <= count <= 256:
-        raise e.error(f"setmaxnreg takes a multiple of 8 in 24..256, got {count}")
-    emit_gather(e, None)
 
 
 @instruction("nanosleep", modifiers="", boundary=True)
