@@ -20,7 +20,7 @@ DTYPES = ("bf16", "f16")
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
-TILE_ORDERS = ("single", "last_first", "persistent")
+TILE_ORDERS = ("single", "last_first", "persistent", "clc")
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -43,8 +43,8 @@ class MhaSpec:
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
-      tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`; None goes by
-        the mask. All give the same bits.
+      tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent` or `clc` (cluster
+        launch control); None goes by the mask. All give the same bits.
       out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`.
       return_lse: whether the kernel takes and writes LSE.
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, llvm
-from attn_mlir.dialect.scalars import INT, constant
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
+from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.target import Target
+from attn_mlir.passes.target import WARP_THREADS, Target
 
 from .layouts import tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
@@ -80,6 +80,15 @@ class Fragment:
     parts: tuple[Value, ...]
 
 
+@dataclass(frozen=True)
+class NextTile:
+    """What a CTA goes on with: `exists` (i1), and the place of a CTA in the grid, x, y, z (i32)."""
+
+    exists: Value
+    coords: tuple[Value, ...]
+
+
+FULL_WARP = -1  # member mask of all 32 lanes
 CHUNK = 32  # columns per vector; one tcgen05.ld.32x32b.x32
 
 
@@ -94,6 +103,7 @@ class RoleState:
       row: i32, the fragment row that this thread holds.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
       stored: tiles of tensor memory written since the last `tcgen05.wait::st`, as kernel values.
+      next_tile: the last answer read, where work tiles are claimed.
     """
 
     op: ws.RoleOp
@@ -102,6 +112,7 @@ class RoleState:
     lane_base: Value
     cursors: "dict[tuple[Any, ...], Cursor]"
     stored: list[Value] = field(default_factory=list[Value])
+    next_tile: NextTile | None = None
 
 
 class Lowering:
@@ -220,6 +231,13 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
     dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
     element = ir.MemRefType(tensor.type).element_type
     return llvm.GEPOp(base.type, base, [offset], dynamic, element, 0).result
+
+
+def uniform(value: Value) -> Value:
+    """The first lane's i32, so that the backend sees a branch on it as uniform."""
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    clamp = constant(WARP_THREADS - 1)
+    return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res
 
 
 def lowers(

@@ -8,11 +8,21 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.registry import register
 from attn_mlir.passes.target import target_named
 
-from . import copies, elementwise, exponential, keep, matmul, registers, rings  # register lowerings
+from . import (  # register lowerings
+    control,
+    copies,
+    elementwise,
+    exponential,
+    keep,
+    matmul,
+    registers,
+    rings,
+    tiles,
+)
 from .manifest import attach, describe
 from .structure import lower_kernel, thread_count
 
-FAMILIES = (copies, elementwise, exponential, keep, matmul, registers, rings)
+FAMILIES = (control, copies, elementwise, exponential, keep, matmul, registers, rings, tiles)
 
 UPSTREAM = (
     "gpu.module("

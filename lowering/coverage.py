@@ -49,6 +49,8 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
             )
         for op in _inside(role):
             _check(role, op)
+            if isinstance(op, ws.ClaimOp) and not target.has_launch_control:
+                raise op_error(op, f"needs cluster launch control, {target.chip} has none")
 
 
 def _inside(op: Any) -> Iterator[Any]:
@@ -241,8 +243,13 @@ def _check_tma_store(role: ws.RoleOp, op: ws.TmaStoreOp) -> None:
     _check_copy(role, op, op.target, op.source)
 
 
+def _check_claim(role: ws.RoleOp, op: ws.ClaimOp) -> None:
+    _check_one_thread(role, op)
+
+
 _CHECKS: "dict[str, Callable[[ws.RoleOp, Any], None]]" = {
     ws.BarrierOp.OPERATION_NAME: _check_barrier,
+    ws.ClaimOp.OPERATION_NAME: _check_claim,
     ws.CommitOp.OPERATION_NAME: _check_handover,
     ws.LoadOp.OPERATION_NAME: _check_load,
     ws.MmaOp.OPERATION_NAME: _check_mma,

@@ -20,13 +20,12 @@ from attn_mlir.dialect.scalars import (
     i32,
 )
 
-from .context import CHUNK, Fragment, Lowering, element_pointer, lowers, lowers_named
+from .context import CHUNK, FULL_WARP, Fragment, Lowering, element_pointer, lowers, lowers_named
 from .inline_ptx import opaque
 from .scalar_ops import check_scalar
 
 Value = Any
 LN2 = math.log(2.0)
-FULL_WARP = -1  # member mask of all 32 lanes
 # columns; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
 NARROW = 4
 SHORT_BODY = 4  # operations that differ between columns; up to here bodies are evaluated whole

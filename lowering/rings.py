@@ -14,6 +14,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.target import WARPGROUP_WARPS, shared_tile_bytes
 
 from .barriers import BarrierRun
@@ -144,7 +145,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
 
 
 def _loaded_bytes(tile: Value) -> int:
-    """Bytes that the copy engine reports for the loads into a slot and its views."""
+    """Bytes that the copy engine reports for what it writes to a slot and its views."""
     total = 0
     for use in tile.uses:
         user = use.owner
@@ -152,6 +153,8 @@ def _loaded_bytes(tile: Value) -> int:
             kind = ws.TileType(tile.type)
             rows, columns = kind.shape
             total += shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
+        elif isinstance(user, ws.ClaimOp):
+            total += ANSWER_BYTES
         elif isinstance(user, ws.ViewOp):
             total += _loaded_bytes(user.view)
     return total

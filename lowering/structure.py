@@ -1,4 +1,4 @@
-"""The kernel's frame: function, prologue, dispatch of the roles, tiles, loops and branches."""
+"""The kernel's frame: function, prologue and dispatch of the roles."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm, scf
+from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
-from .context import Fragment, Lowering, RoleState, lowers
+from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
 from .coverage import check_kernel
-from .elementwise import FULL_WARP
 from .parameters import Pointer, Scalar, Stride, Symbol
 from .rings import RingState, fence_tensor, wait_tensor_stores
 from .tensors import TensorMap
@@ -131,7 +129,7 @@ def _emit_body(low: Lowering) -> None:
     low.smem = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr<3>"), SMEM_SYMBOL).result
     low.entry = low.smem.owner
     thread = nvvm.ThreadIdXOp(results=[i32()]).result
-    warp = _uniform(arith.ShRUIOp(thread, constant(WARP_THREADS.bit_length() - 1)).result)
+    warp = uniform(arith.ShRUIOp(thread, constant(WARP_THREADS.bit_length() - 1)).result)
     for number, argument in enumerate(kernel.body.blocks[0].arguments):
         low[argument] = low.arguments.get(Scalar(number))
     declared = [op for op in kernel.body.blocks[0].operations if not isinstance(op, ws.RoleOp)]
@@ -202,13 +200,6 @@ def _prepare(low: Lowering, declared: Sequence[Any]) -> None:
     for parameter in low.signature.parameters:
         if isinstance(parameter, TensorMap):
             nvgpu.TmaPrefetchOp(tensor_map_value(low, parameter))
-
-
-def _uniform(value: Value) -> Value:
-    """The first lane's value, so that the backend sees a branch on it as uniform."""
-    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
-    clamp = constant(WARP_THREADS - 1)
-    return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res
 
 
 @contextmanager
@@ -312,120 +303,3 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     if low.active.stored:  # before the memory goes back
         wait_tensor_stores(low)
     low.role = None
-
-
-def _lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
-    """The body of a loop, after which every turn finds tensor memory as the first one did."""
-    before = list(low.active.stored)
-    low.lower_block(operations)
-    if any(tile not in before for tile in low.active.stored):
-        wait_tensor_stores(low)
-    low.active.stored = before
-
-
-@lowers(ws.TilesOp)
-def _tiles(low: Lowering, op: ws.TilesOp) -> None:
-    if op.order.value == "persistent":
-        _persistent_tiles(low, op)
-        return
-    block = op.body.blocks[0]
-    readers = (nvvm.BlockIdXOp, nvvm.BlockIdYOp, nvvm.BlockIdZOp)
-    coords = [reader(results=[i32()]).result for reader in readers[: len(op.extents)]]
-    if op.order.value == "last_first":
-        coords[0] = INT.sub(INT.sub(low[op.extents[0]], 1), coords[0])
-    for argument, coord in zip(block.arguments, coords, strict=True):
-        low[argument] = coord
-    low.lower_block(block.operations)
-
-
-def _persistent_tiles(low: Lowering, op: ws.TilesOp) -> None:
-    """CTA c of n takes the tiles c, c + n, c + 2 n, ... of the tile space."""
-    block = op.body.blocks[0]
-    extents = [low[extent] for extent in op.extents]
-    total = extents[0]
-    for extent in extents[1:]:
-        total = INT.mul(total, extent)
-    first = nvvm.BlockIdXOp(results=[i32()]).result
-    step = nvvm.GridDimXOp(results=[i32()]).result
-    made = scf.ForOp(first, total, step)
-    with ir.InsertionPoint(made.body):
-        rest = made.induction_variable
-        for argument, extent in zip(block.arguments, extents, strict=True):
-            low[argument] = arith.RemUIOp(rest, extent).result
-            rest = arith.DivUIOp(rest, extent).result
-        _lower_turn(low, list(block.operations))
-        scf.YieldOp([])
-
-
-@lowers(ws.ExtentOp)
-def _extent(low: Lowering, op: ws.ExtentOp) -> None:
-    low[op.size] = low.extent(op.source, op.dim.value)
-
-
-def _flatten(lowered: Any) -> list[Value]:
-    return list(lowered.parts) if isinstance(lowered, Fragment) else [lowered]
-
-
-def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
-    """Binds a value of the kernel to the values it has become."""
-    if isinstance(value.type, ws.FragmentType):
-        low[value] = Fragment(ws.FragmentType(value.type), tuple(parts))
-    else:
-        (low[value],) = parts
-
-
-@lowers(scf.ForOp)
-def _for(low: Lowering, op: Any) -> None:
-    carried = [_flatten(low[value]) for value in op.initArgs]
-    bounds = (low[value] for value in (op.lowerBound, op.upperBound, op.step))
-    made = scf.ForOp(*bounds, [part for parts in carried for part in parts])
-
-    def regroup(values: Sequence[Value], flat: Sequence[Value]) -> None:
-        position = 0
-        for value, parts in zip(values, carried, strict=True):
-            _assign(low, value, flat[position : position + len(parts)])
-            position += len(parts)
-
-    body = op.region.blocks[0]
-    low[body.arguments[0]] = made.induction_variable
-    regroup(list(body.arguments)[1:], list(made.inner_iter_args))
-    with ir.InsertionPoint(made.body):
-        *turn, last = body.operations
-        _lower_turn(low, turn)
-        low.lower(last)
-    regroup(list(op.operation.results), list(made.results))
-
-
-@lowers(scf.IfOp)
-def _if(low: Lowering, op: Any) -> None:
-    if len(op.operation.results):
-        raise op_error(op, "with results has no lowering to the NVVM level")
-    regions = [region for region in op.operation.regions if len(region.blocks)]
-    made = scf.IfOp(low[op.condition], has_else=len(regions) > 1)
-    before = list(low.active.stored)
-    after = before if len(regions) == 1 else []
-    for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
-        low.active.stored = list(before)
-        with ir.InsertionPoint(block):
-            low.lower_block(region.blocks[0].operations)
-        after = after + [tile for tile in low.active.stored if tile not in after]
-    low.active.stored = after
-
-
-@lowers(scf.YieldOp)
-def _yield(low: Lowering, op: Any) -> None:
-    operands = [part for value in op.operation.operands for part in _flatten(low[value])]
-    scf.YieldOp(operands)
-
-
-@lowers(arith.FloorDivSIOp)
-def _floordiv(low: Lowering, op: Any) -> None:
-    """Dividends in a schedule are never negative, so the unsigned division will do."""
-    low[op.result] = arith.DivUIOp(low[op.lhs], low[op.rhs]).result
-
-
-@lowers(arith.CeilDivSIOp)
-def _ceildiv(low: Lowering, op: Any) -> None:
-    divisor = low[op.rhs]
-    raised = INT.add(low[op.lhs], INT.sub(divisor, 1))
-    low[op.result] = arith.DivUIOp(raised, divisor).result

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import MhaOp
-from attn_mlir.dialect.ws.structure import TILE_ORDERS
+from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 from attn_mlir.passes.target import TARGETS, shared_tile_bytes
+from attn_mlir.passes.tile_order import default_order
 
 CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
 
@@ -28,6 +29,7 @@ ELEMENT_TYPES = ("bf16", "f16")
 REGISTER_BUDGET = 512  # per thread, over 4 warpgroups of 128: 65536 registers / 128 threads
 REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
 REGISTER_RANGE = (24, 256)  # PTX ISA, setmaxnreg
+TILE_M = 128  # M of one tcgen05.mma
 TILE_N = (64, 128)  # S of one tile fills tile_n tensor-memory columns
 
 
@@ -147,8 +149,8 @@ def default_config(
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
       q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
-      tile_order: of the work tiles. A persistent CTA needs Q and the staged O side by side, others
-        stage O where Q was.
+      tile_order: of the work tiles. A CTA that may work on several needs Q and the staged O side by
+        side, others stage O where Q was.
       element_bits: width of an element of Q, K and V.
       output_bits: width of an element of O.
 
@@ -164,20 +166,22 @@ def default_config(
                 f"{name} {size} has no kernel: supported are multiples of {HEAD_DIM_STEP} "
                 f"up to {MAX_HEAD_DIM}{advice}"
             )
-    tile_m = tile_n = 128
-    slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
-    q_bytes = shared_tile_bytes(tile_m, head_dim, element_bits)
-    o_bytes = shared_tile_bytes(tile_m, v_head_dim, output_bits)
-    for tiles in (q_tiles, 1):
-        rows = tiles * (q_bytes + o_bytes if tile_order == "persistent" else max(q_bytes, o_bytes))
+    loops = tile_order in LOOPING_ORDERS
+    q_bytes = shared_tile_bytes(TILE_M, head_dim, element_bits)
+    o_bytes = shared_tile_bytes(TILE_M, v_head_dim, output_bits)
+    for tiles, tile_n in ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N))):
+        slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
+        rows = tiles * (q_bytes + o_bytes if loops else max(q_bytes, o_bytes))
         stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
         if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
             budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
-            if tile_order == "persistent" and head_dim > NARROW_HEAD_DIM:
+            if loops:
                 budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
             softmax, correction, other = budgets if tiles == 2 else _REGISTERS_OF_ONE_TILE
             return Config(
+                tile_m=TILE_M,
                 q_tiles=tiles,
+                tile_n=tile_n,
                 kv_stages=stages,
                 softmax_registers=softmax,
                 correction_registers=correction,
@@ -263,7 +267,7 @@ class Configure:
       kv_stages: slots of the K/V ring.
       exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
       q_tiles: query tiles per work tile; 1 suits few queries.
-      tile_order: single, last_first or persistent; by the mask where none is given.
+      tile_order: one of `TILE_ORDERS`; by the mask where none is given.
     """
 
     name: ClassVar[str] = "attn-configure"
@@ -285,9 +289,7 @@ class Configure:
     def _configure(self, op: MhaOp) -> None:
         _refuse_unsupported(op)
         try:
-            order = self.tile_order or (
-                "last_first" if op.mask_rule.keyword == "causal" else "single"
-            )
+            order = self.tile_order or default_order(op.mask_rule)
             config = default_config(
                 op.head_dim,
                 op.v_head_dim,

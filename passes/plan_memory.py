@@ -18,7 +18,7 @@ from attn_mlir.passes.diagnostics import location_text
 from attn_mlir.passes.registry import register
 
 from .protocol.simulate import Trace, precedes
-from .protocol.skeleton import Process, processes, steps
+from .protocol.skeleton import GROUP, Process, processes, steps
 from .target import Target, shared_tile_bytes, target_named
 from .verify_rings import prove
 
@@ -190,13 +190,14 @@ def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
 def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
-    A handover by an engine counts once; by threads, once per thread of the group. Each way of a
-    ring meets one group of a role.
+    A handover by an engine counts once; by threads, once per thread of the group. All ways of a
+    ring count alike: those of way 0 are counted.
     """
     full = empty = 0
     for process in members:
-        agents = {(s.kind, s.by) for s in steps(process) if s.ring == ring and s.by}
-        for kind, by in agents if process.group == 0 else ():
+        place = {GROUP: process.group}
+        mine = [s for s in steps(process) if s.ring == ring and s.by and s.way(place) == 0]
+        for kind, by in {(step.kind, step.by) for step in mine}:
             count = process.threads if by == "threads" else 1
             if kind == "commit":
                 full += count

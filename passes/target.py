@@ -15,6 +15,7 @@ class Target:
       smem_bytes: shared memory a CTA may ask for.
       tmem_cols: tensor-memory columns of 32 bits x 128 lanes; 0 without tensor memory.
       registers: 32-bit registers of a multiprocessor.
+      has_launch_control: whether a CTA can take over another one's work (clusterlaunchcontrol).
       warps_per_cta: most warps in a CTA.
     """
 
@@ -22,6 +23,7 @@ class Target:
     features: str
     smem_bytes: int
     tmem_cols: int
+    has_launch_control: bool
     registers: int = 65536  # per SM; CUDA C++ Programming Guide, compute capabilities
     warps_per_cta: int = 32  # 1024 threads; same table
 
@@ -29,8 +31,12 @@ class Target:
 TARGETS = {
     target.chip: target
     for target in (
-        Target("sm_90a", "+ptx88", smem_bytes=232448, tmem_cols=0),  # 227 KiB; same table
-        Target("sm_100a", "+ptx88", smem_bytes=232448, tmem_cols=512),  # PTX ISA, tcgen05.alloc
+        Target(
+            "sm_90a", "+ptx88", smem_bytes=232448, tmem_cols=0, has_launch_control=False
+        ),  # 227 KiB; same table
+        Target(
+            "sm_100a", "+ptx88", smem_bytes=232448, tmem_cols=512, has_launch_control=True
+        ),  # PTX ISA, tcgen05.alloc
     )
 }
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 
@@ -124,7 +125,7 @@ def _calls(
         for length in lengths:
             sizes = others | {varied: length}
             corners = list(_corner_tiles(loops, sizes))
-            if loops and loops[0].op.order.value == "persistent":
+            if loops and loops[0].op.order.value in LOOPING_ORDERS:
                 yield sizes, corners * 2  # twice each: the second meets what the first has left
             else:
                 yield from ((sizes, [tile]) for tile in corners)

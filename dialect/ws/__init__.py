@@ -45,7 +45,8 @@ from .ring import (
     ReleaseOp,
     WaitOp,
 )
-from .structure import ExtentOp, KernelOp, RoleOp, TilesOp
+from .structure import ExtentOp, KernelOp, RoleOp
+from .tiles import ClaimOp, NextTileOp, TilesOp
 
 __all__ = [
     "DIALECT",
@@ -57,6 +58,7 @@ __all__ = [
     "BarrierOp",
     "BroadcastOp",
     "BufferType",
+    "ClaimOp",
     "ColumnsOp",
     "CommitOp",
     "ElementOp",
@@ -70,6 +72,7 @@ __all__ = [
     "LoadOp",
     "MapOp",
     "MmaOp",
+    "NextTileOp",
     "ReduceOp",
     "ReleaseOp",
     "RingType",

@@ -1,6 +1,5 @@
-"""Operations that give a kernel its shape: kernel, role, tile-scheduler loop, extents."""
+"""Operations that give a kernel its shape: kernel, role, extents."""
 
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -9,7 +8,6 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .dialect import WS, fail
 
 ARGUMENT_ROLES = ("in", "out", "scalar")
-TILE_ORDERS = ("single", "last_first", "persistent")
 
 
 def _strings(attribute: Any) -> list[str]:
@@ -209,46 +207,6 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
     def threads_per_group(self) -> int:
         """Threads of one group that run the region; what a barrier counts."""
         return self.warps[1] // self.group_count * self.lane_count
-
-
-class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
-    """The tile-scheduler loop: the region runs for each work tile of this CTA.
-
-    Operands:
-      extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
-
-    Attributes:
-      order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
-        so with the first coordinate counted from its end, where causal tiles are longest;
-        `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
-        so-manieth tile, first coordinate fastest.
-
-    Memory effects: those of its region. Hardware: any.
-
-    Example:
-      "ws.tiles"(%blocks, %heads) ({
-      ^bb0(%block: i32, %head: i32):
-        "ws.barrier"() : () -> ()
-      }) {order = "single", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
-    """
-
-    extents: Sequence[ext.Operand[I32]]
-    order: ir.StringAttr
-    body: ext.Region
-
-    @staticmethod
-    def verify_region_invariants(op: "TilesOp") -> bool:
-        """One block with an i32 argument per extent; a known order."""
-        extents = len(op.extents)
-        if not 1 <= extents <= 3:
-            return fail(op, f"expects one to three extents, got {extents}")
-        blocks = op.body.blocks
-        if len(blocks) != 1 or [str(a.type) for a in blocks[0].arguments] != ["i32"] * extents:
-            return fail(op, f"expects one block with {extents} i32 arguments")
-        order = op.order.value
-        if order not in TILE_ORDERS:
-            return fail(op, f"expects order of {', '.join(TILE_ORDERS)}, got {order}")
-        return True
 
 
 class ExtentOp(WS.Operation, name="extent", traits=[Pure]):

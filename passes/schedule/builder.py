@@ -45,6 +45,7 @@ __all__ = [
     "Ring",
     "any_row",
     "broadcast",
+    "claim",
     "columns",
     "commit",
     "compare",
@@ -141,12 +142,28 @@ def role(
 
 
 @contextmanager
-def tiles(extents: Sequence[Value], order: str) -> Generator[Sequence[Value]]:
-    """A `ws.tiles`; yields the coordinates of the work tile."""
+def tiles(
+    extents: Sequence[Value], order: str, answers: "Ring | None" = None
+) -> Generator[Sequence[Value]]:
+    """A `ws.tiles`; yields the coordinates of the work tile.
+
+    With the order `clc` a turn ends with reading the next of the `answers` to `claim`.
+    """
     op = ws.TilesOp(list(extents), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
     with ir.InsertionPoint(block):
         yield list(block.arguments)
+        if answers is not None:
+            slot = answers.wait()
+            ws.NextTileOp(slot)
+            release(slot, "threads")
+
+
+def claim(answers: "Ring") -> None:
+    """Asks for the work tile of a CTA that has not started."""
+    slot = answers.acquire()
+    ws.ClaimOp(slot)
+    commit(slot, "tma")
 
 
 class Ring:

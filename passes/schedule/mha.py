@@ -2,7 +2,7 @@
 
 A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two
 query tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13
-stores, 14 loads. The parts are put together here: where keys and values come from, the mask (part
+stores, 14 loads, 15 claims further work tiles where the order asks for it. The parts are put together here: where keys and values come from, the mask (part
 of the problem), the order of the tiles, and the roles.
 """
 
@@ -123,7 +123,8 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     last = WARPS_PER_GROUP * groups
 
     def work(body: Callable[[WorkTile], None]) -> None:
-        with b.tiles(problem.queries.tile_space(), config.tile_order) as coordinates:
+        space = problem.queries.tile_space()
+        with b.tiles(space, config.tile_order, storage.answers) as coordinates:
             body(WorkTile(*coordinates))
 
     with b.role(
@@ -138,3 +139,6 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
         work(lambda tile: epilogue(problem, storage, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
         work(lambda tile: load(problem, storage, DenseKV(problem), tile))
+    if (answers := storage.answers) is not None:
+        with b.role("claim", first=last + 7, warps=1, lanes=1, registers=other):
+            work(lambda _: b.claim(answers))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.masks import Mask, TileRange
+from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.configure import Config
 
 from . import builder as b
@@ -13,6 +14,7 @@ from .queries import Queries
 
 Value = Any
 
+CLAIMS_AHEAD = 2  # work tiles that the fastest role may be ahead of the slowest, and their answers
 PRODUCT_COLUMNS = 16  # K of one product of 16-bit elements; tiles of the head size are multiples
 
 
@@ -181,7 +183,8 @@ class Storage:
     A slot of `s` first carries the scores S to softmax, which puts the probabilities P in their
     place and releases it; correction releases it when O fits the new row maximum. What mma then
     acquires is P, with O ready to be accumulated to. The last turn carries no scores: it tells
-    correction that O is complete.
+    correction that O is complete. `answers` name the CTA's further work tiles, if the order of the
+    tiles is to claim them.
     """
 
     def __init__(self, problem: Problem):
@@ -197,3 +200,7 @@ class Storage:
         out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=ways)
         self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)
+        self.answers: b.Ring | None = None
+        if config.tile_order == "clc":
+            words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")
+            self.answers = b.Ring("answers", words, stages=CLAIMS_AHEAD)

@@ -309,3 +309,23 @@ def test_branches_have_no_results() -> None:
     refused(kernel([], threads(body)), "'scf.if' op with results has no lowering to the NVVM level")
     body = "scf.while : () -> () { scf.condition(%no) } do { scf.yield }"
     refused(kernel([], threads(body)), "'scf.while' op has no lowering to the NVVM level")
+
+
+def claiming(lanes: int = 1) -> str:
+    """A role that asks for a work tile."""
+    answer = '!ws.tile<vector<4xi32>, "shared">'
+    body = """%s = "ws.acquire"(%r, %c0) : (!answers, i32) -> !answer
+    "ws.claim"(%s) : (!answer) -> ()
+    "ws.commit"(%s) {by = "tma"} : (!answer) -> ()
+    %a = "ws.wait"(%r, %c0) : (!answers, i32) -> !answer
+    "ws.release"(%a) {by = "threads"} : (!answer) -> ()"""
+    ring = '  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !answers\n'
+    types = f"!answer = {answer}\n!answers = !ws.ring<!answer, 2, 1>\n"
+    return kernel([], ring + role("claim", body, first=0, lanes=lanes), types=types)
+
+
+def test_work_tiles_are_claimed_by_one_thread_of_a_blackwell() -> None:
+    check(claiming())
+    refused(claiming(lanes=32), "'ws.claim' op expects a role with one lane, got 32")
+    with pytest.raises(VerifyError, match="'ws.claim' op needs cluster launch control, sm_90a has"):
+        lowered(claiming(), ws_to_nvvm("sm_90a"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
+from attn_mlir.runtime.emulator.scheduler import Scheduler
 
 Arrays = tuple[Any, Any, Any]
 
@@ -47,19 +50,79 @@ def test_grouped_heads_of_few_queries(sq: int, heads: int, kv_heads: int):
     assert verdict.ok, str(verdict)
 
 
+ORDERS = ("single", "last_first", "persistent", "clc")
+
+
+def launched(
+    arrays: Arrays, spec: am.MhaSpec, device: am.EmulatorDevice
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """O and LSE of one launch."""
+    q, _, v = arrays
+    batch, sq, heads, _ = q.shape
+    o = np.full((batch, sq, heads, v.shape[-1]), 7, q.dtype)
+    lse = np.full((batch, heads, sq), 7, np.float32)
+    am.load(am.compile(spec))(*arrays, o, lse, device=device)
+    return o, lse
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [am.causal(), am.full()], ids=str)
 def test_tile_orders_and_query_tiles_give_the_same_bits(mask: am.Mask):
-    q, k, v = operands(600, 140, 2, 2, 64, 64, batch=1)
-    results: list[tuple[bytes, bytes]] = []
+    arrays = operands(300, 140, 2, 2, 64, 64, batch=1)
     few = am.EmulatorDevice(multiprocessors=2)  # so that persistent CTAs take several tiles
-    for order in ("single", "last_first", "persistent"):
-        for tiles in (1, 2):
-            spec = am.mha(heads=2, head_dim=64, mask=mask, tile_order=order, query_tiles=tiles)
-            o = np.full(q.shape, 7, q.dtype)
-            lse = np.full((1, 2, 600), 7, np.float32)
-            am.load(am.compile(spec))(q, k, v, o, lse, device=few)
-            results.append((o.tobytes(), lse.tobytes()))
-    assert len(set(results)) == 1
-    verdict = am.reference.check_attention(q, k, v, o, lse, mask=mask)
+    late = am.EmulatorDevice(multiprocessors=2, schedule="adversarial", seed=4)
+    runs = [(order, tiles, few) for order, tiles in product(ORDERS, (1, 2))]
+    runs += [("persistent", 1, late), ("clc", 1, late)]
+    results: set[tuple[bytes, bytes]] = set()
+    for order, tiles, device in runs:
+        spec = am.mha(heads=2, head_dim=64, mask=mask, tile_order=order, query_tiles=tiles)
+        o, lse = launched(arrays, spec, device)
+        results.add((o.tobytes(), lse.tobytes()))
+    assert len(results) == 1
+    verdict = am.reference.check_attention(*arrays, o, lse, mask=mask)
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("order", "ctas"), [("single", 12), ("last_first", 12), ("persistent", 3), ("clc", 1)]
+)
+def test_how_many_ctas_start(order: str, ctas: int, monkeypatch: pytest.MonkeyPatch):
+    """Of 3 x 2 x 2 tiles; one after the other, so that with `clc` the first CTA claims all others."""
+    started: list[bool] = []
+    original = Scheduler._start_cluster  # pyright: ignore[reportPrivateUsage]
+
+    def start(self: Scheduler) -> bool:
+        started.append(original(self))
+        return started[-1]
+
+    monkeypatch.setattr(Scheduler, "_start_cluster", start)
+    arrays = operands(300, 20, 2, 2, 64, 64, batch=2)
+    spec = am.mha(heads=2, head_dim=64, mask=am.causal(), tile_order=order, query_tiles=1)
+    o, lse = launched(arrays, spec, am.EmulatorDevice(multiprocessors=3))
+    assert sum(started) == ctas
+    verdict = am.reference.check_attention(*arrays, o, lse, mask=am.causal())
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.slow
+def test_engines_may_be_late_when_a_cta_is_over():
+    """Twelve CTAs one after the other; releases by the tensor core that nobody waits for."""
+    arrays = operands(300, 20, 2, 2, 64, 64, batch=2)
+    spec = am.mha(heads=2, head_dim=64, mask=am.causal(), query_tiles=1)
+    for seed in (0, 4, 8):
+        late = am.EmulatorDevice(schedule="adversarial", seed=seed, check="all")
+        o, lse = launched(arrays, spec, late)
+    verdict = am.reference.check_attention(*arrays, o, lse, mask=am.causal())
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["persistent", "clc"])
+def test_widest_heads_take_narrow_key_tiles_where_ctas_loop(order: str):
+    """Q, the staged O and two key tiles of 128 x 256 do not fit together."""
+    arrays = operands(140, 200, 2, 1, 256, 256)
+    spec = am.mha(heads=2, kv_heads=1, head_dim=256, mask=am.causal(), tile_order=order)
+    o, lse = launched(arrays, spec, am.EmulatorDevice(multiprocessors=1))
+    verdict = am.reference.check_attention(*arrays, o, lse, mask=am.causal())
     assert verdict.ok, str(verdict)

@@ -42,11 +42,13 @@ def roles(module: Any) -> dict[str, ws.RoleOp]:
         ("kv-stages=2", CAUSAL), ("kv-stages=3", CAUSAL), ("q-tiles=1", CAUSAL),
         ("exp2-period=-1", CAUSAL), ("tile-order=single", CAUSAL), ("tile-order=last_first", CAUSAL),
         ("q-tiles=1 tile-order=persistent kv-stages=2", CAUSAL),
+        ("tile-order=clc", NULL), ("q-tiles=1 tile-order=clc", CAUSAL),
     ],
 )  # fmt: skip
 def test_rings_agree_in_every_configuration(configure: str, mask: Any) -> None:
+    claims = ["claim"] if "clc" in configure else []
     assert list(roles(scheduled(configure, mask=mask))) == [
-        "softmax", "correction", "mma", "epilogue", "load",
+        "softmax", "correction", "mma", "epilogue", "load", *claims,
     ]  # fmt: skip
 
 

@@ -182,8 +182,10 @@ class ThreadChecks(CheckBase):
             warp.unite(mask)
 
     def completed(self, cta: Cta, key: SyncKey) -> None:
-        """A phase of a barrier is complete."""
-        state = self.state_of(cta)
+        """A phase of a barrier is complete; an engine may complete one of a CTA that is over."""
+        state = self.states.get(id(cta.cluster))
+        if state is None:
+            return
         barrier = state.barriers.table.get(key)
         if barrier is None:
             return

@@ -1,0 +1,136 @@
+"""The work tiles of a CTA: the tile-scheduler loop, and tiles taken over from CTAs that never start.
+
+With the order `clc` (cluster launch control) the grid is the tile space, and a CTA that is done
+goes on with the tile of one that has not started, so that the machine balances the load by itself.
+One role asks for the next tile with `ws.claim`; the hardware's answer travels through a ring to
+all roles, itself included, which read it with `ws.next_tile` at the end of each turn:
+
+```
+claim ──► answer(1) ──► every role: next_tile ──► turn 2
+claim ──► answer(2) ──► every role: next_tile ──► no CTA is left: the loops end
+```
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import I32, ext, ir
+
+from .dialect import WS, TileType, fail
+from .ring import AcquireOp, WaitOp
+
+TILE_ORDERS = ("single", "last_first", "persistent", "clc")
+LOOPING_ORDERS = ("persistent", "clc")  # a CTA may work on several tiles, one after the other
+FROM_THE_END = ("last_first", "clc")  # the first coordinate counts down
+ANSWER_BYTES = 16  # PTX ISA, clusterlaunchcontrol.try_cancel
+_ANSWER_WORDS = ANSWER_BYTES // 4
+
+
+class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
+    """The tile-scheduler loop: the region runs for each work tile of this CTA.
+
+    Operands:
+      extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
+
+    Attributes:
+      order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
+        so with the first coordinate counted from its end, where causal tiles are longest;
+        `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
+        so-manieth tile, first coordinate fastest; `clc` begins as `last_first` and goes on with
+        the tiles of CTAs that have not started, as its one `ws.next_tile` says.
+
+    Memory effects: those of its region. Hardware: any; `clc` needs sm_100.
+
+    Example:
+      "ws.tiles"(%blocks, %heads) ({
+      ^bb0(%block: i32, %head: i32):
+        "ws.barrier"() : () -> ()
+      }) {order = "single", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    """
+
+    extents: Sequence[ext.Operand[I32]]
+    order: ir.StringAttr
+    body: ext.Region
+
+    @staticmethod
+    def verify_region_invariants(op: "TilesOp") -> bool:
+        """One block with an i32 argument per extent; a known order; an answer to go on by."""
+        extents = len(op.extents)
+        if not 1 <= extents <= 3:
+            return fail(op, f"expects one to three extents, got {extents}")
+        blocks = op.body.blocks
+        if len(blocks) != 1 or [str(a.type) for a in blocks[0].arguments] != ["i32"] * extents:
+            return fail(op, f"expects one block with {extents} i32 arguments")
+        order = op.order.value
+        if order not in TILE_ORDERS:
+            return fail(op, f"expects order of {', '.join(TILE_ORDERS)}, got {order}")
+        readers = sum(isinstance(inner, NextTileOp) for inner in blocks[0].operations)
+        if readers != (expected := int(order == "clc")):
+            return fail(op, f"of order {order} expects {expected} ws.next_tile, got {readers}")
+        return True
+
+
+def _check_answer(op: Any, opener: Any) -> bool:
+    """The slot is 16 bytes of shared memory and comes from `opener`."""
+    tile = TileType(op.slot.type)
+    words = str(tile.element) == "i32" and tile.shape == [_ANSWER_WORDS]
+    if tile.space != "shared" or not words:
+        return fail(op, f"expects a shared tile of {_ANSWER_WORDS} x i32, got {tile}")
+    if not isinstance(op.slot.owner, opener):
+        return fail(op, f"expects a slot from {opener.OPERATION_NAME}")
+    return True
+
+
+class ClaimOp(WS.Operation, name="claim"):
+    """Asks for the work tile of a CTA that has not started, which then never starts.
+
+    The copy engine writes the answer to the slot: commit it by `tma`. Once an answer says that no
+    CTA is left, a further claim is an error of the kernel.
+
+    Operands:
+      slot: from `ws.acquire`, a shared tile of 4 x i32.
+
+    Memory effects: takes a CTA of the launch, writes the slot. Hardware: sm_100.
+
+    Example:
+      %slot = "ws.acquire"(%ring, %way)
+        : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
+          -> !ws.tile<vector<4xi32>, "shared">
+      "ws.claim"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()
+    """
+
+    slot: ext.Operand[TileType]
+
+    @staticmethod
+    def verify_invariants(op: "ClaimOp") -> bool:
+        """A slot for an answer that this role fills."""
+        return _check_answer(op, AcquireOp)
+
+
+class NextTileOp(WS.Operation, name="next_tile"):
+    """The loop around goes on with the tile that an answer names, or ends if there is none.
+
+    Operands:
+      slot: from `ws.wait`, a shared tile of 4 x i32.
+
+    Memory effects: reads the slot. Hardware: sm_100.
+
+    Example:
+      "ws.tiles"(%blocks) ({
+      ^bb0(%block: i32):
+        %slot = "ws.wait"(%ring, %way)
+          : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
+            -> !ws.tile<vector<4xi32>, "shared">
+        "ws.next_tile"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()
+      }) {order = "clc", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+    """
+
+    slot: ext.Operand[TileType]
+
+    @staticmethod
+    def verify_invariants(op: "NextTileOp") -> bool:
+        """A slot with an answer, directly in a loop over work tiles."""
+        parent = op.operation.parent
+        if parent is None or not isinstance(parent.opview, TilesOp):
+            return fail(op, "expects ws.tiles as parent")
+        return _check_answer(op, WaitOp)

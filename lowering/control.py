@@ -1,0 +1,97 @@
+"""Loops, branches and the integers that decide over them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, scf
+from attn_mlir.dialect.scalars import INT
+from attn_mlir.passes.diagnostics import op_error
+
+from .context import Fragment, Lowering, lowers
+from .rings import wait_tensor_stores
+
+Value = Any
+
+
+def lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
+    """The body of a loop, after which every turn finds tensor memory as the first one did."""
+    before = list(low.active.stored)
+    low.lower_block(operations)
+    if any(tile not in before for tile in low.active.stored):
+        wait_tensor_stores(low)
+    low.active.stored = before
+
+
+@lowers(ws.ExtentOp)
+def _extent(low: Lowering, op: ws.ExtentOp) -> None:
+    low[op.size] = low.extent(op.source, op.dim.value)
+
+
+def _flatten(lowered: Any) -> list[Value]:
+    return list(lowered.parts) if isinstance(lowered, Fragment) else [lowered]
+
+
+def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
+    """Binds a value of the kernel to the values it has become."""
+    if isinstance(value.type, ws.FragmentType):
+        low[value] = Fragment(ws.FragmentType(value.type), tuple(parts))
+    else:
+        (low[value],) = parts
+
+
+@lowers(scf.ForOp)
+def _for(low: Lowering, op: Any) -> None:
+    carried = [_flatten(low[value]) for value in op.initArgs]
+    bounds = (low[value] for value in (op.lowerBound, op.upperBound, op.step))
+    made = scf.ForOp(*bounds, [part for parts in carried for part in parts])
+
+    def regroup(values: Sequence[Value], flat: Sequence[Value]) -> None:
+        position = 0
+        for value, parts in zip(values, carried, strict=True):
+            _assign(low, value, flat[position : position + len(parts)])
+            position += len(parts)
+
+    body = op.region.blocks[0]
+    low[body.arguments[0]] = made.induction_variable
+    regroup(list(body.arguments)[1:], list(made.inner_iter_args))
+    with ir.InsertionPoint(made.body):
+        *turn, last = body.operations
+        lower_turn(low, turn)
+        low.lower(last)
+    regroup(list(op.operation.results), list(made.results))
+
+
+@lowers(scf.IfOp)
+def _if(low: Lowering, op: Any) -> None:
+    if len(op.operation.results):
+        raise op_error(op, "with results has no lowering to the NVVM level")
+    regions = [region for region in op.operation.regions if len(region.blocks)]
+    made = scf.IfOp(low[op.condition], has_else=len(regions) > 1)
+    before = list(low.active.stored)
+    after = before if len(regions) == 1 else []
+    for region, block in zip(regions, (made.then_block, made.else_block), strict=False):
+        low.active.stored = list(before)
+        with ir.InsertionPoint(block):
+            low.lower_block(region.blocks[0].operations)
+        after = after + [tile for tile in low.active.stored if tile not in after]
+    low.active.stored = after
+
+
+@lowers(scf.YieldOp)
+def _yield(low: Lowering, op: Any) -> None:
+    operands = [part for value in op.operation.operands for part in _flatten(low[value])]
+    scf.YieldOp(operands)
+
+
+@lowers(arith.FloorDivSIOp)
+def _floordiv(low: Lowering, op: Any) -> None:
+    """Dividends in a schedule are never negative, so the unsigned division will do."""
+    low[op.result] = arith.DivUIOp(low[op.lhs], low[op.rhs]).result
+
+
+@lowers(arith.CeilDivSIOp)
+def _ceildiv(low: Lowering, op: Any) -> None:
+    divisor = low[op.rhs]
+    raised = INT.add(low[op.lhs], INT.sub(divisor, 1))
+    low[op.result] = arith.DivUIOp(raised, divisor).result

@@ -1,0 +1,72 @@
+"""Which masks have their last blocks first."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn.masks import (
+    CausalMask,
+    ChunkedMask,
+    Mask,
+    NullMask,
+    PrefixMask,
+    WindowMask,
+)
+from attn_mlir.passes.configure import Config
+from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
+
+GROWS: list[Mask] = [
+    CausalMask(),
+    WindowMask(-1, 100),
+    WindowMask(4096, 0),  # grows until the window is full
+    PrefixMask(600),
+    CausalMask() & WindowMask(4096, -1),
+    PrefixMask(600) | WindowMask(2000, 0),
+    ChunkedMask(1 << 20) & CausalMask(),
+]
+DOES_NOT: list[Mask] = [
+    NullMask(),
+    ~CausalMask(),  # shrinks
+    WindowMask(100, -1),  # shrinks
+    ChunkedMask(512),
+    ChunkedMask(2048) & CausalMask(),  # up and down
+    WindowMask(0, 0),
+    WindowMask(1000, 1000),  # short at both ends
+]
+
+
+@pytest.mark.parametrize("mask", GROWS, ids=str)
+def test_growing_masks_start_with_the_last_block(mask: Mask) -> None:
+    counts = tile_counts(mask)
+    assert len(counts) == SAMPLE_BLOCKS and counts[0] < counts[-1]
+    assert default_order(mask) == "last_first"
+
+
+@pytest.mark.parametrize("mask", DOES_NOT, ids=str)
+def test_others_start_with_the_first(mask: Mask) -> None:
+    assert default_order(mask) == "single"
+
+
+def test_causal_blocks_meet_two_more_tiles_each() -> None:
+    assert tile_counts(CausalMask()) == [2 * n for n in range(1, SAMPLE_BLOCKS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "order"),
+    [
+        (PrefixMask(9), "", "last_first"),
+        (NullMask(), "", "single"),
+        (CausalMask(), "{tile-order=clc}", "clc"),
+    ],
+    ids=["prefix", "null", "asked"],
+)
+def test_the_rule_is_what_configure_takes(mask: Mask, options: str, order: str) -> None:
+    module = build_mha_module(
+        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=mask
+    )
+    run_pipeline(module, f"attn-configure{options}")
+    (op,) = ir.get_ops_of_type(module, MhaOp)
+    assert Config.of(op).tile_order == order
