@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from attn_mlir.trace import MaskMod, ScoreMod
 
 HEAD_DIM_STEP = 8
+NARROW_HEAD_DIM_STEP = 16
 MAX_HEAD_DIM = 256
-DTYPES = ("bf16", "f16")
+DTYPES = ("bf16", "f16", "e4m3", "e5m2")
+NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
@@ -26,6 +28,8 @@ MAX_HEADS = 1024  # far above any model; a typing error should not compile
 _DTYPE_NAMES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
     "f16": "f16", "fp16": "f16", "float16": "f16", "half": "f16", "torch.float16": "f16",
+    "e4m3": "e4m3", "float8_e4m3fn": "e4m3", "torch.float8_e4m3fn": "e4m3",
+    "e5m2": "e5m2", "float8_e5m2": "e5m2", "torch.float8_e5m2": "e5m2",
     "f32": "f32", "fp32": "f32", "float32": "f32", "float": "f32", "torch.float32": "f32",
 }  # fmt: skip
 
@@ -37,15 +41,16 @@ class MhaSpec:
     Attributes:
       heads: query heads.
       kv_heads: key and value heads; each serves heads / kv_heads query heads.
-      head_dim: elements per head of Q and K, a multiple of 8 up to 256.
-      dtype: of Q, K and V: `bf16` or `f16`.
+      head_dim: elements per head of Q and K, a multiple of 8 up to 256; of 16 where they have 8
+        bits.
+      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`.
       mask: which keys a query sees, in closed form.
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent` or `clc` (cluster
         launch control); None goes by the mask. All give the same bits.
-      out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`.
+      out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`, and bf16 where that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
 
     Raises:
@@ -72,8 +77,9 @@ class MhaSpec:
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        _head_dim("head_dim", self.head_dim)
-        _head_dim("v_head_dim", self.values_dim)
+        step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
+        _head_dim("head_dim", self.head_dim, step)
+        _head_dim("v_head_dim", self.values_dim, step)
         if self.query_tiles not in (None, 1, 2):
             raise SpecError(f"query_tiles must be 1, 2 or None, got {self.query_tiles!r:.40}")
         if self.tile_order is not None and self.tile_order not in TILE_ORDERS:
@@ -111,7 +117,9 @@ class MhaSpec:
     @property
     def output_dtype(self) -> str:
         """Of O."""
-        return self.dtype if self.out_dtype is None else self.out_dtype
+        if self.out_dtype is not None:
+            return self.out_dtype
+        return "bf16" if self.dtype in NARROW_DTYPES else self.dtype
 
     @property
     def group(self) -> int:
@@ -160,13 +168,14 @@ def mha(
       head_dim: elements per head of Q and K, a multiple of 8 up to 256.
       v_head_dim: of V and O; `head_dim` when left out.
       kv_heads: key and value heads; as many as `heads` when left out.
-      dtype: `bf16` or `f16`, also as `bfloat16`, `float16`, or a dtype of numpy or torch.
+      dtype: `bf16`, `f16`, `e4m3` or `e5m2`, also as `bfloat16`, `float16`, `float8_e4m3fn`,
+        `float8_e5m2`, or a dtype of numpy or torch.
       mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       sinks: an array [heads] as of `attention`; its dtype matters here.
       query_tiles, tile_order, return_lse: see `MhaSpec`.
-      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; that of `dtype` when left out.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; see `MhaSpec`.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced.
@@ -227,14 +236,14 @@ def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _head_dim(name: str, size: object) -> None:
+def _head_dim(name: str, size: object, step: int) -> None:
     """Refuse a head size that has no kernel."""
-    if _is_int(size) and not size % HEAD_DIM_STEP and 0 < size <= MAX_HEAD_DIM:
+    if _is_int(size) and not size % step and 0 < size <= MAX_HEAD_DIM:
         return
-    above = -(-size // HEAD_DIM_STEP) * HEAD_DIM_STEP if _is_int(size) else 0
+    above = -(-size // step) * step if _is_int(size) else 0
     hint = f" (pad to {above}?)" if 0 < above <= MAX_HEAD_DIM else ""
     raise SpecError(
-        f"{name} {size!r:.40} has no kernel: supported are multiples of {HEAD_DIM_STEP} up to "
+        f"{name} {size!r:.40} has no kernel: supported are multiples of {step} up to "
         f"{MAX_HEAD_DIM}{hint}"
     )
 

@@ -22,6 +22,7 @@ from attn_mlir.dialect.scalars import (
 
 from .context import CHUNK, FULL_WARP, Fragment, Lowering, element_pointer, lowers, lowers_named
 from .inline_ptx import opaque
+from .narrow import is_packed, packed, round_and_pack, unpacked
 from .scalar_ops import check_scalar
 
 Value = Any
@@ -29,7 +30,6 @@ LN2 = math.log(2.0)
 # columns; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
 NARROW = 4
 SHORT_BODY = 4  # operations that differ between columns; up to here bodies are evaluated whole
-WORD_BITS = 32  # of a register; narrower elements share one
 
 
 @dataclass(frozen=True)
@@ -169,41 +169,6 @@ def _joined(pieces: Sequence[Value]) -> Value:
     return vector.FromElementsOp(kind, elements).result
 
 
-def _is_packed(kind: ws.FragmentType) -> bool:
-    """Whether a fragment's columns share registers; see `Fragment`."""
-    return len(kind.shape) == 2 and ws.element_bits(kind.element) in (8, 16)
-
-
-def _unpacked(fragment: Fragment) -> tuple[Value, ...]:
-    """The columns of a fragment as vectors of its element type."""
-    if not _is_packed(fragment.kind):
-        return fragment.parts
-    parts: list[Value] = []
-    for part in fragment.parts:
-        count = part.type.shape[0] * WORD_BITS // ws.element_bits(fragment.kind.element)
-        kind = ir.VectorType.get([count], fragment.kind.element)
-        parts.append(vector.BitCastOp(kind, part).result)
-    return tuple(parts)
-
-
-def _packed(part: Value) -> Value:
-    """A vector of narrow elements, neighbours together in an i32."""
-    count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
-    return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
-
-
-def _round_and_pack(part: Value, element: Any) -> Value:
-    """Rounds a vector to a 16-bit type, two neighbours to an i32: one `cvt.rn.*x2` per pair."""
-    words: list[Value] = []
-    pair, narrow = ir.VectorType.get([2], part.type.element_type), ir.VectorType.get([2], element)
-    word = ir.VectorType.get([1], i32())
-    for first in range(0, part.type.shape[0], 2):
-        two = vector.ExtractStridedSliceOp(pair, part, [first], [2], [1]).result
-        rounded = arith.TruncFOp(narrow, two).result
-        words.append(vector.ExtractOp(vector.BitCastOp(word, rounded), [], [0]).result)
-    return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result
-
-
 def _log2(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     """`lg2.approx`: the backend has no code for the operation itself."""
     name = ir.StringAttr.get("llvm.nvvm.lg2.approx.ftz.f")
@@ -264,11 +229,14 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     elements = list(block.arguments)[: len(op.inputs)]
     for argument, value in zip(elements, op.inputs, strict=True):
         fragment: Fragment = low[value]
-        region.values[argument] = fragment.parts[0] if is_rows else _Varying(_unpacked(fragment))
+        region.values[argument] = fragment.parts[0] if is_rows else _Varying(unpacked(fragment))
     coordinates = list(block.arguments)[len(op.inputs) :]
     if not is_rows and list(coordinates[1].uses):
         region.values[coordinates[1]] = _column_numbers(region.widths)
     *body, last = block.operations
+    rounded = _rounded_last(last.value) if is_packed(kind) else None
+    if rounded is not None:
+        *body, _ = body
     operations = [inner.operation for inner in body]
     row = low.active.row
     if region.is_long(operations) and list(coordinates[0].uses):
@@ -276,21 +244,33 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
         row = opaque(row)
     region.values[coordinates[0]] = row
     region.run(operations)
-    result = region.operand(last.value)
-    if not isinstance(result, _Varying):
+    result = region.operand(last.value if rounded is None else rounded)
+    if rounded is not None:
+        parts = [round_and_pack(part, kind.element) for part in _columns(region, result)]
+        low[op.fragment] = Fragment(kind, tuple(parts))
+    elif not isinstance(result, _Varying):
         low[op.fragment] = _spread(kind, result)
-    elif _is_packed(kind):
-        low[op.fragment] = Fragment(kind, _pack_result(region, last.value, result))
+    elif is_packed(kind):
+        low[op.fragment] = Fragment(kind, tuple(map(packed, result.parts)))
     else:
         low[op.fragment] = Fragment(kind, result.parts)
 
 
-def _pack_result(region: _Region, value: Value, result: _Varying) -> tuple[Value, ...]:
-    """A region's 16-bit result, packed; rounding of f32 that ends the region happens in pairs."""
+def _rounded_last(value: Value) -> Value | None:
+    """The f32 that a body rounds to `value` at its end: rounding and packing are one step."""
     owner = value.owner
     if isinstance(owner, arith.TruncFOp) and isinstance(owner.in_.type, ir.F32Type):
-        return tuple(_round_and_pack(p, value.type) for p in region.operand(owner.in_).parts)
-    return tuple(_packed(part) for part in result.parts)
+        *_, before, _ = owner.operation.block.operations
+        if before == owner and len(list(value.uses)) == 1:
+            return owner.in_
+    return None
+
+
+def _columns(region: _Region, value: Any) -> tuple[Value, ...]:
+    """A value as vectors, one per part."""
+    if isinstance(value, _Varying):
+        return value.parts
+    return tuple(_splat(value, width) for width in region.widths)
 
 
 @lowers(ws.FillOp)
@@ -309,7 +289,7 @@ def _spread(kind: ws.FragmentType, value: Value) -> Fragment:
     if len(kind.shape) == 1:
         return Fragment(kind, (value,))
     parts = tuple(_splat(value, width) for width in _column_widths(kind))
-    return Fragment(kind, tuple(map(_packed, parts)) if _is_packed(kind) else parts)
+    return Fragment(kind, tuple(map(packed, parts)) if is_packed(kind) else parts)
 
 
 @lowers(ws.ReduceOp)

@@ -13,7 +13,11 @@ from .parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
-DTYPES = {"i8": "bool"}  # element type -> dtype of a tensor of the call, where they differ
+DTYPES = {
+    "i8": "bool",
+    "f8E4M3FN": "e4m3",
+    "f8E5M2": "e5m2",
+}  # element type -> dtype of a tensor of the call, where they differ
 TENSOR_ALIGNMENT = 16  # bytes; cuTensorMapEncodeTiled: globalAddress; 128-bit stores
 
 

@@ -23,9 +23,11 @@ CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
 
 MAX_PAIRED_HEAD_DIM = 128  # of V with two query tiles: 2 x (128 + 128) tensor-memory columns
 MAX_HEAD_DIM = 256
-HEAD_DIM_STEP = 8  # elements: tensor maps need strides of 16 bytes
+HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
-ELEMENT_TYPES = ("bf16", "f16")
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+NARROW_BITS = 8
+NARROW_RESCALE_THRESHOLD = 2  # of 8-bit P, see `Config`
 REGISTER_BUDGET = 512  # per thread, over 4 warpgroups of 128: 65536 registers / 128 threads
 REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
 REGISTER_RANGE = (24, 256)  # PTX ISA, setmaxnreg
@@ -48,7 +50,8 @@ class Config:
         0 for none.
       exp2_start: first of the four 32-column fragments of a row that has any; the last has none.
       rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
-        units of log2; 8 keeps every probability at most 256.
+        units of log2. Every probability stays below 2^8: those of 16 bits begin at 1, those of 8
+        bits at 2^(8 - threshold), so that small ones are not lost.
       packed_heads: query heads of one group whose rows share a query tile.
       tile_order: of `ws.tiles`.
     """
@@ -158,12 +161,13 @@ def default_config(
       SpecError: no kernel for these head sizes.
     """
     v_head_dim = head_dim if v_head_dim is None else v_head_dim
+    step = HEAD_DIM_STEP_BYTES * 8 // element_bits
     for name, size in (("head_dim", head_dim), ("v_head_dim", v_head_dim)):
-        if size % HEAD_DIM_STEP or not HEAD_DIM_STEP <= size <= MAX_HEAD_DIM:
-            above = -(-size // HEAD_DIM_STEP) * HEAD_DIM_STEP
+        if size % step or not step <= size <= MAX_HEAD_DIM:
+            above = -(-size // step) * step
             advice = f" (pad to {above}?)" if 0 < size < MAX_HEAD_DIM else ""
             raise SpecError(
-                f"{name} {size} has no kernel: supported are multiples of {HEAD_DIM_STEP} "
+                f"{name} {size} has no kernel: supported are multiples of {step} "
                 f"up to {MAX_HEAD_DIM}{advice}"
             )
     loops = tile_order in LOOPING_ORDERS
@@ -186,6 +190,11 @@ def default_config(
                 softmax_registers=softmax,
                 correction_registers=correction,
                 other_registers=other,
+                rescale_threshold=(
+                    NARROW_RESCALE_THRESHOLD
+                    if element_bits == NARROW_BITS
+                    else Config.rescale_threshold
+                ),
                 tile_order=tile_order,
             )
     raise SpecError(

@@ -36,7 +36,8 @@ STRIDE_LIMIT_BYTES = 1 << 40  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 EXTENT_LIMIT = 1 << 32  # cuda.h, cuTensorMapEncodeTiled: globalDim
 ADDRESS_ALIGNMENT_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalAddress
 
-ELEMENT_CODES = {"u8": 0, "i32": 3, "f16": 6, "f32": 7, "bf16": 10}  # the hardware's, word 2
+# the hardware's, word 2; 8-bit floats travel as bytes
+ELEMENT_CODES = {"u8": 0, "e4m3": 0, "e5m2": 0, "i32": 3, "f16": 6, "f32": 7, "bf16": 10}
 SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 L2_PROMOTION_128B = 2  # cuda.h, CUtensorMapL2promotion: fetch whole 128-byte lines
 _SWIZZLE_FLAGS = {"none": 0x10, "32B": 0x100, "64B": 0x200, "128B": 0x400}  # word 18

@@ -8,8 +8,10 @@ is asked to synchronise: ordering between streams is the caller's.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
@@ -24,9 +26,12 @@ DeviceKind = Literal["cpu", "cuda"]
 
 _NUMPY_DTYPES = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
 }  # fmt: skip
+
+_TORCH_BYTES = {"torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2"}
 
 
 class SupportsDLPack(Protocol):
@@ -108,6 +113,8 @@ def view(value: object, name: str) -> TensorView:
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
+    if str(getattr(value, "dtype", "")) in _TORCH_BYTES:
+        return _from_torch_bytes(value, name)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _from_dlpack(cast(SupportsDLPack, value), name)
     if hasattr(value, "__cuda_array_interface__"):
@@ -145,7 +152,8 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
         raise SpecError(
-            f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16"
+            f"{name} has dtype {array.dtype}, allowed are float16, float32 and ml_dtypes.bfloat16, "
+            "float8_e4m3fn and float8_e5m2"
         )
     item = array.dtype.itemsize
     if any(stride % item for stride in array.strides):
@@ -215,6 +223,13 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
         read_only=read_only,
         owner=(value, capsule),
     )
+
+
+def _from_torch_bytes(value: Any, name: str) -> TensorView:
+    """A tensor of 8-bit floats, which not every torch exports, by way of its bytes."""
+    torch = sys.modules["torch"]
+    as_bytes = cast(SupportsDLPack, value.view(torch.uint8))
+    return dataclasses.replace(_from_dlpack(as_bytes, name), dtype=_TORCH_BYTES[str(value.dtype)])
 
 
 def _from_cuda_array_interface(value: object, name: str) -> TensorView:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.mha import ELEMENT_TYPES, OUTPUT_TYPES, make_mha
+from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
 from attn_mlir.errors import SpecError
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
 ARGUMENT_DEFAULT = "attn.default"  # argument attribute: value of a scalar that is not passed
 RESULT_NAME = "attn.name"
+
+# dtype -> element type
+DTYPES = {"bf16": "bf16", "f16": "f16", "f32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2"}
 
 
 def build_mha_module(
@@ -39,10 +42,10 @@ def build_mha_module(
       name: symbol of the function, and of the kernel made from it.
       heads, kv_heads: query heads, a multiple of the key-value heads.
       head_dim: elements per row of q and k.
-      dtype: `bf16`, `f16` or `f32`.
+      dtype: `bf16`, `f16`, `f32`, `e4m3` or `e5m2`.
       mask: which keys each row sees.
       v_head_dim: elements per row of v and o; `head_dim` when absent.
-      out_dtype: of o, `bf16`, `f16` or `f32`; `dtype` when absent.
+      out_dtype: of o, `bf16`, `f16` or `f32`; when absent `dtype`, and bf16 for one of 8 bits.
       return_lse: whether the function returns lse.
       modifier: what becomes of a score; the tensors it captures are the further arguments.
 
@@ -50,12 +53,13 @@ def build_mha_module(
       SpecError: a number or dtype for which no such operation exists.
     """
     _check(heads, kv_heads, head_dim)
-    out_dtype = dtype if out_dtype is None else out_dtype
-    _check_dtype("dtype", dtype, ELEMENT_TYPES)
+    _check_dtype("dtype", dtype, tuple(DTYPES))
+    if out_dtype is None:
+        out_dtype = dtype if dtype in OUTPUT_TYPES else "bf16"
     _check_dtype("out_dtype", out_dtype, OUTPUT_TYPES)
     dynamic = ir.ShapedType.get_dynamic_size()
     with ctx, ir.Location.unknown():
-        element = ir.Type.parse(dtype)
+        element = ir.Type.parse(DTYPES[dtype])
         q_type = ir.RankedTensorType.get([dynamic, dynamic, heads, head_dim], element)
         k_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
         v_dim = head_dim if v_head_dim is None else v_head_dim

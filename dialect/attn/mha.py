@@ -13,7 +13,7 @@ from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
-ELEMENT_TYPES = ("bf16", "f16", "f32")
+ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
 OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
 
 _LAYOUTS = {
@@ -50,8 +50,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       that q does not have are not written.
 
     Operands:
-      q: [batch, sq, heads, head_dim], bf16, f16 or f32; q, k and v are tensors or views of other
-        storage, see `storage`.
+      q: [batch, sq, heads, head_dim], bf16, f16, f32, f8E4M3FN or f8E5M2; q, k and v are tensors
+        or views of other storage, see `storage`.
       k: [batch, sk, kv_heads, head_dim], element type of q.
       v: [batch, sk, kv_heads, v_head_dim], element type of q.
       scale: f32, multiplies q k^T before the score modifier.

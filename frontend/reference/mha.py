@@ -24,6 +24,9 @@ from attn_mlir.trace import MaskMod, ScoreMod
 Array = npt.NDArray[Any]
 
 HIDDEN_BELOW = -2e38  # a modified score below this hides its key: float32 ends at -3.4e38
+NARROW_P = np.float32(
+    2.0**6
+)  # a kernel keeps 8-bit P within 2^8, with room for a maximum that lags
 BLOCK_SCORES = 1 << 21  # scores in memory at once: 16 MiB in float64
 
 
@@ -100,7 +103,8 @@ def attention_yardstick(
     before the second product, the row sum takes the P that was not rounded; O is rounded to
     `out_dtype` at the end. Where that is finer than P, one rounding shows in rows that one key
     dominates. P is 1 for that key, and exact, but a kernel's maximum may lag, and P be anything:
-    here it lies half way between two numbers of its dtype.
+    here it lies a quarter of the way between two numbers of its dtype, half as wrong as it can be.
+    P of 8 bits is multiplied by `NARROW_P`, as is what it is divided by: it loses less there.
 
     Args:
       out_dtype: of O; the operands' when left out. The others as of `attention_f64`.
@@ -117,15 +121,17 @@ def attention_yardstick(
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
     own, finer = _step(dtype), _step(output)
-    lag = np.float32(1.0 + own / 2 if finer < own else 1.0)
+    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)  # P of a row's largest score
+    if dtype.itemsize == 1:
+        largest *= NARROW_P
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
         scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
         p = _probabilities(scores, visible, modifier, b, h, rows)
-        product = (p.weights * lag).astype(dtype).astype(np.float32) @ values
-        o[b, rows, h] = (product / (p.divisor * lag)[:, None]).astype(output)
+        product = (p.weights * largest).astype(dtype).astype(np.float32) @ values
+        o[b, rows, h] = (product / (p.divisor * largest)[:, None]).astype(output)
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
 

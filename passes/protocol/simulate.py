@@ -2,7 +2,8 @@
 
 Happens-before is tracked with vector clocks. A role has a component of its own; the tensor core
 has one per issuing role, since what one thread issues completes in order; every transfer of the
-copy engine has its own, since transfers complete in any order.
+copy engine has its own, since transfers complete in any order. What a thread of a role with many
+has done says nothing of the others, until a handover by all of them has come back from elsewhere.
 """
 
 from collections import defaultdict
@@ -31,7 +32,8 @@ class _Handover:
 
 @dataclass(frozen=True)
 class Event:
-    """A step that happened: `clock` is what had happened before it, `tick` its own mark."""
+    """A step that happened: `clock` is what had happened before it, as every thread that takes it
+    knows; `tick` is its own mark."""
 
     kind: str
     clock: Clock
@@ -58,7 +60,8 @@ class _Runner:
         self.process = process
         self.sizes = {**sizes, GROUP: process.group}
         self.network = network
-        self.clock: Clock = {}
+        self.clock: Clock = {}  # with what the role itself has done
+        self.heard: Clock = {}  # only what came from others
         self.engine: Clock = {}
         self.slots: dict[Any, int] = {}
         self.blocked_on: Step | None = None
@@ -107,7 +110,7 @@ class _Runner:
             if any(len(state.releases[name]) <= reused for name in consumers):
                 return False
             for name in consumers:
-                _join(self.clock, state.releases[name][reused])
+                self._hear(state.releases[name][reused])
         state.acquired += 1
         self._mark(step, key, turn)
         return True
@@ -116,16 +119,21 @@ class _Runner:
         turn = state.waited[self.process.label]
         if len(state.commits) <= turn:
             return False
-        _join(self.clock, state.commits[turn])
+        self._hear(state.commits[turn])
         state.waited[self.process.label] += 1
         self._mark(step, key, turn)
         return True
+
+    def _hear(self, clock: Clock) -> None:
+        _join(self.clock, clock)
+        _join(self.heard, clock)
 
     def _mark(self, step: Step, key: Key, turn: int) -> None:
         self.slots[step.slot] = turn
         self.clock[self.process.label] = self.clock.get(self.process.label, 0) + 1
         tick = (self.process.label, self.clock[self.process.label])
-        self.network.trace.events[key].append(Event(step.kind, dict(self.clock), tick))
+        known = self.clock if self.process.threads == 1 else self.heard
+        self.network.trace.events[key].append(Event(step.kind, dict(known), tick))
 
     def _commit(self, step: Step, key: Key, state: _Handover) -> bool:
         self._in_order(step, len(state.commits))

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.masks import Mask, TileRange
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.configure import Config
+from attn_mlir.passes.configure import NARROW_BITS, Config
 
 from . import builder as b
 from .modifier import Modifier
@@ -15,7 +16,9 @@ from .queries import Queries
 Value = Any
 
 CLAIMS_AHEAD = 2  # work tiles that the fastest role may be ahead of the slowest, and their answers
-PRODUCT_COLUMNS = 16  # K of one product of 16-bit elements; tiles of the head size are multiples
+PRODUCT_BYTES = 32  # K of one product
+PRODUCT_COLUMNS = 16  # of D; tiles of V and O are multiples
+MAX_EXPONENT = 8  # P stays at most 2^8; FlashAttention-4
 
 
 class WorkTile(NamedTuple):
@@ -60,12 +63,19 @@ class Problem:
     @property
     def columns(self) -> int:
         """Columns of a tile of Q or K: the head size in whole products of the tensor core."""
-        return -(-self.head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+        step = PRODUCT_BYTES * 8 // ws.element_bits(self.element)
+        return -(-self.head_dim // step) * step
 
     @property
     def v_columns(self) -> int:
         """Columns of a tile of V or O."""
         return -(-self.v_head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+
+    @property
+    def lift(self) -> int:
+        """P is 2^lift where a score equals the row's maximum: 8-bit P would lose small ones."""
+        narrow = ws.element_bits(self.element) == NARROW_BITS
+        return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
 
     def lengths(self) -> tuple[Value, Value]:
         """Run-time query and key counts."""

@@ -4,10 +4,10 @@ With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
 
     m' = max(m, max S)      keep m unless it lags too far:  (m - m') c < -threshold
     factor = 2^((m - m') c), 1 where m is kept
-    P = 2^(S c - m c)       l = l factor + sum P
+    P = 2^(S c - m c + lift)       l = l factor + sum P
 
-A stale m lets P grow to 2^threshold, at most 2^8, which bf16, fp16 and f32 sums hold; it spares correction most of
-the passes over O. A row that has seen no key has m = -inf; its exponent is taken relative to 0.
+A stale m lets P grow to 2^(lift + threshold), at most 2^8, which every type of P and f32 sums hold; it spares
+correction most of the passes over O. The lift, 0 for 16 bits, puts 8-bit P where its type is finest. A row that has seen no key has m = -inf; its exponent is taken relative to 0.
 """
 
 import math
@@ -76,7 +76,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.store(b.map_elements(_reciprocal, divisor), handover)
     b.commit(handover, "threads")
     if problem.lse is not None:
-        lse = b.map_elements(lambda m, t: _lse(m, t, scale_log2), maximum, total)
+        lse = b.map_elements(lambda m, t: _lse(problem, m, t, scale_log2), maximum, total)
         problem.queries.store_lse(lse, tile.batch, tile.head, row0)
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
@@ -97,7 +97,7 @@ def _modify(problem: Problem, scores: Value, tile: WorkTile, row0: Value, column
 def _with_sink(
     problem: Problem, tile: WorkTile, row0: Value, maximum: Value, total: Value, scale_log2: Value
 ) -> Value:
-    """l with the sink's 2^(logit log2(e) - m c); a row that saw no key keeps its 0."""
+    """l with the sink's 2^(logit log2(e) - m c + lift); a row that saw no key keeps its 0."""
     if not problem.modifier.has_sink:
         return total
 
@@ -105,7 +105,7 @@ def _with_sink(
         queries = problem.queries
         q, head = b.INT.add(row0, queries.position(row)), queries.head(tile.head, row)
         logit = problem.modifier.sink(tile.batch, head, q)
-        offset = b.fneg(b.fmul(_reference(m), scale_log2))
+        offset = _offset(problem, m, scale_log2)
         weight = b.exp2(b.fma(logit, b.f32_constant(LOG2E), offset))
         zero = b.f32_constant(0.0)
         return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, weight))
@@ -145,8 +145,8 @@ class _Step:
 
 
 def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value) -> Value:
-    """P = 2^(S c - m c), unrounded f32."""
-    offset = b.map_elements(lambda m: b.fneg(b.fmul(_reference(m), scale_log2)), maximum)
+    """P = 2^(S c - m c + lift), unrounded f32."""
+    offset = b.map_elements(lambda m: _offset(problem, m, scale_log2), maximum)
     offset = b.broadcast(offset, problem.config.tile_n)
     exponent = b.map_elements(lambda s, o: b.fma(s, scale_log2, o), scores, offset)
     config = problem.config
@@ -159,6 +159,12 @@ def _weights(problem: Problem, scores: Value, maximum: Value, scale_log2: Value)
     )
 
 
+def _offset(problem: Problem, maximum: Value, scale_log2: Value) -> Value:
+    """lift - m c, what is added to S c."""
+    product = b.fmul(_reference(maximum), scale_log2)
+    return b.fsub(b.f32_constant(float(problem.lift)), product) if problem.lift else b.fneg(product)
+
+
 def _reciprocal(total: Value) -> Value:
     """1 / l, or 0 for a row that saw no key."""
     zero = b.f32_constant(0.0)
@@ -166,6 +172,9 @@ def _reciprocal(total: Value) -> Value:
     return b.select(empty, zero, b.fdiv(b.f32_constant(1.0), total))
 
 
-def _lse(maximum: Value, total: Value, scale_log2: Value) -> Value:
-    """ln of the sum of e^(scale S): (m c + log2 l) ln 2; -inf for a row that saw no key."""
-    return b.fmul(b.fma(maximum, scale_log2, b.log2(total)), b.f32_constant(LN2))
+def _lse(problem: Problem, maximum: Value, total: Value, scale_log2: Value) -> Value:
+    """ln of the sum of e^(scale S): (m c + log2 l - lift) ln 2; -inf for a row that saw no key."""
+    log2 = b.log2(total)
+    if problem.lift:
+        log2 = b.fsub(log2, b.f32_constant(float(problem.lift)))
+    return b.fmul(b.fma(maximum, scale_log2, log2), b.f32_constant(LN2))

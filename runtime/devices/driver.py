@@ -160,7 +160,7 @@ def encode_map(description: MapDescription) -> bytes:
     types = cuda.CUtensorMapDataType
     prefix = "CU_TENSOR_MAP_DATA_TYPE_"
     dtype = {
-        "u8": "UINT8", "i32": "INT32", "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
+        "u8": "UINT8", "e4m3": "UINT8", "e5m2": "UINT8", "i32": "INT32", "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
     }[description.dtype]  # fmt: skip
     swizzle = "NONE" if description.swizzle == "none" else description.swizzle
     rank = len(description.extents)

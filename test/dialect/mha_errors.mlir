@@ -70,7 +70,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 // Element types.
 
 func.func @f(%q: tensor<?x?x4x64xf64>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
-  // expected-error @below {{'attn.mha' op expects q elements of type bf16, f16, f32, got f64}}
+  // expected-error @below {{'attn.mha' op expects q elements of type bf16, f16, f32, f8E4M3FN, f8E5M2, got f64}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()

@@ -72,7 +72,7 @@ def test_builder_names_the_arguments_and_the_default_scale():
         ({"head_dim": 0}, "head_dim must be at least 1, got 0"),
         ({"heads": 8, "kv_heads": 3}, "heads must be a multiple of kv_heads, got 8 and 3"),
         ({"heads": 2, "kv_heads": 4}, "heads must be a multiple of kv_heads, got 2 and 4"),
-        ({"dtype": "f64"}, "dtype must be one of bf16, f16, f32, got 'f64'"),
+        ({"dtype": "f64"}, "dtype must be one of bf16, f16, f32, e4m3, e5m2, got 'f64'"),
     ],
 )
 def test_builder_refuses(changes: dict[str, object], message: str):

@@ -25,7 +25,8 @@ def test_defaults() -> None:
     [
         ("bf16", "bf16"), ("bfloat16", "bf16"), (ml_dtypes.bfloat16, "bf16"),
         (np.dtype(ml_dtypes.bfloat16), "bf16"), ("f16", "f16"), ("float16", "f16"),
-        (np.float16, "f16"), (np.dtype("float16"), "f16"),
+        (np.float16, "f16"), (np.dtype("float16"), "f16"), ("float8_e4m3fn", "e4m3"),
+        (ml_dtypes.float8_e5m2, "e5m2"), ("torch.float8_e5m2", "e5m2"),
     ],
 )  # fmt: skip
 def test_dtype_spellings(dtype: object, name: str) -> None:
@@ -50,7 +51,8 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
         ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
         ({"head_dim": "128"}, "head_dim '128' has no kernel"),
-        ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16"),
+        ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16, e4m3, e5m2"),
+        ({"dtype": "e4m3", "head_dim": 72}, r"head_dim 72 .* multiples of 16 .* \(pad to 80\?\)"),
         ({"dtype": np.float32}, "dtype .* has no kernel"),
         ({"dtype": None}, "dtype None has no kernel"),
         ({"out_dtype": "f64"}, "out_dtype 'f64' has no kernel: supported are bf16, f16, f32"),

@@ -20,19 +20,18 @@ SHARED_LIMIT = 232448  # bytes a CTA may have; CUDA C++ Programming Guide, compu
 TENSOR_LIMIT = 512  # columns
 
 
-def kernel(head_dim: int, mask: Any, configure: str = "") -> tuple[Any, ws.KernelOp]:
+def kernel(head_dim: int, mask: Any, configure: str = "", **dtypes: str) -> tuple[Any, ws.KernelOp]:
     """An attention kernel at the `ws` stage, and the module that keeps it alive."""
-    module = build_mha_module(
-        make_context(), name="k", heads=2, kv_heads=2, head_dim=head_dim, dtype="bf16", mask=mask
-    )
+    request: dict[str, Any] = {"dtype": "bf16", "head_dim": head_dim, "mask": mask} | dtypes
+    module = build_mha_module(make_context(), name="k", heads=2, kv_heads=2, **request)
     run_pipeline(module, f"attn-configure{{{configure}}},convert-attn-to-ws")
     (op,) = ir.get_ops_of_type(module, ws.KernelOp)
     return module, op
 
 
-def planned(head_dim: int, mask: Any, configure: str = "") -> dict[str, Region]:
+def planned(head_dim: int, mask: Any, configure: str = "", **dtypes: str) -> dict[str, Region]:
     """The memory map, by label."""
-    module, op = kernel(head_dim, mask, configure)
+    module, op = kernel(head_dim, mask, configure, **dtypes)
     with module.context, ir.Location.unknown():
         regions = plan(op, target_named("sm_100a"))
         assert regions == memory_map(op)
@@ -51,6 +50,16 @@ def test_only_q_and_the_output_share_bytes(head_dim: int, mask: Any) -> None:
     }
     assert overlaps == {frozenset(("q", "out"))}
     assert max(region.end for region in shared) <= SHARED_LIMIT
+
+
+@pytest.mark.parametrize("dtypes", [{"out_dtype": "f32"}, {"dtype": "e4m3"}], ids=["f32", "e4m3"])
+def test_a_large_output_lies_beside_the_row_statistics(dtypes: dict[str, str]) -> None:
+    """Q's place is too small for it; correction reads the statistics while it fills the output."""
+    regions = planned(128, NullMask(), **dtypes)
+    out, q, stats = (regions[label] for label in ("out", "q", "stats"))
+    assert out.end - out.begin == 2 * (q.end - q.begin)
+    assert out.begin <= q.begin and q.end <= out.end
+    assert stats.end <= out.begin or out.end <= stats.begin
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

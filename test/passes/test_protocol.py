@@ -187,7 +187,7 @@ def test_sizes_that_decide_are_known() -> None:
     assert [step.kind for step in steps(kernel.members[1])].count("wait") == 2
 
 
-def chain(release_a: str, order: str = "after", by_b: str = "threads") -> Kernel:
+def chain(release_a: str, order: str = "after", by_b: str = "threads", lanes: int = 1) -> Kernel:
     """`a` is filled, read by a worker whose release is `release_a`; then the worker fills `b`."""
     early = order == "before"
     read = """%ua = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
@@ -196,7 +196,7 @@ def chain(release_a: str, order: str = "after", by_b: str = "threads") -> Kernel
     work = read + (fill("b", by_b) + give if early else give + fill("b", by_b))
     return Kernel(
         role("load", fill("a"), first=0),
-        role("work", work, first=1),
+        role("work", work, first=1, lanes=lanes),
         role("out", use("b"), first=2),
     )
 
@@ -204,6 +204,24 @@ def chain(release_a: str, order: str = "after", by_b: str = "threads") -> Kernel
 def test_a_thread_s_release_precedes_what_it_does_next() -> None:
     assert chain("threads").precedes("a", "b")
     assert not chain("threads").precedes("b", "a")
+
+
+def test_a_thread_s_release_says_nothing_of_other_threads() -> None:
+    """One thread of the role writes `b` while another still reads `a`."""
+    assert not chain("threads", lanes=32).precedes("a", "b")
+
+
+def test_a_handover_by_all_threads_that_comes_back_says_it() -> None:
+    """The role acquires `b` again when `out` has released what all its threads committed."""
+    twice = fill("b", "threads") + fill("b", "threads")
+    kernel = Kernel(
+        role("load", fill("a"), first=0),
+        role("work", use("a") + twice, first=1, lanes=32),
+        role("out", use("b") + use("b"), first=2),
+    )
+    events = [e for (ring, _), found in kernel.run().events.items() for e in found
+              if ring == kernel.rings["b"] and e.kind == "acquire"]  # fmt: skip
+    assert [event.clock.get("work", 0) > 0 for event in events] == [False, True]
 
 
 def test_what_is_still_read_does_not_precede() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -40,7 +42,14 @@ class FakeGpu:
 
 @pytest.mark.parametrize(
     ("dtype", "name"),
-    [(np.float16, "f16"), (np.float32, "f32"), (ml_dtypes.bfloat16, "bf16"), (np.int32, "i32")],
+    [
+        (np.float16, "f16"),
+        (np.float32, "f32"),
+        (ml_dtypes.bfloat16, "bf16"),
+        (np.int32, "i32"),
+        (ml_dtypes.float8_e4m3fn, "e4m3"),
+        (ml_dtypes.float8_e5m2, "e5m2"),
+    ],
 )
 def test_numpy(dtype: Any, name: str) -> None:
     array = np.zeros((2, 3, 4), dtype)[:, ::2]
@@ -72,6 +81,22 @@ def test_dlpack(versioned: bool) -> None:
     seen = view(OnlyDLPack(array, versioned), "q")
     assert (seen.dtype, seen.shape, seen.strides) == ("f32", (4, 3), (6, 1))
     assert seen.address == array.ctypes.data
+
+
+def test_torch_8_bit_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch before it could export them: by their bytes."""
+    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
+
+    class Tensor:
+        dtype = "torch.float8_e5m2"
+
+        def view(self, dtype: object) -> object:
+            assert dtype == "torch.uint8"
+            return OnlyDLPack(array, False)
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(uint8="torch.uint8"))
+    seen = view(Tensor(), "q")
+    assert (seen.dtype, seen.shape, seen.address) == ("e5m2", (3, 4), array.ctypes.data)
 
 
 def test_dlpack_keeps_memory_alive() -> None:

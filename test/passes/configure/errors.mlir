@@ -34,7 +34,7 @@ func.func @f(%q: tensor<?x?x4x129xbf16>, %k: tensor<?x?x2x129xbf16>, %v: tensor<
 
 func.func @f(%q: tensor<?x?x4x128xf32>, %k: tensor<?x?x2x128xf32>, %v: tensor<?x?x2x128xf32>, %scale: f32)
     -> (tensor<?x?x4x128xf32>, tensor<?x4x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel for f32 elements: supported are bf16 and f16}}
+  // expected-error @below {{'attn.mha' op has no kernel for f32 elements: supported are bf16 and f16 and f8E4M3FN and f8E5M2}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()

@@ -1,0 +1,68 @@
+"""Elements narrower than a register: how fragments hold them, and how f32 is rounded to them."""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
+from attn_mlir.dialect.scalars import i32
+
+from .context import Fragment
+
+Value = Any
+
+WORD_BITS = 32  # of a register
+PACKED_BITS = (8, 16)  # elements of these widths share one
+
+
+def is_packed(kind: ws.FragmentType) -> bool:
+    """Whether a fragment's columns share registers; see `Fragment`."""
+    return len(kind.shape) == 2 and ws.element_bits(kind.element) in PACKED_BITS
+
+
+def unpacked(fragment: Fragment) -> tuple[Value, ...]:
+    """The columns of a fragment as vectors of its element type."""
+    if not is_packed(fragment.kind):
+        return fragment.parts
+    parts: list[Value] = []
+    for part in fragment.parts:
+        count = part.type.shape[0] * WORD_BITS // ws.element_bits(fragment.kind.element)
+        kind = ir.VectorType.get([count], fragment.kind.element)
+        parts.append(vector.BitCastOp(kind, part).result)
+    return tuple(parts)
+
+
+def packed(part: Value) -> Value:
+    """A vector of narrow elements, neighbours together in an i32."""
+    count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
+    return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
+
+
+def round_and_pack(part: Value, element: Any) -> Value:
+    """Rounds f32 to a narrow type, neighbours to an i32: one `cvt.rn.*x2` per pair of columns."""
+    words: list[Value] = []
+    word = ir.VectorType.get([1], i32())
+    per_word = WORD_BITS // ws.element_bits(element)
+    kind = ir.VectorType.get([per_word], part.type.element_type)
+    for first in range(0, part.type.shape[0], per_word):
+        columns = vector.ExtractStridedSliceOp(kind, part, [first], [per_word], [1]).result
+        rounded = _halves(columns, element) if per_word == 2 else _bytes(columns, element)
+        words.append(vector.ExtractOp(vector.BitCastOp(word, rounded), [], [0]).result)
+    return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result
+
+
+def _halves(columns: Value, element: Any) -> Value:
+    """Two f32 as two 16-bit floats."""
+    return arith.TruncFOp(ir.VectorType.get([2], element), columns).result
+
+
+def _bytes(columns: Value, element: Any) -> Value:
+    """Four f32 as four 8-bit floats in two i16; what is too large becomes the largest number."""
+    half = ir.IntegerType.get_signless(16)
+    rounding = ir.Attribute.parse("#nvvm.fp_rnd_mode<rn>")
+    saturation = ir.Attribute.parse("#nvvm.sat_mode<satfinite>")
+    a, b, c, d = (vector.ExtractOp(columns, [], [i]).result for i in range(4))
+    pairs = [
+        nvvm.ConvertF32x2ToF8x2Op(half, high, low, element, rnd=rounding, sat=saturation).dst
+        for low, high in ((a, b), (c, d))
+    ]
+    return vector.FromElementsOp(ir.VectorType.get([2], half), pairs).result
