@@ -62,7 +62,7 @@ class DeviceTensor:
 
     Args:
       strides: in elements; contiguous when left out.
-      code, bits: DLPack's type code and the width of one element.
+      code, bits, lanes: DLPack's type code, the width of one value, and values per element.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class DeviceTensor:
         code: int,
         bits: int,
         strides: Sequence[int] | None = None,
+        lanes: int = 1,
     ) -> None:
         rank = len(shape)
         if strides is None:
@@ -84,7 +85,7 @@ class DeviceTensor:
             data=address,
             device_type=_CUDA,
             ndim=rank,
-            dtype=_Type(code, bits, 1),
+            dtype=_Type(code, bits, lanes),
             shape=self._shape,
             strides=self._strides,
         )

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from _recording import Recorder, install, set_environment
-from cases import Attention, Case, Combine, Gemm, TritonAttention, TritonGemm, case_named
+from cases import (
+    FORMATS,
+    Attention,
+    Case,
+    Combine,
+    Gemm,
+    ScaledGemm,
+    TritonAttention,
+    TritonGemm,
+    case_named,
+)
 
 CUTE = ("nvidia-cutlass-dsl",)
 
@@ -96,6 +106,40 @@ def gemm(case: Gemm, recorder: Recorder) -> None:
     )
 
 
+def scaled_gemm(case: ScaledGemm, recorder: Recorder) -> None:
+    import torch
+    from quack.blockscaled.operand import BlockScaledFormat
+    from quack.gemm import gemm as quack_gemm
+
+    operands: list[Any] = []
+    for name, rows in zip(case.formats, (case.m, case.n), strict=True):
+        form, kinds = FORMATS[name], BlockScaledFormat.from_name(name)
+        width = case.k * form.bits // 8
+        operands.append(
+            torch.empty((case.batch, rows, width), dtype=kinds.qdata_dtype, device="cuda")
+        )
+        shape = (case.batch, -(-rows // 128), -(-case.k // (4 * form.block)), 32, 4, 4)
+        operands.append(torch.empty(shape, dtype=kinds.scale_dtype, device="cuda"))
+    a, a_scale, b, b_scale = operands
+    d = tensor((case.batch, case.m, case.n), case.out_dtype)
+    recorder.name(a=a, a_scale=a_scale, b=b, b_scale=b_scale, d=d)
+    quack_gemm(
+        a,
+        b,
+        d,
+        None,
+        None,
+        tile_M=case.tile[0],
+        tile_N=case.tile[1],
+        cluster_M=case.cluster[0],
+        cluster_N=case.cluster[1],
+        SFA=a_scale,
+        SFB=b_scale,
+        bs_format_a=case.formats[0],
+        bs_format_b=case.formats[1],
+    )
+
+
 def record(case: Case, folder: Path) -> None:
     """Leaves the record of one case in `folder`."""
     with tempfile.TemporaryDirectory() as name:
@@ -116,6 +160,8 @@ def record(case: Case, folder: Path) -> None:
                 attention(case, recorder)
             elif isinstance(case, Combine):
                 combine(case, recorder)
+            elif isinstance(case, ScaledGemm):
+                scaled_gemm(case, recorder)
             else:
                 gemm(case, recorder)
         recorder.write(folder, case.name, (case.package, *CUTE))

@@ -34,6 +34,10 @@ _DLPACK = {  # torch dtype name: DLPack type code and bits
     "int32": (0, 32),
     "int64": (0, 64),
     "uint8": (1, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float4_e2m1fn_x2": (17, 4),
 }
 
 
@@ -116,7 +120,8 @@ class Recorder:
         if isinstance(value, torch.Tensor):
             code, bits = _DLPACK[str(value.dtype).removeprefix("torch.")]
             address = self.address(value) + value.storage_offset() * value.element_size()
-            tensor = DeviceTensor(address, value.shape, code, bits, value.stride())
+            lanes = 2 if bits == 4 else 1
+            tensor = DeviceTensor(address, value.shape, code, bits, value.stride(), lanes)
             self.kept.append(tensor)
             return tvm_ffi.from_dlpack(tensor)
         if isinstance(value, tuple | list):

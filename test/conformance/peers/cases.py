@@ -50,6 +50,7 @@ class Attention:
             heads += f" on {self.kv_heads}"
         lengths = f"S={self.sq}" if self.sq == self.sk else f"S={self.sq}x{self.sk}"
         extra = f", {self.splits} splits" if self.splits > 1 else ""
+        extra += ", no CTA pairs" if self.one_cta else ""
         return f"forward {sizes} {mask}, B={self.batch} {heads} {lengths}, {self.dtype}{extra}"
 
 
@@ -130,6 +131,57 @@ class Gemm:
 
 
 @dataclass(frozen=True)
+class Format:
+    """A block-scaled format: `element` is an ml_dtypes name without its `float`, one scale per `block` of k."""
+
+    element: str
+    bits: int
+    block: int
+    scale: str
+
+
+FORMATS = {
+    "mxfp8_e4m3": Format("8_e4m3fn", 8, 32, "8_e8m0fnu"),
+    "mxfp8_e5m2": Format("8_e5m2", 8, 32, "8_e8m0fnu"),
+    "mxfp6_e2m3_packed": Format("6_e2m3fn", 6, 32, "8_e8m0fnu"),
+    "mxfp6_e3m2_packed": Format("6_e3m2fn", 6, 32, "8_e8m0fnu"),
+    "mxfp4": Format("4_e2m1fn", 4, 32, "8_e8m0fnu"),
+    "nvfp4": Format("4_e2m1fn", 4, 16, "8_e4m3fn"),
+}
+
+
+@dataclass(frozen=True)
+class ScaledGemm:
+    """A block-scaled D = A B^T of quack-kernels: A [l, m, k] and B [l, n, k] with scales along k.
+
+    Attributes:
+      formats: of A and B, keys of `FORMATS`.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    tile: tuple[int, int]
+    cluster: tuple[int, int]
+    formats: tuple[str, str]
+    batch: int = 1
+    out_dtype: str = "bf16"
+
+    package = "quack-kernels"
+
+    @property
+    def title(self) -> str:
+        """What the kernel computes, in one line."""
+        first, second = self.formats
+        kinds = first if first == second else f"{first} by {second}"
+        return (
+            f"GEMM {self.batch}x{self.m}x{self.n}x{self.k}, tile {self.tile[0]}x{self.tile[1]}, "
+            f"cluster {self.cluster[0]}x{self.cluster[1]}, {kinds} to {self.out_dtype}"
+        )
+
+
+@dataclass(frozen=True)
 class TritonGemm:
     """A GEMM by Triton's compiler: A [m, k] and B [k, n], both row-major.
 
@@ -196,7 +248,7 @@ def waits_for_loads(case: Case) -> bool | None:
     return False if isinstance(case, TritonGemm) else None
 
 
-Case = Attention | Combine | Gemm | TritonGemm | TritonAttention
+Case = Attention | Combine | Gemm | ScaledGemm | TritonGemm | TritonAttention
 
 _FULL = Attention("fa4-d128-full")
 
@@ -227,6 +279,30 @@ CASES: tuple[Case, ...] = (
         out_dtype="f32", is_dynamic=True,
     ),
     Gemm("gemm-1cta-split", m=256, n=256, k=1024, tile=(128, 128), cluster=(1, 1), split_k=4),
+    ScaledGemm(
+        "gemm-1cta-mxfp8", m=256, n=256, k=512, tile=(128, 128), cluster=(1, 1), batch=2,
+        formats=("mxfp8_e4m3", "mxfp8_e4m3"),
+    ),
+    ScaledGemm(
+        "gemm-2cta-mxfp8", m=512, n=384, k=256, tile=(256, 192), cluster=(2, 1),
+        formats=("mxfp8_e5m2", "mxfp8_e4m3"), out_dtype="f32",
+    ),
+    ScaledGemm(
+        "gemm-2cta-nvfp4", m=512, n=256, k=512, tile=(256, 128), cluster=(2, 1),
+        formats=("nvfp4", "nvfp4"),
+    ),
+    ScaledGemm(
+        "gemm-1cta-mxfp4", m=256, n=256, k=256, tile=(128, 128), cluster=(1, 1),
+        formats=("mxfp4", "mxfp4"),
+    ),
+    ScaledGemm(
+        "gemm-1cta-mxfp6-mxfp4", m=128, n=256, k=256, tile=(128, 128), cluster=(1, 1),
+        formats=("mxfp6_e3m2_packed", "mxfp4"),
+    ),
+    ScaledGemm(
+        "gemm-2cta-mxfp8-mxfp6", m=256, n=128, k=256, tile=(256, 128), cluster=(2, 1),
+        formats=("mxfp8_e4m3", "mxfp6_e2m3_packed"),
+    ),
     TritonGemm("triton-gemm", m=256, n=256, k=256, tile=(128, 128, 64)),
     TritonGemm("triton-gemm-tma", m=256, n=320, k=192, tile=(128, 64, 64), dtype="f16", tma=True),
     TritonGemm(

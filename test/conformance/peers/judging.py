@@ -12,7 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from cases import Attention, Case, Combine, Gemm, TritonAttention, TritonGemm
+from cases import FORMATS, Attention, Case, Combine, Gemm, ScaledGemm, TritonAttention, TritonGemm
+from formats import dequantised, random_operand
 
 Array = npt.NDArray[Any]
 
@@ -102,6 +103,12 @@ def operands(case: Case) -> dict[str, Array]:
         if case.add:
             result["c"] = normal(d, case.out_dtype)
         return result
+    if isinstance(case, ScaledGemm):
+        result = {"d": nothing((case.batch, case.m, case.n), case.out_dtype)}
+        for name, form, rows in zip("ab", case.formats, (case.m, case.n), strict=True):
+            shape = (case.batch, rows, case.k)
+            result[name], result[f"{name}_scale"] = random_operand(random, FORMATS[form], shape)
+        return result
     if isinstance(case, TritonGemm):
         return {
             "a": normal((case.m, case.k), case.dtype),
@@ -136,7 +143,14 @@ def judge(case: Case, arrays: dict[str, Array]) -> list[Verdict]:
     if isinstance(case, Combine):
         return _judge_combine(case, arrays)
     a, b = arrays["a"], arrays["b"]
-    if isinstance(case, Gemm):
+    if isinstance(case, ScaledGemm):
+        out_dtype = case.out_dtype
+        a, b = (
+            dequantised(arrays[name], arrays[f"{name}_scale"], FORMATS[form], case.k)
+            for name, form in zip("ab", case.formats, strict=True)
+        )
+        b = b.swapaxes(1, 2)
+    elif isinstance(case, Gemm):
         out_dtype = case.out_dtype
         b = b if case.m_major else b.swapaxes(1, 2)
         a = a.swapaxes(1, 2) if case.m_major else a
