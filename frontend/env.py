@@ -117,7 +117,24 @@ CHECK = Variable[str](
     str.strip,
 )
 
-VARIABLES: tuple[Variable[Any], ...] = (DUMP, DUMP_DIR, CACHE_DIR, NO_CACHE, PTXAS, LOG, CHECK)
+CHECK_LENGTHS = Variable[bool](
+    "ATTN_MLIR_CHECK_LENGTHS",
+    "read offsets and lengths back from the GPU before each launch and refuse wrong ones",
+    False,
+    "0 or 1",
+    _flag,
+)
+
+VARIABLES: tuple[Variable[Any], ...] = (
+    DUMP,
+    DUMP_DIR,
+    CACHE_DIR,
+    NO_CACHE,
+    PTXAS,
+    LOG,
+    CHECK,
+    CHECK_LENGTHS,
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +148,7 @@ class Settings:
     ptxas: Path | None
     log: str
     check: str
+    check_lengths: bool
 
 
 def read(environ: Mapping[str, str]) -> Settings:
@@ -151,6 +169,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         ptxas=PTXAS.read(environ),
         log=LOG.read(environ),
         check=CHECK.read(environ),
+        check_lengths=CHECK_LENGTHS.read(environ),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from attn_mlir.arrays import current_stream, output_like
 from attn_mlir.compiler import DEFAULT_TARGET, compile
 from attn_mlir.errors import SpecError
+from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
@@ -32,6 +33,14 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     out_dtype: object = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    cache_seqlens: Any = None,
+    cache_counts_new: bool = False,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Any:
@@ -56,13 +65,22 @@ def attention(
         it writes none.
       out_dtype: of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; that of q when
         left out.
+      cu_seqlens_q: [batch + 1] i32: q is [total, heads, head_dim], and sequence b has its rows
+        from cu_seqlens_q[b] to before cu_seqlens_q[b + 1]; O and LSE lie likewise.
+      cu_seqlens_k: the same for k and v.
+      max_seqlen_q, max_seqlen_k: no sequence is longer; needed for queries whose offsets are on a
+        GPU.
+      seqused_q, seqused_k: [batch] i32: of each sequence only so many positions exist.
+      cache_seqlens: [batch] i32: k and v hold so many cached tokens and behind them the new ones,
+        as many as there are queries; `cache_counts_new` says that it counts these as well.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
         emulator, which says so on stderr.
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
 
     Returns:
       O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
-      [batch, heads, sq] in float32, natural logarithm.
+      [batch, heads, sq] in float32, natural logarithm. With `cu_seqlens_q` they are
+      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written.
 
     Raises:
       SpecError: an operand or an option is wrong; nothing was launched.
@@ -70,18 +88,26 @@ def attention(
       LaunchError: the launch failed.
     """
     operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
-    spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse)
-    batch, sq, heads, _ = operands["q"].shape
-    check_sinks(sinks, heads)
+    told = told_by(
+        operands,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        cache_seqlens=cache_seqlens,
+        cache_counts_new=cache_counts_new,
+    )
+    spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
+    check_sinks(sinks, spec.heads)
     modifier, captured = trace(score_mod, mask_mod, sinks)
-    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": operands["k"].shape[1]}
     for mod in (score_mod, mask_mod):
-        check_extents(mod, sizes)
+        check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_scale(scale)
     spec = dataclasses.replace(spec, modifier=modifier)
-    o, lse = launch(
-        q, operands, spec, list(captured.values()), scale=scale, device=device, stream=stream
-    )
+    given = list(captured.values())
+    o, lse = launch(q, operands, spec, given, told, scale=scale, device=device, stream=stream)
     return (o, lse) if return_lse else o
 
 
@@ -90,6 +116,7 @@ def launch(
     operands: Mapping[str, TensorView],
     spec: MhaSpec,
     captured: Sequence[object],
+    told: Told | None = None,
     *,
     scale: float | None = None,
     device: DeviceChoice = None,
@@ -101,21 +128,26 @@ def launch(
       model: the array that results shall be like; its view is the operand q.
       operands: q, k and v, which `spec` was made for.
       captured: what the request's modifier reads, in its order.
+      told: the lengths of the sequences; the operands' own when left out.
     """
     q = operands["q"]
-    batch, sq, heads, head_dim = q.shape
-    few = sq * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
+    *positions, heads, head_dim = q.shape
+    told = told_by(operands) if told is None else told
+    few = told.sizes["sq"] * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
     spec = dataclasses.replace(spec, query_tiles=1 if few else None)
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    o = output_like(model, q, (batch, sq, heads, spec.values_dim), spec.output_dtype)
-    lse = output_like(model, q, (batch, heads, sq), "f32") if spec.return_lse else None
+    o = output_like(model, q, (*positions, heads, spec.values_dim), spec.output_dtype)
+    rows_of_heads = (*positions[:-1], heads, positions[-1])
+    lse = output_like(model, q, rows_of_heads, "f32") if spec.return_lse else None
     if stream is None and device != "emulator":
         stream = current_stream(model, q)
     kernel(
         *operands.values(),
         o.tensor,
         *(() if lse is None else (lse.tensor,)),
+        *told.arrays.values(),
         *captured,
+        **told.scalars,
         scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
         device=device,
         stream=stream,
@@ -129,40 +161,39 @@ def spec_of(
     *,
     out_dtype: object = None,
     return_lse: bool = True,
+    told: Told = NONE_TOLD,
 ) -> MhaSpec:
     """The request that these operands make.
 
     Raises:
       SpecError: ranks, shapes, dtypes or sizes that do not belong together or have no kernel.
     """
+    check_ranks(operands, told.kinds)
     for name, tensor in operands.items():
-        if len(tensor.shape) != 4:
-            raise SpecError(
-                f"{name} must be [batch, sequence, heads, head_dim], got shape {list(tensor.shape)}"
-            )
         if tensor.dtype not in ("bf16", "f16"):
             raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are bf16 and f16")
     q, k, v = operands["q"], operands["k"], operands["v"]
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype:
             raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
-        if tensor.shape[0] != q.shape[0]:
+        if len(tensor.shape) == len(q.shape) == 4 and tensor.shape[0] != q.shape[0]:
             raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
-    if k.shape[3] != q.shape[3]:
-        raise SpecError(f"k has head_dim {k.shape[3]}, q has {q.shape[3]}")
-    if k.shape[:3] != v.shape[:3]:
+    if k.shape[-1] != q.shape[-1]:
+        raise SpecError(f"k has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
+    if k.shape[:-1] != v.shape[:-1]:
         raise SpecError(
             f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
         )
     return mha(
-        heads=q.shape[2],
-        kv_heads=k.shape[2],
-        head_dim=q.shape[3],
-        v_head_dim=v.shape[3],
+        heads=q.shape[-2],
+        kv_heads=k.shape[-2],
+        head_dim=q.shape[-1],
+        v_head_dim=v.shape[-1],
         dtype=q.dtype,
         mask=mask,
         out_dtype=out_dtype,
         return_lse=return_lse,
+        lengths=told.kinds,
     )
 
 

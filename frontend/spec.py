@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard, cast
 
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, full
 
@@ -52,6 +53,7 @@ class MhaSpec:
         launch control); None goes by the mask. All give the same bits.
       out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`, and bf16 where that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
+      lengths: which index arrays tell the lengths of sequences; they are passed with every call.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -68,6 +70,7 @@ class MhaSpec:
     tile_order: str | None = None
     out_dtype: str | None = None
     return_lse: bool = True
+    lengths: Lengths = DENSE
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -140,6 +143,7 @@ class MhaSpec:
             "tile_order": self.tile_order,
             "out_dtype": self.output_dtype,
             "return_lse": self.return_lse,
+            "lengths": [*self.lengths.tensors, *self.lengths.scalars],
             "modifier": None if self.modifier is None else self.modifier.canonical(),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -160,6 +164,7 @@ def mha(
     tile_order: str | None = None,
     out_dtype: object = None,
     return_lse: bool = True,
+    lengths: Lengths = DENSE,
 ) -> MhaSpec:
     """Ask for multi-head attention.
 
@@ -174,7 +179,7 @@ def mha(
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       sinks: an array [heads] as of `attention`; its dtype matters here.
-      query_tiles, tile_order, return_lse: see `MhaSpec`.
+      query_tiles, tile_order, return_lse, lengths: see `MhaSpec`.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; see `MhaSpec`.
 
     Raises:
@@ -197,6 +202,7 @@ def mha(
         tile_order=tile_order,
         out_dtype=None if out_dtype is None else dtype_name(out_dtype, "out_dtype", OUT_DTYPES),
         return_lse=return_lse,
+        lengths=lengths,
     )
 
 

@@ -19,7 +19,7 @@ from attn_mlir.passes.target import WARP_THREADS, Target
 from .layouts import tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
-from .tensors import view_of
+from .tensors import end_of, view_of
 
 if TYPE_CHECKING:
     from .rings import Cursor, RingState
@@ -196,7 +196,10 @@ class Lowering:
 
     def extent(self, tensor: Value, dim: int) -> Value:
         """Size of a dimension of a tensor argument or a view of one, i32."""
-        extent = view_of(self.kernel, tensor).dims[dim].extent
+        view = view_of(self.kernel, tensor)
+        if view.limited == dim:
+            return self.values[end_of(tensor)]
+        extent = view.dims[dim].extent
         return constant(extent) if isinstance(extent, int) else self.arguments[Symbol(extent)]
 
     def shared_pointer(self, offset: Value | int) -> Value:

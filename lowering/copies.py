@@ -9,7 +9,7 @@ from attn_mlir.dialect.scalars import INT
 from .barriers import index, memref_struct
 from .context import Lowering, TileRef, lowers
 from .layouts import SWIZZLE_BYTES
-from .tensors import TensorMap
+from .tensors import TensorMap, end_of
 
 Value = Any
 
@@ -38,8 +38,12 @@ def tensor_map_value(low: Lowering, parameter: TensorMap) -> Value:
     return builtin.UnrealizedConversionCastOp([kind], [pointer]).result
 
 
-def _coordinates(low: Lowering, coords: Any, parameter: TensorMap, number: int) -> list[Value]:
-    values = parameter.coordinates([low[value] for value in coords], number)
+def _coordinates(
+    low: Lowering, tensor: Value, coords: Any, parameter: TensorMap, number: int
+) -> list[Value]:
+    limit = end_of(tensor)
+    end = None if limit is None else low[limit]
+    values = parameter.coordinates([low[value] for value in coords], number, end)
     return [index(value) for value in values]
 
 
@@ -52,7 +56,7 @@ def _tma_load(low: Lowering, op: ws.TmaLoadOp) -> None:
             _box(low, slot.tile, parameter, number),
             slot.ring.full.group,
             tensor_map_value(low, parameter),
-            _coordinates(low, op.coords, parameter, number),
+            _coordinates(low, op.source, op.coords, parameter, number),
             index(slot.index),
         )
 
@@ -64,11 +68,17 @@ def _tma_store(low: Lowering, op: ws.TmaStoreOp) -> None:
         nvgpu.TmaAsyncStoreOp(
             _box(low, low.tile(op.source), parameter, number),
             tensor_map_value(low, parameter),
-            _coordinates(low, op.coords, parameter, number),
+            _coordinates(low, op.target, op.coords, parameter, number),
         )
 
 
 @lowers(ws.ExpandOp)
 def _expand(low: Lowering, op: ws.ExpandOp) -> None:
     """Nothing to emit: whoever uses the view looks through it."""
+    low[op.view] = None
+
+
+@lowers(ws.LimitOp)
+def _limit(low: Lowering, op: ws.LimitOp) -> None:
+    """Nothing to emit, as for `ws.expand`."""
     low[op.view] = None

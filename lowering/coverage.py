@@ -16,6 +16,7 @@ from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import CHUNK
 from .layouts import ATOM_ROWS, ELEMENT_CODES, UNIT_BYTES, mma_k, unit_elements
+from .tensors import MAX_MAP_RANK
 
 FRAGMENT_ROWS = WARPGROUP_WARPS * WARP_THREADS
 MMA_ROWS = 128
@@ -200,7 +201,20 @@ def _check_reduce(_: ws.RoleOp, op: ws.ReduceOp) -> None:
         raise op_error(op, f"expects elements of f32, got {element}")
 
 
+def _check_limit(op: Any, tensor: Any) -> None:
+    """The dimension that ends early is the one that rows run along, and a map has room for it."""
+    owner = tensor.owner
+    if not isinstance(owner, ws.LimitOp):
+        return
+    first, rank = list[int](op.dims)[0], ir.MemRefType(tensor.type).rank
+    if owner.dim.value != first:
+        raise op_error(op, f"expects a limit of dim {first}, got one of {owner.dim.value}")
+    if not isinstance(op, ws.StoreGlobalOp) and rank >= MAX_MAP_RANK:
+        raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
+
+
 def _check_store_global(_: ws.RoleOp, op: ws.StoreGlobalOp) -> None:
+    _check_limit(op, op.target)
     kind = ws.FragmentType(op.fragment.type)
     if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
@@ -217,6 +231,7 @@ def _check_dense_columns(op: Any, tensor: Any) -> None:
 
 def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
     _check_one_thread(role, op)
+    _check_limit(op, tensor)
     kind = ws.TileType(tile.type)
     if len(kind.shape) != 2 or ws.element_bits(kind.element) not in COLUMN_BITS:
         raise op_error(

@@ -14,7 +14,7 @@ from attn_mlir.errors import VerifyError
 
 from .tensors import TensorMap, view_of
 
-Expression = Any  # an integer, a symbol's name, or [operator, left, right]; see the bundle's schema
+Expression = Any  # an integer, a symbol's or scalar's name, or [operator, left, right]; see the bundle's schema
 
 _OPERATORS = {
     "arith.addi": "add",
@@ -139,12 +139,14 @@ class Signature:
         yield from (Symbol(name) for name in dims if name)
 
     def expression(self, value: Any) -> Expression:
-        """An i32 of the kernel as an expression over the call's symbols.
+        """An i32 of the kernel as an expression over the call's symbols and scalars.
 
         Raises:
           VerifyError: it depends on something that is not known before the launch.
         """
         owner = value.owner
+        if value in self._arguments:
+            return self.kernel.names[self.argument_number(value)]
         name = getattr(getattr(owner, "operation", None), "name", "a block argument")
         if isinstance(owner, arith.ConstantOp):
             return ir.IntegerAttr(owner.value).value
@@ -166,12 +168,14 @@ class Signature:
         names = self.kernel.names
         match parameter:
             case TensorMap() as tensor_map:
+                back = tensor_map.moved_back()
                 return {
                     "kind": "tensor_map",
                     "tensor": names[tensor_map.argument],
                     "box": tensor_map.box(),
                     "swizzle": "128B",
                     "dims": tensor_map.dims(),
+                    **({} if back is None else {"moved_back": back}),
                 }
             case Pointer(argument):
                 return {"kind": "pointer", "tensor": names[argument]}

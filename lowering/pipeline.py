@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.passes import pipeline
@@ -43,6 +44,8 @@ class MhaRequest(Protocol):
     def output_dtype(self) -> str: ...
     @property
     def return_lse(self) -> bool: ...
+    @property
+    def lengths(self) -> Lengths: ...
     @property
     def mask(self) -> Mask: ...
     @property
@@ -93,7 +96,8 @@ def kernel_name(request: MhaRequest) -> str:
     modified = ("mod",) if request.modifier is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
     output = (f"o{request.output_dtype}",) if request.output_dtype != request.dtype else ()
-    parts = (mask, *modified, request.dtype, *output, heads)
+    stored = request.lengths.short_name
+    parts = (mask, *modified, *((stored,) if stored else ()), request.dtype, *output, heads)
     values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
@@ -127,6 +131,7 @@ def compile_mha(
                 v_head_dim=request.values_dim,
                 out_dtype=request.output_dtype,
                 return_lse=request.return_lse,
+                lengths=request.lengths,
                 dtype=request.dtype,
                 mask=request.mask,
                 modifier=request.modifier,

@@ -1,10 +1,11 @@
 """Tensor arguments as kernels see them: views, tensor maps, and element addresses' strides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.scalars import INT
 
 from .layouts import chunk_count, line_elements
 
@@ -29,15 +30,19 @@ class View:
     Attributes:
       argument: position among the kernel's arguments.
       dims: one entry per dimension of the view.
+      limited: the dimension that ends early, by `ws.limit`.
     """
 
     argument: int
     dims: tuple[ViewDim, ...]
+    limited: int | None = None
 
 
 def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
     """The view that a memref value of a kernel stands for."""
     owner = tensor.owner
+    if isinstance(owner, ws.LimitOp):
+        return replace(view_of(kernel, owner.source), limited=owner.dim.value)
     if isinstance(owner, ws.ExpandOp):
         source = view_of(kernel, owner.source)
         dims = list(source.dims)
@@ -55,6 +60,11 @@ def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
     return View(number, tuple(dims))
 
 
+def end_of(tensor: Any) -> Any:
+    """Where a view ends early, an i32 of the kernel; None if it does not."""
+    return tensor.owner.end if isinstance(tensor.owner, ws.LimitOp) else None
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map for the tiles [rows, columns] of a view.
@@ -62,6 +72,13 @@ class TensorMap:
     Rows run along the view's dimension `row_dims[0]`, and before that through all of
     `row_dims[1]` where there is one; columns along `column_dim`. A tile has one box where its
     128-byte lines can be a dimension of the map of their own, else a box per line's columns.
+
+    A view that ends early, after `n` of a box's `m` rows, has its rows in two dimensions of the
+    same stride: the row within the box, of extent m, and the row. The base lies m rows in front of
+    the tensor, and the box of the rows from i on starts at (m - n, i + n): it is at row i again,
+    but its first dimension ends after n rows, where the engine reads 0 and writes nothing. Needs
+    n > 0. Measured on an H200: exact for 1 <= n <= m, also where nothing is mapped in front of the
+    tensor; the rows in front are never touched.
 
     Attributes:
       view: the tensor.
@@ -97,8 +114,23 @@ class TensorMap:
     def has_chunk_dim(self) -> bool:
         """Whether one box covers all columns."""
         width = self.view.dims[self.column_dim].extent
-        rank = len(self.view.dims) + 1
-        return isinstance(width, int) and width % self.line == 0 and rank <= MAX_MAP_RANK
+        return isinstance(width, int) and width % self.line == 0 and self.rank < MAX_MAP_RANK
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the rows end early."""
+        return self.view.limited is not None
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the map without that of the lines."""
+        return len(self.view.dims) + self.is_limited
+
+    @property
+    def box_rows(self) -> int:
+        """Extent of a box along the first row dimension."""
+        inner = self._static(self.row_dims[1]) if len(self.row_dims) > 1 else 1
+        return self.rows // inner
 
     @property
     def box_count(self) -> int:
@@ -107,11 +139,17 @@ class TensorMap:
 
     def box(self) -> list[int]:
         """Extents of a box, innermost first: line, rows, chunks, then ones."""
-        inner = [extent for dim in self.row_dims[1:] if (extent := self._static(dim))]
-        rows = [*inner, self.rows // (inner[0] if inner else 1)]
+        rows = [*(self._static(dim) for dim in self.row_dims[1:]), self.box_rows]
         count = chunk_count(self.columns, self.element_bits)
         chunks = [count] if self.has_chunk_dim else []
-        return [self.line, *rows, *chunks, *[1] * len(self.other_dims)]
+        return [self.line, *rows, *chunks, *[1] * (len(self.other_dims) + self.is_limited)]
+
+    def moved_back(self) -> dict[str, int] | None:
+        """How far the base lies in front of the tensor, in steps along an axis."""
+        if not self.is_limited:
+            return None
+        rows = self.view.dims[self.row_dims[0]]
+        return {"axis": rows.axis, "steps": self.box_rows * rows.step}
 
     def _static(self, dim: int) -> int:
         extent = self.view.dims[dim].extent
@@ -130,16 +168,27 @@ class TensorMap:
         plain = [self.view.dims[dim] for dim in (*reversed(self.row_dims), *self.other_dims)]
         entries = [{"extent": d.extent, "axis": d.axis, "step": d.step} for d in plain]
         rows = len(self.row_dims)
-        return [line, *entries[:rows], *chunks, *entries[rows:]]
+        ends: list[dict[str, Any]] = []
+        if self.is_limited:
+            row = entries[rows - 1]
+            ends = [{**row, "extent": ["add", row["extent"], 1]}]
+            entries[rows - 1] = {**row, "extent": self.box_rows}
+        return [line, *entries[:rows], *chunks, *entries[rows:], *ends]
 
-    def coordinates(self, coords: list[Any], chunk: int) -> list[Any]:
+    def coordinates(self, coords: list[Any], chunk: int, end: Any = None) -> list[Any]:
         """Start of a box from the tile's start, in the map's order.
 
         Args:
           coords: of the tile's first element, one per dimension of the view.
           chunk: number of the box, 0 .. `box_count` - 1.
+          end: of the rows, where they end early.
         """
         column = coords[self.column_dim] if not chunk else chunk * self.line
-        rows = [coords[dim] for dim in reversed(self.row_dims)]
+        *inner, first = [coords[dim] for dim in reversed(self.row_dims)]
         chunks = [0] if self.has_chunk_dim else []
-        return [column, *rows, *chunks, *(coords[dim] for dim in self.other_dims)]
+        others = [coords[dim] for dim in self.other_dims]
+        if not self.is_limited:
+            return [column, *inner, first, *chunks, *others]
+        valid = INT.min(INT.sub(end, first), self.box_rows)
+        cut = INT.sub(self.box_rows, valid)
+        return [column, *inner, cut, *chunks, *others, INT.add(first, valid)]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.attn import MhaOp, logical_type, stored_type
 from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
@@ -255,6 +255,15 @@ def _check(op: Any, config: Config) -> None:
         raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
 
 
+def _has_padded_queries(op: MhaOp) -> bool:
+    """Whether the queries of a sequence end before its dimension does.
+
+    A tensor map of those has a dimension for that, and none is left for packed heads.
+    """
+    stored = stored_type(op.q)
+    return op.q.type != stored and stored.rank == logical_type(op.q).rank
+
+
 def _refuse_unsupported(op: MhaOp) -> None:
     """Raises VerifyError for a legal `attn.mha` that the SM100 kernel does not compute."""
     element = str(op.element_type)
@@ -319,7 +328,7 @@ class Configure:
         if CONFIG in op.attributes:
             overrides |= _entries(op)
         group = op.heads // op.kv_heads
-        packed = group if config.tile_m % group == 0 else 1
+        packed = group if config.tile_m % group == 0 and not _has_padded_queries(op) else 1
         config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
         _check(op, config)
         op.attributes[CONFIG] = config.to_attr()

@@ -25,7 +25,7 @@ from attn_mlir.passes.registry import register
 from .protocol.atoms import is_element, known_at_launch
 from .protocol.counts import Counting, Sum, text
 from .protocol.simulate import Network, Trace
-from .protocol.skeleton import Process, Sizes, Tiles, processes, trips
+from .protocol.skeleton import GROUP, Process, Sizes, Tiles, decisions, processes, trips
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles
@@ -58,7 +58,16 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
     """
     members = processes(kernel)
     _check_counts(kernel, members)
-    return [Network(members, *call).run() for call in _calls(kernel, members)]
+    runs: dict[Any, Network] = {}
+    for sizes, tiles in _calls(kernel, members):
+        outcome = tuple(
+            decisions(process.body, {**sizes, **tile, GROUP: process.group})
+            for tile in tiles
+            for process in members
+        )
+        if outcome not in runs:
+            runs[outcome] = Network(members, sizes, tiles)
+    return [network.run() for network in runs.values()]
 
 
 def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:

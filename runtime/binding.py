@@ -99,7 +99,12 @@ def bind(
     _check_devices(views)
     _check_aliases(manifest, views)
     numbers = _scalars(manifest, scalars)
-    return Bound(manifest, views, symbols, numbers, _grid(manifest, symbols))
+    known = symbols | {
+        scalar.name: int(numbers[scalar.name])
+        for scalar in manifest.scalars
+        if scalar.dtype != "f32"
+    }
+    return Bound(manifest, views, symbols, numbers, _grid(manifest, known))
 
 
 def shape_text(tensor: TensorArg) -> str:

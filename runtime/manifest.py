@@ -64,19 +64,32 @@ class ScalarArg:
 class MapDim:
     """One dimension of a tensor map: `extent` steps of `step` elements along a tensor axis."""
 
-    extent: Extent
+    extent: Expr
     axis: int
     step: int
 
 
 @dataclass(frozen=True)
+class MovedBack:
+    """So many steps of one element along a tensor axis."""
+
+    axis: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class TensorMapParam:
-    """A 128-byte tensor map, `dims` and `box` innermost first."""
+    """A 128-byte tensor map, `dims` and `box` innermost first.
+
+    Its base lies `moved_back.steps` steps along an axis in front of the tensor: see
+    `lowering.tensors` for what that is good for.
+    """
 
     tensor: str
     box: tuple[int, ...]
     swizzle: str
     dims: tuple[MapDim, ...]
+    moved_back: MovedBack | None = None
 
 
 @dataclass(frozen=True)
@@ -259,7 +272,7 @@ def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> T
     rank = len(tensor.shape)
     dims = tuple(
         MapDim(
-            extent=_extent(dim.fields.get("extent"), symbols, dim.name("extent")),
+            extent=parse_expr(dim.fields.get("extent"), symbols, where=dim.name("extent")),
             axis=dim.integer("axis", 0, rank - 1),
             step=dim.integer("step", 1),
         )
@@ -270,7 +283,11 @@ def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> T
         raise reader.wrong("box", f"as long as dims (1 to 5), which has {len(dims)} entries")
     if dims[0].axis != tensor.unit_stride_axis or dims[0].step != 1:
         raise reader.wrong("dims", f"led by the unit-stride axis {tensor.unit_stride_axis}, step 1")
-    return TensorMapParam(tensor.name, box, reader.text("swizzle", SWIZZLES), dims)
+    moved_back: MovedBack | None = None
+    if "moved_back" in reader.fields:
+        back = _Reader(reader.fields["moved_back"], reader.name("moved_back"))
+        moved_back = MovedBack(back.integer("axis", 0, rank - 1), back.integer("steps", 1))
+    return TensorMapParam(tensor.name, box, reader.text("swizzle", SWIZZLES), dims, moved_back)
 
 
 def _param(
@@ -318,7 +335,8 @@ def parse_manifest(value: object) -> Manifest:
     bound = {extent for tensor in tensors for extent in tensor.shape if isinstance(extent, str)}
     if missing := sorted(set(symbols) - bound):
         raise top.wrong("symbols", f"extents of tensors; no tensor tells {missing}")
-    grid = [parse_expr(item, symbols, where="grid") for item in top.items("grid")]
+    known = [*symbols, *(scalar.name for scalar in scalars if scalar.dtype != "f32")]
+    grid = [parse_expr(item, known, where="grid") for item in top.items("grid")]
     if len(grid) != 3:
         raise top.wrong("grid", "three expressions")
     return Manifest(

@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.manifest import Extent, TensorMapParam
+from attn_mlir.runtime.expr import Expr, evaluate
+from attn_mlir.runtime.manifest import TensorMapParam
 from attn_mlir.runtime.tensors import TensorView
 
 MAP_BYTES = 128
@@ -79,8 +80,8 @@ def describe(
     """
     name = param.tensor
 
-    def extent(value: Extent) -> int:
-        return max(symbols[value] if isinstance(value, str) else value, 1)
+    def extent(value: Expr) -> int:
+        return max(evaluate(value, symbols), 1)
 
     strides: list[int] = []
     for dim in param.dims[1:]:
@@ -92,6 +93,9 @@ def describe(
                 f"{stride} bytes; copy {name} into a dense tensor"
             )
         strides.append(stride)
+    if param.moved_back is not None:
+        step = tensor.strides[param.moved_back.axis] * tensor.item_bytes
+        address -= param.moved_back.steps * step
     if address % ADDRESS_ALIGNMENT_BYTES:
         raise SpecError(
             f"{name} starts at {address:#x}: TMA needs an address that is a multiple of "

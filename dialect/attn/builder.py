@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.expression import emit_program
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
+from attn_mlir.dialect.attn.storage import index_arguments, views_of
 from attn_mlir.errors import SpecError
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
@@ -30,6 +32,7 @@ def build_mha_module(
     v_head_dim: int | None = None,
     out_dtype: str | None = None,
     return_lse: bool = True,
+    lengths: Lengths = DENSE,
     modifier: Program | None = None,
 ) -> ir.Module:
     """Builds `func.func @name(q, k, v, scale, ...) -> (o, lse)` around one `attn.mha`.
@@ -47,6 +50,7 @@ def build_mha_module(
       v_head_dim: elements per row of v and o; `head_dim` when absent.
       out_dtype: of o, `bf16`, `f16` or `f32`; when absent `dtype`, and bf16 for one of 8 bits.
       return_lse: whether the function returns lse.
+      lengths: what tells the lengths of sequences; its index arrays and numbers follow the scale.
       modifier: what becomes of a score; the tensors it captures are the further arguments.
 
     Raises:
@@ -60,18 +64,22 @@ def build_mha_module(
     dynamic = ir.ShapedType.get_dynamic_size()
     with ctx, ir.Location.unknown():
         element = ir.Type.parse(DTYPES[dtype])
-        q_type = ir.RankedTensorType.get([dynamic, dynamic, heads, head_dim], element)
-        k_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, head_dim], element)
+        rows_q = [dynamic] if lengths.ragged_q else [dynamic, dynamic]
+        rows_k = [dynamic] if lengths.ragged_k else [dynamic, dynamic]
+        q_type = ir.RankedTensorType.get([*rows_q, heads, head_dim], element)
+        k_type = ir.RankedTensorType.get([*rows_k, kv_heads, head_dim], element)
         v_dim = head_dim if v_head_dim is None else v_head_dim
-        v_type = ir.RankedTensorType.get([dynamic, dynamic, kv_heads, v_dim], element)
+        v_type = ir.RankedTensorType.get([*rows_k, kv_heads, v_dim], element)
         output = ir.Type.parse(out_dtype)
-        o_type = ir.RankedTensorType.get([dynamic, dynamic, heads, v_dim], output)
+        o_type = ir.RankedTensorType.get([*rows_q, heads, v_dim], output)
         f32 = ir.F32Type.get()
-        lse_type = ir.RankedTensorType.get([dynamic, heads, dynamic], f32)
+        lse_type = ir.RankedTensorType.get([*rows_q[1:], heads, dynamic], f32)
+        indices = index_arguments(lengths)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             captured = modifier.tensors if modifier is not None else ()
-            inputs = [q_type, k_type, v_type, f32, *map(_captured_type, captured)]
+            inputs = [q_type, k_type, v_type, f32, *indices.values()]
+            inputs += map(_captured_type, captured)
             outputs = {"o": o_type, "lse": lse_type}
             if not return_lse:
                 del outputs["lse"]
@@ -81,18 +89,19 @@ def build_mha_module(
                 ARGUMENT_NAME: ir.StringAttr.get("scale"),
                 ARGUMENT_DEFAULT: ir.FloatAttr.get(f32, 1.0 / math.sqrt(head_dim)),
             }
-            names_of_captured = [
-                {ARGUMENT_NAME: ir.StringAttr.get(tensor.name)} for tensor in captured
+            others = [
+                {ARGUMENT_NAME: ir.StringAttr.get(text)}
+                for text in (*indices, *(tensor.name for tensor in captured))
             ]
-            function.arg_attrs = [
-                ir.DictAttr.get(attrs) for attrs in (*names, scale, *names_of_captured)
-            ]
+            function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in (*names, scale, *others)]
             function.result_attrs = ir.ArrayAttr.get(
                 [ir.DictAttr.get({RESULT_NAME: ir.StringAttr.get(text)}) for text in outputs]
             )
             with ir.InsertionPoint(function.add_entry_block()):
-                q, k, v, factor, *tensors = function.arguments
-                score_mod = _score_mod(modifier, tensors)
+                q, k, v, factor, *others = function.arguments
+                named = dict(zip(indices, others, strict=False))
+                q, k, v = views_of(lengths, (q, k, v), named)
+                score_mod = _score_mod(modifier, others[len(indices) :])
                 op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
                 func.ReturnOp([getattr(op, text) for text in outputs])
     return module

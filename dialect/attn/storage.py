@@ -5,14 +5,16 @@ what it stands for; where its parts are is for the schedule to find out, from th
 made it.
 """
 
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.lengths import Lengths
 
 Tensor = Any
 
+COUNTED = ("all", "cached")  # what lengths may count
 SEQUENCE_RANK = 4  # [batch, sequence, heads, columns]
 
 
@@ -49,7 +51,8 @@ class ViewType(AttnDialect.Type, name="view"):
 
 def view_type(logical: Tensor, stored: Tensor) -> ViewType:
     """The type of a view, from two ranked tensor types."""
-    return ViewType.get(ir.TypeAttr.get(logical), ir.TypeAttr.get(stored))
+    with logical.context:
+        return ViewType.get(ir.TypeAttr.get(logical), ir.TypeAttr.get(stored))
 
 
 def logical_type(value: Any) -> Any:
@@ -138,13 +141,13 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
       lengths: [batch], i32.
 
     Attributes:
-      excludes_queries: the lengths are those of a cached prefix and do not count the new tokens:
-        sequence b has lengths[b] positions and as many more as it has queries.
+      counted: `all`, or `cached`: the lengths are those of a cached prefix and do not count the
+        new tokens; sequence b has lengths[b] positions and as many more as it has queries.
 
     Memory effects: none. Hardware: any.
 
     Example:
-      %cache = "attn.limited"(%k, %lengths) {excludes_queries = false}
+      %cache = "attn.limited"(%k, %lengths) {counted = "all"}
         : (tensor<?x?x4x128xbf16>, tensor<?xi32>)
           -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
     """
@@ -152,9 +155,12 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
     source: ext.Operand[Any]
     lengths: ext.Operand[Any]
     view: ext.Result[ViewType]
-    excludes_queries: Any
+    counted: ir.StringAttr
 
-    ATTRIBUTE_CLASSES = MappingProxyType({"excludes_queries": ir.BoolAttr})
+    @property
+    def excludes_queries(self) -> bool:
+        """Whether the lengths do not count the queries' own positions."""
+        return self.counted.value == "cached"
 
     def verify_invariants(self) -> bool:
         """A source of rank 4, a list of lengths, and the view of just that."""
@@ -164,6 +170,9 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
             return _fail(self, f"source to stand for a tensor {layout}, got {self.source.type}")
         if not _is_i32_list(self.lengths.type):
             return _fail(self, f"lengths to be a tensor [batch] of i32, got {self.lengths.type}")
+        if self.counted.value not in COUNTED:
+            allowed = " or ".join(COUNTED)
+            return _fail(self, f"counted to be {allowed}, got {self.counted.value}")
         expected = view_type(logical, stored_type(self.source))
         if self.view.type != expected:
             return _fail(self, f"a result of type {expected}, got {self.view.type}")
@@ -171,3 +180,40 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
 
 
 STORAGE_OPERATIONS = (RaggedOp, LimitedOp)
+
+
+def index_arguments(lengths: Lengths) -> dict[str, Any]:
+    """Names and types of what tells the lengths, in the order of the call."""
+    i32 = ir.IntegerType.get_signless(32)
+    array = ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()], i32)
+    return dict.fromkeys(lengths.tensors, array) | dict.fromkeys(lengths.scalars, i32)
+
+
+def views_of(
+    lengths: Lengths, operands: tuple[Any, Any, Any], indices: Mapping[str, Any]
+) -> list[Any]:
+    """q, k and v with the lengths that arrays tell, at the insertion point.
+
+    Args:
+      lengths: which arrays there are.
+      operands: q, k and v as they are stored.
+      indices: values of `index_arguments`, by name.
+    """
+    sides = (("q", lengths.ragged_q), ("k", lengths.ragged_k), ("k", lengths.ragged_k))
+    views: list[Any] = []
+    for operand, (side, is_ragged) in zip(operands, sides, strict=True):
+        view = operand
+        if is_ragged:
+            offsets, longest = indices[f"cu_seqlens_{side}"], indices[f"max_seqlen_{side}"]
+            view = RaggedOp(view, offsets, longest, ragged_type(view.type)).view
+        if f"seqused_{side}" in indices:
+            view = _limited(view, indices[f"seqused_{side}"], counted="all")
+        if side == "k" and lengths.cached_k:
+            view = _limited(view, indices["cache_seqlens"], counted="cached")
+        views.append(view)
+    return views
+
+
+def _limited(source: Any, lengths: Any, *, counted: str) -> Any:
+    kind = view_type(logical_type(source), stored_type(source))
+    return LimitedOp(source, lengths, kind, ir.StringAttr.get(counted)).view

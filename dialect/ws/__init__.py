@@ -28,6 +28,7 @@ from .dialect import (
 from .memory import (
     ColumnsOp,
     ExpandOp,
+    LimitOp,
     LoadOp,
     StoreGlobalOp,
     StoreOp,
@@ -69,6 +70,7 @@ __all__ = [
     "FragmentType",
     "KeepOp",
     "KernelOp",
+    "LimitOp",
     "LoadOp",
     "MapOp",
     "MmaOp",

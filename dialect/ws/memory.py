@@ -174,6 +174,44 @@ class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
         return True
 
 
+class LimitOp(WS.Operation, name="limit", traits=[Pure]):
+    """A tensor that ends earlier along one dimension, by a number known at run time.
+
+    Copies through it read 0 and write nothing from there on, although the tensor goes on: its next
+    rows may be another sequence's. Only the first row dimension of a copy can be limited, and a
+    copy by the copy engine has to begin before the end.
+
+    Operands:
+      source: tensor argument or `ws.expand` of one.
+      end: i32, from 0 to the extent of the dimension.
+
+    Attributes:
+      dim: the dimension.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %sequence = "ws.limit"(%rows, %end) {dim = 0 : i64}
+        : (memref<?x4x64xbf16>, i32) -> memref<?x4x64xbf16>
+    """
+
+    source: ext.Operand[Any]
+    end: ext.Operand[I32]
+    dim: ir.IntegerAttr
+    view: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        """One of the dimensions of a memref; the result has its type."""
+        if not isinstance(self.source.type, ir.MemRefType):
+            return fail(self, f"expects a memref, got {self.source.type}")
+        rank = self.source.type.rank
+        if not 0 <= self.dim.value < rank:
+            return fail(self, f"expects dim in 0..{rank - 1}, got {self.dim.value}")
+        if self.view.type != self.source.type:
+            return fail(self, f"expects a result of type {self.source.type}, got {self.view.type}")
+        return True
+
+
 def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
     if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")

@@ -1,13 +1,16 @@
 """The formulas that kernels are judged by, one file per operation, and the verdict."""
 
+from attn_mlir.reference.lengths import Sequence, sequences
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
 from attn_mlir.reference.verdict import Comparison, check_attention, compare
 
 __all__ = [
     "Attention",
     "Comparison",
+    "Sequence",
     "attention_f64",
     "attention_yardstick",
     "check_attention",
     "compare",
+    "sequences",
 ]

@@ -53,6 +53,7 @@ def attention_f64(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    first_batch: int = 0,
 ) -> Attention:
     """The truth: `softmax(mod(scale * q k^T), mask) v` in float64, whatever the operands' dtype.
 
@@ -64,6 +65,7 @@ def attention_f64(
       scale: of the scores; 1 / sqrt(head_dim) when left out.
       score_mod, mask_mod: as of `attention`.
       sinks: [heads], logits of a key without value, which counts in O and not in LSE.
+      first_batch: number of the first batch entry, as modifiers see it; see `sequences`.
 
     Returns:
       O and LSE in float64.
@@ -79,7 +81,7 @@ def attention_f64(
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float64), v[b, :, g].astype(np.float64)
         scores = q[b, rows, h].astype(np.float64) @ keys.T * factor
-        p = _probabilities(scores, visible, modifier, b, h, rows)
+        p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
         o[b, rows, h] = p.weights @ values / p.divisor[:, None]
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
@@ -95,6 +97,7 @@ def attention_yardstick(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    first_batch: int = 0,
     out_dtype: npt.DTypeLike | None = None,
 ) -> Attention:
     """The same formula in a kernel's types: how wrong these types make it at best.
@@ -129,7 +132,7 @@ def attention_yardstick(
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
         scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
-        p = _probabilities(scores, visible, modifier, b, h, rows)
+        p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
         product = (p.weights * largest).astype(dtype).astype(np.float32) @ values
         o[b, rows, h] = (product / (p.divisor * largest)[:, None]).astype(output)
         lse[b, h, rows] = p.lse

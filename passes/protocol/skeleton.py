@@ -176,6 +176,26 @@ def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
     return total
 
 
+def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
+    """What the loops and branches do in one work tile: equal decisions make equal runs."""
+    found: list[Any] = []
+    for node in nodes:
+        match node:
+            case Tiles(body=body):
+                found.append(decisions(body, sizes))
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                holds = bool(condition(sizes))
+                found.append((holds, decisions(then if holds else otherwise, sizes)))
+            case Loop(index=index, begin=begin, end=end, step=step, body=body):
+                turns = range(begin(sizes), end(sizes), step(sizes))
+                if any(not isinstance(inner, Step) for inner in body):
+                    found += [decisions(body, {**sizes, index: number}) for number in turns]
+                found.append(len(turns))
+            case _:
+                pass
+    return tuple(found)
+
+
 _BINARY = {
     "arith.addi": "({} + {})",
     "arith.subi": "({} - {})",

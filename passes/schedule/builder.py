@@ -52,6 +52,7 @@ __all__ = [
     "constant",
     "declare_kernel",
     "either",
+    "element",
     "exp2",
     "exp2_tile",
     "expand",
@@ -69,6 +70,7 @@ __all__ = [
     "i1",
     "i32",
     "is_constant",
+    "limit",
     "load",
     "log2",
     "loop",
@@ -224,6 +226,17 @@ def expand(tensor: Value, dim: int, factor: int) -> Value:
     i64 = ir.IntegerType.get_signless(64)
     numbers = (ir.IntegerAttr.get(i64, dim), ir.IntegerAttr.get(i64, factor))
     return ws.ExpandOp(tensor, *numbers, ir.MemRefType.get(shape, kind.element_type)).view
+
+
+def element(tensor: Value, coords: Sequence[Value | int]) -> Value:
+    """One element of an input, the nearest one for coordinates outside."""
+    return ws.ElementOp(tensor, _coords(coords), ir.MemRefType(tensor.type).element_type).value
+
+
+def limit(tensor: Value, end: Value, dim: int) -> Value:
+    """A tensor as if a dimension ended at `end`."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
+    return ws.LimitOp(tensor, end, number, tensor.type).view
 
 
 def tma_load(

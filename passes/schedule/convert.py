@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
-from attn_mlir.dialect.attn import MhaOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 
 from .mha import Capture, schedule_mha
+from .sequences import root
 
 OPERANDS = 4  # q, k, v, scale
 
@@ -19,7 +20,8 @@ OPERANDS = 4  # q, k, v, scale
 class ConvertAttnToWs:
     """Replaces each function that holds an `attn.mha` and nothing else by a `ws.kernel`.
 
-    Arguments of the function beyond the operation's operands are for its score modifier.
+    Storage operations belong to it. Arguments of the function beyond the operation's operands are
+    for those and for its score modifier.
 
     The operation must have been configured; the kernel takes the function's name.
     """
@@ -47,22 +49,28 @@ class ConvertAttnToWs:
 
 def _only_attention(function: Any) -> MhaOp:
     """The one operation of a function whose arguments and results it takes over as they are."""
-    operations = list(function.body.blocks[0].operations)
+    block = list(function.body.blocks[0].operations)
+    storage = [op for op in block if isinstance(op, STORAGE_OPERATIONS)]
+    operations = [op for op in block if op not in storage]
     attention = [op for op in operations if isinstance(op, MhaOp)]
     if len(attention) != 1 or len(operations) != 2:
         names = ", ".join(op.operation.name for op in operations)
         raise op_error(function, f"expects one attn.mha and func.return, got {names}")
     op = attention[0]
     operands = list(op.operation.operands)
-    if operands != list(function.arguments)[: len(operands)]:
+    arguments = list(function.arguments)
+    if [root(operand) for operand in operands] != arguments[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
+    for view in storage:
+        if any(index not in arguments for index in list(view.operation.operands)[1:]):
+            raise op_error(view, "expects offsets and lengths to be arguments of the function")
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
         raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
     return op
 
 
 def _captures(function: Any) -> list[Capture]:
-    """The arguments after q, k, v and scale; only the score modifier can read those."""
+    """The arguments after q, k, v and scale, which storage and the score modifier read."""
     arguments = list(function.arguments)[OPERANDS:]
     names = [_entry(function, value, ARGUMENT_NAME) for value in arguments]
     return [

@@ -12,7 +12,7 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
-from .problem import Problem, Value
+from .problem import Problem, Value, WorkTile
 
 
 class Test(Enum):
@@ -59,7 +59,9 @@ def _low_half(value: Value) -> Value:
 _WORDS = _Words()
 
 
-def hide(problem: Problem, scores: Value, test: Test, row0: Value, column0: Value) -> Value:
+def hide(
+    problem: Problem, tile: WorkTile, scores: Value, test: Test, row0: Value, column0: Value
+) -> Value:
     """The scores [tile_m, tile_n] with -inf where a row does not see a column.
 
     Args:
@@ -68,7 +70,7 @@ def hide(problem: Problem, scores: Value, test: Test, row0: Value, column0: Valu
       column0: key of the tile's first column.
     """
     mask, config = problem.mask, problem.config
-    sq, sk = problem.lengths()
+    sq, sk = tile.queries.length, tile.keys.length
 
     def word(row: Value, number: Value) -> Value:
         position = b.INT.add(row0, problem.queries.position(row))

@@ -6,7 +6,8 @@ stores, 14 loads, 15 claims further work tiles where the order asks for it. The 
 of the problem), the order of the tiles, and the roles.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from attn_mlir.dialect import attn, ws
@@ -16,14 +17,15 @@ from attn_mlir.passes.configure import Config
 from . import builder as b
 from .correction import correction
 from .modifier import Modifier
-from .problem import DenseKV, Problem, Storage, Value, WorkTile
+from .problem import Problem, Storage, TensorKV, Value, WorkTile
+from .sequences import check_storage, sequences_of
 from .softmax import softmax
 from .transport import epilogue, load, mma
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A tensor or scalar from outside that the score modifier reads.
+    """A tensor or scalar from outside that the score modifier or a storage operation reads.
 
     Attributes:
       name: as the caller gives it.
@@ -35,12 +37,12 @@ class Capture:
 
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
-TENSOR_DIMS = {
-    "q": ("batch", "sq", "", ""),
-    "k": ("batch", "sk", "", ""),
-    "v": ("batch", "sk", "", ""),
-    "o": ("batch", "sq", "", ""),
-    "lse": ("batch", "", "sq"),
+TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequences
+    "q": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
+    "k": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
+    "v": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
+    "o": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
+    "lse": {3: ("batch", "", "sq"), 2: ("", "total_q")},
 }
 OUTPUTS = ("o", "lse")
 
@@ -58,20 +60,24 @@ def schedule_mha(
       op: the operation, with `attn.config`.
       name: entry name of the kernel.
       default_scale: value of `scale` for callers who give none.
-      captures: what the score modifier reads from outside, in the order of the call.
+      captures: what the score modifier and the storage operations read, in the order of the call.
 
     Raises:
       VerifyError: the operation has no configuration, or its score modifier is not element-wise.
     """
     config = Config.of(op)
+    check_storage(op)
     kernel = _declare(op, name, default_scale, captures)
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = list(kernel.body.blocks[0].arguments)
         own = len(arguments) - len(captures)
         captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
-        tensors: dict[str, Value | None] = {"lse": None}
+        tensors: dict[str, Value] = {"lse": None}
+        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
         problem = Problem(
-            **(tensors | dict(zip(kernel.names[:own], arguments[:own], strict=True))),
+            **tensors,
+            query_sequences=sequences_of(op.q, tensors["q"], captured),
+            key_sequences=sequences_of(op.k, tensors["k"], captured),
             modifier=Modifier(op, captured),
             heads=op.heads,
             kv_heads=op.kv_heads,
@@ -91,10 +97,11 @@ def _declare(
 ) -> ws.KernelOp:
     """The kernel operation with its arguments and an empty body."""
     arguments: list[b.Argument] = []
-    for label, dims in TENSOR_DIMS.items():
+    for label, dims_by_rank in TENSOR_DIMS.items():
         if label in OUTPUTS and not list(getattr(op, label).uses):
             continue
-        tensor = getattr(op, label).type
+        tensor = attn.stored_type(getattr(op, label))
+        dims = dims_by_rank[tensor.rank]
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
@@ -122,10 +129,20 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups
 
-    def work(body: Callable[[WorkTile], None]) -> None:
+    @contextmanager
+    def every_tile() -> Generator[WorkTile]:
         space = problem.queries.tile_space()
         with b.tiles(space, config.tile_order, storage.answers) as coordinates:
-            body(WorkTile(*coordinates))
+            yield problem.work_tile(*coordinates)
+
+    def work(body: Callable[[WorkTile], None]) -> None:
+        """Runs a role's part of each tile; one past the end of a sequence has none."""
+        with every_tile() as tile:
+            if not problem.query_sequences.differ:
+                body(tile)
+                return
+            with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
+                body(tile)
 
     with b.role(
         "softmax", first=0, warps=last, groups=groups, registers=config.softmax_registers
@@ -138,7 +155,8 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
     with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
         work(lambda tile: epilogue(problem, storage, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
-        work(lambda tile: load(problem, storage, DenseKV(problem), tile))
+        work(lambda tile: load(problem, storage, TensorKV(problem), tile))
     if (answers := storage.answers) is not None:
         with b.role("claim", first=last + 7, warps=1, lanes=1, registers=other):
-            work(lambda _: b.claim(answers))
+            with every_tile():
+                b.claim(answers)

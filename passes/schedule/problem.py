@@ -12,6 +12,7 @@ from attn_mlir.passes.configure import NARROW_BITS, Config
 from . import builder as b
 from .modifier import Modifier
 from .queries import Queries
+from .sequences import Sequence, Sequences
 
 Value = Any
 
@@ -22,11 +23,18 @@ MAX_EXPONENT = 8  # P stays at most 2^8; FlashAttention-4
 
 
 class WorkTile(NamedTuple):
-    """Coordinates of one work tile: block of positions, first head, sequence; i32 each."""
+    """One work tile.
+
+    Attributes:
+      block, head, batch: block of positions, first head, number of the sequence; i32 each.
+      queries, keys: the sequence in Q and O, and in K and V.
+    """
 
     block: Value
     head: Value
     batch: Value
+    queries: Sequence
+    keys: Sequence
 
 
 @dataclass(frozen=True)
@@ -34,8 +42,9 @@ class Problem:
     """One attention operation as its roles see it.
 
     Attributes:
-      q, k, v, o: memrefs [batch, sequence, heads, head_dim].
-      lse: [batch, heads, sq], f32, or None when nobody asks for it.
+      q, k, v, o: memrefs [batch, sequence, heads, head_dim], or as their sequences are stored.
+      lse: [batch, heads, sq] or as O is stored, f32; None when nobody asks for it.
+      query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
       heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the element type of Q, K and V,
         `output` that of O.
@@ -50,6 +59,8 @@ class Problem:
     o: Value
     lse: Value | None
     scale: Value
+    query_sequences: Sequences
+    key_sequences: Sequences
     heads: int
     kv_heads: int
     head_dim: int
@@ -77,15 +88,17 @@ class Problem:
         narrow = ws.element_bits(self.element) == NARROW_BITS
         return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
 
-    def lengths(self) -> tuple[Value, Value]:
-        """Run-time query and key counts."""
-        return b.extent(self.q, 1), b.extent(self.k, 1)
+    def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
+        """The work tile with these coordinates."""
+        queries = self.query_sequences.of(batch)
+        return WorkTile(block, head, batch, queries, self.key_sequences.of(batch, queries))
 
     @property
     def queries(self) -> Queries:
         """Which position and head each query row holds."""
         group = self.heads // self.kv_heads
-        return Queries(self.q, self.o, self.lse, self.heads, group, self.config)
+        tensors = (self.q, self.o, self.lse, self.query_sequences)
+        return Queries(*tensors, self.heads, group, self.config)
 
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""
@@ -111,7 +124,7 @@ class KeyTiles:
         """The tiles of some positions, from the first of a query tile on."""
         problem = self._problem
         row0 = problem.first_position(self._tile, query_tile)
-        sq, sk = problem.lengths()
+        sq, sk = self._tile.queries.length, self._tile.keys.length
         return problem.mask.tile_range(b.INT, row0, positions, sq, sk, problem.config.tile_n)
 
     def first_column(self, turn: Value | int) -> Value:
@@ -163,8 +176,8 @@ class KVSource(Protocol):
         ...
 
 
-class DenseKV:
-    """Keys and values as dense tensors [batch, sk, kv_heads, head_dim]; past the end reads 0."""
+class TensorKV:
+    """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
 
     def __init__(self, problem: Problem):
         self._problem = problem
@@ -172,7 +185,10 @@ class DenseKV:
     def _load(self, source: Value, slot: Value, tile: WorkTile, first_column: Value) -> None:
         """Past the end of the sequence, and past the head size, the tile is zero."""
         head = self._problem.queries.kv_head(tile.head)
-        b.tma_load(source, slot, [tile.batch, first_column, head, 0], [1, 3])
+        keys = tile.keys
+        row = len(keys.lead)
+        coords = [*keys.lead, keys.row(first_column), head, 0]
+        b.tma_load(keys.within(source, row), slot, coords, [row, row + 2])
 
     def load_keys(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
         """Copies a box of K."""

@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.passes.configure import Config
 
 from . import builder as b
+from .sequences import Sequence, Sequences
 
 Value = Any
 
@@ -20,7 +21,9 @@ class Queries:
     """Layout of the query rows.
 
     Attributes:
-      q, o: memrefs [batch, sq, heads, head_dim]; lse: [batch, heads, sq], or None.
+      q, o: memrefs, rows by heads by columns; lse: heads by rows, or None. A dimension for the
+        sequence comes first where it has one.
+      sequences: where the queries of each sequence lie.
       heads: query heads.
       group: query heads per key-value head.
       config: tile sizes, and how many heads a tile packs.
@@ -29,6 +32,7 @@ class Queries:
     q: Value
     o: Value
     lse: Value | None
+    sequences: Sequences
     heads: int
     group: int
     config: Config
@@ -50,8 +54,9 @@ class Queries:
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that tiles start at, batch."""
-        blocks = b.INT.ceildiv(b.extent(self.q, 1), self.positions_per_work_tile)
-        return [blocks, b.constant(self.heads // self.packed), b.extent(self.q, 0)]
+        blocks = b.INT.ceildiv(self.sequences.longest(), self.positions_per_work_tile)
+        heads = b.constant(self.heads // self.packed)
+        return [blocks, heads, self.sequences.count()]
 
     def first_position(self, block: Value, way: Value | int) -> Value:
         """Position of the first row of a query tile."""
@@ -76,27 +81,41 @@ class Queries:
         tiles_per_group = self.group // self.packed
         return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
 
-    def load(self, slot: Value, batch: Value, head: Value, position: Value) -> None:
-        """Fills a shared tile with query rows; past the end reads 0."""
-        if self.packed == 1:
-            b.tma_load(self.q, slot, [batch, position, head, 0], [1, 3])
-        else:
-            view = b.expand(self.q, 2, self.packed)
-            b.tma_load(view, slot, [batch, position, head, 0, 0], [1, 3, 4])
+    def load(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
+        """Fills a shared tile with query rows; rows past the end are anything, outside the tensor 0."""
+        coords, dims = self._place(sequence, head, position)
+        b.tma_load(self._by_heads(self.q, len(sequence.lead) + 1), slot, coords, dims)
 
-    def store(self, slot: Value, batch: Value, head: Value, position: Value) -> None:
+    def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
-        if self.packed == 1:
-            b.tma_store(slot, self.o, [batch, position, head, 0], [1, 3])
-        else:
-            view = b.expand(self.o, 2, self.packed)
-            b.tma_store(slot, view, [batch, position, head, 0, 0], [1, 3, 4])
+        coords, dims = self._place(sequence, head, position)
+        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        if sequence.is_whole:
+            b.tma_store(slot, o, coords, dims)
+            return
+        with b.when(b.compare("sgt", sequence.length, position)):
+            b.tma_store(slot, sequence.within(o, dims[0]), coords, dims)
 
-    def store_lse(self, rows: Value, batch: Value, head: Value, position: Value) -> None:
-        """Writes one value per row to LSE; rows past the end are dropped."""
-        assert self.lse is not None
-        if self.packed == 1:
-            b.store_global(rows, self.lse, [batch, head, position], [2])
-        else:
-            view = b.expand(self.lse, 1, self.packed)
-            b.store_global(rows, view, [batch, head, 0, position], [3, 2])
+    def store_lse(self, rows: Value, sequence: Sequence, head: Value, position: Value) -> None:
+        """Writes one value per row to LSE, if there is one; rows past the end are dropped."""
+        if self.lse is None:
+            return
+        first = len(sequence.lead)
+        inner = [0] if self.packed > 1 else []
+        dims = [first + 2, first + 1] if inner else [first + 1]
+        coords = [*sequence.lead, head, *inner, sequence.row(position)]
+        lse = sequence.within(self._by_heads(self.lse, first), dims[0])
+        b.store_global(rows, lse, coords, dims)
+
+    def _by_heads(self, tensor: Value, dim: int) -> Value:
+        """A tensor with the heads of a tile in a dimension of their own."""
+        return b.expand(tensor, dim, self.packed) if self.packed > 1 else tensor
+
+    def _place(
+        self, sequence: Sequence, head: Value, position: Value
+    ) -> tuple[list[Value | int], list[int]]:
+        """Coordinates of a tile of Q or O, and the dimensions that its rows and columns run along."""
+        first = len(sequence.lead)
+        inner = [0] if self.packed > 1 else []
+        coords = [*sequence.lead, sequence.row(position), head, *inner, 0]
+        return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]

@@ -41,7 +41,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         if not plain:
             scores = _modify(problem, scores, tile, row0, keys.first_column(turn))
         if test is not None:
-            scores = hide(problem, scores, test, row0, keys.first_column(turn))
+            scores = hide(problem, tile, scores, test, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(step.factor, maximum, found)
         maximum = b.map_elements(step.maximum, maximum, found)
@@ -77,7 +77,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.commit(handover, "threads")
     if problem.lse is not None:
         lse = b.map_elements(lambda m, t: _lse(problem, m, t, scale_log2), maximum, total)
-        problem.queries.store_lse(lse, tile.batch, tile.head, row0)
+        problem.queries.store_lse(lse, tile.queries, tile.head, row0)
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
 

@@ -38,7 +38,7 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
             position = problem.first_position(tile, way)
-            problem.queries.load(slot, tile.batch, tile.head, position)
+            problem.queries.load(slot, tile.queries, tile.head, position)
             b.commit(slot, "tma")
         fill_values(0)
         b.loop(1, keys.count, [], turn_of)
@@ -102,5 +102,5 @@ def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     for way in range(problem.config.q_tiles):
         slot = storage.out.wait(way)
         position = problem.first_position(tile, way)
-        problem.queries.store(slot, tile.batch, tile.head, position)
+        problem.queries.store(slot, tile.queries, tile.head, position)
         b.release(slot, "tma")

@@ -38,15 +38,15 @@ func.func @ragged(%q: tensor<?x16x128xbf16>, %k: tensor<?x4x128xbf16>, %offsets:
 // A dense cache with lengths, twice limited, and dense queries.
 
 // CHECK-LABEL: func.func @limited
-// CHECK: %[[CACHE:.*]] = "attn.limited"(%{{.*}}, %{{.*}}) {excludes_queries = true} : (tensor<?x?x4x64xf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xf16>, tensor<?x?x4x64xf16>>
-// CHECK: "attn.limited"(%[[CACHE]], %{{.*}}) {excludes_queries = false}
+// CHECK: %[[CACHE:.*]] = "attn.limited"(%{{.*}}, %{{.*}}) {counted = "cached"} : (tensor<?x?x4x64xf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xf16>, tensor<?x?x4x64xf16>>
+// CHECK: "attn.limited"(%[[CACHE]], %{{.*}}) {counted = "all"}
 // CSE-LABEL: func.func @limited
 func.func @limited(%q: tensor<?x?x4x64xf16>, %k: tensor<?x?x4x64xf16>, %lengths: tensor<?xi32>,
                    %scale: f32) -> (tensor<?x?x4x64xf16>, tensor<?x4x?xf32>) {
-  %cache = "attn.limited"(%k, %lengths) {excludes_queries = true}
+  %cache = "attn.limited"(%k, %lengths) {counted = "cached"}
     : (tensor<?x?x4x64xf16>, tensor<?xi32>)
       -> !attn.view<tensor<?x?x4x64xf16>, tensor<?x?x4x64xf16>>
-  %shorter = "attn.limited"(%cache, %lengths) {excludes_queries = false}
+  %shorter = "attn.limited"(%cache, %lengths) {counted = "all"}
     : (!attn.view<tensor<?x?x4x64xf16>, tensor<?x?x4x64xf16>>, tensor<?xi32>)
       -> !attn.view<tensor<?x?x4x64xf16>, tensor<?x?x4x64xf16>>
   %o, %lse = "attn.mha"(%q, %cache, %shorter, %scale) ({

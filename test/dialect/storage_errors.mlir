@@ -29,7 +29,7 @@ func.func @f(%rows: tensor<?x4x64xbf16>, %offsets: tensor<?xi32>, %longest: i32)
 
 func.func @f(%x: tensor<?x4x64xbf16>, %lengths: tensor<?xi32>) {
   // expected-error @below {{'attn.limited' op expects source to stand for a tensor [batch, sequence, heads, columns], got tensor<?x4x64xbf16>}}
-  %k = "attn.limited"(%x, %lengths) {excludes_queries = false} : (tensor<?x4x64xbf16>, tensor<?xi32>)
+  %k = "attn.limited"(%x, %lengths) {counted = "all"} : (tensor<?x4x64xbf16>, tensor<?xi32>)
     -> !attn.view<tensor<?x4x64xbf16>, tensor<?x4x64xbf16>>
   func.return
 }
@@ -38,7 +38,7 @@ func.func @f(%x: tensor<?x4x64xbf16>, %lengths: tensor<?xi32>) {
 
 func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?x1xi32>) {
   // expected-error @below {{'attn.limited' op expects lengths to be a tensor [batch] of i32, got tensor<?x1xi32>}}
-  %k = "attn.limited"(%x, %lengths) {excludes_queries = false} : (tensor<?x?x4x64xbf16>, tensor<?x1xi32>)
+  %k = "attn.limited"(%x, %lengths) {counted = "all"} : (tensor<?x?x4x64xbf16>, tensor<?x1xi32>)
     -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
   func.return
 }
@@ -47,7 +47,7 @@ func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?x1xi32>) {
 
 func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
   // expected-error @below {{'attn.limited' op expects a result of type !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, got !attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>}}
-  %k = "attn.limited"(%x, %lengths) {excludes_queries = false} : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
+  %k = "attn.limited"(%x, %lengths) {counted = "all"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
     -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>
   func.return
 }
@@ -55,7 +55,7 @@ func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
 // -----
 
 func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
-  // expected-error @below {{'attn.limited' op expects attribute 'excludes_queries'}}
+  // expected-error @below {{'attn.limited' op expects attribute 'counted'}}
   %k = "attn.limited"(%x, %lengths) : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
     -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
   func.return
@@ -65,7 +65,7 @@ func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
 
 func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
   // expected-error @below {{'attn.limited' op expects result 'view' a view to stand for a ranked tensor and to lie in one, got !attn.view<i32, i32>}}
-  %k = "attn.limited"(%x, %lengths) {excludes_queries = false} : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
+  %k = "attn.limited"(%x, %lengths) {counted = "all"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
     -> !attn.view<i32, i32>
   func.return
 }
@@ -101,5 +101,14 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %rows: tensor<?x3x64xbf16>, %offsets: te
   }) {mask = #attn.null}
     : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x3x64xbf16>, tensor<?x3x64xbf16>>, !attn.view<tensor<?x?x3x64xbf16>, tensor<?x3x64xbf16>>, f32)
       -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xbf16>, %lengths: tensor<?xi32>) {
+  // expected-error @below {{'attn.limited' op expects counted to be all or cached, got some}}
+  %k = "attn.limited"(%x, %lengths) {counted = "some"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>)
+    -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
   func.return
 }

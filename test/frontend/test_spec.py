@@ -73,7 +73,7 @@ def test_canonical_json() -> None:
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
         "mask": "#attn.causal", "modifier": None,
-        "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True,
+        "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True, "lengths": [],
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()

@@ -24,6 +24,8 @@
 // CHECK-NOT: ws.keep
 // CHECK: ws.expand
 // CHECK-NOT: ws.expand
+// CHECK: ws.limit
+// CHECK-NOT: ws.limit
 // CHECK: ws.element
 // CHECK-NOT: ws.element
 // CHECK: return
@@ -54,8 +56,10 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %18 = "ws.keep"(%16, %bits, %x) : (!full, !ws.frag<vector<128x2xi32>>, f32) -> !full
   %19 = "ws.expand"(%a) {dim = 1 : i64, factor = 2 : i64} : (memref<?x4xf32>) -> memref<?x2x2xf32>
   %20 = "ws.expand"(%a) {dim = 1 : i64, factor = 2 : i64} : (memref<?x4xf32>) -> memref<?x2x2xf32>
-  %21 = "ws.element"(%19, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
-  %22 = "ws.element"(%20, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
+  %23 = "ws.limit"(%19, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
+  %24 = "ws.limit"(%20, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
+  %21 = "ws.element"(%23, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
+  %22 = "ws.element"(%24, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
   func.return %0, %1, %6, %7, %12, %13, %17, %18, %21, %22 : i32, i32, !p, !p, !row, !row, !full, !full, f32, f32
 }
 

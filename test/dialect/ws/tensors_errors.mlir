@@ -139,3 +139,27 @@ func.func @f(%r: !ws.frag<vector<128xf32>>, %x: memref<?x?x4xf32>, %i: i32) {
     : (!ws.frag<vector<128xf32>>, memref<?x?x4xf32>, i32, i32, i32) -> ()
   func.return
 }
+
+// -----
+
+func.func @f(%x: i32) {
+  // expected-error @below {{'ws.limit' op expects a memref, got i32}}
+  %0 = "ws.limit"(%x, %x) {dim = 0 : i64} : (i32, i32) -> i32
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>, %end: i32) {
+  // expected-error @below {{'ws.limit' op expects dim in 0..1, got 2}}
+  %0 = "ws.limit"(%x, %end) {dim = 2 : i64} : (memref<?x8xf32>, i32) -> memref<?x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x8xf32>, %end: i32) {
+  // expected-error @below {{'ws.limit' op expects a result of type memref<?x8xf32>, got memref<?x4xf32>}}
+  %0 = "ws.limit"(%x, %end) {dim = 0 : i64} : (memref<?x8xf32>, i32) -> memref<?x4xf32>
+  func.return
+}

@@ -1,0 +1,50 @@
+"""Which of an operation's lengths are told by arrays: what is static about batches of unequal lengths."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What tells the lengths of sequences, beside the tensors' own extents.
+
+    Attributes:
+      ragged_q: queries are [total, heads, columns], with offsets `cu_seqlens_q`; so are O and LSE.
+      ragged_k: so are keys and values, with `cu_seqlens_k`.
+      used_q: of a sequence's queries only the first `seqused_q` exist.
+      used_k: of its keys only the first `seqused_k` exist.
+      cached_k: of its keys only the first `cache_seqlens` exist, and as many more as it has queries.
+    """
+
+    ragged_q: bool = False
+    ragged_k: bool = False
+    used_q: bool = False
+    used_k: bool = False
+    cached_k: bool = False
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the index arrays, in the order of the call."""
+        flags = {
+            "cu_seqlens_q": self.ragged_q,
+            "cu_seqlens_k": self.ragged_k,
+            "seqused_q": self.used_q,
+            "seqused_k": self.used_k,
+            "cache_seqlens": self.cached_k,
+        }
+        return tuple(name for name, wanted in flags.items() if wanted)
+
+    @property
+    def short_name(self) -> str:
+        """For names of kernels: empty for dense batches."""
+        flags = (self.ragged_q, self.ragged_k, self.used_q, self.used_k, self.cached_k)
+        labels = ("rq", "rk", "uq", "uk", "ck")
+        return "".join(label for label, wanted in zip(labels, flags, strict=True) if wanted)
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the numbers that bound the lengths."""
+        flags = {"max_seqlen_q": self.ragged_q, "max_seqlen_k": self.ragged_k}
+        return tuple(name for name, wanted in flags.items() if wanted)
+
+
+DENSE = Lengths()

@@ -1,0 +1,67 @@
+"""Batches of unequal lengths for the formulas: each sequence by itself, as a batch of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Sequence(NamedTuple):
+    """One sequence of a batch.
+
+    Attributes:
+      batch: its number.
+      q, k, v: [1, positions, heads, columns], views of the operands.
+      o: index of its rows in O: `o[sequence.o]` is [positions, heads, columns].
+      lse: index of its rows in LSE: `lse[sequence.lse]` is [heads, positions].
+    """
+
+    batch: int
+    q: Array
+    k: Array
+    v: Array
+    o: tuple[Any, ...]
+    lse: tuple[Any, ...]
+
+
+def sequences(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None,
+    seqused_q: Array | None = None,
+    seqused_k: Array | None = None,
+    cache_seqlens: Array | None = None,
+) -> Iterator[Sequence]:
+    """The sequences of operands that are stored as the arguments of `attention` say.
+
+    What is visible in each goes by its own lengths: query i of n has the key position i + m - n
+    among m keys. Formulas take `first_batch=sequence.batch`.
+    """
+    batch = len(q) if cu_seqlens_q is None else len(cu_seqlens_q) - 1
+    for b in range(batch):
+        used = None if seqused_q is None else int(seqused_q[b])
+        place_q = _place(q, b, cu_seqlens_q, used)
+        rows = q[place_q]
+        used = None if seqused_k is None else int(seqused_k[b])
+        if cache_seqlens is not None:
+            used = int(cache_seqlens[b]) + len(rows)
+        place_k = _place(k, b, cu_seqlens_k, used)
+        *lead, span = place_q
+        parts = (rows[None], k[place_k][None], v[place_k][None])
+        yield Sequence(b, *parts, place_q, (*lead, np.s_[:], span))
+
+
+def _place(tensor: Array, b: int, offsets: Array | None, used: int | None) -> tuple[Any, ...]:
+    """Index of a sequence's positions."""
+    if offsets is None:
+        return (b, slice(0, tensor.shape[1] if used is None else used))
+    begin, end = int(offsets[b]), int(offsets[b + 1])
+    return (slice(begin, end if used is None else begin + used),)
