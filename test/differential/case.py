@@ -107,8 +107,15 @@ class Program:
         return sorted({column.buffer for column in self.columns})
 
 
-def save(path: Path, programs: Sequence[Program], preset: int = 6) -> None:
-    """Write programs, with whatever results they have; `preset` is LZMA's effort."""
+def save(
+    path: Path, programs: Sequence[Program], about: dict[str, str] | None = None, preset: int = 6
+) -> None:
+    """Write programs, with whatever results they have.
+
+    Args:
+      about: where the results are from, by `gpu.about`.
+      preset: LZMA's effort.
+    """
     blob = bytearray()
 
     def put(array: Bytes) -> tuple[int, int]:
@@ -125,17 +132,24 @@ def save(path: Path, programs: Sequence[Program], preset: int = 6) -> None:
         entry["results"] = {str(k): put(v) for k, v in p.results.items()}
         entry["map_bytes"] = [m.hex() for m in p.map_bytes]
         entries.append(entry)
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    document = {"about": about or {}, "programs": entries}
+    text = json.dumps(document, separators=(",", ":")).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     data = struct.pack("<Q", len(text)) + text + bytes(blob)
     path.write_bytes(lzma.compress(data, preset=preset))
 
 
 def load(path: Path) -> list[Program]:
-    """Read programs written by `save`."""
+    """Programs written by `save`."""
+    return load_with_about(path)[0]
+
+
+def load_with_about(path: Path) -> tuple[list[Program], dict[str, str]]:
+    """Programs written by `save`, and where their results are from."""
     data = lzma.decompress(path.read_bytes())
     (length,) = struct.unpack_from("<Q", data)
-    entries = json.loads(data[8 : 8 + length])
+    document: dict[str, Any] = json.loads(data[8 : 8 + length])
+    entries: list[dict[str, Any]] = document["programs"]
     blob = np.frombuffer(data, np.uint8, offset=8 + length)
 
     def get(place: Sequence[int]) -> Bytes:
@@ -152,4 +166,4 @@ def load(path: Path) -> list[Program]:
         entry["results"] = {int(k): get(place) for k, place in entry["results"].items()}
         entry["map_bytes"] = [bytes.fromhex(m) for m in entry["map_bytes"]]
         programs.append(Program(**entry))
-    return programs
+    return programs, document["about"]

@@ -29,6 +29,8 @@ SHARED_REDUCTIONS = [
     *("add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "max.s32"),
     *("inc.u32", "dec.u32", "and.b32", "or.b32", "xor.b32"),
 ]
+PLACED = ["add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32", "xor.b32",
+          "add.f32", "add.u64", "exch.b64", "max.s64"]  # fmt: skip
 
 
 class Cluster:
@@ -57,6 +59,9 @@ class Cluster:
         """All threads of the cluster."""
         arrive = str(self.rng.choice(["", ".release", ".aligned", ".release.aligned"]))
         wait = str(self.rng.choice(["", ".acquire"])) + (".aligned" if "aligned" in arrive else "")
+        if self.rng.random() < 0.2:
+            self.do("fence.acq_rel.cluster;")
+            arrive = ".relaxed"
         self.do(f"barrier.cluster.arrive{arrive}; barrier.cluster.wait{wait};")
 
     def output(self, name: str, label: str) -> None:
@@ -201,6 +206,7 @@ def remote(seed: int, count: int) -> Iterator[Program]:
         c.do(f"getctarank.shared::cluster.u32 r{used}, r13;")
         c.output(f"r{used}", "getctarank")
         used += 1
+        c.do("mov.b64 d14, {r20, r21};")
         # generic addresses
         c.do(
             "cvta.shared.u64 d10, window; mapa.u64 d11, d10, r11; ld.b32 r40, [d11+8]; getctarank.u64 r41, d11;"
@@ -236,6 +242,19 @@ def remote(seed: int, count: int) -> Iterator[Program]:
             if rng.random() < 0.5
             else "mov.u32 r46, 1;"
         )
+        c.sync()
+        # a place of its own for every thread, in the window of the one peer
+        op = str(rng.choice(PLACED))
+        scope = str(rng.choice(["", ".relaxed.cluster", ".acq_rel.cluster"]))
+        c.do("shl.b32 r15, r0, 3; add.u32 r15, r15, r12;")
+        if op.endswith("64"):
+            c.do(f"atom{scope}.shared::cluster.{op} d13, [r15], d14; mov.b64 {{r47, r48}}, d13;")
+            c.output("r48", f"high word of atom {op}")
+        elif op.startswith("cas"):
+            c.do(f"atom{scope}.shared::cluster.{op} r47, [r15], r20, r21;")
+        else:
+            c.do(f"atom{scope}.shared::cluster.{op} r47, [r15], r21;")
+        c.output("r47", f"atom {op}")
         yield c.program(f"remote/{number}", 1, _source(c))
 
 

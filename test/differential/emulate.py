@@ -7,13 +7,22 @@ from differential.case import ENTRY, Bytes, Program
 from differential.tensormaps import relocated
 
 
-def run(program: Program) -> dict[int, Bytes]:
+def run(program: Program, adversary: int | None = None) -> dict[int, Bytes]:
     """The bytes of every buffer that the program's columns name.
+
+    Args:
+      adversary: the seed of an adversarial schedule that every checker watches; None for a fair
+        schedule and no checkers.
 
     Tensor maps are the bytes that the driver made where the program was on a GPU, moved to the
     addresses here; else those of `tensormaps.encode`.
     """
-    emulator = Emulator(target="sm_90a", numeric="fused")
+    if adversary is None:
+        emulator = Emulator(target="sm_90a", numeric="fused", check="none")
+    else:
+        emulator = Emulator(
+            target="sm_90a", numeric="fused", schedule="adversarial", seed=adversary, check="all"
+        )
     buffers = [buffer.copy() for buffer in program.buffers]
     addresses = [emulator.map(buffer) for buffer in buffers]
     maps = [

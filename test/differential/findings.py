@@ -1,15 +1,16 @@
-"""What was found by comparing with an H200, for the page that `run.py table` writes.
+"""What was found by comparing with an H200, for the section that `run.py --write` writes.
 
-`test_findings.py` holds the same as tests, one instruction each.
+`test_findings.py` holds what was wrong with single instructions as tests.
 """
 
 from __future__ import annotations
 
-# Programs of the first run (3,192 of seed 20261121) in which the emulator differed, or met an
-# instruction that it did not know, by family.
+# By family, programs of its first run (one seed, 2026-11-21) in which the emulator and the GPU differed
+# or either stopped, and programs with an instruction that the emulator did not know.
 FIRST_RUN = {
     "integer": (7, 105), "float": (6, 82), "half": (2, 130), "convert": (106, 31),
     "approximate": (19, 0), "atomic": (70, 0), "tma-reduce": (9, 0), "bulk": (5, 36), "mma": (0, 40),
+    "cp-async": (1, 0), "tensormap": (6, 0), "roles": (8, 0), "pipeline": (32, 0), "mbarrier": (70, 0),
 }  # fmt: skip
 
 # (where, what differed, decided from, resolution)
@@ -148,5 +149,41 @@ FINDINGS = [
         "the assembler's expansion for sm_90a makes numbers of some NaN",
         "PTX ISA",
         "judged where the operand is a number",
+    ),
+    (
+        "wgmma on the accumulator of a group in flight",
+        "stopped: a result that all warps had waited for was gone when the next product needed it",
+        "PTX ISA: wait_group N leaves N groups in flight",
+        "emulator (`test_isa_mma`)",
+    ),
+    (
+        "cp.async.wait_all before any commit_group",
+        "went on after the first of several copies, under adversarial schedules",
+        "PTX ISA",
+        "emulator (`test_isa_copies`)",
+    ),
+    (
+        "tensormap.replace .elemtype on a map of tf32",
+        "cleared the mark of tf32",
+        "H200: the mark stays; as f32 the tile is rounded to tf32, as another type the load stops",
+        "emulator (`test_isa_tensormaps`)",
+    ),
+    (
+        "setmaxnreg beyond the registers of the CTA",
+        "went on",
+        "H200 hangs: a CTA has what it was launched with, `.maxnreg` times its threads, not the SM's 65536",
+        "emulator, for kernels with `.maxnreg` (`test_isa_registers`); programs `roles-starved`",
+    ),
+    (
+        "mbarrier.try_wait with a time limit of 0",
+        "the limit passes at once under adversarial schedules, not on the GPU",
+        "PTX ISA allows it",
+        "compared under the fair schedule",
+    ),
+    (
+        "more than 48 KiB of dynamic shared memory",
+        "the GPU refuses the launch",
+        "CUDA driver API: the function needs an attribute",
+        "`gpu.py` sets it",
     ),
 ]

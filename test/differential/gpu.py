@@ -9,6 +9,7 @@ is started again behind it; one that hangs is killed after a while.
 from __future__ import annotations
 
 import argparse
+import datetime
 import pickle
 import struct
 import subprocess
@@ -23,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from differential.case import ENTRY, Program, load, save
 
-PATIENCE_S = 25.0
+PATIENCE_S = 15.0  # for one program, its compilation by the driver included
+PROGRESS_S = 10.0
 
 
 class Driver:
@@ -73,6 +75,8 @@ class Driver:
         """Run one program; its outputs go into `results`."""
         module = self.call("cuModuleLoadData", program.ptx.encode() + b"\0")
         function = self.call("cuModuleGetFunction", module, ENTRY.encode())
+        most = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.call("cuFuncSetAttribute", function, most, program.shared_bytes)
         pointers = [self.call("cuMemAlloc", max(b.nbytes, 256)) for b in program.buffers]
         for pointer, buffer in zip(pointers, program.buffers, strict=True):
             self.call("cuMemcpyHtoD", pointer, buffer.ctypes.data, buffer.nbytes)
@@ -96,6 +100,14 @@ class Driver:
         for pointer in pointers:
             self.call("cuMemFree", pointer)
         self.call("cuModuleUnload", module)
+
+
+def about() -> dict[str, str]:
+    """Name and driver of the GPU, and today's date."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    line = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    name, version = line.split(", ")
+    return {"gpu": name, "driver": version, "date": datetime.date.today().isoformat()}
 
 
 def _aligned(value: bytes) -> np.ndarray:
@@ -137,7 +149,11 @@ def _read(log: Path) -> list[tuple[int, Program]]:
 
 
 def run_all(cases: Path, results: Path, workers: int) -> None:
-    """Run every program; write results (without inputs) in the order of the cases."""
+    """Run every program; write results (without inputs) in the order of the cases.
+
+    Raises:
+      SystemExit: there is no GPU of compute capability 9.x.
+    """
     names = [p.name for p in load(cases)]
     total = len(names)
     logs = [results.with_suffix(f".{w}.log") for w in range(workers)]
@@ -158,9 +174,17 @@ def run_all(cases: Path, results: Path, workers: int) -> None:
 
     for log in logs:
         log.unlink(missing_ok=True)
+    try:
+        Driver()  # says what is missing before workers do
+    except RuntimeError as error:
+        raise SystemExit(f"no GPU of compute capability 9.x: {error}") from error
     running = {w: (start(w), time.monotonic(), 0) for w in range(workers) if nexts[w] < total}
+    told = time.monotonic()
     while running:
         time.sleep(0.2)
+        if time.monotonic() - told > PROGRESS_S:
+            told = time.monotonic()
+            print(f"  GPU: {sum(len(_read(log)) for log in logs)} of {total}", flush=True)
         for w, (process, _, size) in list(running.items()):
             now = logs[w].stat().st_size if logs[w].exists() else 0
             if now != size:
@@ -187,7 +211,7 @@ def run_all(cases: Path, results: Path, workers: int) -> None:
         merged.get(i) or Program(name, "", [], [], [], error=hung.get(i, "not run"))
         for i, name in enumerate(names)
     ]
-    save(results, out, preset=2)
+    save(results, out, about(), preset=2)
     errors = [p for p in out if p.error]
     print(f"{total} programs, {len(errors)} errors")
     for p in errors[:40]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,35 +58,52 @@ def _round(rng: Rng, number: int, warps: int, covers: set[str]) -> list[str]:
     return lines
 
 
-def roles(seed: int, count: int) -> Iterator[Program]:
-    """Rounds in which every warp may write, read or stay away.
+@dataclass(frozen=True)
+class Budget:
+    """How the registers of a CTA are fixed at the entry, and what its warpgroups ask for."""
 
-    Every third program has two warpgroups, one of which gives registers to the other.
-    """
-    for number in range(count):
-        rng = np.random.default_rng([seed, number])
-        moves = number % 3 == 0
-        warps = 8 if moves else int(rng.choice([2, 3, 4, 8]))
-        covers: set[str] = set()
+    directives: str
+    entry: int
+    counts: tuple[int, ...]
+
+    def text(self) -> list[str]:
+        """Each warpgroup's setmaxnreg."""
         lines: list[str] = []
-        if moves:
-            less, more = 8 * int(rng.integers(3, 17)), 8 * int(rng.integers(17, 30))
-            first = bool(rng.integers(0, 2))
-            covers |= {"setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"}
+        for i, count in enumerate(self.counts):
+            way = "dec" if count < self.entry else "inc"
             lines += [
-                f"setp.{'lt' if first else 'ge'}.u32 p1, r2, 128; @p1 bra MORE;",
-                f"setmaxnreg.dec.sync.aligned.u32 {less}; bra.uni BOTH;",
-                f"MORE: setmaxnreg.inc.sync.aligned.u32 {more};",
-                "BOTH:",
+                f"and.b32 r9, r1, {0xF << 4 * i}; setp.eq.u32 p1, r9, 0; @p1 bra GROUP{i};",
+                f"setmaxnreg.{way}.sync.aligned.u32 {count};",
+                f"GROUP{i}:",
             ]
-        for turn in range(int(rng.integers(2, 6))):
-            lines += _round(rng, turn, warps, covers)
-        body = "\n".join(f"  {line}" for line in lines)
-        bound = ".maxnreg 128" if moves else ""
-        ptx = f"""{HEAD}
+        return lines
+
+
+def _budget(rng: Rng, directives: str, entry: int, groups: int) -> Budget:
+    """Counts of warpgroups whose sum is what the CTA has, or less."""
+    while True:
+        counts = [8 * int(rng.integers(3, 29)) for _ in range(groups - 1)]
+        last = groups * entry - sum(counts)
+        if rng.random() < 0.5:
+            last -= 8 * int(rng.integers(0, 5))
+        if 24 <= last <= 232:
+            counts.insert(int(rng.integers(0, groups)), last)
+            return Budget(directives, entry, tuple(counts))
+
+
+def _program(name: str, rng: Rng, warps: int, budget: Budget | None) -> Program:
+    covers = {"activemask.b32"}
+    lines: list[str] = []
+    if budget is not None:
+        covers |= {"setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"}
+        lines += budget.text()
+    for turn in range(int(rng.integers(2, 6))):
+        lines += _round(rng, turn, warps, covers)
+    body = "\n".join(f"  {line}" for line in lines)
+    ptx = f"""{HEAD}
 .visible .entry kernel(.param .u64 inputs, .param .u64 outputs)
 .reqntid {32 * warps}, 1, 1
-{bound}
+{budget.directives if budget else ""}
 {{
   .reg .b32 r<20>; .reg .b64 d<8>; .reg .pred p<8>;
   .shared .align 16 .b32 words[{32 * warps}];
@@ -108,13 +126,33 @@ def roles(seed: int, count: int) -> Iterator[Program]:
   ret;
 }}
 """
-        names = ("what a thread read", "activemask", "what a thread wrote")
-        columns = [
-            Column(name, 1, 128 * warps * i, 32 * warps, "u4") for i, name in enumerate(names)
-        ]
-        inputs = draw(rng, "i32", 32 * warps).view(np.uint8)
-        covers.add("activemask.b32")
-        yield Program(
-            f"roles/{number}", ptx, [inputs, np.zeros(3 * 128 * warps, np.uint8)], columns,
-            sorted(covers), block=32 * warps,
-        )  # fmt: skip
+    names = ("what a thread read", "activemask", "what a thread wrote")
+    columns = [Column(name, 1, 128 * warps * i, 32 * warps, "u4") for i, name in enumerate(names)]
+    inputs = draw(rng, "i32", 32 * warps).view(np.uint8)
+    outputs = np.zeros(3 * 128 * warps, np.uint8)
+    return Program(name, ptx, [inputs, outputs], columns, sorted(covers), block=32 * warps)
+
+
+def roles(seed: int, count: int) -> Iterator[Program]:
+    """Rounds in which every warp may write, read or stay away.
+
+    In every other program warpgroups give registers to others, within what the CTA has.
+    """
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        budget = None
+        if number % 4 == 0:
+            budget = _budget(rng, ".maxnreg 128", 128, 2)
+        elif number % 4 == 2:  # the share of an SM for 384 threads
+            budget = _budget(rng, ".minnctapersm 1", 168, 3)
+        warps = 4 * len(budget.counts) if budget else int(rng.choice([2, 3, 4, 8]))
+        yield _program(f"roles/{number}", rng, warps, budget)
+
+
+def starved(seed: int, count: int) -> Iterator[Program]:
+    """Warpgroups that ask for more registers than others give back: nobody goes on."""
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        less = 8 * int(rng.integers(3, 16))
+        budget = Budget(".maxnreg 128", 128, (less, 256 - less + 8 * (1 + number)))
+        yield _program(f"roles-starved/{number}", rng, 8, budget)
