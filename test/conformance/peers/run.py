@@ -1,14 +1,15 @@
 """Runs kernels from elsewhere on the emulator and judges their numbers; `make conformance` runs this.
 
-    python test/conformance/peers/run.py                       every case: fair and under three adversarial seeds
+    python test/conformance/peers/run.py                       every case: fair and under 20 adversarial seeds
     python test/conformance/peers/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
-    python test/conformance/peers/run.py --seeds 20 --check all
+    python test/conformance/peers/run.py --seeds 3 --check none
     python test/conformance/peers/run.py --write               also puts the table into docs/emulator.md
     python test/conformance/peers/run.py --list                names only
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
 made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when
-the case, the recorder or a package's version changes. Exit code: 0 when every run gave the right numbers, else 1.
+the case, the recorder or a package's version changes. Checkers watch every run but the first, which is fair and tells the
+speed. Exit code: 0 when every run gave the right numbers and no finding, else 1.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from cases import CASES, Case, case_named
 from judging import Verdict, judge, operands
 from recorded import ROOT, Recorded, Schedule, execute, recorded
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 PAGE = ROOT / "docs" / "emulator.md"
+SEEDS = 20  # adversarial ones by default
 BEGIN, END = "<!-- conformance: begin -->", "<!-- conformance: end -->"
 
 
@@ -43,18 +46,38 @@ class Outcome:
     verdicts: tuple[Verdict, ...]
 
 
-def run_one(name: str, schedule: Schedule, check: str) -> Outcome:
+@dataclass(frozen=True)
+class Run:
+    """A schedule, and which checkers watch: all, none or names."""
+
+    schedule: Schedule
+    check: str
+
+    @property
+    def name(self) -> str:
+        """`fair`, or `fair with checkers`."""
+        return self.schedule.name + ("" if self.check == "none" else " with checkers")
+
+
+def planned(schedules: Sequence[Schedule], check: str) -> list[Run]:
+    """The runs of a case: first a fair one without checkers, whose time is told."""
+    runs = [Run(schedule, check) for schedule in schedules]
+    plain = Run(Schedule("fair"), "none")
+    return runs if plain in runs else [plain, *runs]
+
+
+def run_one(name: str, run: Run) -> Outcome:
     """One run; every exception becomes the reason of a failed outcome."""
     case = case_named(name)
     try:
         record = recorded(case, print)
-        done = execute(record, operands(case), schedule, check)
+        done = execute(record, operands(case), run.schedule, run.check)
         verdicts = tuple(judge(case, done.arrays))
     except Exception as error:
         text = "".join(traceback.format_exception_only(error)).strip()
-        return Outcome(schedule.name, text, 0.0, 0, ())
+        return Outcome(run.name, text, 0.0, 0, ())
     reason = "; ".join(str(verdict) for verdict in verdicts if not verdict.ok)
-    return Outcome(schedule.name, reason, done.seconds, done.warp_instructions, verdicts)
+    return Outcome(run.name, reason, done.seconds, done.warp_instructions, verdicts)
 
 
 @dataclass(frozen=True)
@@ -93,47 +116,64 @@ class Row:
 HEADINGS = ("package", "kernel", "PTX lines", "warp-instr.", "seconds", "errors", "runs right")
 
 
-def prepare(cases: Sequence[Case], console: Console) -> tuple[list[Recorded], list[str]]:
-    """Records of all cases, and for each that could not be made a line that says why."""
-    records: list[Recorded] = []
-    failures: list[str] = []
-    for case in cases:
-        try:
-            records.append(recorded(case, lambda text: console.print(text, highlight=False)))
-        except RuntimeError as error:
-            failures.append(f"{case.name}: {error}")
-    return records, failures
-
-
 def run_all(
-    records: Sequence[Recorded],
-    schedules: Sequence[Schedule],
-    check: str,
-    jobs: int,
-    console: Console,
-) -> list[Row]:
-    """Every record under every schedule, in processes of their own; a line per record when it is done."""
+    cases: Sequence[Case], runs: Sequence[Run], jobs: int, console: Console
+) -> tuple[list[Row], dict[str, str], list[str]]:
+    """Every case in every run, in processes of their own, while later cases are still compiled.
+
+    Returns:
+      A row per case; versions of the packages by name; a line for each case that has no record.
+    """
+
+    def tell(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
     context = multiprocessing.get_context("spawn")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    started: list[tuple[Recorded, list[Future[Outcome]]]] = []
     rows: list[Row] = []
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures: list[list[Future[Outcome]]] = [
-            [pool.submit(run_one, record.case.name, schedule, check) for schedule in schedules]
-            for record in records
-        ]
-        for record, runs in zip(records, futures, strict=True):
-            row = Row(record.case, record.ptx_lines, [future.result() for future in runs])
+    packages: dict[str, str] = {}
+    failures: list[str] = []
+    with (
+        ProcessPoolExecutor(jobs, mp_context=context) as pool,
+        Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar,
+    ):
+        task = bar.add_task("runs", total=len(cases) * len(runs))
+        for case in cases:
+            try:
+                record = recorded(case, tell)
+            except RuntimeError as error:
+                failures.append(f"{case.name}: {error}")
+                continue
+            packages |= record.packages
+            futures = [pool.submit(run_one, case.name, run) for run in runs]
+            for future in futures:
+                future.add_done_callback(lambda _: bar.advance(task))
+            started.append((record, futures))
+        for record, futures in started:
+            row = Row(record.case, record.ptx_lines, [future.result() for future in futures])
             cells = row.cells()
-            line = f"{row.case.name:24} {cells[3]:>9} warp-instructions {cells[4]:>6} s  {cells[5]}"
-            console.print(f"{line}  {cells[6]}", highlight=False, soft_wrap=True)
+            tell(
+                f"{row.case.name:24} {cells[3]:>9} warp-instructions {cells[4]:>6} s  {cells[5]}"
+                f"  {cells[6]}"
+            )
             rows.append(row)
-    return rows
+    return rows, packages, failures
 
 
-def markdown(rows: Sequence[Row], packages: dict[str, str], schedules: Sequence[Schedule]) -> str:
+def summary(runs: Sequence[Run]) -> str:
+    """Names of the schedules, those without checkers first."""
+    plain = [run.schedule.name for run in runs if run.check == "none"]
+    watched = [run.schedule.name for run in runs if run.check != "none"]
+    parts = [(plain, "without checkers"), (watched, "with checkers")]
+    return "; ".join(f"{', '.join(names)} {how}" for names, how in parts if names)
+
+
+def markdown(rows: Sequence[Row], packages: dict[str, str], runs: Sequence[Run]) -> str:
     """The table for the page."""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
     lines = [
-        f"Packages: {versions}. Schedules: {', '.join(s.name for s in schedules)}.",
+        f"Packages: {versions}. Runs: {summary(runs)}.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "| --- | --- | ---: | ---: | ---: | --- | --- |",
@@ -163,9 +203,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", default="", metavar="TEXTS", help="comma-separated parts of names"
     )
-    parser.add_argument("--seeds", type=int, default=3, help="adversarial ones, from 0 (default 3)")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"adversarial ones, from 0 (default {SEEDS})"
+    )
     parser.add_argument("--schedules", default="", help="instead: fair,adv7,...")
-    parser.add_argument("--check", default="none", help="checkers that watch: all, none or names")
+    parser.add_argument(
+        "--check", default="all", help="checkers that watch: all (default), none, names"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
     parser.add_argument("--list", action="store_true", help="names only")
@@ -199,8 +243,8 @@ def main() -> None:
             console.print(f"{case.name:26} {case.package:14} {case.title}", highlight=False)
         return
     begin = time.perf_counter()
-    records, failures = prepare(args.cases, console)
-    rows = run_all(records, args.schedules, args.check, args.jobs, console)
+    runs = planned(args.schedules, args.check)
+    rows, packages, failures = run_all(args.cases, runs, args.jobs, console)
     for row in rows:
         failures += [
             f"{row.case.name}, {outcome.schedule}: {outcome.reason}"
@@ -209,12 +253,11 @@ def main() -> None:
         ]
     for failure in failures:
         console.print(failure, highlight=False, markup=False, soft_wrap=True)
-    runs = sum(len(row.outcomes) for row in rows)
+    count = sum(len(row.outcomes) for row in rows)
     seconds = time.perf_counter() - begin
-    console.print(f"{sum(row.passed for row in rows)} of {runs} runs right, {seconds:.0f} s")
+    console.print(f"{sum(row.passed for row in rows)} of {count} runs right, {seconds:.0f} s")
     if args.write and not failures:
-        packages = {name: v for record in records for name, v in record.packages.items()}
-        write_page(markdown(rows, packages, args.schedules))
+        write_page(markdown(rows, packages, runs))
         console.print(f"the table is in {PAGE.relative_to(ROOT)}")
     sys.exit(1 if failures else 0)
 

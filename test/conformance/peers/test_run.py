@@ -64,6 +64,15 @@ def test_schedules_by_name() -> None:
             Schedule.named(name)
 
 
+def test_the_first_run_is_timed_without_checkers() -> None:
+    fair, adversarial = Schedule("fair"), Schedule("adversarial", 3)
+    timed = run.Run(fair, "none")
+    assert run.planned([fair, adversarial], "all") == [
+        timed, run.Run(fair, "all"), run.Run(adversarial, "all")
+    ]  # fmt: skip
+    assert run.planned([fair, adversarial], "none") == [timed, run.Run(adversarial, "none")]
+
+
 def copy_record() -> Recorded:
     """A launch that copies 32 words; the second half of `d` is not written."""
     params = [address.to_bytes(8, "little") for address in (0x7F00_0000_0000, 0x7F00_1000_0000)]
@@ -101,8 +110,11 @@ def test_the_table_shows_the_worst_run() -> None:
     row = run.Row(CASES[0], 7000, [outcome("", 0.5), outcome("", 0.75), outcome("bad", 0.25)])
     cells = row.cells()
     assert cells[2:] == ["7,000", "1,234", "1.25", "O 7.5e-04 (0.75)", "2 of 3"]
-    text = run.markdown([row], {"b": "2", "a": "1"}, [Schedule("fair"), Schedule("adversarial", 0)])
-    assert text.startswith("Packages: a 1, b 2. Schedules: fair, adv0.")
+    runs = run.planned([Schedule("fair"), Schedule("adversarial", 0)], "all")
+    text = run.markdown([row], {"b": "2", "a": "1"}, runs)
+    assert text.startswith(
+        "Packages: a 1, b 2. Runs: fair without checkers; fair, adv0 with checkers.\n"
+    )
     assert all(line.count("|") == len(run.HEADINGS) + 1 for line in text.splitlines()[2:])
 
 
