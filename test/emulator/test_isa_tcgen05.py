@@ -1,5 +1,7 @@
 """Tensor memory and the tensor core end to end, against numpy products."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -287,6 +289,60 @@ def test_product_of_a_cta_pair(schedule: str, seed: int) -> None:
     )
     want = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.abs(out - want).max() < 1e-4
+
+
+PAIR = ".explicitcluster .reqnctapercluster 2, 1, 1"
+
+
+def free_pair(group: int = 2, **options: Any) -> None:
+    """Both CTAs of a pair allocate and deallocate twice, the first time with `group`."""
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    again = "@p7 bra AGAIN; tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [r19], 32;"
+    body = f"""
+    mov.u32 r25, %cluster_ctarank;
+    {alloc(32, 2).replace("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;", "")}
+    {meet} {dealloc(32, group)} {meet}
+    {again} AGAIN: bar.sync 0; ld.shared.b32 r20, [r19];
+    {meet} {dealloc(32, 2).replace("FREED", "FREED2")}
+    """
+    text = module(body, before=SHARED, directives=PAIR)
+    run_module(text, [], grid=(2, 1, 1), block=(64, 1, 1), shared_bytes=1024, **options)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pair_deallocates_together(seed: int) -> None:
+    free_pair(schedule="adversarial", seed=seed)
+    free_pair()
+
+
+def test_dealloc_may_wait_for_the_pair() -> None:
+    """CTA 1 comes to its dealloc only when CTA 0 is through: right only where dealloc does not wait."""
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    body = f"""
+    mov.u32 r25, %cluster_ctarank; setp.eq.u32 p5, r25, 1;
+    {alloc(32, 2)} {meet} @p5 bra LATER; {dealloc(32, 2)} {meet} bra.uni END;
+    LATER: {meet} {dealloc(32, 2).replace("FREED", "FREED2")}
+    END:
+    """
+    text = module(body, before=SHARED, directives=PAIR)
+    ends: list[bool] = []
+    for seed in range(8):
+        try:
+            run_module(
+                text, [], grid=(2, 1, 1), block=(32, 1, 1), cluster=(2, 1, 1), shared_bytes=1024,
+                schedule="adversarial", seed=seed,
+            )  # fmt: skip
+        except DeadlockError as error:
+            assert "waits for its pair to deallocate columns 0+32" in str(error)
+            ends.append(False)
+        else:
+            ends.append(True)
+    assert set(ends) == {True, False}
+
+
+def test_dealloc_of_another_cta_group() -> None:
+    with pytest.raises(KernelFault, match=r"cta_group::1 of columns that cta_group::2 allocated"):
+        free_pair(group=1)
 
 
 def test_copy_from_shared_to_tensor_memory() -> None:

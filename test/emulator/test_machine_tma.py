@@ -446,6 +446,22 @@ def test_what_a_store_drops_may_be_uninitialised():
     assert error.value.kind == "uninitialised"
 
 
+def test_what_a_reduction_or_scatter_drops_may_be_uninitialised():
+    case = make_case("f16", (40, 20), (64, 4), (1, 1), "none")
+    shared = SharedMemory(2048, track_initialised=True)
+    for row in range(2):  # 40 columns of rows 18 and 19
+        shared.fill(0x400 + 128 * row, 80)
+    reduce_tile(case.tmap, (0, 18), case.memory, shared, 0x400, "add")
+    rows = decode(encode(case.tmap.base, "f16", (40, 20), (96,), (64, 1)))
+    scatter4(rows, (0, 3, 5, 20, 21), case.memory, shared, 0x400)
+    with pytest.raises(Fault) as error:
+        reduce_tile(case.tmap, (0, 17), case.memory, shared, 0x400, "add")
+    assert error.value.kind == "uninitialised"
+    with pytest.raises(Fault) as error:
+        scatter4(rows, (0, 3, 5, 7, 21), case.memory, shared, 0x400)
+    assert error.value.kind == "uninitialised"
+
+
 def test_store_of_uninitialised_shared_memory_is_found():
     case = make_case("f16", (64, 20), (64, 4), (1, 1), "128B")
     shared = SharedMemory(1024, track_initialised=True)

@@ -93,10 +93,10 @@ def _alloc_pair(s: Strand, columns: int) -> int | None:
     here.add(s.cta.rank)
     if len(here) < 2:
         return None
-    base = pair[0].tmem.alloc(columns)
+    base = pair[0].tmem.alloc(columns, 2)
     if base is None:
         return None
-    other = pair[1].tmem.alloc(columns)
+    other = pair[1].tmem.alloc(columns, 2)
     if other != base:
         raise Fault("tmem", f"the pair's allocations differ: {base} and {other}")
     del votes[key]
@@ -120,13 +120,47 @@ def emit_alloc(e: Emitter, i: Instruction) -> None:
 
 
 @runtime
-def tmem_dealloc(s: Strand, address: Lanes, count: Lanes) -> None:
-    """tcgen05.dealloc of the own CTA's columns."""
+def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
+    """tcgen05.dealloc of the own CTA's columns. False when the strand was blocked.
+
+    Each CTA of a pair has to call it, and either call may wait for the other (spec-ptx 1): the first
+    one does in an adversarial schedule, half of the time.
+    """
     lane = active_lanes(s, None)[0]
+    at, columns = int(address[lane]), int(count[lane])
+    if group == 2 and _waits_for_pair(s, at, columns):
+        return False
     if s.launch.inspector is not None:
-        s.launch.inspector.deallocating(s, int(address[lane]), int(count[lane]))
-    s.cta.tmem.dealloc(int(address[lane]), int(count[lane]))
+        s.launch.inspector.deallocating(s, at, columns)
+    s.cta.tmem.dealloc(at, columns, group)
     s.launch.scheduler.wake(_key(s.cta))
+    return True
+
+
+def _waits_for_pair(s: Strand, at: int, columns: int) -> bool:
+    """cta_group::2: block the first of the two calls if the schedule wants it; wake it in the second."""
+    scheduler = s.launch.scheduler
+    votes = s.cta.cluster.tmem_votes
+    peer = pair_of(s, 2)[1 - (s.cta.rank & 1)]
+    first, freed = ("dealloc", s.cta.rank & ~1, at), ("freed", s.cta.rank, at)
+    if votes.pop(freed, None) is not None:
+        return False
+    waiting = votes.setdefault(first, set())
+    if peer.rank in waiting:
+        del votes[first]
+        votes["freed", peer.rank, at] = {s.cta.rank}
+        scheduler.wake(_key(peer))
+        return False
+    if s.cta.rank not in waiting and not scheduler.late():
+        votes["freed", peer.rank, at] = {s.cta.rank}  # nor does the other wait
+        return False
+    waiting.add(s.cta.rank)
+    scheduler.block(
+        s,
+        _key(s.cta),
+        lambda: f"waits for its pair to deallocate columns {at}+{columns} of tensor memory",
+    )
+    return True
 
 
 @instruction("tcgen05.dealloc", modifiers="cta_group::1 cta_group::2 sync aligned", boundary=True)
@@ -135,7 +169,7 @@ def emit_dealloc(e: Emitter, i: Instruction) -> None:
     emit_gather(e, None)
     address, count = (e.src(operand, "u32") for operand in i.operands)
     with e.effect():
-        e.line(f"tmem_dealloc(s, {address}, {count})")
+        e.line(f"if not tmem_dealloc(s, {group_of(e, i)}, {address}, {count}): return {BLOCKED}")
 
 
 @runtime

@@ -261,7 +261,8 @@ def reduce_tile(
     """
     storage = storage_type(tmap.element)
     window = _store_window(tmap, coords, memory)
-    box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count))
+    used = _used_units(tmap, window)
+    box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
         new = np.ascontiguousarray(box[window.inside]).view(storage)
         old = np.ascontiguousarray(window.target).view(storage)
@@ -270,12 +271,14 @@ def reduce_tile(
 
 
 def _used_units(tmap: TensorMap, window: _Window) -> npt.NDArray[np.bool_] | None:
-    """Which 16-byte units of a box lie in bounds; None where it is all of them."""
-    if window.is_whole or tmap.is_packed:
+    """Which 16-byte units of a box in shared memory lie in bounds; None where it is all of them."""
+    if window.is_whole:
         return None
     *outer, row = window.inside
-    used = np.zeros((*reversed(tmap.counts[1:]), tmap.shared_row_bytes // 16), np.bool_)
-    used[(*outer, slice(row.start // 16, -(-row.stop // 16)))] = True
+    units = tmap.shared_row_bytes // 16
+    unit_bytes = tmap.global_row_bytes // units  # fewer than 16 where packed elements are spread
+    used = np.zeros((*reversed(tmap.counts[1:]), units), np.bool_)
+    used[(*outer, slice(row.start // unit_bytes, -(-row.stop // unit_bytes)))] = True
     return used.reshape(-1)
 
 
@@ -323,8 +326,11 @@ def scatter4(
 ) -> int:
     """.tile::scatter4: the store counterpart of `gather4`."""
     _check_gather(tmap, coords)
-    rows = _read_rows(shared, tmap, address, 4)
     windows = [_store_window(tmap, (coords[0], row), memory) for row in coords[1:]]
+    units = np.ones(tmap.shared_row_bytes // 16, np.bool_)
+    used = [_used_units(tmap, window) for window in windows]
+    read = np.concatenate([units if part is None else part for part in used])
+    rows = _read_rows(shared, tmap, address, 4, read)
     for row, window in zip(rows, windows, strict=True):
         if window.target is not None:
             window.target[...] = _to_global_rows(tmap, row[None])[window.inside]

@@ -109,13 +109,14 @@ class TensorMemory:
         self.cells: Cells = np.full((TMEM_LANES, TMEM_COLUMNS), POISON, np.uint32)
         self.written: npt.NDArray[np.bool_] = np.zeros((TMEM_LANES, TMEM_COLUMNS), np.bool_)
         self.allocations: dict[int, int] = {}
+        self._groups: dict[int, int] = {}
         self._owned = np.zeros(TMEM_COLUMNS, np.bool_)
         self._relinquished = False
         self._last_count = TMEM_COLUMNS
 
     # -- allocation -------------------------------------------------------------------------
 
-    def alloc(self, column_count: int) -> int | None:
+    def alloc(self, column_count: int, group: int = 1) -> int | None:
         """tcgen05.alloc: the base address, or None while the columns are not free (retry later).
 
         Raises:
@@ -139,16 +140,17 @@ class TensorMemory:
             return None
         self._last_count = column_count
         self.allocations[base] = column_count
+        self._groups[base] = group
         self._owned[base : base + column_count] = True
         self.cells[:, base : base + column_count] = POISON
         self.written[:, base : base + column_count] = False
         return base
 
-    def dealloc(self, address: int, column_count: int) -> None:
+    def dealloc(self, address: int, column_count: int, group: int = 1) -> None:
         """tcgen05.dealloc.
 
         Raises:
-          Fault: `address` is not the base of a live allocation of this size.
+          Fault: `address` is not the base of a live allocation of this size and cta_group.
         """
         if self.allocations.get(address) != column_count:
             live = ", ".join(f"{c}+{n}" for c, n in sorted(self.allocations.items())) or "none"
@@ -157,7 +159,14 @@ class TensorMemory:
                 f"dealloc of {column_count} columns: no such allocation; live: {live}",
                 address=address,
             )
-        del self.allocations[address]
+        if self._groups[address] != group:
+            raise Fault(
+                "tmem",
+                f"dealloc with cta_group::{group} of columns that cta_group::"
+                f"{self._groups[address]} allocated",
+                address=address,
+            )
+        del self.allocations[address], self._groups[address]
         self._owned[address : address + column_count] = False
 
     def relinquish(self) -> None:
