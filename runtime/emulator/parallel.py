@@ -6,12 +6,14 @@ demand, so that a seed gives the same run every time. Kernels whose CTAs may tal
 not divided: their atomics would need one order over all processes, and a CTA that waits for another would look stuck.
 """
 
+import ctypes
 import mmap
 import os
 import pickle
 import selectors
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from .ptx.ast import Instruction, Kernel
 from .ptx.errors import PtxError
 from .ptx.translate import Program
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 _STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
 
@@ -89,15 +92,17 @@ def run_divided(
     with _shared(memory):
         children: dict[int, int] = {}  # pipe: process
         try:
-            for part in range(jobs):
-                reader, process = _start(part, run, list(children))
-                children[reader] = process
+            with _interrupts_held():
+                for part in range(jobs):
+                    reader, process = _start(part, run, list(children))
+                    children[reader] = process
             outcomes = _collect(children)
         finally:
-            for reader, process in children.items():
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-                os.close(reader)
+            with _interrupts_held():
+                for reader, process in children.items():
+                    os.kill(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+                    os.close(reader)
     total = Outcome()
     for outcome in outcomes:
         if outcome.error is not None:
@@ -106,6 +111,23 @@ def run_divided(
         for name, count in outcome.counters.items():
             total.counters[name] = total.counters.get(name, 0) + count
     return total
+
+
+@contextmanager
+def _interrupts_held() -> Generator[None]:
+    """Ctrl-C takes effect only at the end, so that no process is started and then forgotten."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # Python raises KeyboardInterrupt in the main thread only
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
@@ -153,8 +175,12 @@ def _overlapping(ranges: list[ByteRange]) -> list[list[ByteRange]]:
 def _start(
     part: int, run: Callable[[int], tuple[int, dict[str, int]]], inherited: list[int]
 ) -> tuple[int, int]:
-    """Fork a process that runs one part: (pipe with its outcome, process number)."""
+    """Fork a process that runs one part: (pipe with its outcome, process number).
+
+    The kernel ends it when this process ends, in whatever way.
+    """
     reader, writer = os.pipe()
+    libc, parent = ctypes.CDLL(None), os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -163,6 +189,9 @@ def _start(
         return reader, process
     try:  # the child; it never returns
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            return 0, 0  # it died before; `finally` ends this one
         for other in (*inherited, reader):
             os.close(other)
         outcome = Outcome()

@@ -2,8 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,6 +161,70 @@ def test_atomics_of_all_ctas_count() -> None:
 def test_jobs_must_be_positive() -> None:
     with pytest.raises(SpecError, match="jobs must be at least 1, got 0"):
         Emulator(jobs=0)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left_behind(how: signal.Signals) -> None:
+    script = textwrap.dedent(
+        """
+        import signal, sys
+        import numpy as np
+        from attn_mlir.runtime.emulator import Emulator
+        signal.alarm(120)  # whatever becomes of the test
+        emulator = Emulator(jobs=2)
+        address = emulator.map(np.zeros(256, np.uint32))
+        text = sys.stdin.read()
+        emulator.launch(text, "k", grid=(4, 1, 1), block=(32, 1, 1), params=[address])
+        """
+    )
+    text = module(f"{INDEX} SPIN: add.u32 r4, r4, 1; bra SPIN;", ".param .u64 out")
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(text)
+            process.stdin.close()
+            eventually(lambda: len(living(SESSION, process.pid)) == 3)
+            process.send_signal(how)
+            assert process.wait(60) != 0
+            eventually(lambda: not living(SESSION, process.pid))
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until something is so, and fail when that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_interrupt_while_processes_start_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    start = parallel._start  # pyright: ignore[reportPrivateUsage]
+
+    def interrupted(*arguments: Any) -> tuple[int, int]:
+        signal.raise_signal(signal.SIGINT)
+        reader, process = start(*arguments)
+        started.append(process)
+        return reader, process
+
+    monkeypatch.setattr(parallel, "_start", interrupted)
+    before = living(PARENT, os.getpid())
+    assert threading.current_thread() is threading.main_thread()
+    with pytest.raises(KeyboardInterrupt):
+        launch(DOUBLE, np.zeros(7 * 32, np.uint32), 3)
+    assert len(started) == 3
+    assert living(PARENT, os.getpid()) == before
 
 
 def living(field: int, number: int) -> list[str]:
