@@ -41,6 +41,8 @@ def attention(
     seqused_k: Any = None,
     cache_seqlens: Any = None,
     cache_counts_new: bool = False,
+    query_tiles: int | None = None,
+    tile_order: str | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Any:
@@ -73,6 +75,8 @@ def attention(
       seqused_q, seqused_k: [batch] i32: of each sequence only so many positions exist.
       cache_seqlens: [batch] i32: k and v hold so many cached tokens and behind them the new ones,
         as many as there are queries; `cache_counts_new` says that it counts these as well.
+      query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
+        an order that follows from the mask.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
         emulator, which says so on stderr.
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
@@ -105,7 +109,9 @@ def attention(
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_scale(scale)
-    spec = dataclasses.replace(spec, modifier=modifier)
+    spec = dataclasses.replace(
+        spec, modifier=modifier, query_tiles=query_tiles, tile_order=tile_order
+    )
     given = list(captured.values())
     o, lse = launch(q, operands, spec, given, told, scale=scale, device=device, stream=stream)
     return (o, lse) if return_lse else o
@@ -133,8 +139,8 @@ def launch(
     q = operands["q"]
     *positions, heads, head_dim = q.shape
     told = told_by(operands) if told is None else told
-    few = told.sizes["sq"] * spec.group <= QUERY_TILE_ROWS  # the rows of a group fit one tile
-    spec = dataclasses.replace(spec, query_tiles=1 if few else None)
+    if spec.query_tiles is None:
+        spec = dataclasses.replace(spec, query_tiles=query_tiles_for(told.sizes["sq"], spec.group))
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
     o = output_like(model, q, (*positions, heads, spec.values_dim), spec.output_dtype)
     rows_of_heads = (*positions[:-1], heads, positions[-1])
@@ -153,6 +159,16 @@ def launch(
         stream=stream,
     )
     return o.finish(), None if lse is None else lse.finish()
+
+
+def query_tiles_for(sq: int, group: int) -> int | None:
+    """One query tile where all rows fit one; else as many as head sizes allow.
+
+    Heads of a group share a tile if their number divides its rows (`attn-configure`); a decoded
+    token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
+    """
+    packed = group if QUERY_TILE_ROWS % group == 0 else 1
+    return 1 if sq * packed <= QUERY_TILE_ROWS else None
 
 
 def spec_of(

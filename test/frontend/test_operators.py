@@ -115,3 +115,30 @@ def test_library_that_takes_no_dlpack() -> None:
     q = Silent(np.zeros((2, 5, 4, 64), np.float16))
     with pytest.raises(SpecError, match="no from_dlpack"):
         output_like(q, view(q, "q"), (2, 4, 5), "f32")
+
+
+@pytest.mark.parametrize(
+    ("sq", "group", "tiles"),
+    [
+        (1, 1, 1), (128, 1, 1), (129, 1, None),
+        (16, 8, 1), (17, 8, None), (1, 128, 1), (2, 128, None),
+        (128, 3, 1), (129, 3, None), (1, 256, 1),  # heads that share no tile
+    ],
+)  # fmt: skip
+def test_short_queries_take_one_query_tile(sq: int, group: int, tiles: int | None) -> None:
+    assert operators.query_tiles_for(sq, group) == tiles
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query_tiles": 3}, "^query_tiles must be 1, 2 or None, got 3"),
+        (
+            {"tile_order": "zigzag"},
+            "^tile_order must be one of single, .*clc or None, got 'zigzag'",
+        ),
+    ],
+)
+def test_tiles_that_there_are_not(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        call(**changes)

@@ -1,0 +1,271 @@
+"""The axes of the draws: everything that a call of attention can vary in.
+
+An axis is a row of `AXES`: a name and choices, each a name and what it does to the problem; the first
+one is plain. To cover a new option, add a row. Axes are drawn in order, so that a choice may look at
+what those before it have set (`fits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import attn_mlir as am
+from attn_mlir import mods
+
+from .problem import Array, Problem
+
+MAX_F32_VALUES = 192  # head size of V with O in f32
+
+
+def _always(problem: Problem) -> bool:
+    del problem
+    return True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of an axis.
+
+    Attributes:
+      name: in the text of a draw.
+      apply: sets it.
+      fits: whether it can be had, given the axes before.
+    """
+
+    name: str
+    apply: Callable[[Problem], None]
+    fits: Callable[[Problem], bool] = _always
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Something that draws vary in."""
+
+    name: str
+    choices: Sequence[Choice]
+
+    def choice(self, name: str) -> Choice:
+        """The choice of a name.
+
+        Raises:
+          ValueError: there is none.
+        """
+        for choice in self.choices:
+            if choice.name == name:
+                return choice
+        names = ", ".join(choice.name for choice in self.choices)
+        raise ValueError(f"{self.name} is one of {names}, got {name!r}")
+
+
+def _sets(name: str, **values: Any) -> Choice:
+    """A choice of sizes or operands."""
+
+    def apply(problem: Problem) -> None:
+        for field, value in values.items():
+            setattr(problem, field, value)
+
+    return Choice(name, apply)
+
+
+def _plain(name: str) -> Choice:
+    return Choice(name, lambda problem: None)
+
+
+def _within_cost(name: str, **sizes: int) -> Choice:
+    return Choice(name, _sets(name, **sizes).apply, lambda p: p.cost(**sizes) <= p.max_cost)
+
+
+def _heads(heads: int, kv_heads: int) -> Choice:
+    return _within_cost(f"{heads}/{kv_heads}", heads=heads, kv_heads=kv_heads)
+
+
+def _call(name: str, fits: Callable[[Problem], bool] = _always, **options: Any) -> Choice:
+    return Choice(name, lambda p: p.call.update(options), fits)
+
+
+def _option(option: str, name: str, make: Callable[[Problem], Any]) -> Choice:
+    return Choice(name, lambda p: p.options.update({option: make(p)}))
+
+
+# ---- masks
+
+LEAVES: dict[str, am.Mask] = {
+    "causal": am.causal(),
+    "left window": am.sliding_window(100, None),
+    "window": am.sliding_window(130, 0),
+    "two-sided window": am.sliding_window(30, 70),
+    "right window": am.sliding_window(None, 9),
+    "chunked": am.chunked(150),
+    "prefix": am.prefix_lm(90),
+}
+
+
+def _mask(name: str, make: Callable[[am.Mask], am.Mask]) -> Choice:
+    """Replaces the mask so far."""
+
+    def apply(problem: Problem) -> None:
+        problem.options["mask"] = make(problem.options.get("mask", am.full()))
+
+    return Choice(name, apply)
+
+
+def _leaf(operation: str, name: str) -> Choice:
+    other = LEAVES[name]
+    if operation == "&":
+        return _mask(f"& {name}", lambda mask: mask & other)
+    return _mask(f"| {name}", lambda mask: mask | other)
+
+
+# ---- score modifiers and predicates
+
+
+def _documents(problem: Problem, what: str, length: int) -> Array:
+    ids = problem.random(what).integers(0, 3, (problem.batch, length))
+    return np.sort(ids).astype(np.int32)
+
+
+def _lengths(problem: Problem) -> Array:
+    return problem.random("lengths").integers(0, problem.sk + 1, problem.batch).astype(np.int32)
+
+
+def _visible(problem: Problem, *shape: int) -> Array:
+    return problem.random("visible").random(shape) < 0.7
+
+
+def _bias(
+    name: str, shape: Callable[[Problem], tuple[int, ...]], dtype: Any = np.float32
+) -> Choice:
+    return _option("score_mod", name, lambda p: mods.bias(p.normal("bias", *shape(p), dtype=dtype)))
+
+
+def _slopes(problem: Problem) -> Array:
+    return np.abs(problem.normal("slopes", problem.heads)) / 8
+
+
+SCORE_MODS = [
+    _plain("none"),
+    _option("score_mod", "softcap", lambda p: mods.softcap(3.0)),
+    _option("score_mod", "alibi", lambda p: mods.alibi(_slopes(p))),
+    _option(
+        "score_mod",
+        "relative bias",
+        lambda p: mods.relative_bias(p.normal("relative", p.heads, 41)),
+    ),
+    _option(
+        "score_mod",
+        "relative logits",
+        lambda p: mods.relative_logits(
+            p.normal("logits", p.batch, p.sq, p.heads, 16, dtype=ml_dtypes.bfloat16)
+        ),
+    ),
+    _bias("bias of rank 2", lambda p: (p.sq, p.sk)),
+    _bias("bias of rank 3", lambda p: (p.batch, p.sq, p.sk), np.float16),
+    _bias("bias of rank 4", lambda p: (p.batch, p.heads, p.sq, p.sk)),
+    _option(
+        "score_mod",
+        "alibi, softcap",
+        lambda p: mods.compose(mods.alibi(_slopes(p)), mods.softcap(5.0)),
+    ),
+]
+
+MASK_MODS = [
+    _plain("none"),
+    _option("mask_mod", "causal from top", lambda p: mods.causal_from_top),
+    _option("mask_mod", "padding", lambda p: mods.key_padding(_lengths(p))),
+    _option(
+        "mask_mod",
+        "documents",
+        lambda p: mods.document(_documents(p, "ids_q", p.sq), _documents(p, "ids_k", p.sk)),
+    ),
+    _option("mask_mod", "tensor", lambda p: mods.visible_where(_visible(p, p.sq, p.sk))),
+    _option(
+        "mask_mod",
+        "padding or tensor",
+        lambda p: mods.or_masks(
+            mods.key_padding(_lengths(p)),
+            mods.not_mask(mods.visible_where(_visible(p, p.batch, p.heads, p.sq, p.sk))),
+        ),
+    ),
+]
+
+# ---- the table
+
+AXES: tuple[Axis, ...] = (
+    Axis("dtype", [_sets("bf16"), _sets("f16", dtype=np.float16)]),
+    Axis(
+        "head sizes",
+        [
+            _sets(f"{d}x{dv}", d=d, dv=dv)
+            for d, dv in [
+                (64, 64), (128, 128), (80, 80), (96, 96), (192, 128), (256, 256),
+                (8, 8), (40, 72), (72, 40), (128, 136), (200, 24), (24, 256),
+            ]
+        ],
+    ),
+    Axis("batch", [_within_cost(str(n), batch=n) for n in (1, 2, 3)]),
+    Axis("heads", [_heads(*pair) for pair in [(1, 1), (2, 2), (2, 1), (4, 2), (3, 1), (6, 2), (8, 1)]]),
+    Axis(
+        "queries",
+        [_within_cost(str(n), sq=n) for n in (16, 1, 2, 7, 64, 77, 128, 129, 200, 256, 257, 300, 513)],
+    ),
+    Axis(
+        "keys",
+        [_within_cost(str(n), sk=n) for n in (128, 0, 1, 63, 127, 129, 200, 256, 300, 385, 640)],
+    ),
+    Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
+    Axis("numbers", [_sets("normal"), _sets("growing", growing=True)]),
+    Axis("mask", [_plain("full"), *(_leaf("&", name) for name in LEAVES)]),
+    Axis(
+        "further mask",
+        [
+            _plain("none"),
+            *(_leaf("&", name) for name in LEAVES),
+            *(_leaf("|", name) for name in LEAVES),
+        ],
+    ),
+    Axis("complement", [_plain("no"), _mask("yes", lambda mask: ~mask)]),
+    Axis("score_mod", SCORE_MODS),
+    Axis("mask_mod", MASK_MODS),
+    Axis(
+        "sinks",
+        [
+            _plain("none"),
+            _option("sinks", "f32", lambda p: p.normal("sinks", p.heads) * 3),
+            _option("sinks", "f16", lambda p: p.normal("sinks", p.heads, dtype=np.float16)),
+        ],
+    ),
+    Axis("scale", [_plain("default"), _option("scale", "0.3", lambda p: 0.3)]),
+    Axis("lse", [_call("yes", return_lse=True), _call("no", return_lse=False)]),
+    Axis(
+        "out_dtype",
+        [
+            _plain("same"),
+            _call("bf16", out_dtype="bf16"),
+            _call("f16", out_dtype="f16"),
+            _call("f32", lambda p: p.dv <= MAX_F32_VALUES, out_dtype="f32"),
+        ],
+    ),
+    Axis("query tiles", [_plain("auto"), _call("1", query_tiles=1), _call("2", query_tiles=2)]),
+    Axis(
+        "tile order",
+        [
+            _plain("auto"),
+            *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent", "clc")),
+        ],
+    ),
+    Axis(
+        "schedule",
+        [
+            _plain("fair"),
+            Choice(
+                "adversarial",
+                lambda p: p.device.update(schedule="adversarial", seed=p.seed % 1000),
+            ),
+        ],
+    ),
+)  # fmt: skip
