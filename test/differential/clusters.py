@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from differential.case import HEAD, Column, MapSpec, Program
+from differential.ops import opcodes_of
 from differential.tma import Box
 from differential.values import Rng, draw
 
@@ -31,6 +32,8 @@ SHARED_REDUCTIONS = [
 ]
 PLACED = ["add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32", "xor.b32",
           "add.f32", "add.u64", "exch.b64", "max.s64"]  # fmt: skip
+# What only computes addresses and predicates
+SCENERY = frozenset("add and bra cvt mad mov rem selp setp shl shr".split())
 
 
 class Cluster:
@@ -50,10 +53,7 @@ class Cluster:
     def do(self, text: str) -> None:
         """A line under test."""
         self.body.append("  " + text)
-        for part in text.split(";"):
-            words = part.split()
-            if words:
-                self.covers.add(words[1] if words[0].startswith("@") else words[0])
+        self.covers |= {o for o in opcodes_of(text) if o.split(".")[0] not in SCENERY}
 
     def sync(self) -> None:
         """All threads of the cluster."""

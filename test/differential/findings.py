@@ -134,7 +134,7 @@ FINDINGS = [
     ),
     (
         "abs.s16, then rem",
-        "the assembler keeps 32768 of |-32768|",
+        "the assembler keeps 32768 of the magnitude of -32768",
         "assembler",
         "program: results not used on",
     ),

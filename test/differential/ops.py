@@ -17,6 +17,12 @@ WIDTH = {  # register type -> bits
 }  # fmt: skip
 
 
+def opcodes_of(text: str) -> list[str]:
+    """The opcodes of instructions that end in semicolons, without guards and labels."""
+    statements = [part.split() for part in text.split(";") if part.strip()]
+    return [next(w for w in words if w[0] != "@" and w[-1] != ":") for words in statements]
+
+
 @dataclass(frozen=True)
 class Op:
     """One instruction, or a short sequence that only makes sense together.
@@ -39,7 +45,7 @@ class Op:
     @property
     def opcodes(self) -> list[str]:
         """The opcodes in the text."""
-        return [part.split()[0] for part in self.text.split(";") if part.strip()]
+        return opcodes_of(self.text)
 
 
 def op(opcode: str, results: str, sources: str, check: str = "exact") -> Op:

@@ -103,8 +103,9 @@ def products(seed: int, count: int) -> Iterator[Program]:
         form = FORMS[number % len(FORMS)]
         sizes = [8, 16, 24, 32, 64] if form.d == "s32" else [8, 16, 24, 32, 40, 64, 96]
         n = int(rng.choice(sizes))
-        if rng.random() < 0.06:
-            n = int(rng.choice([128, 192, 256]))
+        if rng.random() < 0.15:  # any of the larger ones
+            step = 16 if form.d == "s32" else 8
+            n = step * int(rng.integers(64 // step, 256 // step + 1))
         transposable = form.a in ("f16", "bf16")
         in_registers = bool(rng.integers(0, 2))
         special = bool(rng.random() < 0.2)

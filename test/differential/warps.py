@@ -8,6 +8,7 @@ import numpy as np
 
 from differential.case import Program
 from differential.chains import Builder
+from differential.ops import opcodes_of
 from differential.values import Rng
 
 FULL = 0xFFFFFFFF
@@ -35,7 +36,7 @@ class WarpBuilder(Builder):
         Registers written under a partial mask start as a constant.
         """
         self.lines.append(text)
-        self.covers += [part.split()[0] for part in text.split(";") if part.strip()]
+        self.covers += opcodes_of(text)
         for name, kind in results:
             self.late.append((name, kind, text))
             if kind == "pred":
