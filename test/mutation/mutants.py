@@ -1,12 +1,17 @@
 """Plants mistakes in kernels and counts who notices: `make mutants`.
 
-    python test/mutation/mutants.py                              a sample over our kernels
-    python test/mutation/mutants.py --recorded DIR/NAME ...      and over recorded launches
-    python test/mutation/mutants.py --per-operator 0             every mutant
+    python test/mutation/mutants.py                          a sample over our kernels and FlashAttention-4's
+    python test/mutation/mutants.py --only ours-             subjects whose name contains one of the texts
+    python test/mutation/mutants.py --per-operator 0         every mutant
+    python test/mutation/mutants.py --write                  also puts the table into docs/emulator.md
 
 A mutant is caught when a checker names it, when the emulator stops it (a fault, a deadlock), or when the
-numbers are wrong, under the fair or some adversarial schedule. What is not caught is listed, with the reason
+numbers are wrong, under the fair or some adversarial schedule. What is not caught is listed, with the evidence
 where the mutant is no mistake. Exits with 1 when fewer than `--required` percent of the others are caught.
+
+Outcomes go to a journal as they come; a run that was interrupted goes on where it stopped, as long as neither
+the kernels nor the emulator nor this folder changed. FlashAttention-4 is compiled in an environment of its own
+(`make conformance` describes it).
 """
 
 # ruff: noqa: E402  (its folders have to be on the path before it can import from them)
@@ -14,51 +19,37 @@ where the mutant is no mistake. Exits with 1 when fewer than `--required` percen
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import random
 import signal
 import sys
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import date
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent / "numerics")]
 
-import subjects
 from evidence import Evidence, evidence_of
 from mha_cases import Schedule
 from operators import OPERATORS, Mutant, mutants_of
-from subjects import Subject
+from outcomes import Outcome, page, score, write_page
+from subjects import OURS, Subject
 
 from attn_mlir.errors import AttnError
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 from attn_mlir.runtime.emulator.checkers import CheckError
 
 SCHEDULES = (Schedule("fair"), *(Schedule("adversarial", seed) for seed in range(1, 7)))
+EXCUSED_SCHEDULES = SCHEDULES[:3]  # for mutants that the evidence says change nothing
 SECONDS = 120  # a run that takes longer counts as caught: it hangs
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a mutant.
-
-    Attributes:
-      caught: "checker", "fault", "deadlock", "numbers", "hang", or "" when nothing noticed.
-      detail: the check or fault kind. schedule: under which schedule. reason: why it is no mistake.
-    """
-
-    subject: str
-    operator: str
-    line: int
-    original: str
-    caught: str
-    detail: str
-    schedule: str
-    reason: str
+JOURNAL = ROOT / "build" / "mutants.jsonl"
+PEERS = {"fa4-d128-causal-odd": 0, "fa4-d128-full": 0}  # -> CTAs to launch; 0: its own grid
 
 
 class _TimeOut(Exception):
@@ -93,22 +84,15 @@ def verdict(subject: Subject, ptx: str, schedule: Schedule) -> tuple[str, str]:
 def judge(subject: Subject, mutant: Mutant, evidence: Evidence) -> Outcome:
     """Run a mutant under the schedules until something notices it."""
     changed = mutant.apply(subject.ptx)
+    reason = evidence.reason(mutant)
     caught, detail, name = "", "", ""
-    for schedule in SCHEDULES:
+    for schedule in EXCUSED_SCHEDULES if reason else SCHEDULES:
         caught, detail = verdict(subject, changed, schedule)
         if caught:
-            name = schedule.name
+            name, reason = schedule.name, ""
             break
-    reason = "" if caught else evidence.reason(mutant)
     return Outcome(
-        subject.name,
-        mutant.operator,
-        mutant.line,
-        mutant.original,
-        caught,
-        detail,
-        name,
-        reason,
+        subject.name, mutant.operator, mutant.line, mutant.original, caught, detail, name, reason
     )
 
 
@@ -132,102 +116,116 @@ def prepare(subject: Subject) -> tuple[Subject, Evidence]:
     return subject, evidence_of(lambda: subject.run(subject.ptx, SCHEDULES[0]))
 
 
-def _start_worker(recorded: list[tuple[str, int]]) -> None:
-    for subject in all_subjects(recorded):
-        _worker[subject.name] = prepare(subject)
-
-
 def _work(job: tuple[str, Mutant]) -> Outcome:
     subject, evidence = _worker[job[0]]
     return judge(subject, job[1], evidence)
 
 
-def all_subjects(recorded: list[tuple[str, int]]) -> list[Subject]:
-    """Our kernels and recorded ones, (path without suffix, CTAs or 0)."""
-    return [
-        *subjects.ours_all(),
-        *(subjects.recorded(Path(stem), ctas=ctas) for stem, ctas in recorded),
-    ]
+def _peer(name: str, ctas: int) -> Callable[[], Subject]:
+    def make() -> Subject:
+        from peers import peer  # needs the environment of the peers
+
+        return peer(name, ctas)
+
+    return make
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """Markdown: operators by who caught their mutants."""
-    columns = ("checker", "deadlock", "fault", "numbers", "hang")
-    lines = [
-        f"| mistake | mutants | {' | '.join(columns)} | no mistake | missed |",
-        "|" + "---|" * (len(columns) + 4),
-    ]
-
-    def row(name: str, chosen: list[Outcome]) -> str:
-        counts = Counter(o.caught for o in chosen)
-        excused = sum(1 for o in chosen if not o.caught and o.reason)
-        missed = counts[""] - excused
-        cells = [str(counts[c] or "") for c in columns]
-        return (
-            f"| {name} | {len(chosen)} | {' | '.join(cells)} | {excused or ''} | {missed or ''} |"
-        )
-
-    for operator in OPERATORS:
-        chosen = [o for o in outcomes if o.operator == operator]
-        if chosen:
-            lines.append(row(operator, chosen))
-    lines.append(row("**all**", outcomes))
-    return "\n".join(lines)
+def all_subjects(texts: list[str]) -> list[Subject]:
+    """Our kernels and the peers' whose names contain one of the texts."""
+    makers = OURS | {name: _peer(name, ctas) for name, ctas in PEERS.items()}
+    return [make() for name, make in makers.items() if any(text in name for text in texts)]
 
 
-def score(outcomes: list[Outcome]) -> float:
-    """Percentage caught of the mutants that are mistakes."""
-    wrong = [o for o in outcomes if o.caught or not o.reason]
-    return 100 * sum(1 for o in wrong if o.caught) / max(1, len(wrong))
+class Journal:
+    """Outcomes on disk, by a digest of the mutant's text and of everything that judges it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        digest = hashlib.sha256()
+        for folder in (ROOT / "runtime" / "emulator", HERE):
+            for source in sorted(folder.rglob("*.py")):
+                digest.update(source.read_bytes())
+        self._judges = digest.hexdigest()
+        self._known: dict[str, Outcome] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                key, fields = json.loads(line)
+                self._known[key] = Outcome(**fields)
+
+    def _key(self, subject: Subject, mutant: Mutant) -> str:
+        text = f"{self._judges}\n{subject.name}\n{mutant.operator}\n{mutant.apply(subject.ptx)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def find(self, subject: Subject, mutant: Mutant) -> Outcome | None:
+        """What is known of a mutant."""
+        return self._known.get(self._key(subject, mutant))
+
+    def add(self, subject: Subject, mutant: Mutant, outcome: Outcome) -> None:
+        """Remember an outcome."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps([self._key(subject, mutant), asdict(outcome)]) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--recorded", nargs="*", default=[], metavar="DIR/NAME[:CTAS]")
-    parser.add_argument("--per-operator", type=int, default=6, metavar="N", help="0 for all")
+    parser.add_argument(
+        "--only", default="", metavar="TEXTS", help="comma-separated parts of names"
+    )
+    parser.add_argument("--per-operator", type=int, default=2, metavar="N", help="0 for all")
     parser.add_argument("--operator", nargs="*", choices=sorted(OPERATORS), help="only these")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--required", type=float, default=95.0, metavar="PERCENT")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome there")
-    return parser.parse_args()
+    parser.add_argument("--journal", type=Path, default=JOURNAL, help="where outcomes are kept")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
+    args = parser.parse_args()
+    if args.jobs < 1 or args.per_operator < 0:
+        parser.error(
+            f"--jobs is positive, --per-operator not negative: {args.jobs}, {args.per_operator}"
+        )
+    if args.write and (args.only or args.operator):
+        parser.error("--write needs all subjects and operators: no --only, no --operator")
+    return args
 
 
 def main() -> None:
     args = _arguments()
-    recorded: list[tuple[str, int]] = []
-    for item in args.recorded:
-        stem, _, ctas = item.partition(":")
-        recorded.append((stem, int(ctas or 0)))
     begin = time.perf_counter()
+    journal = Journal(args.journal)
+    outcomes: list[Outcome] = []
     jobs: list[tuple[str, Mutant]] = []
-    for subject in all_subjects(recorded):
+    for subject in all_subjects(args.only.split(",")):
         mutants = mutants_of(subject.ptx, subject.executed_lines())
         if args.operator:
             mutants = [mutant for mutant in mutants if mutant.operator in args.operator]
-        jobs += [(subject.name, m) for m in sample(mutants, args.per_operator, args.seed)]
-    print(f"{len(jobs)} mutants", flush=True)
-    outcomes: list[Outcome] = []
-    with multiprocessing.Pool(args.jobs, _start_worker, (recorded,)) as pool:
-        for outcome in pool.imap(_work, jobs):
+        _worker[subject.name] = prepare(subject)
+        for mutant in sample(mutants, args.per_operator, args.seed):
+            known = journal.find(subject, mutant)
+            if known is None:
+                jobs.append((subject.name, mutant))
+            else:
+                outcomes.append(known)
+    print(f"{len(jobs)} mutants to run, {len(outcomes)} known from {args.journal}", flush=True)
+    context = multiprocessing.get_context("fork")  # the workers have the subjects
+    with context.Pool(args.jobs) as pool:
+        for number, ((name, mutant), outcome) in enumerate(
+            zip(jobs, pool.imap(_work, jobs), strict=True), 1
+        ):
             outcomes.append(outcome)
-            if not outcome.caught:
-                what = outcome.reason or "MISSED"
-                print(
-                    f"{outcome.subject} {outcome.operator}@{outcome.line}: {what}\n"
-                    f"    {outcome.original[:110]}",
-                    flush=True,
-                )
-    if args.json:
-        records: list[dict[str, Any]] = [asdict(outcome) for outcome in outcomes]
-        args.json.write_text(json.dumps(records, indent=1) + "\n")
-    print(f"\n{table(outcomes)}\n")
+            journal.add(_worker[name][0], mutant, outcome)
+            seconds = time.perf_counter() - begin
+            print(f"{number}/{len(jobs)} {seconds:.0f} s {outcome}", flush=True)
+    seconds = time.perf_counter() - begin
+    text = page(outcomes, date.today(), seconds, args.per_operator, len(SCHEDULES) - 1)
+    print(f"\n{text}\n")
+    if args.write:
+        write_page(text, ROOT / "docs" / "emulator.md")
     percent = score(outcomes)
-    print(f"caught {percent:.1f} % of the mistakes, {time.perf_counter() - begin:.0f} s")
     if percent < args.required:
-        sys.exit(f"{args.required} % are required")
+        sys.exit(f"caught {percent:.1f} % of the mistakes, {args.required} % are required")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,17 @@
-"""The kernels that get mistakes: ours, and recorded launches of others'."""
+"""The kernels that get mistakes: ours. Those of others are in `peers.py`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import mha_check
 import numpy as np
-from mha_cases import NUMPY_DTYPES, Case, Schedule
+from mha_cases import Case, Schedule
 
 import attn_mlir as am
-from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.emulator import translated
 from attn_mlir.runtime.kernel import Kernel
 
@@ -74,58 +70,10 @@ def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
     return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, run)
 
 
-def recorded(stem: Path, check: str = "all", ctas: int = 0) -> Subject:
-    """A recorded launch: NAME.ptx and NAME.launch.json (bench/emulator.py says what is in it).
-
-    Args:
-      ctas: launch only so many, of a persistent kernel: each then takes several tiles.
-    """
-    text = stem.with_name(stem.name + ".ptx").read_text()
-    launch: Any = json.loads(stem.with_name(stem.name + ".launch.json").read_text())
-    random = np.random.default_rng(0)
-    dtype = NUMPY_DTYPES[launch["dtype"]]
-    inputs = {
-        name: random.standard_normal(launch["shapes"][name]).astype(dtype)
-        for name in ("q", "k", "v")
-    }
-    mask = am.causal() if launch["causal"] else am.full()
-
-    def run(ptx: str, schedule: Schedule) -> str:
-        outputs = {
-            "o": mha_check.poisoned(tuple(launch["shapes"]["o"]), dtype),
-            "lse": mha_check.poisoned(tuple(launch["shapes"]["lse"]), np.dtype(np.float32)),
-        }
-        emulator = Emulator("sm_100a", schedule.kind, schedule.seed, check=check)
-        for name, array in (inputs | outputs).items():
-            emulator.map(array, address=int(launch["addresses"][name], 16))
-        emulator.launch(
-            ptx,
-            launch["entry"],
-            grid=(ctas or launch["grid"][0], *launch["grid"][1:]),
-            block=launch["block"],
-            cluster=launch["cluster"],
-            shared_bytes=launch["shared_bytes"],
-            params=[bytes.fromhex(value) for value in launch["params"]],
-        )
-        q, k, v = (inputs[name] for name in ("q", "k", "v"))
-        verdict = check_attention(
-            q, k, v, outputs["o"], outputs["lse"], mask=mask, scale=launch["scale"]
-        )
-        return "" if verdict.ok else str(verdict)
-
-    return Subject(
-        f"fa4-{stem.name}" if "fa4" in str(stem) else stem.name, text, launch["entry"], run
-    )
-
-
-def ours_all(check: str = "all") -> list[Subject]:
-    """Our kernels of the harness: one tile per CTA with a causal mask, and several tiles per CTA."""
-    return [
-        ours("ours-d128-causal", Case(128, "bf16", "causal", 384, 384, 1), check),
-        ours(
-            "ours-d64-persistent",
-            Case(64, "f16", "full", 512, 384, 1),
-            check,
-            tile_order="persistent",
-        ),
-    ]
+# Small launches: one tile per CTA with a causal mask, and several tiles per CTA.
+OURS: dict[str, Callable[[], Subject]] = {
+    "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
+    "ours-d64-persistent": lambda: ours(
+        "ours-d64-persistent", Case(64, "f16", "full", 512, 384, 1), tile_order="persistent"
+    ),
+}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
+from pathlib import Path
+
 import pytest
-from mutants import Outcome, sample, score, table
+from mutants import Journal, sample
 from operators import OPERATORS, Mutant, mutants_of, parse
+from outcomes import BEGIN, END, Outcome, page, score, table, write_page
+from subjects import Subject
 
 TEXT = """.visible .entry k()
 {
@@ -76,10 +81,44 @@ def test_samples_are_repeatable_and_bounded() -> None:
     assert set(OPERATORS) >= {m.operator for m in chosen}
 
 
-def test_the_score_leaves_out_what_is_no_mistake() -> None:
-    def outcome(caught: str, reason: str = "") -> Outcome:
-        return Outcome("k", "drop-wait", 1, "", caught, "", "fair", reason)
+def _outcome(caught: str, detail: str = "", reason: str = "") -> Outcome:
+    return Outcome("k", "drop-wait", 1, "the line", caught, detail, "fair", reason)
 
-    outcomes = [outcome("checker"), outcome("numbers"), outcome("", "why"), outcome("")]
-    assert score(outcomes) == pytest.approx(200 / 3)
-    assert "| drop-wait | 4 | 1 |  |  | 1 |  | 1 | 1 |" in table(outcomes)
+
+OUTCOMES = [
+    _outcome("checker", "race"),
+    _outcome("numbers", "o"),
+    _outcome("", reason="why"),
+    _outcome(""),
+]
+
+
+def test_the_score_leaves_out_what_is_no_mistake() -> None:
+    assert score(OUTCOMES) == pytest.approx(200 / 3)
+    assert "| `drop-wait` | 4 | race 1 |  |  | 1 | 1 | 1 |" in table(OUTCOMES)
+
+
+def test_the_page_lists_what_was_missed_and_why_others_are_none(tmp_path: Path) -> None:
+    text = page(OUTCOMES, date(2026, 1, 2), 3.4, 2, 6)
+    assert "2026-01-02, 3 s: 4 mutants" in text and "of the other 3, 2 are caught (66.7 %)" in text
+    assert "- k, drop-wait, line 1: `the line`" in text and "- 1 of `drop-wait`: why" in text
+    file = tmp_path / "page.md"
+    file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_page(text, file)
+    assert file.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
+    file.write_text("no place")
+    with pytest.raises(SystemExit, match="no place for the table"):
+        write_page(text, file)
+
+
+def test_a_journal_knows_the_same_mutant_of_the_same_kernel(tmp_path: Path) -> None:
+    subject = Subject("k", TEXT, "k", lambda ptx, schedule: "")
+    mutants = _of("drop-wait") + _of("drop-fence")
+    journal = Journal(tmp_path / "folder" / "journal")
+    assert journal.find(subject, mutants[0]) is None
+    journal.add(subject, mutants[0], OUTCOMES[0])
+    again = Journal(tmp_path / "folder" / "journal")
+    assert again.find(subject, mutants[0]) == OUTCOMES[0]
+    assert again.find(subject, mutants[1]) is None
+    other = Subject("k", TEXT.replace("%r7", "%r8"), "k", subject.run)
+    assert again.find(other, mutants[0]) is None
