@@ -3,6 +3,7 @@
     python test/conformance/peers/run.py                       every case: fair and under 20 adversarial seeds
     python test/conformance/peers/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
     python test/conformance/peers/run.py --seeds 3 --check none
+    python test/conformance/peers/run.py --minutes 30          begins no further run after half an hour
     python test/conformance/peers/run.py --write               also puts the table into docs/emulator.md
     python test/conformance/peers/run.py --list                names only
 
@@ -20,8 +21,9 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from cases import CASES, Case, case_named
@@ -87,6 +89,7 @@ class Row:
     case: Case
     ptx_lines: int
     outcomes: list[Outcome]
+    left_out: int = 0  # runs that did not begin in time
 
     @property
     def passed(self) -> int:
@@ -109,7 +112,8 @@ class Row:
             f"{first.warp_instructions:,}",
             f"{first.seconds:.2f}",
             ", ".join(f"{v.output} {v.error:.1e} ({v.ratio:.2f})" for v in worst.values()),
-            f"{self.passed} of {len(self.outcomes)}",
+            f"{self.passed} of {len(self.outcomes)}"
+            + (f" ({self.left_out} not run)" if self.left_out else ""),
         ]
 
 
@@ -117,9 +121,12 @@ HEADINGS = ("package", "kernel", "PTX lines", "warp-instr.", "seconds", "errors"
 
 
 def run_all(
-    cases: Sequence[Case], runs: Sequence[Run], jobs: int, console: Console
+    cases: Sequence[Case], runs: Sequence[Run], jobs: int, seconds: float, console: Console
 ) -> tuple[list[Row], dict[str, str], list[str]]:
-    """Every case in every run, in processes of their own, while later cases are still compiled.
+    """Every case in every run, in processes of their own; the fair runs while later cases are compiled.
+
+    Args:
+      seconds: after which no run begins.
 
     Returns:
       A row per case; versions of the packages by name; a line for each case that has no record.
@@ -128,9 +135,12 @@ def run_all(
     def tell(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
+    fair = [run for run in runs if run.schedule.kind == "fair"]
+    others = [run for run in runs if run not in fair]
     context = multiprocessing.get_context("spawn")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    started: list[tuple[Recorded, list[Future[Outcome]]]] = []
+    started: dict[str, tuple[Recorded, list[Future[Outcome]]]] = {}
+    deadline = time.monotonic() + seconds
     rows: list[Row] = []
     packages: dict[str, str] = {}
     failures: list[str] = []
@@ -139,6 +149,12 @@ def run_all(
         Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar,
     ):
         task = bar.add_task("runs", total=len(cases) * len(runs))
+
+        def submit(name: str, run: Run) -> None:
+            future = pool.submit(run_one, name, run)
+            future.add_done_callback(lambda _: bar.advance(task))
+            started[name][1].append(future)
+
         for case in cases:
             try:
                 record = recorded(case, tell)
@@ -146,12 +162,21 @@ def run_all(
                 failures.append(f"{case.name}: {error}")
                 continue
             packages |= record.packages
-            futures = [pool.submit(run_one, case.name, run) for run in runs]
-            for future in futures:
-                future.add_done_callback(lambda _: bar.advance(task))
-            started.append((record, futures))
-        for record, futures in started:
-            row = Row(record.case, record.ptx_lines, [future.result() for future in futures])
+            started[case.name] = record, []
+            for run in fair:
+                submit(case.name, run)
+        for run, name in product(others, started):
+            submit(name, run)
+        every = [future for _, futures in started.values() for future in futures]
+        wait(every, max(0.0, deadline - time.monotonic()))
+        for future in every:
+            future.cancel()
+        for record, futures in started.values():
+            outcomes = [future.result() for future in futures if not future.cancelled()]
+            if not outcomes:
+                failures.append(f"{record.case.name}: no time was left for it")
+                continue
+            row = Row(record.case, record.ptx_lines, outcomes, len(futures) - len(outcomes))
             cells = row.cells()
             tell(
                 f"{row.case.name:24} {cells[3]:>9} warp-instructions {cells[4]:>6} s  {cells[5]}"
@@ -211,6 +236,9 @@ def arguments() -> argparse.Namespace:
         "--check", default="all", help="checkers that watch: all (default), none, names"
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument(
+        "--minutes", type=float, default=600, help="after which no run begins (default 600)"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
@@ -244,7 +272,7 @@ def main() -> None:
         return
     begin = time.perf_counter()
     runs = planned(args.schedules, args.check)
-    rows, packages, failures = run_all(args.cases, runs, args.jobs, console)
+    rows, packages, failures = run_all(args.cases, runs, args.jobs, 60 * args.minutes, console)
     for row in rows:
         failures += [
             f"{row.case.name}, {outcome.schedule}: {outcome.reason}"

@@ -110,6 +110,8 @@ def test_the_table_shows_the_worst_run() -> None:
     row = run.Row(CASES[0], 7000, [outcome("", 0.5), outcome("", 0.75), outcome("bad", 0.25)])
     cells = row.cells()
     assert cells[2:] == ["7,000", "1,234", "1.25", "O 7.5e-04 (0.75)", "2 of 3"]
+    late = run.Row(CASES[0], 7000, [outcome("", 0.5)], left_out=20)
+    assert late.cells()[-1] == "1 of 1 (20 not run)"
     runs = run.planned([Schedule("fair"), Schedule("adversarial", 0)], "all")
     text = run.markdown([row], {"b": "2", "a": "1"}, runs)
     assert text.startswith(
