@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("numpy", "torch", "jax", "cupy")  # their functions are called as they are
 RESERVED = {  # arguments and sizes that every kernel has
-    *("q", "k", "v", "o", "lse", "scale"),
+    *("q", "k", "v", "o", "lse", "scale", "q_descale", "k_descale", "v_descale"),
     *("batch", "sq", "sk", "heads", "head_dim"),
 }
 

@@ -69,7 +69,7 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
         "--kv-heads", type=int, default=kv_heads, help="KV heads (default: as many as heads)"
     )
     parser.add_argument("--head-dim", type=int, default=128, help="64 or 128 (%(default)s)")
-    parser.add_argument("--dtype", default="bf16", help="bf16 or f16 (%(default)s)")
+    parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
     parser.add_argument("--mask", default="causal", help=MASK_HELP)
 
 

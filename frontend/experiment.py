@@ -19,10 +19,12 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.spec import DESCALES
 
 Array = npt.NDArray[Any]
 
 ARGUMENTS = ("q", "k", "v", "o", "lse")  # what an attention bundle takes, in order
+ARGUMENTS_OF_BYTES = (*ARGUMENTS, *DESCALES)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def run_attention(
 ) -> Trial:
     """Run an attention bundle on standard normal operands and judge every element.
 
+    The factors of 8-bit operands are 1.
+
     Args:
       mask: that the bundle was compiled for.
       seed: of the operands.
@@ -81,7 +85,7 @@ def run_attention(
       TargetError, LaunchError: as a call of the kernel.
     """
     names = tuple(tensor.name for tensor in bundle.manifest.tensors)
-    if names != ARGUMENTS:
+    if names not in (ARGUMENTS, ARGUMENTS_OF_BYTES):
         raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
     sizes = {"batch": batch, "sq": sq, "sk": sk}
     if min(sizes.values()) < 0:
@@ -89,16 +93,18 @@ def run_attention(
     random = np.random.default_rng(seed)
     tensors: list[Array] = []
     for tensor in bundle.manifest.tensors:
-        shape = tuple(sizes[n] if isinstance(n, str) else n for n in tensor.shape)
+        shape = tuple(sizes.get(n, 1) if isinstance(n, str) else n for n in tensor.shape)
         dtype = _dtype(tensor.dtype)
-        if tensor.role == "out":
+        if tensor.name in DESCALES:
+            tensors.append(np.ones(shape, dtype))
+        elif tensor.role == "out":
             tensors.append(np.full(shape, np.nan, dtype))
         else:
             tensors.append(random.standard_normal(shape, np.float32).astype(dtype))
-    q, k, v, o, lse = tensors
+    q, k, v, o, lse, *_ = tensors
     start = time.perf_counter()
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
-    launch = Kernel(bundle)(q, k, v, o, lse, scale=factor, device=device)
+    launch = Kernel(bundle)(*tensors, scale=factor, device=device)
     launched = time.perf_counter()
     comparison = check_attention(q, k, v, o, lse, mask=mask, scale=scale)
     checked = time.perf_counter()
@@ -106,6 +112,11 @@ def run_attention(
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    if name == "bf16":
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype({"f16": np.float16, "f32": np.float32}[name])
+    dtypes: dict[str, npt.DTypeLike] = {
+        "bf16": ml_dtypes.bfloat16,
+        "e4m3": ml_dtypes.float8_e4m3fn,
+        "e5m2": ml_dtypes.float8_e5m2,
+        "f16": np.float16,
+        "f32": np.float32,
+    }
+    return np.dtype(dtypes[name])

@@ -9,13 +9,14 @@ from typing import Any
 
 from attn_mlir.arrays import current_stream, output_like
 from attn_mlir.compiler import DEFAULT_TARGET, compile
+from attn_mlir.descales import descales_of
 from attn_mlir.errors import SpecError
 from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.spec import MhaSpec, mha
+from attn_mlir.spec import DTYPES, MhaSpec, mha
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 QUERY_TILE_ROWS = 128
@@ -41,6 +42,9 @@ def attention(
     seqused_k: Any = None,
     cache_seqlens: Any = None,
     cache_counts_new: bool = False,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
     device: DeviceChoice = None,
@@ -52,7 +56,8 @@ def attention(
     processes and with other batch sizes and lengths, find the kernel.
 
     Args:
-      q: [batch, sq, heads, head_dim], bf16 or f16: numpy, torch, cupy, anything with DLPack.
+      q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
+        anything with DLPack.
       k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
       v: [batch, sk, kv_heads, v_head_dim].
       mask: see `masks`; `full()` when left out.
@@ -66,7 +71,7 @@ def attention(
       return_lse: also return the logarithm of each row's sum of exponentials; a kernel without
         it writes none.
       out_dtype: of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; that of q when
-        left out.
+        left out, and bf16 for a q of 8 bits.
       cu_seqlens_q: [batch + 1] i32: q is [total, heads, head_dim], and sequence b has its rows
         from cu_seqlens_q[b] to before cu_seqlens_q[b + 1]; O and LSE lie likewise.
       cu_seqlens_k: the same for k and v.
@@ -75,6 +80,8 @@ def attention(
       seqused_q, seqused_k: [batch] i32: of each sequence only so many positions exist.
       cache_seqlens: [batch] i32: k and v hold so many cached tokens and behind them the new ones,
         as many as there are queries; `cache_counts_new` says that it counts these as well.
+      q_descale, k_descale, v_descale: f32, by how much the elements of 8-bit operands count: of one
+        element, [kv_heads] or [batch, kv_heads]. Needed for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
         an order that follows from the mask.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
@@ -104,6 +111,7 @@ def attention(
         cache_counts_new=cache_counts_new,
     )
     spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
+    descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
     check_sinks(sinks, spec.heads)
     modifier, captured = trace(score_mod, mask_mod, sinks)
     for mod in (score_mod, mask_mod):
@@ -112,7 +120,7 @@ def attention(
     spec = dataclasses.replace(
         spec, modifier=modifier, query_tiles=query_tiles, tile_order=tile_order
     )
-    given = list(captured.values())
+    given = [*descales, *captured.values()]
     o, lse = launch(q, operands, spec, given, told, scale=scale, device=device, stream=stream)
     return (o, lse) if return_lse else o
 
@@ -121,7 +129,7 @@ def launch(
     model: object,
     operands: Mapping[str, TensorView],
     spec: MhaSpec,
-    captured: Sequence[object],
+    given: Sequence[object],
     told: Told | None = None,
     *,
     scale: float | None = None,
@@ -133,7 +141,8 @@ def launch(
     Args:
       model: the array that results shall be like; its view is the operand q.
       operands: q, k and v, which `spec` was made for.
-      captured: what the request's modifier reads, in its order.
+      given: further tensors of the kernel: factors of 8-bit operands, then what the request's
+        modifier reads, in its order.
       told: the lengths of the sequences; the operands' own when left out.
     """
     q = operands["q"]
@@ -152,7 +161,7 @@ def launch(
         o.tensor,
         *(() if lse is None else (lse.tensor,)),
         *told.arrays.values(),
-        *captured,
+        *given,
         **told.scalars,
         scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
         device=device,
@@ -186,8 +195,8 @@ def spec_of(
     """
     check_ranks(operands, told.kinds)
     for name, tensor in operands.items():
-        if tensor.dtype not in ("bf16", "f16"):
-            raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are bf16 and f16")
+        if tensor.dtype not in DTYPES:
+            raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are {', '.join(DTYPES)}")
     q, k, v = operands["q"], operands["k"], operands["v"]
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype:

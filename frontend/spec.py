@@ -20,6 +20,7 @@ NARROW_HEAD_DIM_STEP = 16
 MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16", "e4m3", "e5m2")
 NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
+DESCALES = ("q_descale", "k_descale", "v_descale")  # tensors that kernels of these take
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
@@ -44,7 +45,8 @@ class MhaSpec:
       kv_heads: key and value heads; each serves heads / kv_heads query heads.
       head_dim: elements per head of Q and K, a multiple of 8 up to 256; of 16 where they have 8
         bits.
-      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`.
+      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`. Kernels for the last two take the
+        tensors `q_descale`, `k_descale` and `v_descale`, f32 [1 or batch, 1 or kv_heads].
       mask: which keys a query sees, in closed form.
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.

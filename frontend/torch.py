@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from attn_mlir.descales import descales_of
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import causal, full
@@ -51,6 +52,7 @@ def _attention(
     program = Program.from_json(modifier) if modifier else None
     operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
     spec = spec_of(operands, _MASKS[mask](), return_lse=return_lse)
+    descales_of(spec, len(q), None, None, None)  # refuses 8 bits: PyTorch has no factors
     spec = dataclasses.replace(spec, modifier=program)
     o, lse = launch(q, operands, spec, captured, scale=scale)
     return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse

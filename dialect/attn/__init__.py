@@ -8,6 +8,7 @@ _OPERATION_MODULES = (
     "keep",
     "sink",
     "storage",
+    "scaled",
     "mha",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -20,6 +21,8 @@ _HOMES = {
     "STORAGE_OPERATIONS": "storage",
     "LimitedOp": "storage",
     "RaggedOp": "storage",
+    "ScaledOp": "scaled",
+    "make_scaled": "scaled",
     "ViewType": "storage",
     "logical_type": "storage",
     "ragged_type": "storage",

@@ -9,6 +9,7 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
+from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.storage import index_arguments, views_of
 from attn_mlir.errors import SpecError
 
@@ -18,6 +19,9 @@ RESULT_NAME = "attn.name"
 
 # dtype -> element type
 DTYPES = {"bf16": "bf16", "f16": "f16", "f32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2"}
+
+NARROW_DTYPES = ("e4m3", "e5m2")  # operands of these have factors
+DESCALES = ("q_descale", "k_descale", "v_descale")
 
 
 def build_mha_module(
@@ -51,7 +55,8 @@ def build_mha_module(
       out_dtype: of o, `bf16`, `f16` or `f32`; when absent `dtype`, and bf16 for one of 8 bits.
       return_lse: whether the function returns lse.
       lengths: what tells the lengths of sequences; its index arrays and numbers follow the scale.
-      modifier: what becomes of a score; the tensors it captures are the further arguments.
+      modifier: what becomes of a score; the tensors it captures are the further arguments, after
+        the factors `q_descale`, `k_descale` and `v_descale` of 8-bit operands.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
@@ -78,7 +83,9 @@ def build_mha_module(
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             captured = modifier.tensors if modifier is not None else ()
-            inputs = [q_type, k_type, v_type, f32, *indices.values()]
+            factors = DESCALES if dtype in NARROW_DTYPES else ()
+            tables = [ir.RankedTensorType.get([dynamic, dynamic], f32)] * len(factors)
+            inputs = [q_type, k_type, v_type, f32, *indices.values(), *tables]
             inputs += map(_captured_type, captured)
             outputs = {"o": o_type, "lse": lse_type}
             if not return_lse:
@@ -91,7 +98,7 @@ def build_mha_module(
             }
             others = [
                 {ARGUMENT_NAME: ir.StringAttr.get(text)}
-                for text in (*indices, *(tensor.name for tensor in captured))
+                for text in (*indices, *factors, *(tensor.name for tensor in captured))
             ]
             function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in (*names, scale, *others)]
             function.result_attrs = ir.ArrayAttr.get(
@@ -99,9 +106,12 @@ def build_mha_module(
             )
             with ir.InsertionPoint(function.add_entry_block()):
                 q, k, v, factor, *others = function.arguments
-                named = dict(zip(indices, others, strict=False))
+                named = dict(zip((*indices, *factors), others, strict=False))
                 q, k, v = views_of(lengths, (q, k, v), named)
-                score_mod = _score_mod(modifier, others[len(indices) :])
+                if factors:
+                    tables = [named[text] for text in factors]
+                    q, k, v = map(make_scaled, (q, k, v), tables)
+                score_mod = _score_mod(modifier, others[len(named) :])
                 op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
                 func.ReturnOp([getattr(op, text) for text in outputs])
     return module

@@ -54,6 +54,9 @@ def attention_f64(
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
     first_batch: int = 0,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
 ) -> Attention:
     """The truth: `softmax(mod(scale * q k^T), mask) v` in float64, whatever the operands' dtype.
 
@@ -66,6 +69,7 @@ def attention_f64(
       score_mod, mask_mod: as of `attention`.
       sinks: [heads], logits of a key without value, which counts in O and not in LSE.
       first_batch: number of the first batch entry, as modifiers see it; see `sequences`.
+      q_descale, k_descale, v_descale: factors of the operands, as of `attention`; 1 when left out.
 
     Returns:
       O and LSE in float64.
@@ -75,14 +79,16 @@ def attention_f64(
     """
     factor = _check(q, k, v, scale)
     modifier = Modifier.of(score_mod, mask_mod, sinks)
+    tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
+    of_scores, of_values = tables[0] * tables[1], tables[2]
     o = np.zeros((*q.shape[:3], v.shape[3]), np.float64)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float64)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float64), v[b, :, g].astype(np.float64)
-        scores = q[b, rows, h].astype(np.float64) @ keys.T * factor
+        scores = q[b, rows, h].astype(np.float64) @ keys.T * (factor * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
-        o[b, rows, h] = p.weights @ values / p.divisor[:, None]
+        o[b, rows, h] = p.weights @ values / p.divisor[:, None] * of_values[b, g]
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
 
@@ -99,6 +105,9 @@ def attention_yardstick(
     sinks: object | None = None,
     first_batch: int = 0,
     out_dtype: npt.DTypeLike | None = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
 ) -> Attention:
     """The same formula in a kernel's types: how wrong these types make it at best.
 
@@ -120,6 +129,8 @@ def attention_yardstick(
     """
     factor = np.float32(_check(q, k, v, scale))
     modifier = Modifier.of(score_mod, mask_mod, sinks)
+    tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
+    of_scores, of_values = (x.astype(np.float32) for x in (tables[0] * tables[1], tables[2]))
     dtype = q.dtype
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
@@ -131,12 +142,21 @@ def attention_yardstick(
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
         keys, values = k[b, :, g].astype(np.float32), v[b, :, g].astype(np.float32)
-        scores = (q[b, rows, h].astype(np.float32) @ keys.T) * factor
+        scores = (q[b, rows, h].astype(np.float32) @ keys.T) * (factor * of_scores[b, g])
         p = _probabilities(scores, visible, modifier, first_batch + b, h, rows)
         product = (p.weights * largest).astype(dtype).astype(np.float32) @ values
-        o[b, rows, h] = (product / (p.divisor * largest)[:, None]).astype(output)
+        weighed = product / (p.divisor * largest)[:, None] * of_values[b, g]
+        o[b, rows, h] = weighed.astype(output)
         lse[b, h, rows] = p.lse
     return Attention(o, lse)
+
+
+def _descale(factors: Any, k: Array, first_batch: int) -> Array:
+    """Factors of the batch entries of k as [batch, kv_heads] in float64."""
+    table = np.asarray(1.0 if factors is None else factors, np.float64)
+    if table.ndim == 2 and len(table) > 1:
+        table = table[first_batch : first_batch + k.shape[0]]
+    return np.broadcast_to(table, (k.shape[0], k.shape[2]))
 
 
 def _step(dtype: np.dtype[Any]) -> float:

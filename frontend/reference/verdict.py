@@ -128,10 +128,14 @@ def check_attention(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
 ) -> Comparison:
     """Judge a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
     options: dict[str, Any] = {"mask": mask, "scale": scale, "score_mod": score_mod}
     options.update(mask_mod=mask_mod, sinks=sinks)
+    options.update(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     truth = attention_f64(q, k, v, **options)
     yardstick = attention_yardstick(q, k, v, out_dtype=o.dtype, **options)
     return compare(o, lse, truth, yardstick)

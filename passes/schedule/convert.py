@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
@@ -50,7 +50,7 @@ class ConvertAttnToWs:
 def _only_attention(function: Any) -> MhaOp:
     """The one operation of a function whose arguments and results it takes over as they are."""
     block = list(function.body.blocks[0].operations)
-    storage = [op for op in block if isinstance(op, STORAGE_OPERATIONS)]
+    storage = [op for op in block if isinstance(op, (*STORAGE_OPERATIONS, ScaledOp))]
     operations = [op for op in block if op not in storage]
     attention = [op for op in operations if isinstance(op, MhaOp)]
     if len(attention) != 1 or len(operations) != 2:
@@ -63,7 +63,9 @@ def _only_attention(function: Any) -> MhaOp:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
     for view in storage:
         if any(index not in arguments for index in list(view.operation.operands)[1:]):
-            raise op_error(view, "expects offsets and lengths to be arguments of the function")
+            raise op_error(
+                view, "expects offsets, lengths and factors to be arguments of the function"
+            )
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
         raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
     return op

@@ -16,6 +16,7 @@ from attn_mlir.passes.configure import Config
 
 from . import builder as b
 from .correction import correction
+from .factors import factors_of
 from .modifier import Modifier
 from .problem import Problem, Storage, TensorKV, Value, WorkTile
 from .sequences import check_storage, sequences_of
@@ -76,6 +77,7 @@ def schedule_mha(
         tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
         problem = Problem(
             **tensors,
+            factors=factors_of(op, captured),
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=sequences_of(op.k, tensors["k"], captured),
             modifier=Modifier(op, captured),

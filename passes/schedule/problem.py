@@ -10,6 +10,7 @@ from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.configure import NARROW_BITS, Config
 
 from . import builder as b
+from .factors import Factors
 from .modifier import Modifier
 from .queries import Queries
 from .sequences import Sequence, Sequences
@@ -46,6 +47,7 @@ class Problem:
       lse: [batch, heads, sq] or as O is stored, f32; None when nobody asks for it.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
+      factors: of the elements of Q, K and V.
       heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the element type of Q, K and V,
         `output` that of O.
       mask: which keys each row sees, in closed form.
@@ -61,6 +63,7 @@ class Problem:
     scale: Value
     query_sequences: Sequences
     key_sequences: Sequences
+    factors: Factors
     heads: int
     kv_heads: int
     head_dim: int
@@ -99,6 +102,15 @@ class Problem:
         group = self.heads // self.kv_heads
         tensors = (self.q, self.o, self.lse, self.query_sequences)
         return Queries(*tensors, self.heads, group, self.config)
+
+    def score_scale(self, tile: WorkTile) -> Value:
+        """What multiplies the scores of a work tile."""
+        kv_head = self.queries.kv_head(tile.head)
+        return self.factors.of_scores(self.scale, tile.batch, kv_head)
+
+    def output_factor(self, tile: WorkTile) -> Value | None:
+        """What multiplies the output of a work tile, if anything."""
+        return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""

@@ -154,7 +154,9 @@ def root(operand: Value) -> Value:
     owner = operand.owner
     if isinstance(owner, attn.RaggedOp):
         return owner.rows
-    return root(owner.source) if isinstance(owner, attn.LimitedOp) else operand
+    if isinstance(owner, (attn.LimitedOp, attn.ScaledOp)):
+        return root(owner.source)
+    return operand
 
 
 def sequences_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]) -> Sequences:
@@ -171,6 +173,8 @@ def sequences_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]
     if isinstance(owner, attn.LimitedOp):
         inner = sequences_of(owner.source, tensor, arguments)
         return Limited(inner, arguments[owner.lengths], owner.excludes_queries)
+    if isinstance(owner, attn.ScaledOp):
+        return sequences_of(owner.source, tensor, arguments)
     return Dense(tensor)
 
 
@@ -194,4 +198,4 @@ def _steps(operand: Value) -> list[tuple[str, list[Value], bool]]:
     if isinstance(owner, attn.LimitedOp):
         step = ("limited", [owner.lengths], owner.excludes_queries)
         return [*_steps(owner.source), step]
-    return []
+    return _steps(owner.source) if isinstance(owner, attn.ScaledOp) else []

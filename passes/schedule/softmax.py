@@ -31,7 +31,8 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     phases = keys.phases(way)
     log2e = b.f32_constant(LOG2E)
     plain = problem.modifier.is_identity  # else the modifier has taken in the scale
-    scale_log2 = b.fmul(problem.scale, log2e) if plain else log2e
+    scale = problem.score_scale(tile)
+    scale_log2 = b.fmul(scale, log2e) if plain else log2e
     step = _Step(scale_log2, problem.config.rescale_threshold)
     row0 = problem.first_position(tile, way)
 
@@ -39,7 +40,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         slot = storage.s.wait(way)
         scores = b.load(slot)
         if not plain:
-            scores = _modify(problem, scores, tile, row0, keys.first_column(turn))
+            scores = _modify(problem, scores, scale, tile, row0, keys.first_column(turn))
         if test is not None:
             scores = hide(problem, tile, scores, test, row0, keys.first_column(turn))
         found = b.reduce_rows("max", scores, maximum)
@@ -73,7 +74,8 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
 
     handover = storage.stats.acquire(way)
     divisor = _with_sink(problem, tile, row0, maximum, total, scale_log2)
-    b.store(b.map_elements(_reciprocal, divisor), handover)
+    output = problem.output_factor(tile)
+    b.store(b.map_elements(lambda t: _reciprocal(t, output), divisor), handover)
     b.commit(handover, "threads")
     if problem.lse is not None:
         lse = b.map_elements(lambda m, t: _lse(problem, m, t, scale_log2), maximum, total)
@@ -82,11 +84,13 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         b.release(storage.s.wait(way), "threads")  # the turn without scores
 
 
-def _modify(problem: Problem, scores: Value, tile: WorkTile, row0: Value, column0: Value) -> Value:
+def _modify(
+    problem: Problem, scores: Value, scale: Value, tile: WorkTile, row0: Value, column0: Value
+) -> Value:
     """Scales the scores and gives each to the score modifier with its coordinates."""
 
     def element(score: Value, row: Value, column: Value) -> Value:
-        scaled = b.fmul(score, problem.scale)
+        scaled = b.fmul(score, scale)
         queries = problem.queries
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
         return problem.modifier(scaled, tile.batch, queries.head(tile.head, row), q, k)
@@ -165,11 +169,12 @@ def _offset(problem: Problem, maximum: Value, scale_log2: Value) -> Value:
     return b.fsub(b.f32_constant(float(problem.lift)), product) if problem.lift else b.fneg(product)
 
 
-def _reciprocal(total: Value) -> Value:
-    """1 / l, or 0 for a row that saw no key."""
+def _reciprocal(total: Value, factor: Value | None) -> Value:
+    """1 / l, or `factor` / l; 0 for a row that saw no key."""
     zero = b.f32_constant(0.0)
     empty = b.fcompare("OEQ", total, zero)
-    return b.select(empty, zero, b.fdiv(b.f32_constant(1.0), total))
+    inverse = b.fdiv(b.f32_constant(1.0) if factor is None else factor, total)
+    return b.select(empty, zero, inverse)
 
 
 def _lse(problem: Problem, maximum: Value, total: Value, scale_log2: Value) -> Value:

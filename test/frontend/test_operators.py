@@ -40,7 +40,10 @@ def call(**changes: Any) -> Any:
     ("changes", "message"),
     [
         ({"q": np.zeros((5, 4, 64), BF16)}, r"^q must be \[batch, sequence, heads, head_dim\]"),
-        ({"q": np.zeros((2, 5, 4, 64), np.float32)}, "^q has dtype f32, allowed are bf16 and f16"),
+        (
+            {"q": np.zeros((2, 5, 4, 64), np.float32)},
+            "^q has dtype f32, allowed are bf16, f16, e4m3, e5m2",
+        ),
         ({"k": np.zeros((2, 7, 2, 64), np.float16)}, "^k is f16, q is bf16"),
         ({"k": np.zeros((3, 7, 2, 64), BF16)}, "^k has batch 3, q has 2"),
         ({"k": np.zeros((2, 7, 2, 128), BF16)}, "^k has head_dim 128, q has 64"),

@@ -1,0 +1,37 @@
+// RUN: %roundtrip | FileCheck %s
+// RUN: attn-opt --cse %s | FileCheck %s --check-prefix=CSE
+
+// Factors of ragged queries and of dense keys; two views of the same are one.
+
+// CHECK-LABEL: func.func @scaled
+// CHECK: %[[ROWS:.*]] = "attn.ragged"
+// CHECK: %[[Q:.*]] = "attn.scaled"(%[[ROWS]], %{{.*}}) : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
+// CHECK: %[[K:.*]] = "attn.scaled"(%{{.*}}, %{{.*}}) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>) -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+// CHECK: "attn.mha"(%[[Q]], %[[K]],
+
+// CSE-LABEL: func.func @scaled
+// CSE-COUNT-2: "attn.scaled"
+// CSE-NOT: "attn.scaled"
+// CSE: return
+func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %offsets: tensor<?xi32>,
+                  %longest: i32, %factors: tensor<?x?xf32>, %scale: f32)
+    -> (tensor<?x4x64xbf16>, tensor<4x?xf32>) {
+  %rows = "attn.ragged"(%q, %offsets, %longest) : (tensor<?x4x64xf8E4M3FN>, tensor<?xi32>, i32)
+    -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
+  %queries = "attn.scaled"(%rows, %factors)
+    : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>, tensor<?x?xf32>)
+      -> !attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>
+  %keys = "attn.scaled"(%k, %factors) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+    -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+  %values = "attn.scaled"(%k, %factors) : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?xf32>)
+    -> !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>
+  %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (!attn.view<tensor<?x?x4x64xf8E4M3FN>, tensor<?x4x64xf8E4M3FN>>,
+       !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>,
+       !attn.view<tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x2x64xf8E4M3FN>>, f32)
+      -> (tensor<?x4x64xbf16>, tensor<4x?xf32>)
+  func.return %o, %lse : tensor<?x4x64xbf16>, tensor<4x?xf32>
+}

@@ -1,0 +1,35 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+func.func @f(%x: tensor<?x4x64xf8E5M2>, %factors: tensor<?x?xf32>) {
+  // expected-error @below {{'attn.scaled' op expects source to stand for a tensor [batch, sequence, heads, columns], got tensor<?x4x64xf8E5M2>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x4x64xf8E5M2>, tensor<?x?xf32>)
+    -> !attn.view<tensor<?x4x64xf8E5M2>, tensor<?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?xf32>) {
+  // expected-error @below {{'attn.scaled' op expects factors to be a tensor [batch, kv_heads] of f32, got tensor<?xf32>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?xf32>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?xf16>) {
+  // expected-error @below {{'attn.scaled' op expects factors to be a tensor [batch, kv_heads] of f32, got tensor<?x?xf16>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?xf16>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?xf32>) {
+  // expected-error @below {{'attn.scaled' op expects a result of type !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>, got !attn.view<tensor<?x?x4x64xf32>, tensor<?x?x4x64xf8E5M2>>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?xf32>)
+    -> !attn.view<tensor<?x?x4x64xf32>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
