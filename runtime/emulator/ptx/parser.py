@@ -341,6 +341,8 @@ class _BodyParser:
                     raise parser.error(f"no label '{token.text}' is visible here", token)
                 labels.append(label)
             kernel.branch_tables[name] = tuple(labels)
+        if scope.parent is parser.globals:
+            self.check_tables()
 
     def bind_labels(self, scope: Scope, first: int) -> None:
         """Bind the branches of this block whose targets are declared in it."""
@@ -348,18 +350,31 @@ class _BodyParser:
         for instruction in self.kernel.instructions[first:]:
             if instruction.parts[0] != "bra":
                 continue
-            target = instruction.operands[0]
+            target = instruction.operands[0] if len(instruction.operands) == 1 else None
+            if not isinstance(target, Name | Target):
+                raise self.error("a branch takes one label", instruction)
             if isinstance(target, Name):
                 label = scope.labels.get(target.name)
                 if label is not None:
                     instruction.operands = (Target(label),)
                 elif is_outermost:
-                    line = instruction.line
-                    raise PtxError(
-                        f"no label '{target.name}' is visible here",
-                        line=line,
-                        text=source_line(self.parser.text, line),
+                    raise self.error(f"no label '{target.name}' is visible here", instruction)
+
+    def check_tables(self) -> None:
+        """Every indexed branch names a list of labels."""
+        for instruction in self.kernel.instructions:
+            if instruction.parts[0] == "brx":
+                table = instruction.operands[-1] if len(instruction.operands) == 2 else None
+                if not isinstance(table, Name) or table.name not in self.kernel.branch_tables:
+                    known = ", ".join(self.kernel.branch_tables) or "none"
+                    raise self.error(
+                        f"brx takes an index and a .branchtargets list; lists: {known}", instruction
                     )
+
+    def error(self, message: str, instruction: Instruction) -> PtxError:
+        """A PtxError at an instruction."""
+        line = instruction.line
+        return PtxError(message, line=line, text=source_line(self.parser.text, line))
 
     def registers(self, scope: Scope) -> None:
         parser = self.parser
