@@ -86,6 +86,8 @@ def main() -> int:
     args = parser.parse_args()
     files: list[Path] = args.files
     seeds: list[int] = args.seeds
+    if args.write and args.families:
+        parser.error("--write describes all families, got --families")
     if args.command == "generate":
         if len(files) != 1:
             parser.error(f"generate takes one file, got {len(files)}")
@@ -102,6 +104,9 @@ def main() -> int:
             gpu.run_all(*pair, workers=max(1, args.jobs - 2))
     if not files or len(files) % 2:
         parser.error(f"compare takes pairs of cases and results, got {len(files)} files")
+    for path in files:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
     pairs = list(zip(files[::2], files[1::2], strict=True))
     return 1 if compare(pairs, seeds, args.adversaries, args.jobs, args.write) else 0
 
