@@ -153,7 +153,7 @@ def test_a_finding_names_lines_threads_and_bytes() -> None:
     assert finding.current.line == line_of(text, "ld.shared.b32 r4, [r3+-128]")
     assert finding.earlier.line == line_of(text, "st.shared.b32 [r3], r60")
     assert "warp 1 lane" in finding.current.who and "warp 0 lane" in finding.earlier.who
-    assert 0x400 <= finding.address < 0x400 + 8192 + 2048 and finding.byte_count == 4
+    assert 0x400 <= finding.address < 0x400 + 8192 + 2048 and finding.byte_count == 128
 
 
 def test_the_first_finding_ends_the_launch_unless_collected() -> None:

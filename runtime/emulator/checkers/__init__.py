@@ -1,4 +1,4 @@
-"""Checkers of a running kernel: races, proxies, barriers, tensor memory (docs/checkers.md)."""
+"""Checkers of a running kernel: races, proxies, barriers, tensor memory (docs/emulator.md)."""
 
 from .checker import Checker, EveryWatch
 from .findings import CHECKS, Access, CheckError, CheckMode, Finding, checks_named

@@ -304,10 +304,29 @@ class EngineChecks(ThreadChecks):
             if known < barrier.copies:
                 message = "no thread of the CTA waits for the copy into its shared memory"
                 self._report_exit(state, cta, barrier.actor, barrier.copies, True, message)
+        self._check_transactions(state, cta)
 
     def _report_exit(
         self, state: ClusterState, cta: Cta, actor: int, step: int, is_write: bool, message: str
     ) -> None:
         current = state.chronicle.access(actor, step, is_write)
-        place = f"shared memory of {cta.where()}, at the CTA's end"
-        self.reporter.add(Finding("exit", message, place, 0, 0, current))
+        address, size = state.ctas[cta.rank].shared.touched_by(actor, step, is_write)
+        place = (
+            f"shared memory of {cta.where()}, 0x{address:x}..0x{address + size:x}, at the CTA's end"
+        )
+        self.reporter.add(Finding("exit", message, place, address, size, current))
+
+    def _check_transactions(self, state: ClusterState, cta: Cta) -> None:
+        """Report mbarriers of a finished CTA that got bytes which nobody expected."""
+        for offset in cta.mbarriers.offsets():
+            extra = -cta.mbarriers.get(offset).tx
+            barrier = state.barriers.mbarrier(("mbarrier", cta.rank, offset))
+            if extra <= 0 or barrier is None or not barrier.copies:
+                continue
+            message = (
+                f"{extra} bytes more than expect_tx announced have arrived, in a phase that is "
+                "still open at the CTA's end"
+            )
+            place = f"mbarrier 0x{offset:x} of CTA rank {cta.rank}"
+            current = state.chronicle.access(barrier.actor, barrier.copies, True)
+            self.reporter.add(Finding("mbarrier", message, place, offset, 8, current))

@@ -22,7 +22,7 @@ class Conflict:
     Attributes:
       granule: flat index. actor, step: the earlier access. was_write: what it was.
       position: flat index into the present access, to tell which lane it was.
-      count: granules in conflict.
+      count: granules in conflict. low, high: the first and the last of them.
     """
 
     granule: int
@@ -31,6 +31,8 @@ class Conflict:
     was_write: bool
     position: int
     count: int
+    low: int
+    high: int
 
 
 class Shadow:
@@ -146,13 +148,16 @@ class Shadow:
         places = np.flatnonzero(bad)
         first = int(places[0])
         granules = np.broadcast_to(self._numbers[at], bad.shape).ravel()
+        concerned = np.unique(granules[places])
         return Conflict(
             int(granules[first]),
             int(actors.ravel()[first]),
             int(steps.ravel()[first]),
             was_write,
             first,
-            int(np.unique(granules[places]).size),
+            int(concerned.size),
+            int(concerned[0]),
+            int(concerned[-1]),
         )
 
     # ---- granules with several readers
@@ -210,6 +215,22 @@ class Shadow:
         who = int(np.flatnonzero(bad[first])[0])
         position = int(np.flatnonzero(shared)[first])
         granules = np.broadcast_to(self._numbers[at], readers.shape).ravel()
+        concerned = np.unique(granules[np.flatnonzero(shared)[places]])
         return Conflict(
-            int(granules[position]), who, int(steps[first, who]), False, position, places.size
+            int(granules[position]),
+            who,
+            int(steps[first, who]),
+            False,
+            position,
+            int(concerned.size),
+            int(concerned[0]),
+            int(concerned[-1]),
         )
+
+    def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int] | None:
+        """The first and the last granule whose last write, or read, an actor made from a step on."""
+        actors, steps = (
+            (self.write_actor, self.write_step) if is_write else (self.read_actor, self.read_step)
+        )
+        found = np.flatnonzero((actors == actor) & (steps >= step))
+        return (int(found[0]), int(found[-1])) if found.size else None

@@ -81,8 +81,17 @@ class ByteSpace:
         return self._access(at, who, is_write)
 
     def range_of(self, conflict: Conflict) -> tuple[int, int]:
-        """Address and size of a conflict's first granule."""
-        return self.base + conflict.granule * self.granule, self.granule
+        """Address and size of the range from a conflict's first to its last byte."""
+        return self._bytes_of(conflict.low, conflict.high)
+
+    def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int]:
+        """Address and size of the range that an actor was the last to write, or read, from a step
+        on; size 0 when there is none."""
+        found = self.shadow.touched_by(actor, step, is_write)
+        return (0, 0) if found is None else self._bytes_of(*found)
+
+    def _bytes_of(self, low: int, high: int) -> tuple[int, int]:
+        return self.base + low * self.granule, (high - low + 1) * self.granule
 
     def _access(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
         do = self.shadow.write if is_write else self.shadow.read

@@ -13,7 +13,7 @@ from .clocks import KNOWN, TENSOR, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .report import current_line
 from .shadow import Conflict
-from .spaces import Actor, ByteSpace
+from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace
 from .state import CheckBase, ClusterState
 
 _ALL = np.arange(WARP_LANES)
@@ -22,23 +22,27 @@ Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
 
 def shared_place(cta: Cta, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
     """Name, address and size of a conflict in shared memory."""
-    address, size = space.range_of(conflict)
-    name = f"shared memory of {cta.where()}, 0x{address:x}..0x{address + size:x}"
-    return f"{name} ({conflict.count} times {size} B)", address, size
+    return _place(f"shared memory of {cta.where()}", space, conflict)
 
 
 def global_place(space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
     """Name, address and size of a conflict in global memory."""
+    return _place("global memory", space, conflict)
+
+
+def _place(memory: str, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
     address, size = space.range_of(conflict)
-    name = f"global memory, 0x{address:x}..0x{address + size:x} ({conflict.count} times {size} B)"
-    return name, address, size
+    count = conflict.count * space.granule
+    return f"{memory}, 0x{address:x}..0x{address + size:x} ({count} B of it)", address, size
 
 
 def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
     """Name, first column and number of columns of a conflict in tensor memory."""
-    half, column = divmod(conflict.granule, 512)
-    lanes = f"lanes {half * 16}..{half * 16 + 15}"
-    return f"tensor memory of {cta.where()}, {lanes}, column {column}", column, 1
+    first, last = conflict.low // TMEM_COLUMNS, conflict.high // TMEM_COLUMNS
+    low, high = sorted((conflict.low % TMEM_COLUMNS, conflict.high % TMEM_COLUMNS))
+    lanes = f"lanes {first * LANES_PER_GRANULE}..{(last + 1) * LANES_PER_GRANULE - 1}"
+    name = f"tensor memory of {cta.where()}, {lanes}, columns {low}..{high}"
+    return name, low, high - low + 1
 
 
 class ThreadChecks(CheckBase):
