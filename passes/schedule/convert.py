@@ -50,22 +50,16 @@ class ConvertAttnToWs:
 def _only_attention(function: Any) -> MhaOp:
     """The one operation of a function whose arguments and results it takes over as they are."""
     block = list(function.body.blocks[0].operations)
-    storage = [op for op in block if isinstance(op, (*STORAGE_OPERATIONS, ScaledOp))]
-    operations = [op for op in block if op not in storage]
+    views = (*STORAGE_OPERATIONS, ScaledOp)
+    operations = [op for op in block if not isinstance(op, views)]
     attention = [op for op in operations if isinstance(op, MhaOp)]
     if len(attention) != 1 or len(operations) != 2:
         names = ", ".join(op.operation.name for op in operations)
         raise op_error(function, f"expects one attn.mha and func.return, got {names}")
     op = attention[0]
     operands = list(op.operation.operands)
-    arguments = list(function.arguments)
-    if [root(operand) for operand in operands] != arguments[: len(operands)]:
+    if [root(operand) for operand in operands] != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
-    for view in storage:
-        if any(index not in arguments for index in list(view.operation.operands)[1:]):
-            raise op_error(
-                view, "expects offsets, lengths and factors to be arguments of the function"
-            )
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
         raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
     return op

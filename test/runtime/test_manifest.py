@@ -112,12 +112,25 @@ def test_wrong_field(
         ("swizzle", "256B", "swizzle must be one of"),
         ("dims", [{"extent": "rows", "axis": 0, "step": 1}] * 2, "led by the unit-stride axis 1"),
         ("dims", [{"extent": "cols", "axis": 1, "step": 0}] * 2, "step must be an integer from 1"),
+        ("dims", [{"extent": ["add", "m", 1], "axis": 1, "step": 1}] * 2, "uses the symbol 'm'"),
+        ("moved_back", 3, "moved_back is not an object"),
+        ("moved_back", {"axis": 2, "steps": 8}, "moved_back.axis must be an integer from 0 to 1"),
+        ("moved_back", {"axis": 0, "steps": 0}, "moved_back.steps must be an integer from 1"),
     ],
 )
 def test_wrong_tensor_map(tma_manifest: Fields, field: str, value: object, message: str) -> None:
     tma_manifest["params"][0][field] = value
     with pytest.raises(SpecError, match=message):
         parse_manifest(tma_manifest)
+
+
+def test_the_grid_may_go_by_whole_scalars(scale_manifest: Fields) -> None:
+    scale_manifest["grid"] = [["ceildiv", "most", 8], 1, 1]
+    scale_manifest["scalars"].append({"name": "most", "dtype": "i32"})
+    assert parse_manifest(scale_manifest).grid[0] == ("ceildiv", "most", 8)
+    scale_manifest["scalars"][-1]["dtype"] = "f32"
+    with pytest.raises(SpecError, match="grid uses the symbol 'most'"):
+        parse_manifest(scale_manifest)
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.manifest import MapDim, TensorMapParam
+from attn_mlir.runtime.manifest import MapDim, MovedBack, TensorMapParam
 from attn_mlir.runtime.tensormap import MapDescription, describe, encode
 from attn_mlir.runtime.tensors import view
 
@@ -90,6 +90,17 @@ def test_recipe_of_attention() -> None:
     assert description.extents == (64, 77, 2, 16, 3)
     assert description.strides_bytes == (4096, 128, 256, 77 * 4096)
     assert (description.address, description.item_bytes) == (q.ctypes.data, 2)
+
+
+def test_a_base_in_front_of_the_tensor() -> None:
+    """Rows of a box and rows, with one stride: row i of a box is in bounds for i below a limit."""
+    dims = (MapDim(64, 2, 1), MapDim(128, 0, 1), MapDim(4, 1, 1), MapDim(("add", "total", 1), 0, 1))
+    recipe = TensorMapParam("x", (64, 128, 1, 1), "128B", dims, MovedBack(0, 128))
+    seen = view(np.zeros((300, 4, 64), np.float16), "x")
+    description = describe(recipe, seen, {"total": 300}, 1 << 32)
+    assert description.address == (1 << 32) - 128 * 512
+    assert description.extents == (64, 128, 4, 301)
+    assert description.strides_bytes == (512, 128, 512)
 
 
 def test_zero_extent_counts_as_one() -> None:

@@ -123,3 +123,55 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
       -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
   func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
 }
+
+// -----
+
+// Keys and values lie alike.
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %a: tensor<?xi32>, %b: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %queries = "attn.limited"(%q, %a) {counted = "all"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
+  %keys = "attn.limited"(%k, %a) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  %values = "attn.limited"(%v, %b) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects k and v to be stored alike, by the same offsets and lengths}}
+  %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %a: tensor<?xi32>, %b: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %queries = "attn.limited"(%q, %a) {counted = "cached"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
+  %keys = "attn.limited"(%k, %a) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  %values = "attn.limited"(%v, %a) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects the lengths of q to count the queries}}
+  %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+// expected-error @below {{'func.func' op expects one attn.mha and func.return, got arith.constant, tensor.cast, attn.mha, func.return}}
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %b: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %fixed = arith.constant dense<5> : tensor<2xi32>
+  %a = tensor.cast %fixed : tensor<2xi32> to tensor<?xi32>
+  %queries = "attn.limited"(%q, %a) {counted = "all"} : (tensor<?x?x4x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
+  %keys = "attn.limited"(%k, %a) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  %values = "attn.limited"(%v, %a) {counted = "all"} : (tensor<?x?x2x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>
+  %o, %lse = "attn.mha"(%queries, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
