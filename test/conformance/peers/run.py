@@ -33,6 +33,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 PAGE = ROOT / "docs" / "emulator.md"
+LOG_EVERY = 20  # runs per line where the output is a file
 SEEDS = 20  # adversarial ones by default
 BEGIN, END = "<!-- conformance: begin -->", "<!-- conformance: end -->"
 
@@ -150,9 +151,17 @@ def run_all(
     ):
         task = bar.add_task("runs", total=len(cases) * len(runs))
 
+        def advance(future: Future[Outcome]) -> None:
+            if future.cancelled():
+                return
+            bar.advance(task)
+            done = int(bar.tasks[task].completed)
+            if not console.is_terminal and done % LOG_EVERY == 0:
+                tell(f"{done} of {len(cases) * len(runs)} runs")
+
         def submit(name: str, run: Run) -> None:
             future = pool.submit(run_one, name, run)
-            future.add_done_callback(lambda _: bar.advance(task))
+            future.add_done_callback(advance)
             started[name][1].append(future)
 
         for case in cases:
