@@ -119,11 +119,56 @@ def emulator_part(record: Any) -> str:
     )
 
 
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def masks_part(record: Any) -> str:
+    """What each mask and modifier changes in the softmax loop."""
+    columns = {
+        "PTX lines": "ptx_lines",
+        "of these not the same": "ptx_differing",
+        "opcodes more or less": "sass_added",
+        "per score, no test": "per_score",
+        "per score, tested": "masked_per_score",
+        "spilled": "spill_bytes",
+    }
+    rows = [[row["name"], *(_text(row[key]) for key in columns.values())] for row in record["rows"]]
+    return table(
+        ["mask or modifier", *columns], [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    )
+
+
+def configurations_part(record: Any) -> str:
+    """Registers, spills and memory of every configuration."""
+    columns = {
+        "query tiles": "query_tiles",
+        "order": "order",
+        "registers": "registers",
+        "softmax, correction, others": "budgets",
+        "spilled": "spill_bytes",
+        "shared memory": "smem_bytes",
+        "tensor columns": "tensor_cols",
+        "per score": "per_score",
+    }
+
+    def cell(value: Any) -> str:
+        return ", ".join(map(str, value)) if isinstance(value, list) else _text(value)  # pyright: ignore
+
+    rows = [
+        [row["name"], *(cell(row.get(key)) for key in columns.values())] for row in record["rows"]
+    ]
+    return table(["head size", *columns], rows)
+
+
 PARTS: dict[str, tuple[list[str], Callable[[Any], str]]] = {
-    "compile": (["-n", str(REPETITIONS)], compile_part),
-    "sass": ([], sass_part),
-    "emulator": ([], emulator_part),
+    "compile": (["bench/compile.py", "-n", str(REPETITIONS)], compile_part),
+    "sass": (["bench/sass.py"], sass_part),
+    "masks": (["bench/sass.py", "--masks"], masks_part),
+    "configurations": (["bench/sass.py", "--configurations"], configurations_part),
+    "emulator": (["bench/emulator.py"], emulator_part),
 }
+WITHOUT_PEER = ("masks", "emulator")
 
 
 def replace_part(page: str, name: str, text: str) -> str:
@@ -137,15 +182,14 @@ def replace_part(page: str, name: str, text: str) -> str:
 
 def run_part(name: str, with_peer: bool) -> str:
     """Runs one benchmark, output shown, and returns its part of the page."""
-    options, render = PARTS[name]
-    if with_peer and name != "emulator":
-        options = [*options, "--peer", "fa4"]
+    program, render = PARTS[name]
+    if with_peer and name not in WITHOUT_PEER:
+        program = [*program, "--peer", "fa4"]
     BUILD.mkdir(parents=True, exist_ok=True)
     record_file = BUILD / f"{name}.json"
-    program = ["bench/" + name + ".py", *options]
     command = [sys.executable, *program, "--json", str(record_file)]
     if subprocess.run(command, cwd=ROOT).returncode != 0:
-        sys.exit(f"bench/{name}.py failed")
+        sys.exit(f"{' '.join(program)} failed")
     record: Any = json.loads(record_file.read_text())
     facts = ", ".join(f"{key} {value}" for key, value in record["conditions"].items())
     today = datetime.date.today().isoformat()

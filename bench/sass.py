@@ -3,6 +3,8 @@
     python bench/sass.py                        our D=128 causal kernel
     python bench/sass.py --peer fa4             and FlashAttention-4's beside it (compiled once, see bench/compile.py)
     python bench/sass.py --cubin mine=a.cubin   any cubin instead of ours; repeat for more columns
+    python bench/sass.py --masks                what each mask and modifier changes in the softmax loop
+    python bench/sass.py --configurations       registers, spills, memory of every built-in configuration
 
 How the softmax loop is found is written in bench/_loops.py; it prints where the loop lies, so that the choice can be
 checked in `nvdisasm -c`. Counts are static: an instruction counts once, whether or not its path is taken.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import _sass
@@ -23,6 +25,8 @@ from _problem import Problem
 from _stats import BUILD, conditions
 from rich.console import Console
 from rich.table import Table
+
+FA4_HEAD_DIMS = (64, 96, 128)  # that its entry point compiles with two query tiles
 
 
 @dataclass(frozen=True)
@@ -153,15 +157,38 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--cubin", action="append", default=[], metavar="NAME=PATH", help="a cubin instead of ours"
     )
+    parser.add_argument("--masks", action="store_true", help="a row per mask and modifier instead")
+    parser.add_argument("--configurations", action="store_true", help="a row per configuration")
     parser.add_argument("--mix", action="store_true", help="also the softmax loop by opcode")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     return parser.parse_args()
+
+
+def variants(args: argparse.Namespace, problem: Problem, console: Console) -> None:
+    """The rows of `--masks` or `--configurations`."""
+    import _variants
+
+    peer = None
+    if args.peer == "fa4":
+        peer = _variants.Peer(
+            lambda d: fa4_cubin(replace(problem, head_dim=d), console.log), FA4_HEAD_DIMS
+        )
+    source = _variants.mask_records() if args.masks else _variants.configuration_records(peer)
+    rows: list[dict[str, object]] = []
+    for row in source:
+        rows.append(row)
+        console.print(", ".join(f"{key} {value}" for key, value in row.items()))
+    if args.json:
+        args.json.write_text(json.dumps({"rows": rows, "conditions": conditions()}, indent=1))
 
 
 def main() -> None:
     args = arguments()
     console = Console()
     problem = Problem.of(args)
+    if args.masks or args.configurations:
+        variants(args, problem, console)
+        return
     columns: list[Column] = []
     for item in args.cubin:
         name, equals, path = item.partition("=")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from _loops import SoftmaxLoop
+from _same import differing_lines, softmax_loop
 from _sass import Instruction
 from sass import Column, measure
 
@@ -27,6 +28,7 @@ MASKS = [
 # this was written; 5.40 in FlashAttention-4's causal kernel.
 MOST_PER_MASKED_SCORE = 5.45
 MOST_PER_SCORE_OF_ANY_MASK = 5.8
+LINES_THAT_COUNT_TURNS = 2
 MOST_MOVES_BETWEEN = 2  # unmasked loops may differ by as many
 
 
@@ -66,6 +68,15 @@ def test_unmasked_tiles_take_the_same_instructions_with_every_mask(
     for mask, counts in found.items():
         assert counts == found["full"], mask
     assert max(moves.values()) - min(moves.values()) <= MOST_MOVES_BETWEEN, moves
+
+
+@pytest.mark.slow
+def test_unmasked_tiles_have_the_same_ptx_with_every_mask(columns: dict[am.Mask, Column]) -> None:
+    """Line by line after renaming, but for the one or two that count the turns."""
+    loops = [softmax_loop(c.cubin.with_suffix(".ptx").read_text()) for c in columns.values()]
+    for mask, lines in zip(columns, loops, strict=True):
+        assert len(lines) == len(loops[0]), str(mask)
+        assert differing_lines(loops[0], lines) <= LINES_THAT_COUNT_TURNS, str(mask)
 
 
 @pytest.mark.slow

@@ -217,6 +217,21 @@ AXES: tuple[Axis, ...] = (
         "keys",
         [_within_cost(str(n), sk=n) for n in (128, 0, 1, 63, 127, 129, 200, 256, 300, 385, 640)],
     ),
+    Axis(
+        "lengths",
+        [
+            _sets("equal"),
+            _sets("ragged", is_ragged=True),
+            _sets("ragged with holes", is_ragged=True, used=frozenset("qk")),
+            _sets("used keys", used=frozenset("k")),
+            _sets("used queries and keys", used=frozenset("qk")),
+            Choice(
+                "cached prefix",
+                _sets("", used=frozenset({"cache"})).apply,
+                lambda p: p.sk >= p.sq,
+            ),
+        ],
+    ),
     Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
     Axis("numbers", [_sets("normal"), _sets("growing", growing=True)]),
     Axis("mask", [_plain("full"), *(_leaf("&", name) for name in LEAVES)]),

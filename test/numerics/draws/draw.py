@@ -58,13 +58,11 @@ def failure(seed: int, fixed: Mapping[str, str] | None = None) -> str:
     names, problem = draw(seed, fixed)
     text = ", ".join(f"{name}: {value}" for name, value in names.items())
     try:
-        comparison = problem.run()
+        wrong = problem.run()
     except Exception as error:
         wrong = f"{type(error).__name__}: {error}"
-    else:
-        if comparison.ok:
-            return ""
-        wrong = str(comparison)
+    if not wrong:
+        return ""
     return f"{command(seed, fixed)}\n  {text}\n  {wrong}"
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
-from attn_mlir.reference import Comparison, check_attention
+from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 
 Array = npt.NDArray[Any]
 
 TILE = 128  # rows and columns of a tile
+HOLE = 3  # rows of NaN behind each sequence where not all rows are used
 SMALL_DRAWS = 30  # the first so many are small, for the suite
 MAX_COST = (1.5, 5.0)  # of a small and of another one: tiles of 128 x 128 scores at head size 128
 
@@ -30,6 +31,10 @@ class Problem:
       dtype: of q, k and v.
       layout: how the operands lie in memory.
       growing: whether later keys give larger scores, so that row maxima keep rising.
+      is_ragged: whether queries and keys are stored as [total, heads, head_dim], by offsets; only in
+        this or the next case do lengths differ.
+      used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
+        `cache`: keys, told without the new ones.
       options: of `attention` and of the reference.
       call: of `attention` alone.
       device: of `EmulatorDevice`.
@@ -46,6 +51,8 @@ class Problem:
     dtype: Any = ml_dtypes.bfloat16
     layout: Literal["dense", "heads first", "padded"] = "dense"
     growing: bool = False
+    is_ragged: bool = False
+    used: frozenset[str] = frozenset()
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=lambda: {"multiprocessors": 2})
@@ -73,6 +80,55 @@ class Problem:
         """A random array."""
         return self.random(what).standard_normal(shape).astype(dtype)
 
+    def most(self, side: str) -> int:
+        """No sequence is longer."""
+        return self.sq if side == "q" else self.sk
+
+    def hole(self, side: str) -> int:
+        """Rows of NaN behind each sequence."""
+        return min(HOLE, self.most(side)) if self.is_ragged and side in self.used else 0
+
+    def lengths(self, side: str) -> npt.NDArray[np.int32]:
+        """Positions of each sequence that exist, of queries `q` or keys `k`, one as long as any."""
+        most = self.most(side) - self.hole(side)
+        if not self.is_ragged and side not in self.used and (side == "q" or not self.used):
+            return np.full(self.batch, most, np.int32)
+        random = self.random(f"lengths {side}")
+        lengths = random.integers(0, most + 1, self.batch)
+        lengths[random.random(self.batch) < 0.25] = 0
+        lengths[random.integers(self.batch)] = most
+        if "cache" in self.used and side == "k":  # the new keys are among them
+            lengths = np.maximum(lengths, self.lengths("q"))
+        return lengths.astype(np.int32)
+
+    def told(self) -> dict[str, Any]:
+        """The arguments that tell the lengths."""
+        told: dict[str, Any] = {}
+        for side in ("q", "k"):
+            lengths = self.lengths(side)
+            if self.is_ragged:
+                ends = np.cumsum([0, *(lengths + self.hole(side))])
+                told[f"cu_seqlens_{side}"] = ends.astype(np.int32)
+                told[f"max_seqlen_{side}"] = self.most(side)
+            if side in self.used:
+                told[f"seqused_{side}"] = lengths
+        if "cache" in self.used:
+            told["cache_seqlens"] = self.lengths("k") - self.lengths("q")
+        return told
+
+    def _stored(self, array: Array, side: str) -> Array:
+        """A dense operand as the lengths have it, NaN where no position is."""
+        if not self.is_ragged and not self.used:
+            return array
+        lengths = self.lengths(side)
+        if self.is_ragged:
+            nothing = np.full((self.hole(side), *array.shape[2:]), np.nan, array.dtype)
+            parts = [part for b, n in enumerate(lengths) for part in (array[b, :n], nothing)]
+            return np.concatenate(parts)
+        for b, n in enumerate(lengths):
+            array[b, n:] = np.nan
+        return array
+
     def operands(self) -> list[Array]:
         """q, k and v."""
         k = self.normal("k", self.batch, self.sk, self.kv_heads, self.d)
@@ -83,22 +139,35 @@ class Problem:
             k,
             self.normal("v", self.batch, self.sk, self.kv_heads, self.dv),
         ]
-        return [self._laid_out(array.astype(self.dtype)) for array in arrays]
+        return [
+            self._laid_out(self._stored(array.astype(self.dtype), side))
+            for array, side in zip(arrays, "qkk", strict=True)
+        ]
 
     def _laid_out(self, array: Array) -> Array:
         """The same numbers, elsewhere in memory."""
         if self.layout == "heads first":
-            return np.ascontiguousarray(array.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+            return np.ascontiguousarray(array.swapaxes(-3, -2)).swapaxes(-3, -2)
         if self.layout == "padded":  # NaN between the rows
-            wide = np.full((*array.shape[:3], array.shape[3] + 8), np.nan, array.dtype)
-            wide[..., : array.shape[3]] = array
-            return wide[..., : array.shape[3]]
+            wide = np.full((*array.shape[:-1], array.shape[-1] + 8), np.nan, array.dtype)
+            wide[..., : array.shape[-1]] = array
+            return wide[..., : array.shape[-1]]
         return array
 
-    def run(self) -> Comparison:
-        """Runs the problem on the emulator and judges every element."""
+    def run(self) -> str:
+        """Runs the problem on the emulator and judges every element: what is wrong, or nothing."""
         q, k, v = self.operands()
+        told = self.told()
         device = am.EmulatorDevice(**self.device)
-        result = am.attention(q, k, v, **self.options, **self.call, device=device)
+        result = am.attention(q, k, v, **self.options, **self.call, **told, device=device)
         o, lse = result if self.call.get("return_lse") else (result, None)
-        return check_attention(q, k, v, o, lse, **self.options)
+        places = {name: value for name, value in told.items() if not name.startswith("max")}
+        for one in sequences(q, k, v, **places):
+            options = {**self.options, "first_batch": one.batch}
+            truth = attention_f64(one.q, one.k, one.v, **options)
+            yardstick = attention_yardstick(one.q, one.k, one.v, out_dtype=o.dtype, **options)
+            own_lse = None if lse is None else lse[one.lse][None]
+            verdict = compare(o[one.o][None], own_lse, truth, yardstick)
+            if not verdict.ok:
+                return f"sequence {one.batch}: {verdict}"
+        return ""
