@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import run
-from cases import CASES, Attention, Gemm, case_named
+from cases import (
+    CASES,
+    Attention,
+    Combine,
+    Gemm,
+    ScaledGemm,
+    TritonAttention,
+    TritonGemm,
+    case_named,
+)
 from judging import Verdict
 from recorded import PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES, ROOT, Recorded, Schedule, execute
 
@@ -44,6 +53,8 @@ def test_what_the_issue_asks_for_is_among_them() -> None:
     assert any((case.heads, case.sq, case.head_dim) == (2, 1024, 128) for case in forward)
     clusters = {case.cluster for case in CASES if isinstance(case, Gemm)}
     assert {(1, 1), (2, 1)} <= clusters
+    assert {Combine, ScaledGemm, TritonGemm, TritonAttention} <= {type(case) for case in CASES}
+    assert run.SEEDS >= 20
 
 
 def test_the_extra_names_the_packages_that_are_installed() -> None:
