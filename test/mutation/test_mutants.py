@@ -1,4 +1,4 @@
-"""A few mistakes of every kind in one of our kernels: all of them are noticed. `make mutants` has many more."""
+"""A handful of mistakes in one of our kernels: all of them are noticed. `make mutants` has many more."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import pytest
 from evidence import Evidence
 from mha_cases import Case, Schedule
 from mutants import judge, prepare, sample
-from operators import OPERATORS, mutants_of
+from operators import mutants_of
 from subjects import Subject, ours
+
+HANDFUL = (
+    "drop-wait",
+    "drop-fence",
+    "flip-parity",
+    "expect-bytes",
+    "swap-descriptors",
+    "tensor-column",
+)
 
 
 @functools.cache
@@ -20,12 +29,12 @@ def _subject() -> tuple[Subject, Evidence]:
 
 def test_the_kernel_itself_has_no_findings() -> None:
     subject, _ = _subject()
-    for schedule in (Schedule("fair"), Schedule("adversarial", 1), Schedule("adversarial", 6)):
+    for schedule in (Schedule("fair"), Schedule("adversarial", 6)):
         assert subject.run(subject.ptx, schedule) == ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", HANDFUL)
 def test_mistakes_are_noticed(operator: str) -> None:
     subject, evidence = _subject()
     mutants = [
