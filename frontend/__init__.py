@@ -12,6 +12,8 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
+    from attn_mlir.block_kinds import block_mask
+    from attn_mlir.blocks import BlockMask
     from attn_mlir.compiler import compile
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
     from attn_mlir.operators import attention
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from attn_mlir.spec import MhaSpec, mha
 
 __all__ = [
+    "BlockMask",
     "Bundle",
     "CudaDevice",
     "EmulatorDevice",
@@ -30,6 +33,7 @@ __all__ = [
     "MhaSpec",
     "__version__",
     "attention",
+    "block_mask",
     "causal",
     "chunked",
     "compile",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BlockMask": "blocks",
     "Bundle": "runtime.bundle",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
@@ -52,6 +57,7 @@ _MODULES = {
     "Mask": "masks",
     "MhaSpec": "spec",
     "attention": "operators",
+    "block_mask": "block_kinds",
     "causal": "masks",
     "chunked": "masks",
     "compile": "compiler",

@@ -12,7 +12,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.devices import memory
 from attn_mlir.runtime.dlpack import Export
-from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, element_count
+from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, element_count, view
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,24 @@ def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: 
     return Output(made, lambda: made)
 
 
+def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> Any:
+    """A numpy array where `model` lives: itself in host memory, else a copy on the GPU.
+
+    Args:
+      model, like: as of `output_like`.
+    """
+    if like.device != "cuda":
+        return array
+    library = type(model).__module__.partition(".")[0]
+    module: Any = sys.modules.get(library)
+    if library == "torch":
+        return module.from_numpy(array).to(f"cuda:{like.device_index}")
+    if library == "cupy":
+        with module.cuda.Device(like.device_index):
+            return module.asarray(array)
+    return memory.upload(view(array, "array"), like.device_index)
+
+
 def current_stream(model: object, like: TensorView) -> int | None:
     """The stream on which the caller's library works on this GPU, where the library has one."""
     if like.device != "cuda":
@@ -92,17 +110,17 @@ def _through_dlpack(
             "from_dlpack: load a kernel and pass it outputs of your own"
         )
     if like.device == "cuda":
-        view = memory.empty(dtype, shape, like.device_index)
+        made = memory.empty(dtype, shape, like.device_index)
     else:
         host = np.empty(max(element_count(shape) * dtype_bytes(dtype), 1), np.uint8)
         address, strides = host.ctypes.data, dense_strides(shape)
-        view = TensorView(dtype, shape, strides, address, "cpu", 0, False, host)
+        made = TensorView(dtype, shape, strides, address, "cpu", 0, False, host)
     export = Export(
-        view.owner,
-        view.address,
-        device=view.device,
-        index=view.device_index,
+        made.owner,
+        made.address,
+        device=made.device,
+        index=made.device_index,
         dtype=dtype,
         shape=shape,
     )
-    return Output(view, lambda: from_dlpack(export))
+    return Output(made, lambda: from_dlpack(export))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attn_mlir.arrays import current_stream, output_like
 from attn_mlir.compiler import DEFAULT_TARGET, compile
@@ -19,6 +19,9 @@ from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import DTYPES, MhaSpec, mha
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
+if TYPE_CHECKING:
+    from attn_mlir.blocks import BlockMask
+
 QUERY_TILE_ROWS = 128
 
 
@@ -30,6 +33,7 @@ def attention(
     mask: Mask | None = None,
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
+    block_mask: BlockMask | None = None,
     sinks: Any = None,
     scale: float | None = None,
     return_lse: bool = False,
@@ -65,6 +69,8 @@ def attention(
         that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask. `mods` has
         functions of both kinds.
+      block_mask: from `am.block_mask`, instead of `mask` and `mask_mod`, which it was made of:
+        only blocks of scores in which something is visible are computed.
       sinks: [heads], logits of a key without value: each joins the sum that its head's
         probabilities are divided by, and not the LSE.
       scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
@@ -111,16 +117,20 @@ def attention(
         cache_counts_new=cache_counts_new,
     )
     spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
+    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
     check_sinks(sinks, spec.heads)
+    lists: list[Any] = []
+    if block_mask is not None:
+        from attn_mlir.blocks import of_call
+
+        spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
     modifier, captured = trace(score_mod, mask_mod, sinks)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_scale(scale)
-    spec = dataclasses.replace(
-        spec, modifier=modifier, query_tiles=query_tiles, tile_order=tile_order
-    )
-    given = [*descales, *captured.values()]
+    spec = dataclasses.replace(spec, modifier=modifier)
+    given = [*descales, *lists, *captured.values()]
     o, lse = launch(q, operands, spec, given, told, scale=scale, device=device, stream=stream)
     return (o, lse) if return_lse else o
 
@@ -141,14 +151,14 @@ def launch(
     Args:
       model: the array that results shall be like; its view is the operand q.
       operands: q, k and v, which `spec` was made for.
-      given: further tensors of the kernel: factors of 8-bit operands, then what the request's
-        modifier reads, in its order.
+      given: further tensors of the kernel: factors of 8-bit operands, lists of blocks if the request
+        has blocks, then what its modifier reads, in its order.
       told: the lengths of the sequences; the operands' own when left out.
     """
     q = operands["q"]
     *positions, heads, head_dim = q.shape
     told = told_by(operands) if told is None else told
-    if spec.query_tiles is None:
+    if spec.query_tiles is None and spec.block is None:
         spec = dataclasses.replace(spec, query_tiles=query_tiles_for(told.sizes["sq"], spec.group))
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
     o = output_like(model, q, (*positions, heads, spec.values_dim), spec.output_dtype)

@@ -25,6 +25,7 @@ OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
 TILE_ORDERS = ("single", "last_first", "persistent", "clc")
+BLOCK_ROWS, BLOCK_KEYS = (128, 256), (64, 128)
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -56,6 +57,8 @@ class MhaSpec:
       out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`, and bf16 where that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
+      block: positions, heads and keys of the blocks of scores that lists name, as
+        `blocks.kernel_block` says; None for a kernel without lists.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -73,6 +76,7 @@ class MhaSpec:
     out_dtype: str | None = None
     return_lse: bool = True
     lengths: Lengths = DENSE
+    block: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -108,6 +112,11 @@ class MhaSpec:
             )
         if not isinstance(cast(object, self.return_lse), bool):
             raise SpecError(f"return_lse must be True or False, got {self.return_lse!r:.40}")
+        if self.block is not None:
+            _block(self.block, self.group)
+            if self.lengths != DENSE:
+                told = ", ".join(self.lengths.tensors)
+                raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
         if not isinstance(cast(object, self.mask), Mask):
             raise SpecError(
                 f"mask {self.mask!r:.60} has no kernel: supported are full(), causal(), "
@@ -146,6 +155,7 @@ class MhaSpec:
             "out_dtype": self.output_dtype,
             "return_lse": self.return_lse,
             "lengths": [*self.lengths.tensors, *self.lengths.scalars],
+            "block": None if self.block is None else list(self.block),
             "modifier": None if self.modifier is None else self.modifier.canonical(),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -167,6 +177,7 @@ def mha(
     out_dtype: object = None,
     return_lse: bool = True,
     lengths: Lengths = DENSE,
+    block: tuple[int, int, int] | None = None,
 ) -> MhaSpec:
     """Ask for multi-head attention.
 
@@ -181,7 +192,7 @@ def mha(
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
       sinks: an array [heads] as of `attention`; its dtype matters here.
-      query_tiles, tile_order, return_lse, lengths: see `MhaSpec`.
+      query_tiles, tile_order, return_lse, lengths, block: see `MhaSpec`.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; see `MhaSpec`.
 
     Raises:
@@ -205,6 +216,7 @@ def mha(
         out_dtype=None if out_dtype is None else dtype_name(out_dtype, "out_dtype", OUT_DTYPES),
         return_lse=return_lse,
         lengths=lengths,
+        block=block,
     )
 
 
@@ -242,6 +254,19 @@ def check_target(target: str) -> str:
 
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _block(block: object, group: int) -> None:
+    """Refuse a block that is no work tile: 1 or 2 tiles of 128 rows, times 64 or 128 keys."""
+    found = tuple(cast("Sequence[object]", block)) if isinstance(block, Sequence) else ()
+    if len(found) == 3 and all(_is_int(extent) and extent > 0 for extent in found):
+        positions, heads, keys = cast("tuple[int, int, int]", found)
+        if positions * heads in BLOCK_ROWS and keys in BLOCK_KEYS and group % heads == 0:
+            return
+    raise SpecError(
+        f"block {block!r:.40} has no kernel: it must be (positions, heads, keys) with positions x "
+        f"heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
+    )
 
 
 def _head_dim(name: str, size: object, step: int) -> None:

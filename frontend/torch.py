@@ -13,11 +13,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from attn_mlir.blocks import BlockMask, of_call
 from attn_mlir.descales import descales_of
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
+from attn_mlir.mask_text import parse_mask
 from attn_mlir.masks import causal, full
-from attn_mlir.mods import and_masks, bias, causal_from_top, check_extents, visible_where
+from attn_mlir.mods import bias, causal_from_top, check_extents, visible_where
 from attn_mlir.operators import check_scale, launch, spec_of
 from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 torch: Any = importlib.import_module("torch")
 
 NAME = "attn_mlir::attention"
-_MASKS = {"full": full, "causal": causal}
 
 
 def _attention(
@@ -39,21 +40,24 @@ def _attention(
     modifier: str,
     mask: str,
     scale: float,
-    return_lse: bool,
+    return_lse: bool = True,
+    block: Sequence[int] = (),
 ) -> tuple[Any, Any]:
     """The operator: O and LSE of tensors [batch, sequence, heads, head_dim].
 
     Args:
-      captured: what the modifier reads.
+      captured: lists of blocks, if there is a block, and what the modifier reads.
       modifier: `Program.canonical` of a score modifier, or "".
-      mask: `full` or `causal`.
+      mask: in closed form, as text: `full`, `causal`, `window:127,0`; see `mask_text`.
       return_lse: whether LSE is computed; else it is empty.
+      block: of the lists, see `MhaSpec`; empty if there are none.
     """
     program = Program.from_json(modifier) if modifier else None
     operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
-    spec = spec_of(operands, _MASKS[mask](), return_lse=return_lse)
+    spec = spec_of(operands, parse_mask(mask), return_lse=return_lse)
     descales_of(spec, len(q), None, None, None)  # refuses 8 bits: PyTorch has no factors
-    spec = dataclasses.replace(spec, modifier=program)
+    extents = cast("tuple[int, int, int]", tuple(block)) if block else None
+    spec = dataclasses.replace(spec, modifier=program, block=extents)
     o, lse = launch(q, operands, spec, captured, scale=scale)
     return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse
 
@@ -66,7 +70,8 @@ def _fake(
     modifier: str,
     mask: str,
     scale: float,
-    return_lse: bool,
+    return_lse: bool = True,
+    block: Sequence[int] = (),
 ) -> tuple[Any, Any]:
     """Shapes and dtypes of the operator's results."""
     batch, sq, heads, _ = q.shape
@@ -79,7 +84,7 @@ attention_op: Any = torch.library.custom_op(
     _attention,
     mutates_args=(),
     schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale,"
-    " bool return_lse) -> (Tensor, Tensor)",
+    " bool return_lse=True, int[] block=[]) -> (Tensor, Tensor)",
 )
 attention_op.register_fake(_fake)
 
@@ -152,10 +157,11 @@ def flex_attention(
       key: [batch, kv_heads, sk, head_dim].
       value: [batch, kv_heads, sk, v_head_dim].
       score_mod: `score_mod(score, b, h, q_idx, kv_idx)`; see `attn_mlir.trace`.
-      block_mask: a BlockMask, of which the `mask_mod` is used.
+      block_mask: a BlockMask of PyTorch or of this package; blocks that it leaves out are
+        skipped, and its `mask_mod` is evaluated in partly visible blocks alone.
       return_lse: also return LSE, [batch, heads, sq] in float32, natural logarithm.
       kernel_options: not offered.
-      mask_mod: `mask_mod(b, h, q_idx, kv_idx)`, instead of or besides a BlockMask's.
+      mask_mod: `mask_mod(b, h, q_idx, kv_idx)`, instead of a BlockMask.
 
     Returns:
       [batch, heads, sq, v_head_dim], with `return_lse` also LSE.
@@ -166,14 +172,10 @@ def flex_attention(
     if kernel_options:
         raise SpecError(f"kernel_options are not offered, got {', '.join(kernel_options)}")
     _check_operands(query, key, value, enable_gqa)
-    found = [] if mask_mod is None else [mask_mod]
-    if block_mask is not None:
-        of_blocks = getattr(block_mask, "mask_mod", None)
-        if of_blocks is None:
-            raise SpecError(f"block_mask must be a BlockMask, got {type(block_mask).__name__}")
-        found.append(of_blocks)
-    combined = and_masks(*found) if found else None
-    o, lse = _call(query, key, value, full(), score_mod, combined, scale, return_lse=return_lse)
+    blocks = None if block_mask is None else _block_mask(block_mask, query.shape[2], key.shape[2])
+    o, lse = _call(
+        query, key, value, None, score_mod, mask_mod, scale, return_lse=return_lse, blocks=blocks
+    )
     return (o, lse) if return_lse else o
 
 
@@ -181,28 +183,66 @@ def _call(
     query: Any,
     key: Any,
     value: Any,
-    mask: Mask,
+    mask: Mask | None,
     score_mod: ScoreMod | None,
     mask_mod: MaskMod | None,
     scale: float | None,
     *,
     return_lse: bool,
+    blocks: BlockMask | None = None,
 ) -> tuple[Any, Any]:
     """O and LSE by the operator, in PyTorch's layout."""
     check_scale(scale)
     batch, heads, sq, head_dim = query.shape
+    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    lists: list[Any] = []
+    block: tuple[int, int, int] | None = None
+    if blocks is not None:
+        operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
+        spec = spec_of(operands, None)
+        spec, mask_mod, lists = of_call(blocks, spec, mask_mod, mask, q, operands)
+        mask, block = spec.mask, spec.block
     for mod in (score_mod, mask_mod):
         check_extents(mod, {"batch": batch, "heads": heads, "sq": sq, "sk": key.shape[2]})
     program, captured = trace(score_mod, mask_mod)
     o, lse = attention_op(
-        *(tensor.transpose(1, 2) for tensor in (query, key, value)),
-        [_as_tensor(array) for array in captured.values()],
+        q,
+        k,
+        v,
+        [_as_tensor(array) for array in (*lists, *captured.values())],
         "" if program is None else program.canonical(),
-        "causal" if mask == causal() else "full",
+        str(full() if mask is None else mask),
         1.0 / math.sqrt(head_dim) if scale is None else float(scale),
         return_lse,
+        list(block or ()),
     )
     return o.transpose(1, 2), lse
+
+
+def _block_mask(given: Any, sq: int, sk: int) -> BlockMask:
+    """A BlockMask of PyTorch as one of ours.
+
+    Raises:
+      SpecError: something else, or one for other lengths.
+    """
+    if isinstance(given, BlockMask):
+        return given
+    fields = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE", "seq_lengths", "mask_mod")
+    if not all(hasattr(given, name) for name in fields):
+        raise SpecError(f"block_mask must be a BlockMask, got {type(given).__name__}")
+    lengths = tuple(given.seq_lengths)
+    if lengths != (sq, sk):
+        raise SpecError(f"block_mask is for sq, sk = {lengths}, the call has {(sq, sk)}")
+    return BlockMask.from_kv_blocks(
+        given.kv_num_blocks,
+        given.kv_indices,
+        getattr(given, "full_kv_num_blocks", None),
+        getattr(given, "full_kv_indices", None),
+        sq=sq,
+        sk=sk,
+        block_size=tuple(given.BLOCK_SIZE),
+        mask_mod=given.mask_mod,
+    )
 
 
 def _as_tensor(array: Any) -> Any:

@@ -54,6 +54,8 @@ class MhaRequest(Protocol):
     def tile_order(self) -> str | None: ...
     @property
     def modifier(self) -> Program | None: ...
+    @property
+    def block(self) -> tuple[int, int, int] | None: ...
 
 
 class _Stages:
@@ -94,10 +96,19 @@ def kernel_name(request: MhaRequest) -> str:
     if len(mask) > MAX_MASK_NAME:
         mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
     modified = ("mod",) if request.modifier is not None else ()
+    listed = ("blocks",) if request.block is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
     output = (f"o{request.output_dtype}",) if request.output_dtype != request.dtype else ()
     stored = request.lengths.short_name
-    parts = (mask, *modified, *((stored,) if stored else ()), request.dtype, *output, heads)
+    parts = (
+        mask,
+        *modified,
+        *listed,
+        *((stored,) if stored else ()),
+        request.dtype,
+        *output,
+        heads,
+    )
     values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
@@ -109,7 +120,7 @@ def compile_mha(
 
     Args:
       request: heads, kv_heads, head_dim, values_dim, dtype, output_dtype, return_lse, mask,
-        modifier.
+        modifier, block.
       target: the chip.
       progress: called with each stage's name when it begins.
 
@@ -135,6 +146,7 @@ def compile_mha(
                 dtype=request.dtype,
                 mask=request.mask,
                 modifier=request.modifier,
+                block=request.block,
             ),
         )
         stages.dump("attn", module)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn import MhaOp, logical_type, stored_type
+from attn_mlir.dialect.attn import Block, MhaOp, logical_type, stored_type
 from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
@@ -145,6 +145,7 @@ def default_config(
     tile_order: str = "single",
     element_bits: int = 16,
     output_bits: int = 16,
+    tile: tuple[int, int] | None = None,
 ) -> Config:
     """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
 
@@ -156,6 +157,7 @@ def default_config(
         side, others stage O where Q was.
       element_bits: width of an element of Q, K and V.
       output_bits: width of an element of O.
+      tile: query tiles and keys per tile that it has to be; the first that fits when absent.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -173,7 +175,8 @@ def default_config(
     loops = tile_order in LOOPING_ORDERS
     q_bytes = shared_tile_bytes(TILE_M, head_dim, element_bits)
     o_bytes = shared_tile_bytes(TILE_M, v_head_dim, output_bits)
-    for tiles, tile_n in ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N))):
+    fallbacks = ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N)))
+    for tiles, tile_n in fallbacks if tile is None else (tile,):
         slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
         rows = tiles * (q_bytes + o_bytes if loops else max(q_bytes, o_bytes))
         stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
@@ -197,9 +200,10 @@ def default_config(
                 ),
                 tile_order=tile_order,
             )
+    wanted = "" if tile is None else f" with {tile[0]} query tiles and key tiles of {tile[1]}"
     raise SpecError(
         f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
-        f"no kernel: two key tiles and what is staged of Q and O exceed shared memory"
+        f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory"
     )
 
 
@@ -211,8 +215,8 @@ def _check(op: Any, config: Config) -> None:
     Raises:
       VerifyError: with what was got and what is allowed.
     """
-    if config.tile_m != 128:
-        raise op_error(op, f"expects tile_m of 128, got {config.tile_m}")
+    if config.tile_m != TILE_M:
+        raise op_error(op, f"expects tile_m of {TILE_M}, got {config.tile_m}")
     if config.q_tiles not in (1, 2):
         raise op_error(op, f"expects q_tiles of 1 or 2, got {config.q_tiles}")
     if config.tile_n not in TILE_N:
@@ -272,6 +276,23 @@ def _refuse_unsupported(op: MhaOp) -> None:
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
 
 
+def _tile_of(op: MhaOp, block: Block) -> tuple[int, int]:
+    """Query tiles and keys per tile of a kernel whose work tiles are blocks.
+
+    Raises:
+      VerifyError: there is no such kernel.
+    """
+    rows = block.positions * block.heads
+    if rows not in (TILE_M, 2 * TILE_M) or block.keys not in TILE_N:
+        keys = " or ".join(map(str, TILE_N))
+        raise op_error(
+            op,
+            f"expects blocks of {TILE_M} or {2 * TILE_M} rows (positions x heads) and {keys} keys, "
+            f"got {block.positions} x {block.heads} and {block.keys}",
+        )
+    return rows // TILE_M, block.keys
+
+
 @register
 @dataclass(frozen=True)
 class Configure:
@@ -306,6 +327,7 @@ class Configure:
 
     def _configure(self, op: MhaOp) -> None:
         _refuse_unsupported(op)
+        block = op.blocks.extents if op.blocks else None  # whole ones are walked, so they decide
         try:
             order = self.tile_order or default_order(op.mask_rule)
             config = default_config(
@@ -315,6 +337,7 @@ class Configure:
                 tile_order=order,
                 element_bits=ws.element_bits(op.element_type),
                 output_bits=ws.element_bits(op.output_type),
+                tile=_tile_of(op, block) if block else None,
             )
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error
@@ -329,6 +352,7 @@ class Configure:
             overrides |= _entries(op)
         group = op.heads // op.kv_heads
         packed = group if config.tile_m % group == 0 and not _has_padded_queries(op) else 1
+        packed = block.heads if block else packed
         config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
         _check(op, config)
         op.attributes[CONFIG] = config.to_attr()

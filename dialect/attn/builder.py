@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
+from attn_mlir.dialect.attn.blocks import COUNTS_RANK, INDICES_RANK, BlocksOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
@@ -38,6 +40,7 @@ def build_mha_module(
     return_lse: bool = True,
     lengths: Lengths = DENSE,
     modifier: Program | None = None,
+    block: Sequence[int] | None = None,
 ) -> ir.Module:
     """Builds `func.func @name(q, k, v, scale, ...) -> (o, lse)` around one `attn.mha`.
 
@@ -55,8 +58,10 @@ def build_mha_module(
       out_dtype: of o, `bf16`, `f16` or `f32`; when absent `dtype`, and bf16 for one of 8 bits.
       return_lse: whether the function returns lse.
       lengths: what tells the lengths of sequences; its index arrays and numbers follow the scale.
-      modifier: what becomes of a score; the tensors it captures are the further arguments, after
-        the factors `q_descale`, `k_descale` and `v_descale` of 8-bit operands.
+      modifier: what becomes of a score; the tensors it captures are the last arguments.
+      block: positions, heads and keys of the blocks of scores that the arguments `BLOCK_LISTS`
+        list (`attn.blocks`); none when absent. They follow the factors `q_descale`, `k_descale` and
+        `v_descale` of 8-bit operands.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
@@ -82,11 +87,12 @@ def build_mha_module(
         indices = index_arguments(lengths)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
+            further = _list_types() if block is not None else {}
             captured = modifier.tensors if modifier is not None else ()
+            further |= {tensor.name: _captured_type(tensor) for tensor in captured}
             factors = DESCALES if dtype in NARROW_DTYPES else ()
             tables = [ir.RankedTensorType.get([dynamic, dynamic], f32)] * len(factors)
-            inputs = [q_type, k_type, v_type, f32, *indices.values(), *tables]
-            inputs += map(_captured_type, captured)
+            inputs = [q_type, k_type, v_type, f32, *indices.values(), *tables, *further.values()]
             outputs = {"o": o_type, "lse": lse_type}
             if not return_lse:
                 del outputs["lse"]
@@ -97,8 +103,7 @@ def build_mha_module(
                 ARGUMENT_DEFAULT: ir.FloatAttr.get(f32, 1.0 / math.sqrt(head_dim)),
             }
             others = [
-                {ARGUMENT_NAME: ir.StringAttr.get(text)}
-                for text in (*indices, *factors, *(tensor.name for tensor in captured))
+                {ARGUMENT_NAME: ir.StringAttr.get(text)} for text in (*indices, *factors, *further)
             ]
             function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in (*names, scale, *others)]
             function.result_attrs = ir.ArrayAttr.get(
@@ -111,7 +116,7 @@ def build_mha_module(
                 if factors:
                     tables = [named[text] for text in factors]
                     q, k, v = map(make_scaled, (q, k, v), tables)
-                score_mod = _score_mod(modifier, others[len(named) :])
+                score_mod = _score_mod(modifier, block, others[len(named) :])
                 op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
                 func.ReturnOp([getattr(op, text) for text in outputs])
     return module
@@ -123,12 +128,30 @@ def _captured_type(captured: CapturedTensor) -> ir.Type:
     return ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()] * captured.rank, element)
 
 
+def _list_types() -> dict[str, ir.Type]:
+    """Types of the arguments that `attn.blocks` takes, by name."""
+    dynamic, i32 = ir.ShapedType.get_dynamic_size(), ir.IntegerType.get_signless(32)
+    shapes = ([dynamic] * (COUNTS_RANK - 1) + [COUNTS], [dynamic] * INDICES_RANK)
+    types = [ir.RankedTensorType.get(shape, i32) for shape in shapes]
+    return dict(zip(BLOCK_LISTS, types, strict=True))
+
+
 def _score_mod(
-    modifier: Program | None, tensors: Sequence[ir.Value]
+    modifier: Program | None, block: Sequence[int] | None, tensors: Sequence[ir.Value]
 ) -> Callable[..., ir.Value] | None:
-    if modifier is None:
+    """What builds the region; `tensors` are the lists, if there are any, and what is captured."""
+    if modifier is None and block is None:
         return None
-    return lambda *arguments: emit_program(modifier, arguments, tensors)
+    count = 0 if block is None else len(BLOCK_LISTS)
+
+    def build(*arguments: ir.Value) -> ir.Value:
+        if block is not None:
+            BlocksOp(*tensors[:count], ir.DenseI32ArrayAttr.get(list(block)))
+        if modifier is None:
+            return arguments[0]
+        return emit_program(modifier, arguments, tensors[count:])
+
+    return build
 
 
 def _check(heads: int, kv_heads: int, head_dim: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
+from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
@@ -62,7 +63,9 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
-    it hides scores, one `attn.sink` adds a key without a value. The region may read tensors and scalars defined outside (`tensor.extract`).
+    it hides scores, one `attn.sink` adds a key without a value, and one `attn.blocks` lists the
+    blocks of scores to compute. The region may read tensors and scalars defined outside
+    (`tensor.extract`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -125,16 +128,15 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         return attr_to_mask(self.mask)
 
     @property
+    def blocks(self) -> BlocksOp | None:
+        """The lists of blocks in the score modifier, if there are any."""
+        inside = self.score_mod.blocks[0].operations
+        return next((op for op in inside if isinstance(op, BlocksOp)), None)
+
+    @property
     def hides_scores(self) -> bool:
         """Whether the score modifier holds an `attn.keep`."""
         return any(isinstance(op, KeepOp) for op in self.score_mod.blocks[0].operations)
-
-    @property
-    def has_identity_score_mod(self) -> bool:
-        """Whether the score modifier yields the score itself and hides none."""
-        block = self.score_mod.blocks[0]
-        last = list(block.operations)[-1]
-        return last.operands[0] == block.arguments[0] and not self.hides_scores
 
     def verify_invariants(self) -> bool:
         """Checks operand and result types, the mask and the agreement of the shapes."""
@@ -220,7 +222,7 @@ def _check_mask(op: MhaOp) -> None:
 
 
 def _check_score_mod(op: MhaOp) -> None:
-    """One block of (f32, i32, i32, i32, i32) that yields an f32, with at most one sink."""
+    """One block of (f32, i32, i32, i32, i32) that yields an f32; one sink, one pair of lists."""
     count = len(op.score_mod.blocks)
     if count != 1:
         raise _Invalid(f"score_mod to have one block, got {count}")
@@ -233,9 +235,14 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
     if str(last.value.type) != "f32":
         raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
-    sinks = sum(isinstance(inner, SinkOp) for inner in block.operations)
-    if sinks > 1:
-        raise _Invalid(f"at most one 'attn.sink' in score_mod, got {sinks}")
+    for kind in (SinkOp, BlocksOp):
+        count = sum(isinstance(inner, kind) for inner in block.operations)
+        if count > 1:
+            raise _Invalid(f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}")
+    group = op.heads // op.kv_heads
+    if op.blocks is not None and group % op.blocks.extents.heads:
+        heads = op.blocks.extents.heads
+        raise _Invalid(f"blocks of heads that divide a group of {group}, got {heads}")
 
 
 def make_mha(

@@ -3,14 +3,14 @@
 from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
-from .problem import KeyTiles, Problem, Storage, Value, WorkTile
+from .problem import Problem, Storage, Value, VisitedTiles, WorkTile
 
 CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 72 registers
 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """Per turn rescales O where the maximum moved; at the end writes O / l to the out ring."""
-    keys = KeyTiles(problem, tile)
+    keys = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
     def turn_of(turn: Value) -> list[Value]:
@@ -36,7 +36,7 @@ def _is_below_one(factor: Value) -> Value:
     return b.fcompare("OLT", factor, b.f32_constant(1.0))
 
 
-def _finish(problem: Problem, storage: Storage, keys: KeyTiles, way: int) -> None:
+def _finish(problem: Problem, storage: Storage, keys: VisitedTiles, way: int) -> None:
     """O / l of one query tile, rounded, into its out slot; zeros where there was no key."""
     handover = storage.stats.wait(way)
     inverse = b.load(handover)

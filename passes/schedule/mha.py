@@ -17,8 +17,9 @@ from attn_mlir.passes.configure import Config
 from . import builder as b
 from .correction import correction
 from .factors import factors_of
+from .listed import ListedTiles
 from .modifier import Modifier
-from .problem import Problem, Storage, TensorKV, Value, WorkTile
+from .problem import KeyTiles, Problem, Storage, TensorKV, Value, WorkTile
 from .sequences import check_storage, sequences_of
 from .softmax import softmax
 from .transport import epilogue, load, mma
@@ -75,12 +76,14 @@ def schedule_mha(
         captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
         tensors: dict[str, Value] = {"lse": None}
         tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+        keys = sequences_of(op.k, tensors["k"], captured)
         problem = Problem(
             **tensors,
             factors=factors_of(op, captured),
             query_sequences=sequences_of(op.q, tensors["q"], captured),
-            key_sequences=sequences_of(op.k, tensors["k"], captured),
+            key_sequences=keys,
             modifier=Modifier(op, captured),
+            visited=ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles,
             heads=op.heads,
             kv_heads=op.kv_heads,
             head_dim=op.head_dim,

@@ -17,7 +17,7 @@ class Modifier:
     """The region of an `attn.mha`, with what it reads from outside.
 
     Attributes:
-      is_identity: it changes and hides nothing.
+      changes: the score that counts is another one, or decides whether it counts.
       hides: it hides scores.
       has_sink: rows see a key without a value.
     """
@@ -29,23 +29,31 @@ class Modifier:
           op: the operation.
           captured: values defined outside the region -> arguments of the kernel.
         """
-        self.is_identity = op.has_identity_score_mod
         self.hides = op.hides_scores
         self._block = op.score_mod.blocks[0]
         self._captured = captured
+        self._keeps = [x.condition for x in self._block.operations if isinstance(x, KeepOp)]
+        score = self._block.arguments[0]
+        _, needed = self._needed(self._keeps)
+        self.changes = self._result != score or score in needed
         sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
         self._sink = sinks[0] if sinks else None
         self.has_sink = bool(sinks)
 
-    def __call__(self, score: Value, batch: Value, head: Value, q: Value, k: Value) -> Value:
-        """The modified score at the insertion point; hidden ones are -inf.
+    def __call__(
+        self, score: Value, batch: Value, head: Value, q: Value, k: Value, *, keeps: bool
+    ) -> Value:
+        """The modified score at the insertion point.
+
+        Args:
+          score: scaled, or raw if the modifier does not change it.
+          keeps: whether what `attn.keep` hides becomes -inf; else it is not evaluated.
 
         Raises:
           VerifyError: the region holds something that is not element-wise.
         """
-        *body, last = self._block.operations
-        keeps = [op.condition for op in body if isinstance(op, KeepOp)]
-        result, *conditions = self._values([last.value, *keeps], (score, batch, head, q, k))
+        wanted = [self._result, *(self._keeps if keeps else [])]
+        result, *conditions = self._values(wanted, (score, batch, head, q, k))
         hidden = b.f32_constant(float("-inf"))
         for condition in conditions:
             result = b.select(condition, result, hidden)
@@ -61,6 +69,21 @@ class Modifier:
         (logit,) = self._values([self._sink.logit], (None, batch, head, q, None))
         return logit
 
+    @property
+    def _result(self) -> Value:
+        """The modified score, a value of the region."""
+        return list(self._block.operations)[-1].value
+
+    def _needed(self, wanted: Sequence[Value]) -> tuple[list[Any], set[Value]]:
+        """The region's operations that these values need, in order, and all that these read."""
+        needed: set[Value] = set(wanted)
+        operations: list[Any] = []
+        for op in reversed(list(self._block.operations)):
+            if any(result in needed for result in op.operation.results):
+                operations.append(op)
+                needed.update(op.operation.operands)
+        return operations[::-1], needed
+
     def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
         """Values of the region at the insertion point: repeats the operations that they need.
 
@@ -68,18 +91,13 @@ class Modifier:
           wanted: values of the region.
           arguments: what its arguments are; None for one that nothing wanted may depend on.
         """
-        needed: set[Value] = set(wanted)
-        operations: list[Any] = []
-        for op in reversed(list(self._block.operations)):
-            if any(result in needed for result in op.operation.results):
-                operations.append(op)
-                needed.update(op.operation.operands)
+        operations, needed = self._needed(wanted)
         for argument, value in zip(self._block.arguments, arguments, strict=True):
             if value is None and argument in needed:
                 raise op_error(self._sink, "expects a logit that depends on batch, head and q only")
         values: dict[Value, Any] = dict(self._captured)
         values.update(zip(self._block.arguments, arguments, strict=True))
-        for op in reversed(operations):
+        for op in operations:
             values[op.operation.results[0]] = _repeated(op, values)
         return [values[value] for value in wanted]
 

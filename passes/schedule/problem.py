@@ -1,7 +1,8 @@
 """What the roles of an attention kernel share: tensors, sizes, storage, and where the keys come from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
@@ -52,6 +53,7 @@ class Problem:
         `output` that of O.
       mask: which keys each row sees, in closed form.
       modifier: what becomes of a score, and which further ones are hidden.
+      visited: which key tiles a work tile visits.
       config: tile sizes, stages, registers.
     """
 
@@ -72,6 +74,7 @@ class Problem:
     output: Any
     mask: Mask
     modifier: Modifier
+    visited: "Callable[[Problem, WorkTile], VisitedTiles]"
     config: Config
 
     @property
@@ -112,18 +115,64 @@ class Problem:
         """What multiplies the output of a work tile, if anything."""
         return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
+    def keys(self, tile: WorkTile) -> "VisitedTiles":
+        """Which key tiles a work tile visits."""
+        return self.visited(self, tile)
+
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""
         return self.queries.first_position(tile.block, query_tile)
 
 
+class Phases(NamedTuple):
+    """Where the turns of a query tile change: both edges, no test, the left edge.
+
+    Attributes:
+      plain: the first turn that needs no test; those before it may have both edges.
+      left: the first turn with a left edge, up to the last turn; None if the mask has no such edge.
+    """
+
+    plain: Value
+    left: Value | None
+
+
+class VisitedTiles(Protocol):
+    """Which key tiles a work tile visits, in turns 0, 1, ...
+
+    Attributes:
+      count: number of turns, at least 0.
+      keeps_everywhere: whether `attn.keep` may hide scores in turns that need no test.
+    """
+
+    count: Value
+    keeps_everywhere: ClassVar[bool]
+
+    def first_column(self, turn: Value | int) -> Value:
+        """First key of the tile visited in a turn."""
+        ...
+
+    def phases(self, query_tile: Value) -> Phases:
+        """How the turns of a query tile divide by what has to be tested.
+
+        The turns are the work tile's: other query tiles may need tiles that this one sees nothing
+        of, and it tests those.
+        """
+        ...
+
+    def any(self) -> Value:
+        """i1: whether there is a tile to visit."""
+        ...
+
+
 class KeyTiles:
-    """Which key tiles a work tile visits, from the last one down.
+    """Visits the key tiles in the mask's range, from the last one down.
 
     Attributes:
       begin, end: tile numbers; the visit order is end - 1, end - 2, ..., begin.
       count: number of tiles visited, at least 0.
     """
+
+    keeps_everywhere: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, tile: WorkTile):
         self._problem = problem
@@ -145,12 +194,8 @@ class KeyTiles:
         number = b.INT.sub(last, turn) if turn != 0 else last
         return b.INT.mul(number, self._problem.config.tile_n)
 
-    def phases(self, query_tile: Value) -> "Phases":
-        """How the turns of a query tile divide by what has to be tested.
-
-        The turns are the work tile's: other query tiles may need tiles that this one sees nothing
-        of, and it tests those.
-        """
+    def phases(self, query_tile: Value) -> Phases:
+        """By the ranges of the work tile and of the query tile."""
         span = self._range(query_tile, self._problem.queries.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if not self._problem.mask.edges.left:
@@ -162,18 +207,6 @@ class KeyTiles:
     def any(self) -> Value:
         """i1: whether there is a tile to visit."""
         return b.compare("sgt", self.count, 0)
-
-
-class Phases(NamedTuple):
-    """Where the turns of a query tile change: both edges, no test, the left edge.
-
-    Attributes:
-      plain: the first turn that needs no test; those before it may have both edges.
-      left: the first turn with a left edge, up to the last turn; None if the mask has no such edge.
-    """
-
-    plain: Value
-    left: Value | None
 
 
 class KVSource(Protocol):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from . import builder as b
 from .masking import Test, hide
-from .problem import KeyTiles, Problem, Storage, Value, WorkTile
+from .problem import Problem, Storage, Value, WorkTile
 
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
 FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
@@ -26,23 +26,27 @@ LOG2E = 1.0 / LN2
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
     """Turns S into P tile by tile, then leaves 1 / l with correction and writes the LSE."""
-    keys = KeyTiles(problem, tile)
+    keys = problem.keys(tile)
     rows = [problem.config.tile_m]
     phases = keys.phases(way)
     log2e = b.f32_constant(LOG2E)
-    plain = problem.modifier.is_identity  # else the modifier has taken in the scale
+    changes = problem.modifier.changes  # and then it has taken in the scale
     scale = problem.score_scale(tile)
-    scale_log2 = b.fmul(scale, log2e) if plain else log2e
+    scale_log2 = log2e if changes else b.fmul(scale, log2e)
     step = _Step(scale_log2, problem.config.rescale_threshold)
     row0 = problem.first_position(tile, way)
 
     def turn_of(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
         scores = b.load(slot)
-        if not plain:
-            scores = _modify(problem, scores, scale, tile, row0, keys.first_column(turn))
+        keeps = problem.modifier.hides and (test is not None or keys.keeps_everywhere)
+        asks = changes or keeps or test is not None
+        column0 = keys.first_column(turn) if asks else None
+        if changes or keeps:
+            factor = scale if changes else None
+            scores = _modify(problem, scores, factor, tile, row0, column0, keeps=keeps)
         if test is not None:
-            scores = hide(problem, tile, scores, test, row0, keys.first_column(turn))
+            scores = hide(problem, tile, scores, test, row0, column0)
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(step.factor, maximum, found)
         maximum = b.map_elements(step.maximum, maximum, found)
@@ -85,15 +89,23 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
 
 
 def _modify(
-    problem: Problem, scores: Value, scale: Value, tile: WorkTile, row0: Value, column0: Value
+    problem: Problem,
+    scores: Value,
+    scale: Value | None,
+    tile: WorkTile,
+    row0: Value,
+    column0: Value,
+    *,
+    keeps: bool,
 ) -> Value:
-    """Scales the scores and gives each to the score modifier with its coordinates."""
+    """Gives each score to the modifier with its coordinates, scaled if there is a scale."""
 
     def element(score: Value, row: Value, column: Value) -> Value:
-        scaled = b.fmul(score, scale)
+        given = score if scale is None else b.fmul(score, scale)
         queries = problem.queries
         q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
-        return problem.modifier(scaled, tile.batch, queries.head(tile.head, row), q, k)
+        head = queries.head(tile.head, row)
+        return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
 
     return b.map_coordinates(element, scores)
 

@@ -1,7 +1,7 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from . import builder as b
-from .problem import KeyTiles, KVSource, Problem, Storage, Value, WorkTile
+from .problem import KVSource, Problem, Storage, Value, WorkTile
 
 
 def keys_in(problem: Problem, slot: Value) -> Value:
@@ -16,31 +16,33 @@ def values_in(problem: Problem, slot: Value) -> Value:
 
 def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once and the K/V ring in the order K(0) Q V(0) K(1) V(1) ..."""
-    keys = KeyTiles(problem, tile)
+    keys = problem.keys(tile)
 
-    def fill_keys(turn: Value | int) -> None:
+    def fill_keys(column: Value) -> None:
         slot = storage.kv.acquire()
-        source.load_keys(keys_in(problem, slot), tile, keys.first_column(turn))
+        source.load_keys(keys_in(problem, slot), tile, column)
         b.commit(slot, "tma")
 
-    def fill_values(turn: Value | int) -> None:
+    def fill_values(column: Value) -> None:
         slot = storage.kv.acquire()
-        source.load_values(values_in(problem, slot), tile, keys.first_column(turn))
+        source.load_values(values_in(problem, slot), tile, column)
         b.commit(slot, "tma")
 
     def turn_of(turn: Value) -> list[Value]:
-        fill_keys(turn)
-        fill_values(turn)
+        column = keys.first_column(turn)
+        fill_keys(column)
+        fill_values(column)
         return []
 
     with b.when(keys.any()):
-        fill_keys(0)
+        first = keys.first_column(0)
+        fill_keys(first)
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
             position = problem.first_position(tile, way)
             problem.queries.load(slot, tile.queries, tile.head, position)
             b.commit(slot, "tma")
-        fill_values(0)
+        fill_values(first)
         b.loop(1, keys.count, [], turn_of)
 
 
@@ -49,7 +51,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    keys = KeyTiles(problem, tile)
+    keys = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
     def scores(slot: Value, query: Value, key: Value) -> None:

@@ -45,7 +45,7 @@ def test_builder_makes_a_valid_module():
     assert (op.heads, op.kv_heads, op.head_dim, op.v_head_dim) == (8, 2, 64, 64)
     assert str(op.element_type) == "f16"
     assert op.mask_rule == CausalMask()
-    assert op.has_identity_score_mod
+    assert not op.hides_scores and op.blocks is None
     assert str(op.lse.type) == "tensor<?x8x?xf32>"
     assert str(op.o.type) == "tensor<?x?x8x64xf16>"
 
@@ -125,7 +125,6 @@ def test_a_score_modifier_is_traced_into_the_region():
                 q, q, q, scale, mask=NullMask(), score_mod=lambda s, b, h, i, j: arith.addf(s, s)
             )
         assert module.operation.verify()
-        assert not op.has_identity_score_mod
         assert [inner.name for inner in op.score_mod.blocks[0].operations] == [
             "arith.addf",
             "attn.yield",

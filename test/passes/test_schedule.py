@@ -57,6 +57,14 @@ def test_rings_agree_for_every_grouping(heads: int, kv_heads: int) -> None:
     scheduled(heads=heads, kv_heads=kv_heads)
 
 
+@pytest.mark.parametrize(
+    "configure", ["", "tile-order=persistent", "tile-order=clc", "kv-stages=2"]
+)
+@pytest.mark.parametrize("block", [(256, 1, 128), (128, 1, 64), (64, 2, 128)])
+def test_rings_agree_for_lists(configure: str, block: tuple[int, int, int]) -> None:
+    scheduled(configure, block=block)
+
+
 @pytest.mark.parametrize(("q_tiles", "groups"), [(1, 1), (2, 2)])
 def test_a_softmax_group_per_query_tile(q_tiles: int, groups: int) -> None:
     module = scheduled(f"q-tiles={q_tiles}")

@@ -173,5 +173,21 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.causal}
     : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+
+// -----
+
+// Lists name the kernel's own work tiles.
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %counts: tensor<?x?x?x2xi32>, %indices: tensor<?x?x?x?xi32>)
+    -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    // expected-error @below {{'attn.blocks' op expects blocks of (positions, heads, keys) = (64, 2, 128), the kernel's work tiles, got (128, 1, 128)}}
+    "attn.blocks"(%counts, %indices) {block = array<i32: 128, 1, 128>} : (tensor<?x?x?x2xi32>, tensor<?x?x?x?xi32>) -> ()
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {q_tiles = 1 : i32, packed_heads = 2 : i32}}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
 }
