@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.runtime.tensors import TensorView
@@ -321,6 +322,9 @@ def of_call(
                 f"{name} and block_mask exclude each other: the blocks that it calls full are not "
                 f"tested, so make the block mask with this {name}"
             )
+    if spec.lengths != DENSE:
+        told = ", ".join(spec.lengths.tensors)
+        raise SpecError(f"block_mask is for sequences of one length, got {told} as well")
     q, k = operands["q"], operands["k"]
     batch, sq, heads, _ = q.shape
     block_mask.check_call(batch, heads, sq, k.shape[1])
