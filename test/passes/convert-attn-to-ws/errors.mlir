@@ -173,6 +173,8 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.causal}
     : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
 
 // -----
 
