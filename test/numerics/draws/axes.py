@@ -92,6 +92,17 @@ def _option(option: str, name: str, make: Callable[[Problem], Any]) -> Choice:
     return Choice(name, lambda p: p.options.update({option: make(p)}))
 
 
+def _factors(name: str, shape: Callable[[Problem], tuple[int, ...]]) -> Choice:
+    """Factors of 8-bit operands."""
+
+    def apply(problem: Problem) -> None:
+        for side in "qkv":
+            factors = np.exp(problem.normal(f"factor {side}", *shape(problem)) / 2)
+            problem.options[f"{side}_descale"] = factors
+
+    return Choice(name, apply, lambda problem: problem.is_narrow)
+
+
 # ---- masks
 
 LEAVES: dict[str, am.Mask] = {
@@ -196,11 +207,23 @@ MASK_MODS = [
 # ---- the table
 
 AXES: tuple[Axis, ...] = (
-    Axis("dtype", [_sets("bf16"), _sets("f16", dtype=np.float16)]),
+    Axis(
+        "dtype",
+        [
+            _sets("bf16"),
+            _sets("f16", dtype=np.float16),
+            _sets("e4m3", dtype=ml_dtypes.float8_e4m3fn),
+            _sets("e5m2", dtype=ml_dtypes.float8_e5m2),
+        ],
+    ),
     Axis(
         "head sizes",
         [
-            _sets(f"{d}x{dv}", d=d, dv=dv)
+            Choice(
+                f"{d}x{dv}",
+                _sets("", d=d, dv=dv).apply,
+                lambda p, d=d, dv=dv: not p.is_narrow or d % 16 == dv % 16 == 0,
+            )
             for d, dv in [
                 (64, 64), (128, 128), (80, 80), (96, 96), (192, 128), (256, 256),
                 (8, 8), (40, 72), (72, 40), (128, 136), (200, 24), (24, 256),
@@ -209,6 +232,15 @@ AXES: tuple[Axis, ...] = (
     ),
     Axis("batch", [_within_cost(str(n), batch=n) for n in (1, 2, 3)]),
     Axis("heads", [_heads(*pair) for pair in [(1, 1), (2, 2), (2, 1), (4, 2), (3, 1), (6, 2), (8, 1)]]),
+    Axis(
+        "factors",
+        [
+            Choice("none", lambda p: None, lambda p: not p.is_narrow),
+            _factors("per tensor", lambda p: (1,)),
+            _factors("per head", lambda p: (p.kv_heads,)),
+            _factors("per sequence", lambda p: (p.batch, p.kv_heads)),
+        ],
+    ),
     Axis(
         "queries",
         [_within_cost(str(n), sq=n) for n in (16, 1, 2, 7, 64, 77, 128, 129, 200, 256, 257, 300, 513)],

@@ -62,6 +62,11 @@ class Problem:
         return np.random.default_rng([self.seed, zlib.crc32(what.encode())])
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether operands have 8-bit elements."""
+        return np.dtype(self.dtype).itemsize == 1
+
+    @property
     def max_cost(self) -> float:
         """What `cost` may be."""
         small, other = MAX_COST
@@ -149,7 +154,7 @@ class Problem:
         if self.layout == "heads first":
             return np.ascontiguousarray(array.swapaxes(-3, -2)).swapaxes(-3, -2)
         if self.layout == "padded":  # NaN between the rows
-            wide = np.full((*array.shape[:-1], array.shape[-1] + 8), np.nan, array.dtype)
+            wide = np.full((*array.shape[:-1], array.shape[-1] + 16), np.nan, array.dtype)
             wide[..., : array.shape[-1]] = array
             return wide[..., : array.shape[-1]]
         return array
