@@ -53,7 +53,7 @@ def test_fixed_choices_leave_the_others_alone() -> None:
     ("fixed", "message"),
     [
         ({"colour": "red"}, "no axis .*'colour'.*: there are dtype, "),
-        ({"dtype": "f64"}, "dtype is one of bf16, f16, got 'f64'"),
+        ({"dtype": "f64"}, "dtype is one of bf16, f16, e4m3, e5m2, got 'f64'"),
         ({"head sizes": "256x256", "out_dtype": "f32"}, "out_dtype = f32 does not fit"),
     ],
 )

@@ -41,6 +41,15 @@ OTHERS = [
     ~am.chunked(150) & am.causal(),
     ~am.chunked(150) | am.sliding_window(20, 20),
 ]
+COMBINED = [  # of each kind with each operator; the definition counts where ranges are exact
+    am.sliding_window(None, None),
+    am.chunked(96),
+    am.prefix_lm(150) & am.sliding_window(200, None),
+    am.prefix_lm(50) | am.chunked(130),
+    am.causal() & am.sliding_window(90, 40),
+    am.chunked(300) & am.sliding_window(40, 40),
+    am.causal() | am.sliding_window(None, 150),
+]
 LENGTHS = [
     (300, 500),  # two work tiles, the second one's second query tile is empty; ragged keys
     (513, 200),  # rows before key 0 see nothing but a prefix or a window's right part
@@ -107,6 +116,14 @@ def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
     assert run(mask, sq, sk, 1, EmulatorDevice(), counts) == ""
     assert counts == [tiles_with_something(mask, sq, sk, TILE_ROWS) * PRODUCTS_PER_TILE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", COMBINED, ids=str)
+def test_combined_interval_masks(mask: am.Mask) -> None:
+    counts: list[int] = []
+    assert run(mask, 300, 500, 1, EmulatorDevice(), counts) == ""
+    assert counts == [tiles_with_something(mask, 300, 500, TILE_ROWS) * PRODUCTS_PER_TILE]
 
 
 @pytest.mark.slow
