@@ -90,6 +90,25 @@ def test_one_kernel_for_every_granularity() -> None:
     assert all(np.array_equal(o, results[0]) for o in results)
 
 
+def test_sequences_of_unequal_lengths() -> None:
+    """Factors go by the number of the sequence, wherever its rows lie."""
+    q, k, v = (x.reshape(-1, *x.shape[2:]) for x in operands("e4m3", 64))
+    ends_q, ends_k = np.int32([0, 37, 37 + 90]), np.int32([0, 200, 200 + 129])
+    table = descales("sequence")
+    o, lse = am.attention(
+        q[: ends_q[-1]], k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, mask=am.causal(),
+        return_lse=True, device="emulator", **table,
+    )  # fmt: skip
+    for b in range(2):
+        rows, keys = slice(*ends_q[b : b + 2]), slice(*ends_k[b : b + 2])
+        own = {name: factors[b : b + 1] for name, factors in table.items()}
+        verdict = check_attention(
+            q[None, rows], k[None, keys], v[None, keys], o[None, rows], lse[None, :, rows],
+            mask=am.causal(), **own,
+        )  # fmt: skip
+        assert verdict.ok, str(verdict)
+
+
 def test_small_probabilities_are_not_lost() -> None:
     """Many keys of equal scores beside one that is 2^10 times as likely: each P is 2^-10."""
     q = np.ones((1, 1, 1, 64), NUMPY["e4m3"])
