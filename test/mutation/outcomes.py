@@ -100,7 +100,7 @@ def page(outcomes: list[Outcome], day: date, seconds: float, per_operator: int, 
     names = ", ".join(f"`{name}`" for name in dict.fromkeys(o.subject for o in outcomes))
     lines = [
         f"{day.isoformat()}, {seconds:.0f} s: {len(outcomes)} mutants ({much}) of {names}. "
-        f"{len(outcomes) - len(wrong)} change nothing that a correct machine could show; of the other "
+        f"{len(outcomes) - len(wrong)} change nothing in these launches; of the other "
         f"{len(wrong)}, {caught} are caught ({score(outcomes):.1f} %), under the fair schedule or the first "
         f"of {seeds} adversarial ones that shows it.",
         "",
@@ -114,7 +114,7 @@ def page(outcomes: list[Outcome], day: date, seconds: float, per_operator: int, 
     if reasons:
         lines += [
             "",
-            "No mistake, by what a run of the unmodified kernel shows (`test/mutation/evidence.py`):",
+            "No mistake in these launches, by what a run of the unmodified kernel shows (`test/mutation/evidence.py`):",
             "",
         ]
         lines += [f"- {count} of `{name}`: {why}" for (why, name), count in reasons.most_common()]
