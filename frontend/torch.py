@@ -233,6 +233,8 @@ def _block_mask(given: Any, sq: int, sk: int) -> BlockMask:
     lengths = tuple(given.seq_lengths)
     if lengths != (sq, sk):
         raise SpecError(f"block_mask is for sq, sk = {lengths}, the call has {(sq, sk)}")
+    mod = given.mask_mod
+    hides_nothing = getattr(mod, "__name__", "") == "noop_mask"  # PyTorch's, where none was given
     return BlockMask.from_kv_blocks(
         given.kv_num_blocks,
         given.kv_indices,
@@ -241,7 +243,7 @@ def _block_mask(given: Any, sq: int, sk: int) -> BlockMask:
         sq=sq,
         sk=sk,
         block_size=tuple(given.BLOCK_SIZE),
-        mask_mod=given.mask_mod,
+        mask_mod=None if hides_nothing else mod,
     )
 
 

@@ -132,6 +132,24 @@ def test_block_mask() -> None:
     close(o, flex_truth(q, k, v, None, mask_mod)[0])
 
 
+def test_lists_of_a_block_mask_are_walked() -> None:
+    """Blocks that a BlockMask leaves out do not count, whatever its predicate says of them."""
+    from torch.nn.attention.flex_attention import BlockMask  # pyright: ignore
+
+    q, k, v = operands(sq=200, sk=300)
+    numbers = torch.tensor([[[2, 1]]], dtype=torch.int32)
+    indices = torch.tensor([[[[2, 0, 0], [1, 0, 0]]]], dtype=torch.int32)
+    blocks = BlockMask.from_kv_blocks(numbers, indices, seq_lengths=(200, 300))
+
+    def listed(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (q_idx < 128) ^ (kv_idx // 128 == 1)
+
+    o = at.flex_attention(q, k, v, block_mask=blocks)
+    close(o, flex_truth(q, k, v, None, listed)[0])
+    with pytest.raises(SpecError, match=r"block_mask is for sq, sk = \(200, 300\)"):
+        at.flex_attention(*operands(), block_mask=blocks)
+
+
 def test_operator() -> None:
     q, k, v = (x.transpose(1, 2) for x in operands(kv_heads=KV_HEADS))
     arguments = (q, k, v, [], "", "full", 0.125)
