@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from _same import differing_lines, softmax_loop
 from _stats import BUILD
@@ -123,12 +123,13 @@ def configuration_records(peer: Peer | None) -> Iterator[dict[str, Any]]:
                 "mask": am.causal(), "query_tiles": tiles, "tile_order": order,
             }  # fmt: skip
             bundle = am.compile(am.mha(**options), target=TARGET)
-            roles = {entry["role"]: entry for entry in bundle.report["roles"]}
+            report = cast("Any", bundle.report)
+            roles: dict[str, Any] = {entry["role"]: entry for entry in report["roles"]}
             groups = 2 if roles["softmax"]["warps"] == "0-7" else 1
             if groups != tiles:
                 continue  # no room for two
             column = _compiled(f"D={d} {tiles} {order}", **options)
-            regions = bundle.report["memory_map"]
+            regions: list[dict[str, Any]] = report["memory_map"]
             yield {
                 "name": f"{d}" if d == dv else f"{d}, {dv}",
                 "query_tiles": tiles,
