@@ -185,8 +185,10 @@ def _check_load(_: ws.RoleOp, op: ws.LoadOp) -> None:
     tile = ws.TileType(op.source.type)
     if tile.space == "tensor":
         _check_tensor_access(op, tile, _parts(op.source)[0])
-    elif len(tile.shape) == 2:
-        raise op_error(op, f"expects tensor memory or shared rows, got {tile}")
+        return
+    _check_shared_access(op, tile, _parts(op.source)[0])
+    if len(tile.shape) == 2 and ws.element_bits(tile.element) != REGISTER_BITS:
+        raise op_error(op, f"expects shared columns of 32 bits, got {tile}")
 
 
 def _check_store(_: ws.RoleOp, op: ws.StoreOp) -> None:

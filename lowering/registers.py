@@ -4,6 +4,7 @@ The layout is that of `tcgen05.ld.32x32b`: thread t of warp w holds row 32 (w mo
 tiles use the same assignment, so that no data crosses threads.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -64,6 +65,8 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
         if any(_may_overlap(op.source, stored) for stored in low.active.stored):
             wait_tensor_stores(low)
         parts = _load_tensor(low, tile)
+    elif len(tile.kind.shape) == 2:
+        parts = _load_swizzled(low, tile)
     else:
         parts = [llvm.LoadOp(kind.element, _row_pointer(low, tile)).result]
     low[op.fragment] = Fragment(kind, tuple(parts))
@@ -138,22 +141,41 @@ def _row_pointer(low: Lowering, tile: TileRef) -> Value:
     return low.shared_pointer(offset)
 
 
-def _store_swizzled(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
-    """A row's elements as 16-byte units; see `layouts.swizzled_offset`."""
+def _units(low: Lowering, tile: TileRef, column: int, width: int) -> Iterator[Value]:
+    """Pointers to the 16-byte units of this thread's row; see `layouts.swizzled_offset`."""
     rows = tile.kind.shape[0]
     bits = ws.element_bits(tile.kind.element)
     line = INT.add(tile.address, INT.mul(low.active.row, SWIZZLE_BYTES))
     flip = INT.mul(arith.AndIOp(low.active.row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
+    for first in range(0, width, unit_elements(bits)):
+        chunk, inner = divmod(tile.first_column + column + first, line_elements(bits))
+        unit = arith.XOrIOp(constant(inner * bits // 8), flip).result
+        yield low.shared_pointer(INT.add(INT.add(line, chunk * rows * SWIZZLE_BYTES), unit))
+
+
+def _load_swizzled(low: Lowering, tile: TileRef) -> list[Value]:
+    """A vector per chunk of columns, of 32-bit elements."""
+    parts: list[Value] = []
+    lanes = unit_elements(WORD_BITS)
+    unit_type = ir.VectorType.get([lanes], tile.kind.element)
+    for column, width in _chunks(tile.kind.shape[1]):
+        elements: list[Value] = []
+        for pointer in _units(low, tile, column, width):
+            unit = llvm.LoadOp(unit_type, pointer, alignment=UNIT_BYTES).result
+            elements += [vector.ExtractOp(unit, [], [i]).result for i in range(lanes)]
+        kind = ir.VectorType.get([width], tile.kind.element)
+        parts.append(vector.FromElementsOp(kind, elements).result)
+    return parts
+
+
+def _store_swizzled(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
+    """A row's elements as 16-byte units."""
     for part, (column, width) in zip(fragment.parts, _chunks(tile.kind.shape[1]), strict=True):
         lanes = UNIT_BYTES * 8 // ws.element_bits(part.type.element_type)
         unit_type = ir.VectorType.get([lanes], part.type.element_type)
-        for number, first in enumerate(range(0, width, unit_elements(bits))):
-            chunk, inner = divmod(tile.first_column + column + first, line_elements(bits))
-            unit = arith.XOrIOp(constant(inner * bits // 8), flip).result
-            offset = INT.add(line, chunk * rows * SWIZZLE_BYTES)
+        for number, pointer in enumerate(_units(low, tile, column, width)):
             begin = number * lanes
             value = vector.ExtractStridedSliceOp(unit_type, part, [begin], [lanes], [1]).result
-            pointer = low.shared_pointer(INT.add(offset, unit))
             llvm.StoreOp(value, pointer, alignment=UNIT_BYTES)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.scalars import INT
+from attn_mlir.dialect.scalars import INT, is_constant
 
 from .layouts import chunk_count, line_elements
 
@@ -183,12 +183,23 @@ class TensorMap:
           chunk: number of the box, 0 .. `box_count` - 1.
           end: of the rows, where they end early.
         """
-        column = coords[self.column_dim] if not chunk else chunk * self.line
+        column, chunks = self._columns_from(coords[self.column_dim], chunk)
         *inner, first = [coords[dim] for dim in reversed(self.row_dims)]
-        chunks = [0] if self.has_chunk_dim else []
         others = [coords[dim] for dim in self.other_dims]
         if not self.is_limited:
             return [column, *inner, first, *chunks, *others]
         valid = INT.min(INT.sub(end, first), self.box_rows)
         cut = INT.sub(self.box_rows, valid)
         return [column, *inner, cut, *chunks, *others, INT.add(first, valid)]
+
+    def _columns_from(self, first: Any, chunk: int) -> tuple[Any, list[Any]]:
+        """Coordinates of a box along the line and, where there is one, the dimension of lines.
+
+        Args:
+          first: column of the tile's first element; a multiple of a line.
+        """
+        if is_constant(first, 0):
+            return chunk * self.line, [0] if self.has_chunk_dim else []
+        if self.has_chunk_dim:
+            return 0, [INT.floordiv(first, self.line)]
+        return INT.add(first, chunk * self.line), []

@@ -11,12 +11,14 @@ _OPERATION_MODULES = (
     "storage",
     "scaled",
     "mha",
+    "combine",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
     "MASK_ATTRIBUTES": "attributes",
     "mask_to_attr": "attributes",
     "attr_to_mask": "attributes",
+    "CombineOp": "combine",
     "MhaOp": "mha",
     "make_mha": "mha",
     "STORAGE_OPERATIONS": "storage",
@@ -34,6 +36,7 @@ _HOMES = {
     "KeepOp": "keep",
     "SinkOp": "sink",
     "YieldOp": "yield_",
+    "build_combine_module": "builder",
     "build_mha_module": "builder",
 }
 

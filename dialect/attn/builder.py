@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
 from attn_mlir.dialect.attn.blocks import COUNTS_RANK, INDICES_RANK, BlocksOp
+from attn_mlir.dialect.attn.combine import CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
@@ -119,6 +120,58 @@ def build_mha_module(
                 score_mod = _score_mod(modifier, block, others[len(named) :])
                 op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
                 func.ReturnOp([getattr(op, text) for text in outputs])
+    return module
+
+
+def build_combine_module(
+    ctx: ir.Context,
+    *,
+    name: str,
+    heads: int,
+    v_head_dim: int,
+    out_dtype: str,
+    sinks: str | None = None,
+    return_lse: bool = True,
+) -> ir.Module:
+    """Builds `func.func @name(parts, lses, ...) -> (o, lse)` around one `attn.combine`.
+
+    Args:
+      ctx: a context from `make_context`.
+      name: symbol of the function, and of the kernel made from it.
+      heads: query heads.
+      v_head_dim: elements per row of a part and of o.
+      out_dtype: of o, `bf16`, `f16` or `f32`.
+      sinks: dtype of the sinks, one per head; none when absent.
+      return_lse: whether the function returns lse.
+
+    Raises:
+      SpecError: a number or dtype for which no such operation exists.
+    """
+    _check_dtype("out_dtype", out_dtype, OUTPUT_TYPES)
+    dynamic = ir.ShapedType.get_dynamic_size()
+    with ctx, ir.Location.unknown():
+        f32 = ir.F32Type.get()
+        lse_shape = [dynamic, heads, dynamic]
+        o_shape = [dynamic, dynamic, heads, v_head_dim]
+        inputs = {
+            "parts": ir.RankedTensorType.get([dynamic, *o_shape], f32),
+            "lses": ir.RankedTensorType.get([dynamic, *lse_shape], f32),
+        }
+        if sinks is not None:
+            inputs["sinks"] = ir.RankedTensorType.get([heads], ir.Type.parse(sinks))
+        outputs = {
+            "o": ir.RankedTensorType.get(o_shape, ir.Type.parse(out_dtype)),
+            "lse": ir.RankedTensorType.get(lse_shape, f32),
+        }
+        returned = {n: kind for n, kind in outputs.items() if return_lse or n != "lse"}
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            kinds = (list(inputs.values()), list(returned.values()))
+            function = func.FuncOp(name, ir.FunctionType.get(*kinds))
+            with ir.InsertionPoint(function.add_entry_block()):
+                parts, lses, *given = function.arguments
+                op = CombineOp(*outputs.values(), parts, lses, given)
+                func.ReturnOp([getattr(op, n) for n in returned])
     return module
 
 

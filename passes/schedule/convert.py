@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, CombineOp, MhaOp, ScaledOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 
+from .combine import schedule_combine
 from .mha import Capture, schedule_mha
 from .sequences import root
 
@@ -18,12 +19,12 @@ OPERANDS = 4  # q, k, v, scale
 @register
 @dataclass(frozen=True)
 class ConvertAttnToWs:
-    """Replaces each function that holds an `attn.mha` and nothing else by a `ws.kernel`.
+    """Replaces each function of one `attn.mha` or `attn.combine` and nothing else by a `ws.kernel`.
 
     Storage operations belong to it. Arguments of the function beyond the operation's operands are
     for those and for its score modifier.
 
-    The operation must have been configured; the kernel takes the function's name.
+    An `attn.mha` must have been configured; the kernel takes the function's name.
     """
 
     name: ClassVar[str] = "convert-attn-to-ws"
@@ -36,15 +37,40 @@ class ConvertAttnToWs:
             schedule does not cover.
         """
         for function in list(ir.get_ops_of_type(module, func.FuncOp)):
-            op = _only_attention(function)
             with function.operation.location, ir.InsertionPoint(function.operation):
-                schedule_mha(
-                    op,
-                    function.sym_name.value,
-                    default_scale=_default_scale(function, op),
-                    captures=_captures(function),
-                )
+                if _holds_combine(function):
+                    _convert_combine(function)
+                else:
+                    _convert_attention(function)
             function.operation.erase()
+
+
+def _convert_attention(function: Any) -> None:
+    op = _only_attention(function)
+    schedule_mha(
+        op,
+        function.sym_name.value,
+        default_scale=_default_scale(function, op),
+        captures=_captures(function),
+    )
+
+
+def _holds_combine(function: Any) -> bool:
+    return any(isinstance(op, CombineOp) for op in function.body.blocks[0].operations)
+
+
+def _convert_combine(function: Any) -> None:
+    operations = list(function.body.blocks[0].operations)
+    op = operations[0]
+    if len(operations) != 2 or not isinstance(op, CombineOp):
+        names = ", ".join(op.operation.name for op in operations)
+        raise op_error(function, f"expects one attn.combine and func.return, got {names}")
+    if list(op.operation.operands) != list(function.arguments):
+        raise op_error(op, "expects the function's arguments as its operands, in order")
+    returned = list(operations[1].operation.operands)
+    if returned not in ([op.o, op.lse], [op.o]):
+        raise op_error(operations[1], "expects to return o, or o and lse, of the attn.combine")
+    schedule_combine(op, function.sym_name.value, with_lse=len(returned) > 1)
 
 
 def _only_attention(function: Any) -> MhaOp:

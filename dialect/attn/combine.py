@@ -1,0 +1,85 @@
+"""`attn.combine`: puts the results for parts of the keys together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.dialect import AttnDialect
+
+OUTPUT_TYPES = ("bf16", "f16", "f32")
+SINK_TYPES = ("bf16", "f16", "f32")
+
+
+class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
+    """The result for all keys from results for parts of them.
+
+        lse = ln sum_p e^lse_p            o = sum_p e^(lse_p - lse) o_p
+
+    A part that saw no key has an LSE of -inf, and its o does not count whatever it holds. A row of
+    which no part saw a key is 0 with an LSE of -inf. A sink joins the sum that o is divided by,
+    and not the LSE.
+
+    Results:
+      o: [batch, sq, heads, v_head_dim], bf16, f16 or f32.
+      lse: [batch, heads, sq], f32, natural logarithm.
+
+    Operands:
+      parts: [splits, batch, sq, heads, v_head_dim], f32.
+      lses: [splits, batch, heads, sq], f32, natural logarithms.
+      sinks: none, or [heads], bf16, f16 or f32: a logit per head.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %o, %lse = "attn.combine"(%parts, %lses) {operandSegmentSizes = array<i32: 1, 1, 0>}
+        : (tensor<?x?x?x16x128xf32>, tensor<?x?x16x?xf32>)
+          -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>)
+    """
+
+    o: ext.Result[Any]
+    lse: ext.Result[Any]
+    parts: ext.Operand[Any]
+    lses: ext.Operand[Any]
+    sinks: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        """Ranks, element types and heads; a part has the shape of the whole."""
+        ranks = {"parts": 5, "lses": 4, "o": 4, "lse": 3}
+        for name, rank in ranks.items():
+            kind = getattr(self, name).type
+            if not isinstance(kind, ir.RankedTensorType) or kind.rank != rank:
+                return self._fail(f"{name} to be a tensor of rank {rank}, got {kind}")
+        for name in ("parts", "lses", "lse"):
+            element = getattr(self, name).type.element_type
+            if str(element) != "f32":
+                return self._fail(f"{name} elements of type f32, got {element}")
+        if str(self.o.type.element_type) not in OUTPUT_TYPES:
+            got = self.o.type.element_type
+            return self._fail(f"o elements of type {', '.join(OUTPUT_TYPES)}, got {got}")
+        for axis in (3, 4):
+            if self.parts.type.is_dynamic_dim(axis):
+                return self._fail(f"static heads and columns in parts, got {self.parts.type}")
+        (batch, sq, heads, _), lse = list(self.parts.type.shape)[1:], [*self.lse.type.shape]
+        if [*self.o.type.shape] != [*self.parts.type.shape][1:]:
+            return self._fail(f"o of the shape of a part, got {self.o.type}")
+        if lse != [batch, heads, sq] or [*self.lses.type.shape][1:] != lse:
+            return self._fail(
+                f"lse [batch, heads, sq] and lses of as many parts, got {self.lse.type} and "
+                f"{self.lses.type}"
+            )
+        return self._check_sinks(heads)
+
+    def _check_sinks(self, heads: int) -> bool:
+        if len(self.sinks) > 1:
+            return self._fail(f"at most one tensor of sinks, got {len(self.sinks)}")
+        for sinks in self.sinks:
+            kind = sinks.type
+            fits = isinstance(kind, ir.RankedTensorType) and [*kind.shape] == [heads]
+            if not fits or str(kind.element_type) not in SINK_TYPES:
+                allowed = ", ".join(SINK_TYPES)
+                return self._fail(f"sinks to be a tensor [{heads}] of {allowed}, got {kind}")
+        return True
+
+    def _fail(self, message: str) -> bool:
+        self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
+        return False
