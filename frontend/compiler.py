@@ -24,6 +24,7 @@ from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.spec import MhaSpec, check_target
+from attn_mlir.splits import CombineSpec
 
 Progress = Callable[[str], None]
 
@@ -74,6 +75,18 @@ def compile_afresh(
     bundle = Bundle.from_bytes(data)
     _dump(bundle, env.settings())
     return bundle
+
+
+def compile_combine(
+    spec: CombineSpec, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+) -> Bundle:
+    """The kernel that combines the parts of a split, compiled or from the cache; as `compile`."""
+    check_target(target)
+
+    def make() -> bytes:
+        return _pipeline().compile_combine(spec, target=target, progress=progress)
+
+    return cached("combine", spec.canonical_json(), target, make)
 
 
 def compile_tma_copy(target: str) -> Bundle:

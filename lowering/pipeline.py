@@ -58,6 +58,23 @@ class MhaRequest(Protocol):
     def block(self) -> tuple[int, int, int] | None: ...
 
 
+class CombineRequest(Protocol):
+    """What `compile_combine` reads of a request; see the front end's `CombineSpec`."""
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def v_head_dim(self) -> int: ...
+    @property
+    def out_dtype(self) -> str: ...
+    @property
+    def sinks(self) -> str | None: ...
+    @property
+    def return_lse(self) -> bool: ...
+    @property
+    def heads_along_rows(self) -> bool: ...
+
+
 class _Stages:
     """Times the stages, and tells and dumps what `ATTN_MLIR_DUMP` asks for."""
 
@@ -153,6 +170,32 @@ def compile_mha(
         order = f"tile-order={request.tile_order}" if request.tile_order else ""
         options = f"q-tiles={request.query_tiles or 0} {order}"
         stages.passes("ws", module, f"attn-configure{{{options}}},convert-attn-to-ws")
+        return _finish(stages, module, name, target)
+
+
+def compile_combine(
+    request: CombineRequest, *, target: str = "sm_100a", progress: Progress | None = None
+) -> bytes:
+    """Compiles the kernel that combines parts to the bytes of a bundle file; see `compile_mha`."""
+    name = f"attn_combine_{request.out_dtype}_h{request.heads}_d{request.v_head_dim}"
+    stages = _Stages(name, progress)
+    context = stages.run("mlir", make_context)
+    with context, ir.Location.unknown():
+        module = stages.run(
+            "attn",
+            lambda: attn.build_combine_module(
+                context,
+                name=name,
+                heads=request.heads,
+                v_head_dim=request.v_head_dim,
+                out_dtype=request.out_dtype,
+                sinks=request.sinks,
+                return_lse=request.return_lse,
+                heads_along_rows=request.heads_along_rows,
+            ),
+        )
+        stages.dump("attn", module)
+        stages.passes("ws", module, "convert-attn-to-ws")
         return _finish(stages, module, name, target)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
 from attn_mlir.dialect.attn.blocks import COUNTS_RANK, INDICES_RANK, BlocksOp
-from attn_mlir.dialect.attn.combine import CombineOp
+from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
@@ -132,6 +132,7 @@ def build_combine_module(
     out_dtype: str,
     sinks: str | None = None,
     return_lse: bool = True,
+    heads_along_rows: bool = False,
 ) -> ir.Module:
     """Builds `func.func @name(parts, lses, ...) -> (o, lse)` around one `attn.combine`.
 
@@ -143,6 +144,7 @@ def build_combine_module(
       out_dtype: of o, `bf16`, `f16` or `f32`.
       sinks: dtype of the sinks, one per head; none when absent.
       return_lse: whether the function returns lse.
+      heads_along_rows: sets `HEADS_ALONG_ROWS`.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
@@ -171,6 +173,8 @@ def build_combine_module(
             with ir.InsertionPoint(function.add_entry_block()):
                 parts, lses, *given = function.arguments
                 op = CombineOp(*outputs.values(), parts, lses, given)
+                if heads_along_rows:
+                    op.operation.attributes[HEADS_ALONG_ROWS] = ir.UnitAttr.get()
                 func.ReturnOp([getattr(op, n) for n in returned])
     return module
 

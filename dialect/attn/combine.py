@@ -8,6 +8,7 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 
 OUTPUT_TYPES = ("bf16", "f16", "f32")
 SINK_TYPES = ("bf16", "f16", "f32")
+HEADS_ALONG_ROWS = "attn.heads_along_rows"  # a hint: there are few queries
 
 
 class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
@@ -27,6 +28,10 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
       parts: [splits, batch, sq, heads, v_head_dim], f32.
       lses: [splits, batch, heads, sq], f32, natural logarithms.
       sinks: none, or [heads], bf16, f16 or f32: a logit per head.
+
+    Attributes:
+      attn.heads_along_rows (optional, unit): there are few queries; a kernel's tile holds many
+        heads of one and not many queries of a head.
 
     Memory effects: none. Hardware: any.
 

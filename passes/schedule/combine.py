@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
 
 from . import builder as b
 
@@ -22,7 +23,6 @@ ROWS = 128  # a row per thread
 COLUMNS = 64  # of f32: the sums take 64 registers
 FRAGMENT_COLUMNS = 32
 STAGES = 3  # parts in flight, 32 KiB each
-HEADS_ALONG_ROWS = "attn.heads_along_rows"  # unit attribute: rows are heads and not queries
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
@@ -249,9 +249,7 @@ def _weighted(value: Value, weight: Value) -> Value:
 def _reciprocal(total: Value) -> Value:
     """1 / l, or 0 for a row that no part saw a key of."""
     zero = b.f32_constant(0.0)
-    return b.select(
-        b.fcompare("OEQ", total, zero), zero, b.fdiv(b.f32_constant(1.0), total)
-    )
+    return b.select(b.fcompare("OEQ", total, zero), zero, b.fdiv(b.f32_constant(1.0), total))
 
 
 def _lse(maximum: Value, total: Value) -> Value:

@@ -1,0 +1,94 @@
+"""Splits of the keys: how many parts, and the request for the kernel that puts them together.
+
+With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
+CTAs: each computes O and LSE for its part, and a second kernel combines them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+
+MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
+FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
+MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
+KEY_TILE = 128
+COMBINE_OUT_DTYPES = ("bf16", "f16", "f32")
+SINK_DTYPES = ("bf16", "f16", "f32")
+
+
+@dataclass(frozen=True)
+class CombineSpec:
+    """The kernel `combine(parts, lses, [sinks], o, [lse])` for any batch, lengths and splits.
+
+    Attributes:
+      heads: query heads.
+      v_head_dim: elements per head of O.
+      out_dtype: of O: `bf16`, `f16` or `f32`.
+      sinks: dtype of the sinks, or None without.
+      return_lse: whether the kernel takes and writes LSE.
+      heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
+        queries of one head.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    heads: int
+    v_head_dim: int
+    out_dtype: str
+    sinks: str | None = None
+    return_lse: bool = False
+    heads_along_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if self.out_dtype not in COMBINE_OUT_DTYPES:
+            allowed = ", ".join(COMBINE_OUT_DTYPES)
+            raise SpecError(f"out_dtype must be one of {allowed}, got {self.out_dtype!r:.40}")
+        if self.sinks is not None and self.sinks not in SINK_DTYPES:
+            allowed = ", ".join(SINK_DTYPES)
+            raise SpecError(f"sinks must be one of {allowed} or None, got {self.sinks!r:.40}")
+
+    def canonical_json(self) -> str:
+        """The same text for the same request."""
+        return json.dumps({"op": "combine", **vars(self)}, sort_keys=True, separators=(",", ":"))
+
+
+def check_num_splits(num_splits: object) -> int:
+    """A number of parts: 1 is no split, 0 leaves it to `chosen_splits`.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    is_count = isinstance(num_splits, int) and not isinstance(num_splits, bool)
+    if not is_count or not 0 <= num_splits <= MAX_SPLITS:
+        raise SpecError(
+            f"num_splits must be an integer from 0 (chosen for you) to {MAX_SPLITS}, "
+            f"got {num_splits!r:.40}"
+        )
+    return num_splits
+
+
+def key_tiles(mask: Mask, sq: int, sk: int) -> int:
+    """The most key tiles that some query's tile visits, at least 1."""
+    from attn_mlir.dialect.attn.masks import INTS
+
+    ranges = (
+        mask.tile_range(INTS, row, KEY_TILE, sq, sk, KEY_TILE) for row in range(0, sq, KEY_TILE)
+    )
+    return max((found.end - found.begin for found in ranges), default=1) or 1
+
+
+def chosen_splits(*, work_tiles: int, key_tiles: int, multiprocessors: int) -> int:
+    """The number of parts for `num_splits=0`.
+
+    One where there are at most 4 key tiles or work for every multiprocessor already; else as many
+    as multiprocessors per work tile, at most one per key tile and 128 (the rule of
+    FlashAttention-4 for SM100). Depends on sizes only, never on what a device array holds.
+    """
+    if key_tiles <= FEW_KEY_TILES:
+        return 1
+    return max(min(multiprocessors // max(work_tiles, 1), MAX_CHOSEN, key_tiles), 1)
