@@ -59,6 +59,8 @@ class MhaSpec:
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       block: positions, heads and keys of the blocks of scores that lists name, as
         `blocks.kernel_block` says; None for a kernel without lists.
+      partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
+        combines; see `splits`.
 
     Raises:
       SpecError: a value that has no kernel; the message names it and what is allowed.
@@ -77,6 +79,7 @@ class MhaSpec:
     return_lse: bool = True
     lengths: Lengths = DENSE
     block: tuple[int, int, int] | None = None
+    partial: bool = False
 
     def __post_init__(self) -> None:
         _count("heads", self.heads)
@@ -144,6 +147,7 @@ class MhaSpec:
         """The same text for the same request, whoever wrote it."""
         fields = {
             "op": "mha",
+            "partial": self.partial,
             "heads": self.heads,
             "kv_heads": self.kv_heads,
             "head_dim": self.head_dim,

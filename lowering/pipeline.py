@@ -53,6 +53,8 @@ class MhaRequest(Protocol):
     @property
     def tile_order(self) -> str | None: ...
     @property
+    def partial(self) -> bool: ...
+    @property
     def modifier(self) -> Program | None: ...
     @property
     def block(self) -> tuple[int, int, int] | None: ...
@@ -112,20 +114,16 @@ def kernel_name(request: MhaRequest) -> str:
     mask = request.mask.name
     if len(mask) > MAX_MASK_NAME:
         mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
-    modified = ("mod",) if request.modifier is not None else ()
-    listed = ("blocks",) if request.block is not None else ()
     heads = f"h{request.heads}k{request.kv_heads}"
     output = (f"o{request.output_dtype}",) if request.output_dtype != request.dtype else ()
     stored = request.lengths.short_name
-    parts = (
-        mask,
-        *modified,
-        *listed,
-        *((stored,) if stored else ()),
-        request.dtype,
-        *output,
-        heads,
+    optional = (
+        "part" if request.partial else "",
+        "mod" if request.modifier is not None else "",
+        "blocks" if request.block is not None else "",
+        stored,
     )
+    parts = (mask, *filter(None, optional), request.dtype, *output, heads)
     values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
     return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
 
@@ -164,6 +162,7 @@ def compile_mha(
                 mask=request.mask,
                 modifier=request.modifier,
                 block=request.block,
+                partial=request.partial,
             ),
         )
         stages.dump("attn", module)

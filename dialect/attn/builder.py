@@ -10,7 +10,7 @@ from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, make_mha
+from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, PARTIAL, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.storage import index_arguments, views_of
@@ -40,6 +40,7 @@ def build_mha_module(
     out_dtype: str | None = None,
     return_lse: bool = True,
     lengths: Lengths = DENSE,
+    partial: bool = False,
     modifier: Program | None = None,
     block: Sequence[int] | None = None,
 ) -> ir.Module:
@@ -59,6 +60,7 @@ def build_mha_module(
       out_dtype: of o, `bf16`, `f16` or `f32`; when absent `dtype`, and bf16 for one of 8 bits.
       return_lse: whether the function returns lse.
       lengths: what tells the lengths of sequences; its index arrays and numbers follow the scale.
+      partial: whether the results are those of parts of the keys.
       modifier: what becomes of a score; the tensors it captures are the last arguments.
       block: positions, heads and keys of the blocks of scores that the arguments `BLOCK_LISTS`
         list (`attn.blocks`); none when absent. They follow the factors `q_descale`, `k_descale` and
@@ -119,6 +121,8 @@ def build_mha_module(
                     q, k, v = map(make_scaled, (q, k, v), tables)
                 score_mod = _score_mod(modifier, block, others[len(named) :])
                 op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
+                if partial:
+                    op.operation.attributes[PARTIAL] = ir.UnitAttr.get()
                 func.ReturnOp([getattr(op, text) for text in outputs])
     return module
 

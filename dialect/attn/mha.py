@@ -15,6 +15,7 @@ from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
+PARTIAL = "attn.partial"  # unit attribute
 OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
 
 _LAYOUTS = {
@@ -59,6 +60,10 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     Attributes:
       mask: which keys a row sees: `#attn.null`, `#attn.causal`, ...; see `masks/`.
+      attn.partial (optional, unit): the keys are split into parts, and o and lse are the results
+        for each, one after the other along the first dimension of o and the sequences of lse:
+        they hold as many parts as their first extents are multiples of q's. `attn.combine` puts
+        them together. A sink would count in every part and is refused.
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
@@ -121,6 +126,11 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     def output_type(self) -> ir.Type:
         """Element type of o."""
         return self.o.type.element_type
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the results are those of parts of the keys."""
+        return PARTIAL in self.operation.attributes
 
     @property
     def mask_rule(self) -> Mask:
@@ -243,6 +253,10 @@ def _check_score_mod(op: MhaOp) -> None:
     if op.blocks is not None and group % op.blocks.extents.heads:
         heads = op.blocks.extents.heads
         raise _Invalid(f"blocks of heads that divide a group of {group}, got {heads}")
+    if op.is_partial and any(isinstance(inner, SinkOp) for inner in block.operations):
+        raise _Invalid("no 'attn.sink' in a partial operation, where every part would count it")
+    if op.is_partial and op.blocks is not None:
+        raise _Invalid("no 'attn.blocks' in a partial operation: lists are not divided")
 
 
 def make_mha(

@@ -19,6 +19,7 @@ from .correction import correction
 from .factors import factors_of
 from .listed import ListedTiles
 from .modifier import Modifier
+from .parts import Parts
 from .problem import KeyTiles, Problem, Storage, TensorKV, Value, WorkTile
 from .sequences import check_storage, sequences_of
 from .softmax import softmax
@@ -80,6 +81,7 @@ def schedule_mha(
         problem = Problem(
             **tensors,
             factors=factors_of(op, captured),
+            parts=Parts(tensors["o"], tensors["q"]) if op.is_partial else None,
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=keys,
             modifier=Modifier(op, captured),
@@ -102,11 +104,14 @@ def _declare(
 ) -> ws.KernelOp:
     """The kernel operation with its arguments and an empty body."""
     arguments: list[b.Argument] = []
+    leading = {"batch": "parts", "total_q": "part_rows"} if op.is_partial else {}
     for label, dims_by_rank in TENSOR_DIMS.items():
         if label in OUTPUTS and not list(getattr(op, label).uses):
             continue
         tensor = attn.stored_type(getattr(op, label))
         dims = dims_by_rank[tensor.rank]
+        if label in OUTPUTS:
+            dims = [leading.get(name, name) for name in dims]
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
@@ -136,7 +141,7 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
 
     @contextmanager
     def every_tile() -> Generator[WorkTile]:
-        space = problem.queries.tile_space()
+        space = problem.tile_space()
         with b.tiles(space, config.tile_order, storage.answers) as coordinates:
             yield problem.work_tile(*coordinates)
 

@@ -13,6 +13,7 @@ from attn_mlir.passes.configure import NARROW_BITS, Config
 from . import builder as b
 from .factors import Factors
 from .modifier import Modifier
+from .parts import Part, Parts
 from .queries import Queries
 from .sequences import Sequence, Sequences
 
@@ -29,7 +30,8 @@ class WorkTile(NamedTuple):
 
     Attributes:
       block, head, batch: block of positions, first head, number of the sequence; i32 each.
-      queries, keys: the sequence in Q and O, and in K and V.
+      queries, keys, results: the sequence in Q, in K and V, and in O and LSE.
+      part: the part of the keys, where they are split.
     """
 
     block: Value
@@ -37,6 +39,8 @@ class WorkTile(NamedTuple):
     batch: Value
     queries: Sequence
     keys: Sequence
+    results: Sequence
+    part: Part | None
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Problem:
     Attributes:
       q, k, v, o: memrefs [batch, sequence, heads, head_dim], or as their sequences are stored.
       lse: [batch, heads, sq] or as O is stored, f32; None when nobody asks for it.
+      parts: of the keys, if O and LSE are results for parts of them.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
       factors: of the elements of Q, K and V.
@@ -63,6 +68,7 @@ class Problem:
     o: Value
     lse: Value | None
     scale: Value
+    parts: Parts | None
     query_sequences: Sequences
     key_sequences: Sequences
     factors: Factors
@@ -95,9 +101,20 @@ class Problem:
         return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
 
     def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
-        """The work tile with these coordinates."""
+        """The work tile with these coordinates of the tile space."""
+        part: Part | None = None
+        if self.parts is not None:
+            part, batch = self.parts.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
-        return WorkTile(block, head, batch, queries, self.key_sequences.of(batch, queries))
+        keys = self.key_sequences.of(batch, queries)
+        results = queries if part is None else part.results(queries)
+        return WorkTile(block, head, batch, queries, keys, results, part)
+
+    def tile_space(self) -> list[Value]:
+        """Extents of the tile space: blocks of positions, heads that tiles start at, batch; that
+        of every part."""
+        *space, batch = self.queries.tile_space()
+        return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 
     @property
     def queries(self) -> Queries:
@@ -179,6 +196,8 @@ class KeyTiles:
         self._tile = tile
         span = self._range(0, problem.queries.positions_per_work_tile)
         self.begin, self.end = span.begin, span.end
+        if tile.part is not None:
+            self.begin, self.end = tile.part.tiles(span.begin, span.end)
         self.count = b.INT.sub(self.end, self.begin)
 
     def _range(self, query_tile: Value | int, positions: int) -> TileRange[Value]:
@@ -198,6 +217,8 @@ class KeyTiles:
         """By the ranges of the work tile and of the query tile."""
         span = self._range(query_tile, self._problem.queries.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
+        if self._tile.part is not None:
+            full_end = b.INT.max(full_end, self.begin)
         if not self._problem.mask.edges.left:
             return Phases(b.INT.sub(self.end, full_end), None)
         full_end = b.INT.max(full_end, self.begin)

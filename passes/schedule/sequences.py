@@ -6,7 +6,7 @@ moved into the tensor, so that no array makes a kernel leave it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from attn_mlir.dialect import attn
@@ -36,6 +36,13 @@ class Sequence:
     def row(self, position: Value) -> Value:
         """Row of the tensor that holds a position."""
         return position if self.start is None else b.INT.add(self.start, position)
+
+    def moved(self, by: Value) -> "Sequence":
+        """The sequence so many sequences or rows further on, whichever the tensor begins with."""
+        if self.start is None:
+            first, *others = self.lead
+            return replace(self, lead=(b.INT.add(first, by), *others))
+        return replace(self, start=b.INT.add(self.start, by))
 
     def within(self, tensor: Value, dim: int) -> Value:
         """The tensor as if it ended with the sequence; its rows run along `dim`."""

@@ -83,7 +83,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.commit(handover, "threads")
     if problem.lse is not None:
         lse = b.map_elements(lambda m, t: _lse(problem, m, t, scale_log2), maximum, total)
-        problem.queries.store_lse(lse, tile.queries, tile.head, row0)
+        problem.queries.store_lse(lse, tile.results, tile.head, row0)
     with b.when(keys.any()):
         b.release(storage.s.wait(way), "threads")  # the turn without scores
 

@@ -104,5 +104,5 @@ def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     for way in range(problem.config.q_tiles):
         slot = storage.out.wait(way)
         position = problem.first_position(tile, way)
-        problem.queries.store(slot, tile.queries, tile.head, position)
+        problem.queries.store(slot, tile.results, tile.head, position)
         b.release(slot, "tma")

@@ -1,0 +1,71 @@
+"""Parts of the keys: where a split kernel puts the results of each, and which tiles a part visits.
+
+The results of the parts lie one after the other along the first dimension of O and of LSE's
+sequences, each as the result of the whole would: part p of sequence b is at p x batch + b, part p
+of row r at p x total + r. Work tiles of the parts of a sequence are tiles of their own.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import builder as b
+from .sequences import Sequence
+
+Value = Any
+
+
+class Part(NamedTuple):
+    """One part: its number, how many there are, and the sequences in front of its results."""
+
+    number: Value
+    count: Value
+    before: Value
+
+    def tiles(self, begin: Value, end: Value) -> tuple[Value, Value]:
+        """This part's range of a range of tiles: equal shares, the first ones take the rest.
+
+        Of T tiles in P parts, part p begins at p (T / P) + min(p, T mod P).
+        """
+        total = b.INT.sub(end, begin)
+        share = b.INT.floordiv(total, self.count)
+        rest = b.INT.sub(total, b.INT.mul(share, self.count))
+
+        def start(number: Value) -> Value:
+            return b.INT.add(
+                begin, b.INT.add(b.INT.mul(number, share), b.INT.min(number, rest))
+            )
+
+        return start(self.number), start(b.INT.add(self.number, 1))
+
+    def results(self, queries: Sequence) -> Sequence:
+        """Where the results for a sequence of queries lie."""
+        return queries.moved(self.before)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a kernel's keys.
+
+    Attributes:
+      results: O, memref.
+      queries: Q, memref; its first extent is that of one part's results.
+    """
+
+    results: Value
+    queries: Value
+
+    def count(self) -> Value:
+        """How many parts: the caller allocates results for as many."""
+        return b.INT.floordiv(b.extent(self.results, 0), b.INT.max(b.extent(self.queries, 0), 1))
+
+    def of(self, number: Value, batch: Value) -> tuple[Part, Value]:
+        """The part and the sequence of a work tile.
+
+        Args:
+          number: of the sequence of one part, counted over all parts.
+          batch: sequences.
+        """
+        part = b.INT.floordiv(number, batch)
+        before = b.INT.mul(part, b.extent(self.queries, 0))
+        sequence = b.INT.sub(number, b.INT.mul(part, batch))
+        return Part(part, self.count(), before), sequence
