@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir.arrays import current_stream, output_like
+from attn_mlir.combining import Split, combine
 from attn_mlir.compiler import DEFAULT_TARGET, compile
 from attn_mlir.descales import descales_of
 from attn_mlir.errors import SpecError
 from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
-from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import DTYPES, MhaSpec, mha
+from attn_mlir.splits import part_spec, split_count
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def attention(
     v_descale: Any = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
+    num_splits: int = 1,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Any:
@@ -90,6 +93,9 @@ def attention(
         element, [kv_heads] or [batch, kv_heads]. Needed for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
         an order that follows from the mask.
+      num_splits: parts of the keys that are computed side by side and combined by a second kernel,
+        1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
+        same bits.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
         emulator, which says so on stderr.
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
@@ -97,7 +103,8 @@ def attention(
     Returns:
       O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
       [batch, heads, sq] in float32, natural logarithm. With `cu_seqlens_q` they are
-      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written.
+      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written,
+      with a split they may hold anything.
 
     Raises:
       SpecError: an operand or an option is wrong; nothing was launched.
@@ -125,13 +132,24 @@ def attention(
         from attn_mlir.blocks import of_call
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
-    modifier, captured = trace(score_mod, mask_mod, sinks)
+    splits = split_count(
+        num_splits, spec, told.sizes, lambda: multiprocessors(device, operands["q"])
+    )
+    modifier, captured = trace(score_mod, mask_mod, sinks if splits == 1 else None)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_scale(scale)
-    spec = dataclasses.replace(spec, modifier=modifier)
-    given = [*descales, *lists, *captured.values()]
-    o, lse = launch(q, operands, spec, given, told, scale=scale, device=device, stream=stream)
+    o, lse = launch(
+        q,
+        operands,
+        dataclasses.replace(spec, modifier=modifier),
+        [*descales, *lists, *captured.values()],
+        told,
+        split=Split(splits, sinks) if splits > 1 else None,
+        scale=scale,
+        device=device,
+        stream=stream,
+    )
     return (o, lse) if return_lse else o
 
 
@@ -142,6 +160,7 @@ def launch(
     given: Sequence[object],
     told: Told | None = None,
     *,
+    split: Split | None = None,
     scale: float | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -154,16 +173,20 @@ def launch(
       given: further tensors of the kernel: factors of 8-bit operands, lists of blocks if the request
         has blocks, then what its modifier reads, in its order.
       told: the lengths of the sequences; the operands' own when left out.
+      split: how the keys are split, if they are.
     """
     q = operands["q"]
-    *positions, heads, head_dim = q.shape
+    (first, *others), (heads, head_dim) = q.shape[:-2], q.shape[-2:]
     told = told_by(operands) if told is None else told
+    wanted = spec
     if spec.query_tiles is None and spec.block is None:
         spec = dataclasses.replace(spec, query_tiles=query_tiles_for(told.sizes["sq"], spec.group))
+    if split is not None:
+        spec, first = part_spec(spec), first * split.count
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    o = output_like(model, q, (*positions, heads, spec.values_dim), spec.output_dtype)
-    rows_of_heads = (*positions[:-1], heads, positions[-1])
-    lse = output_like(model, q, rows_of_heads, "f32") if spec.return_lse else None
+    *lead, rows = (first, *others)
+    o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
+    lse = output_like(model, q, (*lead, heads, rows), "f32") if spec.return_lse else None
     if stream is None and device != "emulator":
         stream = current_stream(model, q)
     kernel(
@@ -177,6 +200,9 @@ def launch(
         device=device,
         stream=stream,
     )
+    if split is not None:
+        assert lse is not None
+        return combine(model, q, split, (o, lse), wanted, device=device, stream=stream)
     return o.finish(), None if lse is None else lse.finish()
 
 

@@ -113,6 +113,10 @@ class MhaSpec:
                 f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
                 f"{self.values_dim}: O and two key tiles would exceed shared memory"
             )
+        if self.partial and (self.output_dtype != "f32" or not self.return_lse):
+            raise SpecError("partial results need out_dtype f32 and return_lse")
+        if self.partial and self.modifier is not None and self.modifier.sink is not None:
+            raise SpecError("sinks of partial results belong to the kernel that combines them")
         if not isinstance(cast(object, self.return_lse), bool):
             raise SpecError(f"return_lse must be True or False, got {self.return_lse!r:.40}")
         if self.block is not None:

@@ -1,4 +1,4 @@
-"""Splits of the keys: how many parts, and the request for the kernel that puts them together.
+"""Splits of the keys: how many parts, and the requests for both kernels.
 
 With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
 CTAs: each computes O and LSE for its part, and a second kernel combines them.
@@ -6,16 +6,21 @@ CTAs: each computes O and LSE for its part, and a second kernel combines them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
+from attn_mlir.spec import MAX_F32_HEAD_DIM, MhaSpec
 
 MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
 MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
 KEY_TILE = 128
+QUERY_TILE = 128
+MAX_PAIRED_HEAD_DIM = 128  # of V where a work tile has two query tiles
 COMBINE_OUT_DTYPES = ("bf16", "f16", "f32")
 SINK_DTYPES = ("bf16", "f16", "f32")
 
@@ -63,13 +68,59 @@ def check_num_splits(num_splits: object) -> int:
     Raises:
       SpecError: says what was got.
     """
-    is_count = isinstance(num_splits, int) and not isinstance(num_splits, bool)
-    if not is_count or not 0 <= num_splits <= MAX_SPLITS:
+    if isinstance(num_splits, int) and not isinstance(num_splits, bool):
+        if 0 <= num_splits <= MAX_SPLITS:
+            return num_splits
+    raise SpecError(
+        f"num_splits must be an integer from 0 (chosen for you) to {MAX_SPLITS}, "
+        f"got {num_splits!r:.40}"
+    )
+
+
+def split_count(
+    num_splits: object, spec: MhaSpec, sizes: Mapping[str, int], multiprocessors: Callable[[], int]
+) -> int:
+    """The number of parts of a call.
+
+    Args:
+      num_splits: as of `attention`.
+      spec: the request without a split.
+      sizes: `batch`, and the longest `sq` and `sk`.
+      multiprocessors: says how many the device has.
+
+    Raises:
+      SpecError: no number of parts, or no kernel for parts of this request.
+    """
+    wanted = check_num_splits(num_splits)
+    fits = spec.values_dim <= MAX_F32_HEAD_DIM
+    if wanted > 1 and not fits:
         raise SpecError(
-            f"num_splits must be an integer from 0 (chosen for you) to {MAX_SPLITS}, "
-            f"got {num_splits!r:.40}"
+            f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
+            f"{spec.values_dim}: the parts' O is f32 and would exceed shared memory; pass 1"
         )
-    return num_splits
+    if 0 in sizes.values() or not fits:
+        return 1
+    if wanted:
+        return wanted
+    return chosen_splits(
+        work_tiles=work_tiles(spec, sizes),
+        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"]),
+        multiprocessors=multiprocessors(),
+    )
+
+
+def part_spec(spec: MhaSpec) -> MhaSpec:
+    """The request for the kernel of the parts."""
+    return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
+
+
+def work_tiles(spec: MhaSpec, sizes: Mapping[str, int]) -> int:
+    """CTAs of a call without a split; sequences of a batch count as the longest."""
+    packed = spec.group if QUERY_TILE % spec.group == 0 else 1
+    few = sizes["sq"] * spec.group <= QUERY_TILE
+    pairs = not few and spec.values_dim <= MAX_PAIRED_HEAD_DIM
+    positions = QUERY_TILE // packed * (2 if pairs else 1)
+    return sizes["batch"] * (spec.heads // packed) * -(-sizes["sq"] // positions)
 
 
 def key_tiles(mask: Mask, sq: int, sk: int) -> int:

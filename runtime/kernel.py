@@ -12,6 +12,7 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Device, Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.tensors import TensorView
 
 DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
 
@@ -109,6 +110,19 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
     elif device is not None and callable(getattr(device, "launch", None)):
         return device
     raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {device!r:.60}")
+
+
+def multiprocessors(device: DeviceChoice, tensor: TensorView) -> int:
+    """Of the device of a call with this tensor; those of a B200 where that is no GPU.
+
+    Raises:
+      SpecError: no such device name.
+      TargetError: the GPU that is asked for is not there.
+    """
+    if device is None and tensor.device != "cuda":
+        return EmulatorDevice.multiprocessors
+    chosen = named_device("cuda" if device is None else device, tensor.device_index)
+    return chosen.gpu.sm_count if isinstance(chosen, CudaDevice) else EmulatorDevice.multiprocessors
 
 
 @functools.cache

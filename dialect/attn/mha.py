@@ -30,6 +30,7 @@ _SHAPE_AXES = {
     for name, text in _LAYOUTS.items()
 }
 _RAGGED_RESULTS = {"o": ("total", "heads", "v_head_dim"), "lse": ("heads", "total")}
+_PARTIAL_AXES = {"batch": "splits x batch", "total": "splits x total"}
 _RAGGED_RANK = 3  # of queries that are stored as rows of all sequences
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
@@ -63,7 +64,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       attn.partial (optional, unit): the keys are split into parts, and o and lse are the results
         for each, one after the other along the first dimension of o and the sequences of lse:
         they hold as many parts as their first extents are multiples of q's. `attn.combine` puts
-        them together. A sink would count in every part and is refused.
+        them together. O is then f32. A sink would count in every part and is refused.
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
@@ -173,7 +174,13 @@ def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
     """Names of the axes of every operand and result; results lie as q does."""
     stored = stored_type(op.q)
     is_ragged = isinstance(stored, ir.RankedTensorType) and stored.rank == _RAGGED_RANK
-    return _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
+    axes = _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
+    if not op.is_partial:
+        return axes
+    return axes | {
+        name: tuple(_PARTIAL_AXES.get(axis, axis) for axis in axes[name])
+        for name in _RAGGED_RESULTS
+    }
 
 
 def _check_types(op: MhaOp) -> None:
@@ -190,6 +197,8 @@ def _check_types(op: MhaOp) -> None:
         got = logical_type(getattr(op, name)).element_type
         if got != element:
             raise _Invalid(f"{name} elements of q's type {element}, got {got}")
+    if op.is_partial and str(op.output_type) != "f32":
+        raise _Invalid(f"partial o elements of type f32, got {op.output_type}")
     if str(op.output_type) not in OUTPUT_TYPES:
         raise _Invalid(f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}")
     if str(op.lse.type.element_type) != "f32":

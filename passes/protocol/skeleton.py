@@ -159,13 +159,15 @@ def steps(process: Process) -> Iterator[Step]:
 
 
 def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
-    """How often the loops run in the first work tile; loops within loops count once per loop."""
+    """How often the loops run in the first work tile, 0 where there is none; loops within loops
+    count once per loop."""
     sizes = {**dict.fromkeys(("tile0", "tile1", "tile2", GROUP), 0), **sizes}
     total = 0
     for node in nodes:
         match node:
-            case Tiles(body=body):
-                total += trips(body, sizes)
+            case Tiles(extents=extents, body=body):
+                if all(extent(sizes) > 0 for extent in extents):
+                    total += trips(body, sizes)
             case Branch(condition=condition, then=then, otherwise=otherwise):
                 total += trips(then if condition(sizes) else otherwise, sizes)
             case Loop(index=index, begin=begin, end=end, body=body):

@@ -167,7 +167,10 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
         return ws.ElementOp(problem.lses, coords, ir.F32Type.get()).value
 
     def raise_to(part: Value, maximum: Value) -> list[Value]:
-        return [b.map_rows(lambda m, row: _larger(m, lse_of(part, row)), maximum)]
+        def element(m: Value, row: Value) -> Value:
+            return _larger(m, lse_of(part, row))
+
+        return [b.map_rows(element, maximum)]
 
     def count(part: Value, total: Value) -> list[Value]:
         def element(t: Value, m: Value, row: Value) -> Value:

@@ -31,9 +31,7 @@ class Part(NamedTuple):
         rest = b.INT.sub(total, b.INT.mul(share, self.count))
 
         def start(number: Value) -> Value:
-            return b.INT.add(
-                begin, b.INT.add(b.INT.mul(number, share), b.INT.min(number, rest))
-            )
+            return b.INT.add(begin, b.INT.add(b.INT.mul(number, share), b.INT.min(number, rest)))
 
         return start(self.number), start(b.INT.add(self.number, 1))
 

@@ -13,7 +13,13 @@ from attn_mlir.dialect._mlir import ir, make_context
 
 HERE = Path(__file__).parent
 OPERATIONS: list[Any] = [*attn.DIALECT.operations, *ws.DIALECT.operations]
-DOCUMENTED: list[Any] = [attn.MhaOp, attn.RaggedOp, attn.LimitedOp, *ws.DIALECT.operations]
+DOCUMENTED: list[Any] = [
+    attn.MhaOp,
+    attn.CombineOp,
+    attn.RaggedOp,
+    attn.LimitedOp,
+    *ws.DIALECT.operations,
+]
 EXAMPLE = "Example:\n"
 CONTINUED = re.compile(r"(?<=[,)])\n\s*(?=[a-z!])|\n\s*(?=[:{]|->)")  # a statement's further lines
 

@@ -146,10 +146,13 @@ def test_columns_that_have_code(space: str, columns: int, element: str, cut: int
     check(load_and_store(space, columns, element, cut))
 
 
-def test_shared_columns_are_not_read_back() -> None:
-    body = '%f = "ws.load"(%t) : (!t) -> !ws.frag<vector<128x64xbf16>>'
-    text = access('!ws.tile<vector<128x64xbf16>, "shared">', body)
-    refused(text, "'ws.load' op expects tensor memory or shared rows")
+def test_shared_columns_of_32_bits_are_read_back() -> None:
+    def reading(element: str) -> str:
+        body = f'%f = "ws.load"(%t) : (!t) -> !ws.frag<vector<128x64x{element}>>'
+        return access(f'!ws.tile<vector<128x64x{element}>, "shared">', body)
+
+    check(reading("f32"))
+    refused(reading("bf16"), "'ws.load' op expects shared columns of 32 bits")
 
 
 def test_fragments_belong_to_warpgroups() -> None:

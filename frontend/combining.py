@@ -1,0 +1,86 @@
+"""The second half of a split: from the results for parts of the keys to those for all."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from attn_mlir.arrays import Output, output_like
+from attn_mlir.compiler import DEFAULT_TARGET, compile_combine
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.runtime.tensors import TensorView, dense_strides, view
+from attn_mlir.spec import MhaSpec
+from attn_mlir.splits import CombineSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """How the keys of a call are split.
+
+    Attributes:
+      count: parts, at least 2.
+      sinks: as of `attention`; they count once, where the parts are combined.
+    """
+
+    count: int
+    sinks: Any
+
+
+def combine(
+    model: object,
+    like: TensorView,
+    split: Split,
+    parts: tuple[Output, Output],
+    spec: MhaSpec,
+    *,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> tuple[Any, Any]:
+    """Compiles or finds the kernel that combines parts, and runs it: O, and LSE or None.
+
+    The rows of a ragged batch are combined as those of one sequence: each row is for itself.
+
+    Args:
+      model: the array that results shall be like; `like` is its view.
+      parts: one after the other, O [count x batch, sq, heads, v_head_dim] and LSE
+        [count x batch, heads, sq], f32; of a ragged batch [count x total, heads, v_head_dim] and
+        [heads, count x total].
+      spec: the request without a split.
+      device, stream: of the launch.
+    """
+    partial, sums = (view(part.tensor, "parts") for part in parts)
+    first, *others, heads, columns = partial.shape
+    positions = (first // split.count, *others)
+    *lead, rows = positions
+    batch = lead[0] if lead else 1
+    o = output_like(model, like, (*positions, heads, columns), spec.output_dtype)
+    lse = output_like(model, like, (*lead, heads, rows), "f32") if spec.return_lse else None
+    sinks = [] if split.sinks is None else [split.sinks]
+    request = CombineSpec(
+        heads,
+        columns,
+        spec.output_dtype,
+        view(split.sinks, "sinks").dtype if sinks else None,
+        return_lse=spec.return_lse,
+        heads_along_rows=rows < heads,
+    )
+    between = None if lead else (rows, 0, split.count * rows, 1)  # of LSE's parts in a ragged batch
+    tensors: list[object] = [
+        _seen_as(partial, (split.count, batch, rows, heads, columns)),
+        _seen_as(sums, (split.count, batch, heads, rows), between),
+        *sinks,
+        _seen_as(view(o.tensor, "o"), (batch, rows, heads, columns)),
+    ]
+    if lse is not None:
+        tensors.append(_seen_as(view(lse.tensor, "lse"), (batch, heads, rows)))
+    Kernel(compile_combine(request, target=DEFAULT_TARGET))(*tensors, device=device, stream=stream)
+    return o.finish(), None if lse is None else lse.finish()
+
+
+def _seen_as(
+    tensor: TensorView, shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+) -> TensorView:
+    """A dense tensor of ours with other dimensions; dense ones where no strides are given."""
+    return dataclasses.replace(
+        tensor, shape=shape, strides=dense_strides(shape) if strides is None else strides
+    )

@@ -1,0 +1,93 @@
+"""How many parts the keys of a call are split into: a pure function of sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import attn_mlir as am
+from attn_mlir.errors import SpecError
+from attn_mlir.spec import MhaSpec
+from attn_mlir.splits import CombineSpec, chosen_splits, part_spec, split_count, work_tiles
+
+B200 = 148
+
+
+def count(num_splits: int, spec: MhaSpec, batch: int, sq: int, sk: int) -> int:
+    sizes = {"batch": batch, "sq": sq, "sk": sk}
+    return split_count(num_splits, spec, sizes, lambda: B200)
+
+
+@pytest.mark.parametrize(
+    ("work_tiles", "key_tiles", "expected"),
+    [
+        (1, 4, 1),  # at most 4 key tiles
+        (1, 5, 5),  # at most one part per key tile
+        (1, 100, 100),
+        (1, 1000, 128),  # at most 128
+        (2, 1000, 74),
+        (74, 1000, 2),
+        (75, 1000, 1),  # not twice as many multiprocessors
+        (148, 1000, 1),
+        (1000, 1000, 1),
+        (0, 1000, 128),
+    ],
+)
+def test_the_rule(work_tiles: int, key_tiles: int, expected: int) -> None:
+    found = chosen_splits(work_tiles=work_tiles, key_tiles=key_tiles, multiprocessors=B200)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "batch", "sq", "expected"),
+    [
+        (32, 8, 128, 1, 1, 8),  # 4 heads a tile
+        (32, 8, 128, 2, 32, 16),  # 128 rows still fit one tile
+        (32, 8, 128, 1, 33, 8),  # two tiles in a work tile
+        (32, 8, 128, 1, 65, 16),
+        (6, 2, 64, 1, 65, 6),  # 3 heads do not divide a tile
+        (2, 2, 192, 1, 129, 4),  # wide heads have one tile
+    ],
+)
+def test_work_tiles(
+    heads: int, kv_heads: int, head_dim: int, batch: int, sq: int, expected: int
+) -> None:
+    spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    assert work_tiles(spec, {"batch": batch, "sq": sq, "sk": 1}) == expected
+
+
+def test_parts_of_a_call() -> None:
+    spec = am.mha(heads=32, kv_heads=8, head_dim=128)
+    assert count(1, spec, 1, 1, 65536) == 1
+    assert count(7, spec, 1, 1, 10) == 7  # what is asked for is done
+    assert count(0, spec, 1, 1, 65536) == B200 // 8
+    assert count(0, spec, 32, 4096, 4096) == 1
+    assert count(0, dataclasses.replace(spec, mask=am.sliding_window(300, 0)), 1, 1, 65536) == 1
+    assert count(7, spec, 1, 0, 10) == 1  # nothing to split
+    wide = am.mha(heads=1, head_dim=64, v_head_dim=256)
+    assert count(0, wide, 1, 1, 65536) == 1
+    with pytest.raises(SpecError, match="^num_splits 2 needs v_head_dim of at most 192, got 256"):
+        count(2, wide, 1, 1, 65536)
+
+
+def test_multiprocessors_are_asked_for_only_where_they_decide() -> None:
+    def fail() -> int:
+        raise AssertionError
+
+    spec = am.mha(heads=1, head_dim=64)
+    sizes = {"batch": 1, "sq": 1, "sk": 1000}
+    assert split_count(1, spec, sizes, fail) == 1
+    assert split_count(9, spec, sizes, fail) == 9
+
+
+def test_requests() -> None:
+    spec = part_spec(am.mha(heads=2, head_dim=64, return_lse=False))
+    assert (spec.output_dtype, spec.return_lse, spec.partial) == ("f32", True, True)
+    assert spec.canonical_json() != dataclasses.replace(spec, partial=False).canonical_json()
+    with pytest.raises(SpecError, match="^partial results need out_dtype f32 and return_lse"):
+        dataclasses.replace(spec, out_dtype="bf16")
+    with pytest.raises(SpecError, match="^out_dtype must be one of bf16, f16, f32, got 'i8'"):
+        CombineSpec(2, 64, "i8")
+    with pytest.raises(SpecError, match="^sinks must be one of bf16, f16, f32 or None, got 'i8'"):
+        CombineSpec(2, 64, "bf16", "i8")
