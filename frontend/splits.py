@@ -117,8 +117,8 @@ def part_spec(spec: MhaSpec) -> MhaSpec:
 def work_tiles(spec: MhaSpec, sizes: Mapping[str, int]) -> int:
     """CTAs of a call without a split; sequences of a batch count as the longest."""
     packed = spec.group if QUERY_TILE % spec.group == 0 else 1
-    few = sizes["sq"] * spec.group <= QUERY_TILE
-    pairs = not few and spec.values_dim <= MAX_PAIRED_HEAD_DIM
+    few = sizes["sq"] * packed <= QUERY_TILE
+    pairs = spec.query_tiles != 1 and not few and spec.values_dim <= MAX_PAIRED_HEAD_DIM
     positions = QUERY_TILE // packed * (2 if pairs else 1)
     return sizes["batch"] * (spec.heads // packed) * -(-sizes["sq"] // positions)
 

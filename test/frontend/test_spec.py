@@ -75,6 +75,7 @@ def test_canonical_json() -> None:
         "mask": "#attn.causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True, "lengths": [],
         "block": None,
+        "partial": False,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()

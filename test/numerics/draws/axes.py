@@ -306,6 +306,14 @@ AXES: tuple[Axis, ...] = (
         ],
     ),
     Axis(
+        "parts of the keys",
+        [
+            _plain("1"),
+            _call("3", lambda p: p.dv <= MAX_F32_VALUES, num_splits=3),
+            _call("chosen", num_splits=0),
+        ],
+    ),
+    Axis(
         "schedule",
         [
             _plain("fair"),
