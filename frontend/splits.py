@@ -98,7 +98,9 @@ def split_count(
             f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
             f"{spec.values_dim}: the parts' O is f32 and would exceed shared memory; pass 1"
         )
-    if 0 in sizes.values() or not fits:
+    if wanted > 1 and spec.block is not None:
+        raise SpecError(f"num_splits {wanted} and a block_mask have no kernel: pass num_splits 1")
+    if 0 in sizes.values() or not fits or spec.block is not None:
         return 1
     if wanted:
         return wanted

@@ -65,6 +65,10 @@ def test_parts_of_a_call() -> None:
     assert count(0, spec, 32, 4096, 4096) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(300, 0)), 1, 1, 65536) == 1
     assert count(7, spec, 1, 0, 10) == 1  # nothing to split
+    listed = dataclasses.replace(spec, block=(64, 4, 128))
+    assert count(0, listed, 1, 1, 65536) == 1
+    with pytest.raises(SpecError, match="^num_splits 2 and a block_mask have no kernel"):
+        count(2, listed, 1, 1, 65536)
     wide = am.mha(heads=1, head_dim=64, v_head_dim=256)
     assert count(0, wide, 1, 1, 65536) == 1
     with pytest.raises(SpecError, match="^num_splits 2 needs v_head_dim of at most 192, got 256"):

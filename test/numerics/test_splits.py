@@ -73,7 +73,7 @@ def test_parts_make_the_whole(name: str) -> None:
         ({"cache_seqlens": [300, 3]}, ((2, 4), (2, 310))),
         ({"cu_seqlens_q": [0, 1, 8, 8], "cu_seqlens_k": [0, 280, 310, 400]}, ((8,), (400,))),
     ],
-    ids=lambda x: "+".join(x) if isinstance(x, dict) else "",
+    ids=["cached prefix", "ragged"],
 )
 def test_unequal_lengths(told: dict[str, Any], shapes: tuple[tuple[int, ...], ...]) -> None:
     rng = np.random.default_rng(len(told))
@@ -84,7 +84,7 @@ def test_unequal_lengths(told: dict[str, Any], shapes: tuple[tuple[int, ...], ..
         for lead, h in zip(rows, heads, strict=True)
     )
     arrays = {name: np.array(numbers, np.int32) for name, numbers in told.items()}
-    options: dict[str, Any] = {"mask": am.causal(), "sinks": np.float32([1, -1, 0, 2])}
+    options: dict[str, Any] = {"mask": am.causal(), "sinks": np.array([1, -1, 0, 2], np.float32)}
     o, lse = am.attention(
         q, k, v, num_splits=3, return_lse=True, device="emulator", **arrays, **options
     )
@@ -123,7 +123,7 @@ def test_tile_orders_of_the_parts() -> None:
         return o, lse
 
     expected = run("single", 4)
-    assert np.isneginf(expected[1][3]).all()  # 3 key tiles, 4 parts
+    assert (expected[1][3] == -np.inf).all()  # 3 key tiles, 4 parts
     assert [x.tobytes() for x in run("persistent", 4)] == [x.tobytes() for x in expected]
     o, lse = run("single", 1)
     verdict = check_attention(q, k, v, o.astype(BF16), lse, mask=am.causal())
