@@ -16,7 +16,12 @@ from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
-from attn_mlir.passes.target import TARGETS, shared_tile_bytes
+from attn_mlir.passes.target import (
+    TARGETS,
+    WARP_THREADS,
+    WARPGROUP_WARPS,
+    shared_tile_bytes,
+)
 from attn_mlir.passes.tile_order import default_order
 
 CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
@@ -28,10 +33,10 @@ SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 NARROW_BITS = 8
 NARROW_RESCALE_THRESHOLD = 2  # of 8-bit P, see `Config`
-REGISTER_BUDGET = 512  # per thread, over 4 warpgroups of 128: 65536 registers / 128 threads
 REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
 REGISTER_RANGE = (24, 256)  # PTX ISA, setmaxnreg
 TILE_M = 128  # M of one tcgen05.mma
+FIXED_WARPGROUPS = 2  # correction and others, beside one for each query tile
 TILE_N = (64, 128)  # S of one tile fills tile_n tensor-memory columns
 
 
@@ -45,7 +50,7 @@ class Config:
       tile_n: key columns per tile.
       kv_stages: slots of the ring that K and V tiles share.
       softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
-        2 x softmax + correction + other is at most 512.
+        q_tiles x softmax + correction + other is at most `register_budget(q_tiles)`.
       exp2_period: of this many elements, 4 exponentials run as polynomials on the FMA units;
         0 for none.
       exp2_start: first of the four 32-column fragments of a row that has any; the last has none.
@@ -108,7 +113,19 @@ _REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
     (128, (192, 72, 56)),
     (MAX_HEAD_DIM, (192, 64, 64)),
 )
-_REGISTERS_OF_ONE_TILE = (240, 144, 128)  # 3 warpgroups share the register file
+_REGISTERS_OF_ONE_TILE = (240, 136, 128)
+
+
+def register_budget(q_tiles: int) -> int:
+    """What `setmaxnreg` can hand out: registers per thread, summed over the warpgroups of a CTA.
+
+    A CTA owns what it is launched with, whole eights for each thread, and not the rest of the
+    register file: 4 x 128 with two query tiles, 3 x 168 with one. A kernel that asks for more hangs
+    (measured on an H200, test/differential/roles.py).
+    """
+    groups = q_tiles + FIXED_WARPGROUPS
+    threads = groups * WARPGROUP_WARPS * WARP_THREADS
+    return TARGETS["sm_100a"].registers // threads // REGISTER_STEP * REGISTER_STEP * groups
 
 
 def _entries(op: Any) -> dict[str, Any]:
@@ -236,11 +253,12 @@ def _check(op: Any, config: Config) -> None:
         + config.correction_registers
         + config.other_registers
     )
-    if total > REGISTER_BUDGET:
+    budget = register_budget(config.q_tiles)
+    if total > budget:
         raise op_error(
             op,
             f"expects {config.q_tiles} x softmax_registers + correction_registers + "
-            f"other_registers of at most {REGISTER_BUDGET}, got {total}",
+            f"other_registers of at most {budget}, got {total}",
         )
     group = op.heads // op.kv_heads
     packed = config.packed_heads

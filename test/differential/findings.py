@@ -171,8 +171,8 @@ FINDINGS = [
     (
         "setmaxnreg beyond the registers of the CTA",
         "went on",
-        "H200 hangs: a CTA has what it was launched with, `.maxnreg` times its threads, not the SM's 65536",
-        "emulator, for kernels with `.maxnreg` (`test_isa_registers`); programs `roles-starved`",
+        "H200 hangs: a CTA has what it was launched with (of each thread `.maxnreg`, or its share of the SM in eights)",
+        "emulator (`test_isa_registers`), and our kernels with one query tile; programs `roles-starved`",
     ),
     (
         "mbarrier.try_wait with a time limit of 0",

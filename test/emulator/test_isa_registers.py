@@ -44,7 +44,7 @@ def run(directives: str, counts: list[int], seed: int = 0) -> np.ndarray:
     ("directives", "counts"),
     [
         (".maxnreg 128", [64, 192]),
-        (".maxnreg 168", [24, 240, 240]),
+        (".reqntid 384, 1, 1\n.minnctapersm 1", [24, 240, 240]),  # 168 of each thread
         ("", [128, 232]),  # no count at the entry: ptxas ignores setmaxnreg
     ],
 )
@@ -56,7 +56,7 @@ def test_what_was_given_is_taken(directives: str, counts: list[int], seed: int) 
     ("directives", "counts"),
     [
         (".maxnreg 128", [64, 200]),
-        (".maxnreg 168", [24, 240, 248]),
+        (".reqntid 384, 1, 1\n.minnctapersm 1", [24, 240, 248]),
         (".maxnreg 128\n.minnctapersm 1", [112, 152]),
     ],
 )

@@ -10,9 +10,9 @@ from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import (
     CONFIG,
-    REGISTER_BUDGET,
     Config,
     default_config,
+    register_budget,
 )
 from attn_mlir.passes.pipeline import run_pipeline
 
@@ -40,8 +40,15 @@ def module() -> ir.Module:
 def test_the_table_uses_the_whole_register_budget(head_dim: int, q_tiles: int):
     config = default_config(head_dim, q_tiles=q_tiles)
     softmax = q_tiles * config.softmax_registers
-    assert softmax + config.correction_registers + config.other_registers == REGISTER_BUDGET
+    assert softmax + config.correction_registers + config.other_registers == register_budget(
+        q_tiles
+    )
     assert config.rows_per_cta == 128 * q_tiles
+
+
+def test_the_budget_is_what_the_threads_of_a_cta_are_launched_with():
+    """65536 registers for 512 threads are 128 of each; for 384, 170, of which 168 in eights."""
+    assert (register_budget(2), register_budget(1)) == (4 * 128, 3 * 168)
 
 
 @pytest.mark.parametrize(("head_dim", "stages"), [(64, 12), (128, 5)])
@@ -87,6 +94,12 @@ def test_the_attribute_is_the_configuration():
         {"softmax_registers": 24},
         {"correction_registers": 24, "softmax_registers": 192, "other_registers": 104},
         {"q_tiles": 1, "softmax_registers": 256},
+        {
+            "q_tiles": 1,
+            "softmax_registers": 240,
+            "correction_registers": 136,
+            "other_registers": 128,
+        },
         {"exp2_period": 0},
         {"exp2_period": 4},
         {"exp2_period": 128},

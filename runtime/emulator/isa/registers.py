@@ -1,14 +1,16 @@
 """setmaxnreg: the registers of a CTA, which its warps give back and take (spec-ptx 11)."""
 
+import math
 from dataclasses import dataclass, field
 
-from ..ptx.ast import Instruction
+from ..ptx.ast import Instruction, Kernel
 from ..ptx.emit import BLOCKED, Emitter
 from ..state import Strand
 from .barriers import immediate
 from .collectives import emit_gather
 from .registry import instruction, runtime
 
+SM_REGISTERS = 65536  # 32-bit registers of an SM; CUDA C++ Programming Guide, compute capabilities
 STEP = 8  # registers of a thread come in eights; PTX ISA, setmaxnreg
 RANGE = (24, 256)  # PTX ISA, setmaxnreg
 
@@ -26,22 +28,34 @@ class Pool:
     held: dict[int, int] = field(default_factory=dict[int, int])
 
 
+def registers_at_entry(kernel: Kernel, threads: int) -> int | None:
+    """Registers of a thread that the directives fix; None where ptxas would ignore setmaxnreg.
+
+    They are `.maxnreg`, or what `.minnctapersm` leaves of the SM for a block of `threads`.
+    """
+    fixed = kernel.directives.get("maxnreg")
+    if fixed:
+        return int(fixed[0])
+    ctas = kernel.directives.get("minnctapersm")
+    if not ctas:
+        return None
+    share = SM_REGISTERS // (math.prod(ctas) * threads)
+    return min(share // STEP * STEP, RANGE[1])
+
+
 @runtime
 def set_registers(s: Strand, count: int) -> bool:
     """setmaxnreg.{inc,dec}: change what this warp holds. False when it waits for others to give.
-
-    Counted where `.maxnreg` fixes the registers at the entry.
 
     An H200 neither lends registers that nobody gave back nor fails: a CTA whose warps want more
     than it has hangs (test/differential/roles.py).
     """
     cta = s.cta
-    entry = s.launch.program.kernel.directives.get("maxnreg")
-    if not entry:
-        return True
     if cta.register_pool is None:
-        cta.register_pool = Pool(int(entry[0]))
+        cta.register_pool = Pool(registers_at_entry(s.launch.program.kernel, cta.thread_count) or 0)
     pool: Pool = cta.register_pool
+    if not pool.initial:
+        return True
     more = count - pool.held.get(s.warp.index, pool.initial)
     key = ("registers", cta.where_rank)
     if more > pool.free:
