@@ -255,7 +255,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ask", "message"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused(ask: Callable[[], Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ask()
