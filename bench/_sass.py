@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,13 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from attn_mlir.errors import TargetError
+from attn_mlir.lowering.ptxas import find_ptxas
+from attn_mlir.tools import find_tool
+
 _LABEL = re.compile(r"^(\.L_x_\d+|\.text\.\S+|[A-Za-z_$][\w$]*):$")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
 _GUARD = re.compile(r"^@(!?U?P(?:\d+|T))\s+")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _INDIRECT = re.compile(r'BRANCH_TARGETS ([^"]*)"')
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-_PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
@@ -122,16 +124,11 @@ def count(instructions: list[Instruction], *opcodes: str) -> int:
 
 
 def tool(name: str) -> Path:
-    """A CUDA program from the `nvidia` wheels, else from PATH; exits with the remedy when it is nowhere."""
-    for folder in sys.path:
-        found = sorted(Path(folder or ".").glob(f"nvidia/cu*/bin/{name}"))
-        if found:
-            return found[-1]
-    path = shutil.which(name)
-    if path is None:
-        package = _PACKAGES.get(name, f"nvidia-cuda-{name}")
-        sys.exit(f"{name} not found: pip install {package} (extra `test`)")
-    return Path(path)
+    """A program of CUDA: the compiler's own `ptxas`, else as `find_tool`; exits with the remedy."""
+    try:
+        return find_ptxas() if name == "ptxas" else find_tool(name, f"nvidia-cuda-{name}")
+    except TargetError as error:
+        sys.exit(f"{error} (extra `test`)")
 
 
 def _run(program: str, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.tools import find_tool
+from attn_mlir.lowering.ptxas import find_ptxas
 
 # Tests neither fill nor trust the cache of whoever runs them.
 ROOT = Path(__file__).resolve().parent.parent
@@ -191,8 +191,7 @@ def assemble(ptx: str, target: str, folder: Path) -> bytes:
     """Machine code by ptxas: the PTX of these tests is real."""
     source, result = folder / "kernel.ptx", folder / "kernel.cubin"
     source.write_text(ptx)
-    tool = find_tool("ptxas", "nvidia-cuda-nvcc")
-    subprocess.run([tool, f"-arch={target}", source, "-o", result], check=True)
+    subprocess.run([find_ptxas(), f"-arch={target}", source, "-o", result], check=True)
     return result.read_bytes()
 
 

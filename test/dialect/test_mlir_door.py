@@ -70,7 +70,7 @@ def run_python(code: str) -> str:
 def test_importing_the_door_imports_no_mlir():
     code = (
         "import sys, attn_mlir.dialect._mlir, attn_mlir.dialect.attn.masks\n"
-        "print([name for name in sys.modules if 'numba' in name or name == 'mlir'])"
+        "print([name for name in sys.modules if name.startswith('numba_cuda_mlir') or name == 'mlir'])"
     )
     assert run_python(code) == "[]"
 

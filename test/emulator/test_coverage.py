@@ -113,7 +113,8 @@ def test_the_named_tests_execute_what_they_are_named_for(tmp_path: Path) -> None
         "-p",
         "no:cacheprovider",
     ]
-    environment = {**os.environ, "EXECUTED_TO": str(result), "PYTHONPATH": str(FOLDER)}
+    paths = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "EXECUTED_TO": str(result), "PYTHONPATH": paths}
     done = subprocess.run(
         [*command, *nodes], cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
     )

@@ -187,7 +187,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: at.scaled_dot_product_attention(*operands(dtype="float32")),
-        "q has dtype f32, allowed are bf16 and f16",
+        "q has dtype f32, allowed are bf16, f16, e4m3, e5m2",
     ),
     (
         lambda: at.scaled_dot_product_attention(*(x[0] for x in operands())),
