@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lit pytest lint format numerics mutants conformance bench clean distclean
+.PHONY: help setup demo test lit pytest lint format numerics mutants conformance differential bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ numerics: setup  ## every case of the numerics sweep on the emulator, and 300 ra
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
 	@$(BIN)/python test/conformance/peers/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
+
+differential: setup  ## generated PTX on a Hopper GPU and on the emulator (needs the GPU; DIFFERENTIAL_ARGS=)
+	@$(BIN)/python test/differential/run.py all $(DIFFERENTIAL_ARGS)
 
 mutants: setup  ## plant mistakes in kernels and count who notices (long; MUTANTS_ARGS=)
 	@$(BIN)/python test/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
