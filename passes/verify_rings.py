@@ -130,7 +130,7 @@ def _calls(
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
     fixed = dict.fromkeys(names, longest if elements else TILE_STEP * 2)
     for varied in [name for name in used if name in names] or names[:1]:
-        others = _most_responsive(members, fixed, elements, varied, longest)
+        others = _most_responsive(members, loops, fixed, elements, varied, longest)
         for length in lengths:
             sizes = others | {varied: length}
             corners = list(_corner_tiles(loops, sizes))
@@ -142,6 +142,7 @@ def _calls(
 
 def _most_responsive(
     members: Sequence[Process],
+    loops: Sequence[Tiles],
     fixed: Sizes,
     elements: Sequence[str],
     varied: str,
@@ -149,13 +150,16 @@ def _most_responsive(
 ) -> Sizes:
     """The sizes with each element 0 or `longest`, so that varying one changes most.
 
-    An offset decides over nothing where the next one is 0; this finds where it does.
+    An offset decides over nothing where the next one is 0; this finds where it does. The first and
+    the last work tile count together, since a mask may hide everything from one of them.
     """
 
+    def work(sizes: Sizes) -> int:
+        tiles = _corner_tiles(loops, sizes)
+        return sum(trips(p.body, {**sizes, **tile}) for tile in tiles for p in members)
+
     def change(sizes: Sizes) -> int:
-        ends = ({**sizes, varied: length} for length in (0, longest))
-        low, high = (sum(trips(process.body, end) for process in members) for end in ends)
-        return abs(high - low)
+        return abs(work({**sizes, varied: longest}) - work({**sizes, varied: 0}))
 
     others = [name for name in elements if name != varied]
     settings = product((0, longest), repeat=len(others))

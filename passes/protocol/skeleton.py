@@ -159,9 +159,9 @@ def steps(process: Process) -> Iterator[Step]:
 
 
 def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
-    """How often the loops run in the first work tile, 0 where there is none; loops within loops
-    count once per loop."""
-    sizes = {**dict.fromkeys(("tile0", "tile1", "tile2", GROUP), 0), **sizes}
+    """How often the loops run in a work tile (`tile0`, ...) of group 0, 0 where there is none; loops
+    within loops count once per loop."""
+    sizes = {GROUP: 0, **sizes}
     total = 0
     for node in nodes:
         match node:

@@ -10,7 +10,8 @@ import pytest
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_mha_module
-from attn_mlir.dialect.attn.masks import CausalMask, NullMask
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.dialect.attn.masks import CausalMask, ChunkedMask, NullMask, WindowMask
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.pipeline import run_pipeline
 from attn_mlir.passes.plan_memory import Region, memory_map, plan, render_map
@@ -20,18 +21,18 @@ SHARED_LIMIT = 232448  # bytes a CTA may have; CUDA C++ Programming Guide, compu
 TENSOR_LIMIT = 512  # columns
 
 
-def kernel(head_dim: int, mask: Any, configure: str = "", **dtypes: str) -> tuple[Any, ws.KernelOp]:
+def kernel(head_dim: int, mask: Any, configure: str = "", **others: Any) -> tuple[Any, ws.KernelOp]:
     """An attention kernel at the `ws` stage, and the module that keeps it alive."""
-    request: dict[str, Any] = {"dtype": "bf16", "head_dim": head_dim, "mask": mask} | dtypes
+    request: dict[str, Any] = {"dtype": "bf16", "head_dim": head_dim, "mask": mask} | others
     module = build_mha_module(make_context(), name="k", heads=2, kv_heads=2, **request)
     run_pipeline(module, f"attn-configure{{{configure}}},convert-attn-to-ws")
     (op,) = ir.get_ops_of_type(module, ws.KernelOp)
     return module, op
 
 
-def planned(head_dim: int, mask: Any, configure: str = "", **dtypes: str) -> dict[str, Region]:
+def planned(head_dim: int, mask: Any, configure: str = "", **others: Any) -> dict[str, Region]:
     """The memory map, by label."""
-    module, op = kernel(head_dim, mask, configure, **dtypes)
+    module, op = kernel(head_dim, mask, configure, **others)
     with module.context, ir.Location.unknown():
         regions = plan(op, target_named("sm_100a"))
         assert regions == memory_map(op)
@@ -60,6 +61,14 @@ def test_a_large_output_lies_beside_the_row_statistics(dtypes: dict[str, str]) -
     assert out.end - out.begin == 2 * (q.end - q.begin)
     assert out.begin <= q.begin and q.end <= out.end
     assert stats.end <= out.begin or out.end <= stats.begin
+
+
+def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing() -> None:
+    """The ring proof has to find lengths for which there is work at all."""
+    mask = ~(WindowMask(100, -1) | ChunkedMask(150))
+    every = Lengths(ragged_q=True, ragged_k=True, used_q=True, used_k=True)
+    regions = planned(128, mask, "q-tiles=1", lengths=every)
+    assert regions["q"].begin == regions["out"].begin
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
