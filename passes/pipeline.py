@@ -249,6 +249,12 @@ def build(text: str, *, verify_each: bool = True, fuse: bool = True) -> list[Ste
     return steps
 
 
+def verify(module: Any) -> None:
+    """Verifies a module; raises VerifyError with what MLIR says."""
+    with module.context, mlir_errors():
+        module.operation.verify()
+
+
 @dataclass(frozen=True)
 class Timing:
     """Wall time of one step, in seconds."""
