@@ -1,6 +1,6 @@
 """Compiles one kernel in a fresh process and tells how long it took; `bench/compile.py` starts it.
 
-    python _compile_child.py --out FILE [--again N] [kernel options of bench/_problem.py]
+    python _compile_child.py --out FILE [--again N] [--traced] [kernel options of bench/_problem.py]
 
 Prints one line of JSON: `ready`, the seconds since this program's first line at which the bundle lay in FILE;
 `import`, of these the seconds for the front door; `again`, the seconds of N further compiles in this process;
@@ -14,6 +14,7 @@ _START = time.perf_counter()
 
 import argparse  # noqa: E402  (the clock starts before every import)
 import json  # noqa: E402
+from typing import Any  # noqa: E402
 
 import attn_mlir as am  # noqa: E402
 
@@ -24,20 +25,32 @@ from _problem import Problem  # noqa: E402
 assert am  # imported for its time
 
 
+def traced() -> dict[str, Any]:
+    """A modifier and a predicate, both traced: the costliest pair of `bench/sass.py --masks`."""
+    import numpy as np
+
+    from attn_mlir import mods
+
+    ids = np.zeros((1, 1), np.int32)
+    return {"score_mod": mods.softcap(30.0), "mask_mod": mods.document(ids)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     Problem.add_options(parser)
     parser.add_argument("--out", required=True)
     parser.add_argument("--again", type=int, default=0, metavar="N")
+    parser.add_argument("--traced", action="store_true", help="with a softcap and documents")
     args = parser.parse_args()
     problem = Problem.of(args)
-    bundle = problem.compile()
+    options = traced() if args.traced else {}
+    bundle = problem.compile(**options)
     bundle.save(args.out)
     ready = time.perf_counter() - _START
     again: list[float] = []
     for _ in range(args.again):
         begin = time.perf_counter()
-        problem.compile()
+        problem.compile(**options)
         again.append(time.perf_counter() - begin)
     record = {
         "ready": ready,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attn_mlir.runtime.bundle import Bundle
@@ -65,8 +65,12 @@ class Problem:
             f"--target={self.target}",
         ]
 
-    def compile(self) -> Bundle:
-        """Our bundle, by the public interface (the compile cache applies)."""
+    def compile(self, **options: Any) -> Bundle:
+        """Our bundle, by the public interface (the compile cache applies).
+
+        Args:
+          options: further ones of `mha`.
+        """
         import attn_mlir as am
 
         spec = am.mha(
@@ -75,5 +79,6 @@ class Problem:
             head_dim=self.head_dim,
             dtype=self.dtype,
             mask=am.causal() if self.is_causal else am.full(),
+            **options,
         )
         return am.compile(spec, target=self.target)

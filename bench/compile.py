@@ -4,7 +4,8 @@
     python bench/compile.py --peer fa4 -n 10      and FlashAttention-4's forward kernel, interleaved with ours
 
 Cold: `ATTN_MLIR_NO_CACHE`, a new Python process per repetition, wall clock from its start to its end with the bundle on
-disk. Warm: the same with a filled cache. In process: the second and later `compile` calls of one process. The peer is
+disk. Traced cold: the same kernel with a traced modifier and predicate, see bench/_compile_child.py. Warm: cold with a
+filled cache. User CPU is that of the process and of those that it started, less dependent on the machine's load. In process: the second and later `compile` calls of one process. The peer is
 compiled by its own entry point on fake tensors with its cache off, in an environment of its own that the first call
 makes (`.venv-peers`, some GB, minutes); its wall clock is taken the same way, its imports included. One run of each
 that is not counted comes first, so that files are in the page cache and byte code is compiled for all. Reported are
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -34,15 +36,16 @@ from rich.table import Table
 
 CHILD = Path(__file__).with_name("_compile_child.py")
 # What the project promises, on two cores.
-LIMITS_SECONDS = {"cold": 1.5, "warm process": 0.15, "warm call": 0.005}
+LIMITS_SECONDS = {"cold": 1.5, "traced cold": 2.0, "warm process": 0.15, "warm call": 0.005}
 WARM_CALLS = 20  # compile calls of one process, after its first
 
 
 @dataclass
 class Samples:
-    """Seconds, one value per repetition; stages by name in the order of the pipeline."""
+    """Seconds, one value per repetition; stages, of the plain cold compile, in their order."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    user_seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     stage_bytes: dict[str, int] = field(default_factory=dict[str, int])
     peer_stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -50,45 +53,56 @@ class Samples:
 
 @dataclass(frozen=True)
 class Process:
-    """One compile process: wall seconds as its parent saw them, and its own account (seconds)."""
+    """One compile process: wall and user CPU as its parent saw them, its own account; seconds."""
 
     wall: float
+    user: float
     ready: float
     imported: float
     again: list[float]
     stages: list[tuple[str, float, int | None]]  # name, seconds, bytes out
 
 
-def run_child(problem: Problem, out: Path, cache: Path | None, again: int) -> Process:
+def run_child(
+    problem: Problem, out: Path, cache: Path | None, again: int, *, traced: bool = False
+) -> Process:
     """One compile in a new process, then `again` more in it. `cache` None switches the cache off."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("ATTN_MLIR_")}
     setting = {"ATTN_MLIR_CACHE_DIR": str(cache)} if cache else {"ATTN_MLIR_NO_CACHE": "1"}
     command = [sys.executable, str(CHILD), *problem.options(), f"--out={out}", f"--again={again}"]
+    if traced:
+        command.append("--traced")
+    user_before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=inherited | setting)
     wall = time.perf_counter() - begin
+    user = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - user_before
     if done.returncode != 0:
         sys.exit(f"the kernel did not compile:\n{done.stderr.strip()[-4000:]}")
     record: Any = json.loads(done.stdout.splitlines()[-1])
     stages = [(s["name"], float(s["seconds"]), s.get("bytes")) for s in record["stages"]]
-    return Process(wall, record["ready"], record["import"], record["again"], stages)
+    return Process(wall, user, record["ready"], record["import"], record["again"], stages)
 
 
 def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console) -> Samples:
     """All measurements, the variants interleaved repetition by repetition."""
     result = Samples()
-    result.seconds = {"cold": [], "warm process": [], "warm call": []}
+    result.seconds = {"cold": [], "traced cold": [], "warm process": [], "warm call": []}
     with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as bar:
         out, cache = Path(folder) / "kernel.attn", Path(folder) / "cache"
         task = bar.add_task("warming up", total=repetitions + 1)
         for repetition in range(repetitions + 1):
-            cold = run_child(problem, out, None, 0)
-            warm = run_child(problem, out, cache, 0)
+            processes = {
+                "cold": run_child(problem, out, None, 0),
+                "traced cold": run_child(problem, out, None, 0, traced=True),
+                "warm process": run_child(problem, out, cache, 0),
+            }
             peer = _peers.compile_fa4(problem) if with_fa4 else None
             if repetition > 0:
-                result.seconds["cold"].append(cold.wall)
-                result.seconds["warm process"].append(warm.wall)
-                _add_stages(result, cold)
+                for name, process in processes.items():
+                    result.seconds[name].append(process.wall)
+                    result.user_seconds[name].append(process.user)
+                _add_stages(result, processes["cold"])
             if repetition > 0 and peer:
                 result.seconds.setdefault("FA4 cold", []).append(peer.wall_seconds)
                 for name, seconds in peer.stages.items():
@@ -133,7 +147,7 @@ def result_table(samples: Samples, title: str) -> Table:
     """Every variant with its limit, and the peer's times as multiples of our cold compile (`x cold`)."""
     shown = Table(title=title, title_justify="left")
     shown.add_column("milliseconds", no_wrap=True)
-    for heading in ("median (20 % .. 80 %)", "n", "promised", "x cold"):
+    for heading in ("median (20 % .. 80 %)", "user CPU", "n", "promised", "x cold"):
         shown.add_column(heading, justify="right", no_wrap=True)
     cold = Spread.of(samples.seconds["cold"]).median
     rows = [*samples.seconds.items()]
@@ -144,6 +158,9 @@ def result_table(samples: Samples, title: str) -> Table:
         shown.add_row(
             name,
             spread.milliseconds(),
+            f"{Spread.of(user).median * 1e3:.0f}"
+            if (user := samples.user_seconds.get(name))
+            else "",
             str(spread.count),
             f"{limit * 1e3:g}" if limit else "",
             f"{spread.median / cold:.2f}" if name.startswith("FA4") else "",
@@ -171,6 +188,7 @@ def main() -> None:
     console = Console()
     problem = Problem.of(args)
     before = conditions()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the runs that are not counted leave byte code
     if args.peer:
         _peers.prepare(console.log)
     samples = sample(problem, args.repetitions, args.peer == "fa4", console)
@@ -183,6 +201,9 @@ def main() -> None:
             "problem": problem.title,
             "conditions": before,
             "seconds": {name: spread.record() for name, spread in spreads.items()},
+            "user_seconds": {
+                name: Spread.of(v).record() for name, v in samples.user_seconds.items()
+            },
             "stages": {name: Spread.of(v).record() for name, v in samples.stages.items()},
             "stage_bytes": samples.stage_bytes,
             "peer_stages": {name: Spread.of(v).record() for name, v in samples.peer_stages.items()},

@@ -35,24 +35,21 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 def compile_part(record: Any) -> str:
     """Cold and warm compile times, then the stages of a cold compile."""
     cold = record["seconds"]["cold"]["median"]
-    rows = [
-        [
+    user = record["user_seconds"]
+
+    def row(name: str, spread: Any, count: str) -> list[str]:
+        return [
             name,
             Spread.recorded(spread).milliseconds(),
+            Spread.recorded(user[name]).milliseconds() if name in user else "",
             f"{spread['median'] / cold:.2f}",
-            str(int(spread["count"])),
+            count,
         ]
-        for name, spread in record["seconds"].items()
+
+    rows = [
+        row(name, spread, str(int(spread["count"]))) for name, spread in record["seconds"].items()
     ]
-    rows += [
-        [
-            f"FA4 {name} only",
-            Spread.recorded(spread).milliseconds(),
-            f"{spread['median'] / cold:.2f}",
-            "",
-        ]
-        for name, spread in record["peer_stages"].items()
-    ]
+    rows += [row(f"FA4 {name} only", spread, "") for name, spread in record["peer_stages"].items()]
     stages = [
         [name, Spread.recorded(spread).milliseconds(), str(record["stage_bytes"].get(name, ""))]
         for name, spread in record["stages"].items()
@@ -60,7 +57,9 @@ def compile_part(record: Any) -> str:
     return "\n\n".join(
         [
             record["problem"],
-            table(["milliseconds", "median (20 % .. 80 %)", "times our cold", "n"], rows),
+            table(
+                ["milliseconds", "median (20 % .. 80 %)", "user CPU", "times our cold", "n"], rows
+            ),
             table(["stage of a cold compile", "ms (20 % .. 80 %)", "bytes out"], stages),
         ]
     )

@@ -36,11 +36,13 @@ def test_compile_tables_show_the_ratio_to_our_cold_compile():
         {
             "problem": "D=128",
             "seconds": {"cold": spread, "FA4 cold": {**spread, "median": 5.0}},
+            "user_seconds": {"cold": {**spread, "median": 0.45}},
             "peer_stages": {"import": {**spread, "median": 2.0}},
             "stages": {"ptxas": {**spread, "median": 0.25}},
             "stage_bytes": {"ptxas": 123},
         }
     )
-    assert "| FA4 cold | 5000.0 (400.0 .. 600.0) | 10.00 | 3 |" in text
-    assert "| FA4 import only | 2000.0 (400.0 .. 600.0) | 4.00 |" in text
+    assert "| cold | 500.0 (400.0 .. 600.0) | 450.0 (400.0 .. 600.0) | 1.00 | 3 |" in text
+    assert "| FA4 cold | 5000.0 (400.0 .. 600.0) |  | 10.00 | 3 |" in text
+    assert "| FA4 import only | 2000.0 (400.0 .. 600.0) |  | 4.00 |" in text
     assert "| ptxas | 250.0 (400.0 .. 600.0) | 123 |" in text
