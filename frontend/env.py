@@ -111,7 +111,7 @@ LOG = Variable[str](
 )
 CHECK = Variable[str](
     "ATTN_MLIR_CHECK",
-    "what the emulator's checkers look for in kernels: all, none, or names (docs/checkers.md)",
+    "what the emulator's checkers look for in kernels: all, none, or names (docs/emulator.md)",
     "none",
     "a comma-separated list of names",
     str.strip,

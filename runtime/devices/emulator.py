@@ -33,7 +33,7 @@ class EmulatorDevice:
       multiprocessors: what a persistent kernel's grid is cut to.
       trace: file that each launch writes a trace of itself to, as Chrome trace JSON; also when the
         kernel fails.
-      check: what the checkers look for, "all", "none" or names (docs/checkers.md). None: what
+      check: what the checkers look for, "all", "none" or names (docs/emulator.md). None: what
         ATTN_MLIR_CHECK says, and nothing when a trace is written.
     """
 

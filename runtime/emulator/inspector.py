@@ -39,12 +39,21 @@ class Inspector(Protocol):
     # ---- threads
 
     def access(
-        self, s: "Strand", lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+        self,
+        s: "Strand",
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        is_write: bool,
+        values: Any = None,
+        element_bytes: int = 0,
     ) -> None:
         """Lanes of a strand access `width` bytes each through the generic proxy.
 
         Args:
           lanes: their numbers, or None for all 32. addresses: one per lane.
+          values, element_bytes: of st: uint8[lanes, width], not yet in memory, and the element's size.
         """
         ...
 
@@ -109,7 +118,8 @@ class Inspector(Protocol):
         """Work is handed to an engine; returns the ticket that `began` gets.
 
         Args:
-          lanes: the issuing lane, a mask of lanes, or None for the whole strand.
+          lanes: the issuing lane, an array of lanes that issue each for itself, or None for the whole
+            strand.
           channel: work of equal channels completes in order.
         """
         ...

@@ -139,13 +139,14 @@ class Scheduler:
         merge_key: Any = None,
         *,
         engine: Engine = "load",
-        lane: int | None = None,
+        lane: Any = None,
     ) -> None:
         """Hand work to an engine.
 
         Args:
           channel: work of equal channels stays in order; None orders nothing.
-          lane: the issuing lane, or None when the whole strand issues together.
+          lane: the issuing lane, an array of lanes that issue each for itself what is done at once, or
+            None when the whole strand issues together.
         """
         inspector = self.launch.inspector
         ticket: Any = None

@@ -244,13 +244,15 @@ def test_a_cluster_barrier_orders_remote_stores() -> None:
 
 
 def test_ctas_that_write_the_same_global_word() -> None:
-    body = "ld.param.u64 rd1, [out]; {where} st.global.b32 [rd1], r60;"
+    body = "ld.param.u64 rd1, [out]; mov.u32 r8, %ctaid.x; {where} st.global.b32 [rd1], {what};"
     own = "mov.u32 r7, %ctaid.x; mad.wide.u32 rd1, r7, 4, rd1;"
     shape = {"grid": (3, 1, 1), "block": (1, 1, 1)}
     out = np.zeros(64, np.uint32)
-    fine = program(body.format(where=own), params=".param .u64 out")
-    assert findings_of(fine, [out], **shape) == []
-    clash = findings_of(program(body.format(where=""), params=".param .u64 out"), [out], **shape)
+    for right in ({"where": own, "what": "r8"}, {"where": "", "what": "7"}):
+        fine = program(body.format(**right), params=".param .u64 out")
+        assert findings_of(fine, [out], **shape) == []
+    wrong = program(body.format(where="", what="r8"), params=".param .u64 out")
+    clash = findings_of(wrong, [out], **shape)
     assert [f.check for f in clash] == ["race"]
     assert "another cluster" in clash[0].earlier.who  # type: ignore[union-attr]
 
@@ -311,3 +313,43 @@ def test_what_the_machine_refuses_is_its_fault_with_checkers_too(access: str, ki
     with pytest.raises(KernelFault) as raised:
         findings_of(text, [np.zeros(64, np.uint8)])
     assert raised.value.kind == kind and raised.value.line == line_of(text, access)
+
+
+AGREE = {
+    "equal": ("st.shared.b32 [r2], 7;", 0),
+    "twice": ("st.shared.b32 [r2], 7; st.shared.b32 [r2], 7;", 0),
+    "vector of the same elements": (
+        "@p2 st.shared.b32 [r2], 7; @!p2 st.shared.v2.b32 [r2], {7, 8};",
+        0,
+    ),
+    "another size": ("@p2 st.shared.b32 [r2], 7; @!p2 st.shared.b16 [r2], 7;", 1),
+    "after another value": ("@p2 st.shared.b32 [r2], 8; st.shared.b32 [r2], 7;", 1),
+    "after a read": ("@p2 ld.shared.b32 r4, [r2]; bar.warp.sync -1; st.shared.b32 [r2], 7;", 1),
+}
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_weak_stores_that_agree(name: str) -> None:
+    """A barrier, then two warps store to a word: all that came before the first such store counts."""
+    body, count = AGREE[name]
+    start = "mov.b32 r9, 0; @p1 st.shared.v2.b32 [r2], {0, 8}; mov.b32 r8, 7; bar.sync 0;"
+    found = findings_of(
+        program(f"{start} {body} bar.sync 0; ld.shared.b32 r5, [r2];"), block=(64, 1, 1)
+    )
+    assert [f.check for f in found][:1] == ["race"] * count, found
+
+
+def test_all_who_stored_the_same_value_have_to_be_known() -> None:
+    """Three warps store 7 to a word; the fourth meets two of them only."""
+    text = """
+        setp.eq.u32 p3, r61, 3; setp.eq.u32 p4, r61, {stranger};
+        @!p3 st.shared.b32 [r2], 7;
+        @p4 bra END;
+        bar.sync 1, {threads};
+        @p3 ld.shared.b32 r4, [r2];
+        END:
+    """
+    for stranger in (0, 1, 2):
+        wrong = findings_of(program(text.format(stranger=stranger, threads=96)), block=(128, 1, 1))
+        assert [f.check for f in wrong] == ["race"]
+    assert findings_of(program(text.format(stranger=9, threads=128)), block=(128, 1, 1)) == []

@@ -73,6 +73,52 @@ KINDS = (
         "nothing orders these accesses",
     ),
     Kind(
+        "different values stored to a word by two warps",
+        "race",
+        """
+        <wrong> st.shared.b32 [r2], r61;
+        <right> st.shared.b32 [r2], 7;
+        bar.sync 0;
+        ld.shared.b32 r4, [r2];
+        """,
+        "nothing orders these accesses",
+    ),
+    Kind(
+        "read of a word that another warp stores the same value to",
+        "race",
+        """
+        st.shared.b32 [r2], 7;
+        <right> bar.sync 0;
+        ld.shared.b32 r4, [r2];
+        """,
+        "nothing orders these accesses",
+    ),
+    Kind(
+        "another lane's cp.async over a word still read",
+        "race",
+        """
+        ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 4, rd1;
+        st.shared.b32 [r3], r60; bar.warp.sync -1;
+        <wrong> xor.b32 r5, r3, 4; ld.shared.b32 r4, [r5];
+        <right> ld.shared.b32 r4, [r3];
+        cp.async.ca.shared.global [r3], [rd1], 4;
+        cp.async.commit_group; cp.async.wait_group 0;
+        """,
+        "nothing orders these accesses",
+    ),
+    Kind(
+        "read of what another lane's cp.async brought",
+        "race",
+        """
+        ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 4, rd1;
+        cp.async.ca.shared.global [r3], [rd1], 4;
+        cp.async.commit_group; cp.async.wait_group 0;
+        <right> bar.warp.sync -1;
+        xor.b32 r5, r3, 4; ld.shared.b32 r4, [r5];
+        """,
+        "nothing orders these accesses",
+    ),
+    Kind(
         "race of two warps in global memory",
         "race",
         """

@@ -41,6 +41,35 @@ def test_lines_of_a_text():
     }
 
 
+def test_inline_assembly_belongs_to_the_statement_before_it():
+    """LLVM numbers the lines of the assembly on from the statement's own line."""
+    text = """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry k()
+{
+.reg .pred %p1;
+.loc 1 7 4
+// begin inline asm
+{
+.loc 1 8 4
+waiting:
+.loc 1 9 4
+mbarrier.try_wait.parity.shared::cta.b64 %p1, [0], 0;
+@!%p1 bra.uni waiting;
+}
+// end inline asm
+trap;
+.loc 1 10 4
+ret;
+}
+.file 1 "kernel.mlir"
+"""
+    lines = parse(text).lines
+    of = [lines.of(number) for number in (13, 14, 17, 19)]
+    assert of == [("kernel.mlir", line) for line in (7, 7, 7, 10)]
+
+
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [({}, "kernel.mlir:2"), (SOURCES, 'kernel.mlir:2: "ws.wait"() : () -> ()')],

@@ -99,11 +99,19 @@ class Evidence(Checker):
                 self.group_waits[line].add(arrival)
 
     def access(
-        self, s: Any, lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+        self,
+        s: Any,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        is_write: bool,
+        values: Any = None,
+        element_bytes: int = 0,
     ) -> None:
         chosen = range(32) if lanes is None else np.asarray(lanes).tolist()
         self._after_group_wait(s, list(chosen), None)
-        super().access(s, lanes, memory, addresses, width, is_write)
+        super().access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
 
     def group_closed(self, s: Any, lanes: list[int], kind: str) -> None:
         if kind == "bulk":

@@ -1,6 +1,6 @@
 """Asynchronous work as the checkers see it: a ticket from its issue to its completion."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..inspector import Channel
@@ -27,6 +27,7 @@ class Ticket:
       moment: identifies the instruction execution: lanes of one issue equal work together.
       is_generic: it accesses memory through the generic proxy (cp.async).
       pending: accesses that wait for the mbarrier to be known.
+      lanes: of cp.async, which each lane issues for itself: one ticket per lane in its place.
     """
 
     cta: Cta
@@ -41,6 +42,7 @@ class Ticket:
     moment: tuple[int, ...]
     is_generic: bool
     pending: list[Any] = field(default_factory=list[Any])
+    lanes: "tuple[Ticket, ...]" = ()
 
     @property
     def name(self) -> str:
@@ -105,8 +107,17 @@ class EngineChecks(ThreadChecks):
         kind = "" if channel is None else str(channel[0])
         if kind == "tmem-store":
             return None  # recorded when it was issued
+        if lanes is None:
+            lanes = int(lanes_in(s.mask)[0])
+        if isinstance(lanes, int):
+            return self._issued_by(s, lanes, line, engine, kind, channel)
+        each = tuple(self._issued_by(s, int(n), line, engine, kind, channel) for n in lanes)
+        return replace(each[0], lanes=each)
+
+    def _issued_by(
+        self, s: Strand, lane: int, line: int, engine: str, kind: str, channel: Channel
+    ) -> Ticket:
         state, warp = self.state_of(s.cta), self.warp_of(s)
-        lane = lanes if isinstance(lanes, int) else int(lanes_in(s.mask)[0])
         actor = self._stream(state, s, lane, kind, engine)
         step = state.next_step(actor) if actor else 0
         who = f"{warp.where} lane {lane}"
@@ -132,7 +143,7 @@ class EngineChecks(ThreadChecks):
         if kind == "tensor":
             return state.actors.engine(("tensor", rank, warp, lane))
         if kind == "copy":
-            return state.actors.engine(("copy", rank, warp))
+            return state.actors.engine(("copy", rank, warp, lane))
         if kind == "wgmma":
             return state.actors.engine(("wgmma", rank, warp // 4))
         return state.actors.engine(("bulk-read", rank, warp, lane)) if engine == "store" else 0
@@ -168,6 +179,9 @@ class EngineChecks(ThreadChecks):
             ticket.pending.append((cta, what, is_write))
             return
         state = self.state_of(cta)
+        if ticket.lanes:
+            self._copies_of_lanes(state, cta, ticket.lanes, what, is_write)
+            return
         if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(what))):
             return
         space = state.ctas[cta.rank].shared
@@ -187,6 +201,25 @@ class EngineChecks(ThreadChecks):
             place = shared_place(cta, space, conflict)
             current = (ticket.name, ticket.line, is_write)
             self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+
+    def _copies_of_lanes(
+        self,
+        state: ClusterState,
+        cta: Cta,
+        tickets: tuple[Ticket, ...],
+        what: tuple[Any, ...],
+        is_write: bool,
+    ) -> None:
+        """cp.async of several lanes: each knows, and completes, what is its own."""
+        _, offsets, width = what
+        space = state.ctas[cta.rank].shared
+        for ticket, offset in zip(tickets, offsets.reshape(-1, 1), strict=True):
+            who = ticket.accessor(state.actors, KNOWN, is_fenced=False, actor=ticket.actor)
+            conflict = space.lanes(offset, width, who, is_write)
+            if conflict is not None:
+                place = shared_place(cta, space, conflict)
+                current = (ticket.name, ticket.line, is_write)
+                self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
 
     def _global_access(
         self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
@@ -277,9 +310,9 @@ class EngineChecks(ThreadChecks):
     @staticmethod
     def _group_actor(state: ClusterState, s: Strand, lane: int, kind: str) -> int:
         rank, warp = s.cta.rank, s.warp.index
-        if kind == "bulk":
-            return state.actors.engine(("bulk-read", rank, warp, lane))
-        return state.actors.engine((kind, rank, warp if kind == "copy" else warp // 4))
+        if kind == "wgmma":
+            return state.actors.engine((kind, rank, warp // 4))
+        return state.actors.engine(("bulk-read" if kind == "bulk" else kind, rank, warp, lane))
 
     # ---- the end
 

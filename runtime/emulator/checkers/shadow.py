@@ -1,18 +1,24 @@
 """Shadow memory: who wrote and who read each granule last, checked and updated an access at a time.
 
-A granule remembers its last write and one read as (actor, step). When several actors that do not
-know of each other read the same granule, it gets a row of a pool with one step per actor instead.
+Weak stores that agree. PTX does not ask for freedom from data races: of two stores of the same size
+to the same place that nothing orders, neither precedes the other in coherence order, and who is
+ordered after both may read either (PTX ISA, memory consistency model: coherence, uniform-size data
+races). Where both store the same bytes there is nothing to tell them apart, so this is no finding.
+It takes stores of one element size (of mixed sizes the model says nothing), and one that agrees with
+what is there has to be ordered against everything that the first such store was: the accesses before
+it. A granule therefore remembers all stores that agree, each of which a later access has to know of,
+and what they replaced.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Steps = npt.NDArray[np.int32]
-Where = Any  # an index into the granules: slices, or integer arrays
-_POOL_ROWS = 64  # rows of the first pool; it doubles
+from .touches import Mask, Pool, Steps, Touches, Where
+
+__all__ = ["Agreement", "Conflict", "Shadow", "Steps", "Where"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,202 +41,164 @@ class Conflict:
     high: int
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a weak store would have to agree on with others.
+
+    Attributes:
+      element_bytes: its element size.
+      is_there: whether the bytes that it stores are there already: bool, broadcasts over `at`.
+    """
+
+    element_bytes: int
+    is_there: Callable[[], Mask]
+
+
 class Shadow:
     """Shadow of one memory.
 
     Args:
       shape: granules; accesses index them with slices or integer arrays.
+
+    Attributes:
+      writes, reads: since, and with, the last write that did not agree with the one before it.
+      earlier_writes, earlier_reads: what that one replaced, if it was a weak store.
+      element_bytes: of that one if it was a weak store, else 0.
     """
 
     def __init__(self, shape: tuple[int, ...]):
         self.shape = shape
-        self.write_actor = np.zeros(shape, np.int32)
-        self.write_step = np.zeros(shape, np.int32)
-        self.read_actor = np.zeros(shape, np.int32)  # below 0: row -n-1 of the pool
-        self.read_step = np.zeros(shape, np.int32)
+        pool = Pool()
+        self.writes, self.reads = Touches(shape, pool), Touches(shape, pool)
+        self.earlier_writes, self.earlier_reads = Touches(shape, pool), Touches(shape, pool)
+        self.element_bytes = np.zeros(shape, np.int8)
         self._numbers = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape)
-        self._pool: Steps = np.zeros((_POOL_ROWS, 0), np.int32)
-        self._free = list(range(_POOL_ROWS))
+
+    @property
+    def _all(self) -> tuple[Touches, ...]:
+        return self.writes, self.reads, self.earlier_writes, self.earlier_reads
 
     def refine(self, factor: int) -> None:
         """Make granules of a one-dimensional shadow smaller: each becomes `factor` equal ones."""
-        self._spread_pool(factor)
-        for name in ("write_actor", "write_step", "read_actor", "read_step"):
-            setattr(self, name, np.repeat(getattr(self, name), factor))
+        for touches in self._all:
+            touches.refine(factor)
+        self.element_bytes = np.repeat(self.element_bytes, factor)
         self.shape = (self.shape[0] * factor,)
         self._numbers = np.arange(self.shape[0], dtype=np.intp)
-        shared = np.flatnonzero(self.read_actor < 0)
-        if shared.size:
-            rows = -1 - self.read_actor[shared]
-            fresh = self._take_rows(shared.size, self._pool.shape[1])
-            self._pool[fresh] = self._pool[rows]
-            self.read_actor[shared] = -1 - fresh
-            self._free += np.unique(rows).tolist()
 
-    def forget_readers(self, actor: int, step: int) -> None:
-        """All reads so far were made by one actor at one step."""
-        read = self.read_actor != 0
-        self.read_actor[read] = actor
-        self.read_step[read] = step
-        self._free = list(range(self._pool.shape[0]))
-
-    def _spread_pool(self, factor: int) -> None:
-        used = self._pool.shape[0] - len(self._free)
-        while len(self._free) < used * factor:
-            self._grow_rows()
+    def replace_all(self, actor: int, step: int) -> None:
+        """All accesses so far were made by one actor at one step."""
+        for touches in self._all:
+            touches.replace_all(actor, step)
 
     def write(
-        self, at: Where, actor: Any, step: int, known: Steps, known_reads: Steps
+        self,
+        at: Where,
+        actor: Any,
+        step: int,
+        known: Steps,
+        known_reads: Steps,
+        agreement: Agreement | None = None,
     ) -> Conflict | None:
         """Record a write.
 
         Args:
           actor: one actor, or an array that broadcasts over the granules.
           known: steps by actor that the writer knows of earlier writes; known_reads: of reads.
+          agreement: of a weak store, whose `at` is an integer array.
 
         Returns:
           The first earlier access that the writer does not know of.
         """
-        found = self._unknown_write(at, actor, known)
-        readers = self.read_actor[at]
-        if readers.any():
-            bad = (known_reads[np.maximum(readers, 0)] < self.read_step[at]) & (readers != actor)
-            bad &= readers > 0
+        bad = self.writes.unknown(at, actor, known)
+        agrees: Mask | None = None
+        if agreement is not None and (bad.any() or (self.writes.actor[at] == actor).any()):
+            agrees = self._agrees(at, actor, known, agreement)
+            bad &= ~agrees
+        found = None
+        if bad.any():
+            found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
+        if self.reads.actor[at].any():
+            bad = self.reads.unknown(at, actor, known_reads)
             if found is None and bad.any():
-                found = self._conflict(at, bad, readers, self.read_step[at], was_write=False)
-            if (readers < 0).any():
-                later = self._clear_pool(at, readers, actor, known_reads)
-                found = found or later
-            self.read_actor[at] = 0
-        self.write_actor[at] = actor
-        self.write_step[at] = step
+                found = self._conflict(self.reads, at, bad, actor, known_reads, was_write=False)
+        if agrees is None or not agrees.any():
+            self._replace(at, actor, step, agreement)
+            return found
+        actors = np.broadcast_to(actor, agrees.shape)
+        self._add(self.writes, at[agrees], actors[agrees], step)
+        if not agrees.all():
+            self._replace(at[~agrees], actors[~agrees], step, agreement)
         return found
+
+    def _agrees(self, at: Where, actor: Any, known: Steps, agreement: Agreement) -> Mask:
+        """Where a weak store may join the last write, whatever orders the two."""
+        agrees = self.element_bytes[at] == agreement.element_bytes
+        if agrees.any():
+            agrees &= agreement.is_there()
+        if agrees.any():
+            agrees &= ~self.earlier_writes.unknown(at, actor, known)
+            agrees &= ~self.earlier_reads.unknown(at, actor, known)
+        return agrees
+
+    def _replace(self, at: Where, actor: Any, step: int, agreement: Agreement | None) -> None:
+        if agreement is None:
+            self.element_bytes[at] = 0
+            self.reads.put(at, 0, 0)
+        else:
+            self.element_bytes[at] = agreement.element_bytes
+            self.reads.move_to(self.earlier_reads, at)
+            self.writes.move_to(self.earlier_writes, at)
+        self.writes.put(at, actor, step)
 
     def read(
         self, at: Where, actor: Any, step: int, known: Steps, known_reads: Steps
     ) -> Conflict | None:
         """Record a read; arguments and result as `write`."""
-        found = self._unknown_write(at, actor, known)
-        readers = self.read_actor[at]
-        if not readers.any():
-            self.read_actor[at] = actor
-            self.read_step[at] = step
-            lost = self.read_actor[at] != actor if isinstance(actor, np.ndarray) else None
-            if lost is not None and lost.any():
-                self._share(at, lost, actor, step)
+        bad = self.writes.unknown(at, actor, known)
+        found = None
+        if bad.any():
+            found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
+        readers = self.reads.actor[at]
+        if readers.any() and (
+            (readers < 0).any() or self.reads.unknown(at, actor, known_reads).any()
+        ):
+            everywhere = np.ones(readers.shape, np.bool_)
+            self._share(self.reads, at, everywhere, actor, step)
             return found
-        alone = readers >= 0
-        alone &= (known_reads[np.maximum(readers, 0)] >= self.read_step[at]) | (readers == actor)
-        if alone.all():
-            self.read_actor[at] = actor
-            self.read_step[at] = step
-            lost = self.read_actor[at] != actor if isinstance(actor, np.ndarray) else None
-            if lost is not None and lost.any():
-                self._share(at, lost, actor, step)
-            return found
-        self._share(at, np.ones(readers.shape, np.bool_), actor, step)
+        self.reads.put(at, actor, step)
+        if isinstance(actor, np.ndarray):
+            lost = self.reads.actor[at] != actor
+            if lost.any():
+                self._share(self.reads, at, lost, actor, step)
         return found
 
-    def _unknown_write(self, at: Where, actor: Any, known: Steps) -> Conflict | None:
-        writers = self.write_actor[at]
-        steps = self.write_step[at]
-        bad = known[writers] < steps
-        if not bad.any():
-            return None
-        bad &= writers != actor
-        if not bad.any():
-            return None
-        return self._conflict(at, bad, writers, steps, was_write=True)
+    def _add(self, touches: Touches, numbers: Any, actors: Any, step: int) -> None:
+        """One access more of granules of a one-dimensional shadow, by number."""
+        alone = touches.actor[numbers] == actors
+        touches.step[numbers[alone]] = step
+        if not alone.all():
+            touches.share(numbers[~alone], actors[~alone], step)
+
+    def _share(self, touches: Touches, at: Where, chosen: Mask, actor: Any, step: int) -> None:
+        numbers = np.broadcast_to(self._numbers[at], chosen.shape)[chosen]
+        touches.share(numbers, np.broadcast_to(actor, chosen.shape)[chosen], step)
 
     def _conflict(
-        self, at: Where, bad: Any, actors: Any, steps: Any, *, was_write: bool
+        self, touches: Touches, at: Where, bad: Mask, own: Any, known: Steps, *, was_write: bool
     ) -> Conflict:
         places = np.flatnonzero(bad)
-        first = int(places[0])
+        position = int(places[0])
         granules = np.broadcast_to(self._numbers[at], bad.shape).ravel()
+        granule = int(granules[position])
+        mine = int(np.broadcast_to(own, bad.shape).ravel()[position])
+        actor, step = touches.culprit(granule, mine, known)
         concerned = np.unique(granules[places])
-        return Conflict(
-            int(granules[first]),
-            int(actors.ravel()[first]),
-            int(steps.ravel()[first]),
-            was_write,
-            first,
-            int(concerned.size),
-            int(concerned[0]),
-            int(concerned[-1]),
-        )
-
-    # ---- granules with several readers
-
-    def _share(self, at: Where, chosen: Any, actor: Any, step: int) -> None:
-        """Give granules pool rows that hold their reader so far and the new one."""
-        granules = np.broadcast_to(self._numbers[at], chosen.shape)[chosen]
-        actors = np.broadcast_to(actor, chosen.shape)[chosen].astype(np.intp)
-        readers = self.read_actor.reshape(-1)
-        steps = self.read_step.reshape(-1)
-        width = max(int(actors.max()), int(readers[granules].max())) + 1
-        alone = np.unique(granules[readers[granules] >= 0])
-        if alone.size:
-            rows = self._take_rows(alone.size, width)
-            self._pool[rows] = 0
-            self._pool[rows, readers[alone]] = steps[alone]
-            self._pool[rows, 0] = 0
-            readers[alone] = -1 - rows
-        elif width > self._pool.shape[1]:
-            self._widen(width)
-        self._pool[-1 - readers[granules], actors] = step
-
-    def _take_rows(self, count: int, width: int) -> npt.NDArray[np.intp]:
-        while len(self._free) < count:
-            self._grow_rows()
-        if width > self._pool.shape[1]:
-            self._widen(width)
-        rows = np.array(self._free[-count:], np.intp)
-        del self._free[-count:]
-        return rows
-
-    def _grow_rows(self) -> None:
-        before = self._pool.shape[0]
-        self._pool = np.pad(self._pool, ((0, before), (0, 0)))
-        self._free += range(before, 2 * before)
-
-    def _widen(self, width: int) -> None:
-        self._pool = np.pad(self._pool, ((0, 0), (0, width - self._pool.shape[1])))
-
-    def _clear_pool(self, at: Where, readers: Any, actor: Any, known: Steps) -> Conflict | None:
-        """Check a write against all readers of shared granules, whose rows become free."""
-        shared = readers < 0
-        rows = -1 - readers[shared]
-        steps = self._pool[rows]
-        width = min(steps.shape[1], known.size)
-        bad = steps[:, :width] > known[:width]
-        own = np.broadcast_to(actor, readers.shape)[shared]
-        inside = own < width
-        bad[np.flatnonzero(inside), own[inside]] = False
-        self._free += np.unique(rows).tolist()
-        places = np.flatnonzero(bad.any(axis=1))
-        if not places.size:
-            return None
-        first = int(places[0])
-        who = int(np.flatnonzero(bad[first])[0])
-        position = int(np.flatnonzero(shared)[first])
-        granules = np.broadcast_to(self._numbers[at], readers.shape).ravel()
-        concerned = np.unique(granules[np.flatnonzero(shared)[places]])
-        return Conflict(
-            int(granules[position]),
-            who,
-            int(steps[first, who]),
-            False,
-            position,
-            int(concerned.size),
-            int(concerned[0]),
-            int(concerned[-1]),
-        )
+        low, high = int(concerned[0]), int(concerned[-1])
+        return Conflict(granule, actor, step, was_write, position, int(concerned.size), low, high)
 
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int] | None:
         """The first and the last granule whose last write, or read, an actor made from a step on."""
-        actors, steps = (
-            (self.write_actor, self.write_step) if is_write else (self.read_actor, self.read_step)
-        )
-        found = np.flatnonzero((actors == actor) & (steps >= step))
+        touches = self.writes if is_write else self.reads
+        found = np.flatnonzero((touches.actor == actor) & (touches.step >= step))
         return (int(found[0]), int(found[-1])) if found.size else None

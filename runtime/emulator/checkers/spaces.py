@@ -1,5 +1,6 @@
 """The shadows of the memories: addresses to granules, accesses to findings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .shadow import Conflict, Shadow, Steps
+from .shadow import Agreement, Conflict, Shadow, Steps
 
 UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
 WORD_BYTES = 4  # granule after the first access that is not of whole units
@@ -30,6 +31,20 @@ class Actor:
     reads: Steps
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a weak store is about to store.
+
+    Attributes:
+      element_bytes: of each element of the vector, or of the scalar.
+      values: uint8[lanes, width]. present: what is there so far.
+    """
+
+    element_bytes: int
+    values: npt.NDArray[np.uint8]
+    present: Callable[[], npt.NDArray[np.uint8]]
+
+
 class ByteSpace:
     """The shadow of bytes [base, base + byte_count)."""
 
@@ -40,9 +55,18 @@ class ByteSpace:
         self.shadow = Shadow((-(-byte_count // UNIT_BYTES),))
 
     def lanes(
-        self, addresses: npt.NDArray[Any], width: int, who: Actor, is_write: bool
+        self,
+        addresses: npt.NDArray[Any],
+        width: int,
+        who: Actor,
+        is_write: bool,
+        stored: Stored | None = None,
     ) -> Conflict | None:
-        """One access of `width` bytes per lane; one that the machine refuses is left to it."""
+        """One access of `width` bytes per lane; one that the machine refuses is left to it.
+
+        Args:
+          stored: of a weak store, what it is about to store.
+        """
         if width < self.granule:
             self._refine(width)
         low, high = int(addresses.min()) - self.base, int(addresses.max()) - self.base + width
@@ -53,7 +77,15 @@ class ByteSpace:
             at = first[:, None]
         else:
             at = first[:, None] + np.arange(width // self.granule)
-        return self._access(at, who, is_write)
+        if stored is None:
+            return self._access(at, who, is_write)
+
+        def is_there() -> npt.NDArray[np.bool_]:
+            same: npt.NDArray[np.bool_] = stored.present() == stored.values
+            return np.all(same.reshape(*at.shape, self.granule), axis=-1, keepdims=True)[..., 0]
+
+        agreement = Agreement(stored.element_bytes, is_there)
+        return self.shadow.write(at, who.actor, who.step, who.writes, who.reads, agreement)
 
     def units(self, units: npt.NDArray[np.intp], who: Actor, is_write: bool) -> Conflict | None:
         """16-byte units by index, of a space with base 0."""

@@ -110,11 +110,8 @@ class GlobalSpaces:
 
     def _age(self, space: ByteSpace) -> None:
         """Another cluster begins: what was done so far, others did."""
-        shadow = space.shadow
-        shadow.forget_readers(NOBODY if self.crosses else EARLIER, NEVER)
-        written = shadow.write_actor != NOBODY
-        shadow.write_actor[written] = NOBODY if self.crosses else EARLIER
-        shadow.write_step[written] = 0 if self.crosses else NEVER
+        who, step = (NOBODY, 0) if self.crosses else (EARLIER, NEVER)
+        space.shadow.replace_all(who, step)
 
 
 class CheckBase:

@@ -1,5 +1,6 @@
 """What threads do: loads and stores, fences, barriers, and their tensor-memory instructions."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ from ..machine.memory import GlobalMemory, SharedMemory
 from ..ptx.kinds import WARP_LANES
 from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier
-from .clocks import KNOWN, TENSOR, Clock, WarpClocks, lanes_in
+from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .report import current_line
 from .shadow import Conflict
-from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace
+from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
 from .state import CheckBase, ClusterState
 
 _ALL = np.arange(WARP_LANES)
@@ -45,13 +46,28 @@ def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
     return name, low, high - low + 1
 
 
+def _present(memory: SharedMemory | GlobalMemory, addresses: Any, width: int) -> Any:
+    """uint8[lanes, width]: what is in memory, whether it was ever written or not."""
+    if isinstance(memory, GlobalMemory):
+        return memory.load(addresses, width)
+    return memory.data[addresses.astype(np.int64)[:, None] + np.arange(width)]
+
+
 class ThreadChecks(CheckBase):
     """Follows what each thread does and knows."""
 
     # ---- memory
 
     def access(
-        self, s: Strand, lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+        self,
+        s: Strand,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        is_write: bool,
+        values: Any = None,
+        element_bytes: int = 0,
     ) -> None:
         """Loads and stores of lanes."""
         state = self.state_of(s.cta)
@@ -69,16 +85,20 @@ class ThreadChecks(CheckBase):
         tick = warp.step(line)
         chosen = _ALL if lanes is None else np.asarray(lanes)
         for group in warp.groups:
-            here, at = chosen, addresses
+            here, at, bytes_of = chosen, addresses, values
             if len(warp.groups) > 1:
                 mine = (group.mask >> chosen & 1) != 0
                 here, at = chosen[mine], addresses[mine]
                 if not here.size:
                     continue
+                bytes_of = None if values is None else values[mine]
+            stored = None
+            if bytes_of is not None:
+                stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
             group.clock = state.actors.fit(group.clock)
             known = group.clock[KNOWN]
             actors = (warp.base + here).astype(np.int32)[:, None]
-            conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write)
+            conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
             if conflict is None:
                 continue
             lane = int(here[conflict.position // max(1, width // space.granule)])
@@ -228,16 +248,21 @@ class ThreadChecks(CheckBase):
     ) -> None:
         """Report a user of an mbarrier that does not know of its init.
 
+        fence.mbarrier_init belongs to the thread of the init. fence.proxy.async may stand anywhere between
+        the init and the use (PTX ISA, proxy-preserved base causality order); Triton puts it before the copy.
+
         Args:
           known, own: the user's clock and actors. user: who, line.
           needs_fence: the user is an engine or in another CTA.
         """
         if known[KNOWN, barrier.init_actor] < barrier.init_tick and barrier.init_actor not in own:
             message = "the mbarrier is used before its init is known here: a barrier is missing"
-        elif needs_fence and not barrier.is_fenced:
+        elif needs_fence and not (
+            barrier.is_fenced or known[PROXY, barrier.init_actor] >= barrier.init_tick
+        ):
             message = (
                 "the init is not visible to engines and other CTAs: fence.mbarrier_init (or "
-                "fence.proxy.async) is missing after it"
+                "fence.proxy.async) is missing between it and the use"
             )
         else:
             return

@@ -506,7 +506,7 @@ def copy_async(
             group.writes -= 1
         launch.scheduler.wake(("copy", id(warp)))
 
-    launch.scheduler.post(("copy", id(warp)), run, None, s, _line(s))
+    launch.scheduler.post(("copy", id(warp)), run, None, s, _line(s), lane=lanes)
 
 
 @instruction("cp.async.ca", "cp.async.cg", boundary=True)

@@ -124,7 +124,14 @@ class _LocalMemory:
 
 
 def _observe(
-    s: Strand, memory: Any, lanes: Any, addresses: Any, width: int, is_write: bool
+    s: Strand,
+    memory: Any,
+    lanes: Any,
+    addresses: Any,
+    width: int,
+    is_write: bool,
+    values: Bytes | None = None,
+    element_bytes: int = 0,
 ) -> None:
     if isinstance(memory, _LocalMemory):
         return
@@ -133,7 +140,7 @@ def _observe(
         s.strong = False
         inspector.meeting(s, lanes, memory, addresses, is_write)
     elif inspector is not None:
-        inspector.access(s, lanes, memory, addresses, width, is_write)
+        inspector.access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
     observer = s.launch.observer
     if observer is None:
         return
@@ -162,15 +169,18 @@ def load_bytes(s: Strand, k: Any, space: str, address: Lanes, width: int) -> Byt
 
 
 @runtime
-def store_bytes(s: Strand, k: Any, space: str, address: Lanes, values: Bytes) -> None:
+def store_bytes(
+    s: Strand, k: Any, space: str, address: Lanes, values: Bytes, element_bytes: int
+) -> None:
     """Store uint8[32, width] at each active lane's address."""
     lanes = None if k is None else np.flatnonzero(k)
     width = values.shape[1]
     s.launch.scheduler.progress += 1
     for memory, index, inner in _pieces(s, space, address, lanes):
+        chosen = values if index is None else values[index]
         if s.launch.is_watched:
-            _observe(s, memory, index, inner, width, True)
-        memory.store(inner, values if index is None else values[index])
+            _observe(s, memory, index, inner, width, True, chosen, element_bytes)
+        memory.store(inner, chosen)
 
 
 @runtime
@@ -199,21 +209,21 @@ def load_wide(s: Strand, k: Any, space: str, address: Lanes) -> Any:
 def store_one(s: Strand, k: Any, space: str, address: Lanes, value: Lanes) -> None:
     """Store one element per lane."""
     raw = np.ascontiguousarray(value).view(np.uint8).reshape(WARP_LANES, -1)
-    store_bytes(s, k, space, address, raw)
+    store_bytes(s, k, space, address, raw, raw.shape[1])
 
 
 @runtime
 def store_many(s: Strand, k: Any, space: str, address: Lanes, *values: Lanes) -> None:
     """Store consecutive elements per lane."""
     raw = np.stack(values, axis=1).view(np.uint8)
-    store_bytes(s, k, space, address, raw)
+    store_bytes(s, k, space, address, raw, values[0].itemsize)
 
 
 @runtime
 def store_wide(s: Strand, k: Any, space: str, address: Lanes, value: Any) -> None:
     """Store b128 lanes."""
     raw = np.ascontiguousarray(value.T).view(np.uint8)
-    store_bytes(s, k, space, address, raw)
+    store_bytes(s, k, space, address, raw, raw.shape[1])
 
 
 @runtime

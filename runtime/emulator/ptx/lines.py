@@ -3,6 +3,24 @@
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+_BEGIN, _END = "// begin inline asm", "// end inline asm"  # as LLVM writes them
+
+
+def inline_assembly(text: str) -> frozenset[int]:
+    """The PTX lines of inline assembly.
+
+    LLVM counts source lines on while it prints the lines of an inline assembly statement: a `.loc` in
+    there names no line that the statement came from. It was named before the statement.
+    """
+    found: list[int] = []
+    is_inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        is_inside = stripped == _BEGIN or (is_inside and stripped != _END)
+        if is_inside:
+            found.append(number)
+    return frozenset(found)
+
 
 @dataclass(slots=True)
 class SourceLines:

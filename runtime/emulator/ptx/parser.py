@@ -25,6 +25,7 @@ from .ast import (
 )
 from .errors import PtxError, source_line
 from .lexer import Token, tokenize
+from .lines import inline_assembly
 from .scopes import Scope
 
 _SPACES: dict[str, Space] = {
@@ -45,6 +46,7 @@ class Parser:
     def __init__(self, text: str):
         self.text = text
         self.tokens = tokenize(text)
+        self.inline = inline_assembly(text)
         self.at = 0
         self.globals = Scope()
         self.module = Module(text, "", "", [], {})
@@ -115,7 +117,7 @@ class Parser:
         lines = self.module.lines
         if directive.text == ".file":
             lines.files[number] = self.next().text.strip('"')
-        else:
+        elif directive.line not in self.inline:
             lines.mark(directive.line, number, self.integer())
         while self.tokens[self.at].line == directive.line and self.peek() not in ("", "}"):
             self.next()  # a file's time and size, a column, what an inlined function says

@@ -11,7 +11,15 @@ class PartialInspector(Inspector):
     """Ignores accesses, fences and allocations."""
 
     def access(
-        self, s: Strand, lanes: Any, memory: Any, addresses: Any, width: int, is_write: bool
+        self,
+        s: Strand,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        is_write: bool,
+        values: Any = None,
+        element_bytes: int = 0,
     ) -> None:
         """Its instruction has steps."""
 

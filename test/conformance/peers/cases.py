@@ -6,7 +6,7 @@ operands and judges its numbers in ours. Nothing but the standard library is imp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Combine:
 
     Attributes:
       empty_splits: of every row, this many splits saw no key (LSE of minus infinity).
+      reads_unwritten: the last CTA has rows past the end. Nothing is copied for them, but they read their
+        place in shared memory and go on with what was there, up to the store, which leaves them out.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Combine:
     head_dim: int
     dtype: str = "bf16"
     empty_splits: int = 0
+    reads_unwritten: bool = field(default=False, repr=False)  # no part of what is compiled
 
     package = "flash-attn-4"
 
@@ -264,7 +267,9 @@ CASES: tuple[Case, ...] = (
     Attention("fa4-d192-128-causal", head_dim=192, head_dim_v=128, is_causal=True),
     Attention("fa4-d128-window", window=100, is_causal=True),
     Attention("fa4-d128-split", heads=1, kv_heads=1, sq=128, sk=1024, splits=4),
-    Combine("fa4-combine-d128", splits=5, batch=2, sq=37, heads=2, head_dim=128),
+    Combine(
+        "fa4-combine-d128", splits=5, batch=2, sq=37, heads=2, head_dim=128, reads_unwritten=True
+    ),
     Combine(
         "fa4-combine-d64", splits=12, batch=1, sq=64, heads=3, head_dim=64, dtype="f16", empty_splits=3
     ),
