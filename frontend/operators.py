@@ -138,6 +138,7 @@ def attention(
     modifier, captured = trace(score_mod, mask_mod, sinks if splits == 1 else None)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
+    check_captured(captured, told.sizes)
     check_scale(scale)
     o, lse = launch(
         q,
@@ -271,6 +272,28 @@ def check_sinks(sinks: Any, heads: int) -> None:
         raise SpecError(
             f"sinks must be [{heads}] of f32, bf16 or f16, got {list(found.shape)} of {found.dtype}"
         )
+
+
+def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Refuse captured arrays that have no element, where there are scores to read one for.
+
+    Indices are moved into an array; here there is nowhere to move them.
+
+    Args:
+      captured: the arrays by name.
+      sizes: `batch`, `sq` and `sk` of the call.
+
+    Raises:
+      SpecError: names the array and its shape.
+    """
+    if 0 in (sizes["batch"], sizes["sq"], sizes["sk"]):
+        return
+    for name, array in captured.items():
+        if view(array, name).empty:
+            raise SpecError(
+                f"{name} is captured and indexed, but has no element: shape "
+                f"{list(view(array, name).shape)}"
+            )
 
 
 def check_scale(scale: object) -> None:

@@ -20,7 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.mask_text import parse_mask
 from attn_mlir.masks import causal, full
 from attn_mlir.mods import bias, causal_from_top, check_extents, visible_where
-from attn_mlir.operators import check_scale, launch, spec_of
+from attn_mlir.operators import check_captured, check_scale, launch, spec_of
 from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -202,9 +202,11 @@ def _call(
         spec = spec_of(operands, None)
         spec, mask_mod, lists = of_call(blocks, spec, mask_mod, mask, q, operands)
         mask, block = spec.mask, spec.block
+    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": key.shape[2]}
     for mod in (score_mod, mask_mod):
-        check_extents(mod, {"batch": batch, "heads": heads, "sq": sq, "sk": key.shape[2]})
+        check_extents(mod, sizes)
     program, captured = trace(score_mod, mask_mod)
+    check_captured(captured, sizes)
     o, lse = attention_op(
         q,
         k,

@@ -84,6 +84,49 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
         call(**changes)
 
 
+def reads(array: Any) -> Any:
+    """A score modifier that captures an array [2, n]."""
+    return lambda score, b, h, q, k: score + array[h, q]
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 4), (0, 0)])
+def test_captured_arrays_without_elements(shape: tuple[int, int]) -> None:
+    """An index cannot be moved into an array that has no element."""
+    with pytest.raises(SpecError, match=r"^array is captured and indexed, but has no element: sh"):
+        call(score_mod=reads(np.zeros(shape, np.float32)))
+
+
+class OnGpu:
+    """Says where it is; nobody may read it."""
+
+    def __init__(self, shape: tuple[int, ...], typestr: str = "<f4"):
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": typestr,
+            "data": (0x1000, False),
+            "version": 3,
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("array", {"score_mod": reads(OnGpu((2, 9)))}),
+        ("sinks", {"sinks": OnGpu((4,))}),
+        ("seqused_k", {"seqused_k": OnGpu((2,), "<i4")}),
+        ("cache_seqlens", {"cache_seqlens": OnGpu((2,), "<i4")}),
+    ],
+)
+def test_arrays_of_another_device(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found when the kernel is bound, so after it was compiled."""
+    monkeypatch.setattr(operators, "compile", am.compile)
+    with pytest.raises(SpecError, match=rf"on one device, got q on cpu, .*{name} on cuda:0"):
+        call(**options, device="emulator")
+
+
 @pytest.mark.parametrize("dtype", [BF16, np.float16])
 def test_output_in_numpy(dtype: Any) -> None:
     q = np.zeros((2, 5, 4, 64), dtype)
