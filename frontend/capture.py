@@ -134,9 +134,13 @@ class Captures:
         return number
 
     def _rebound(self, function: types.FunctionType) -> Any:
-        """A copy of a function whose closure, globals and defaults hold stand-ins."""
-        module = function.__module__ or ""
-        if module.partition(".")[0] in LIBRARIES or module == "attn_mlir.trace":
+        """A copy of a function whose closure, globals and defaults hold stand-ins.
+
+        A library's functions stay as they are, but for those that call the user's: PyTorch's
+        `and_masks` returns one.
+        """
+        is_library = _is_library(function)
+        if is_library and not _holds_other(function, frozenset()):
             return function
         if id(function) in self._functions:
             return self._functions[id(function)][1]
@@ -144,7 +148,8 @@ class Captures:
         cells = tuple(types.CellType() for _ in code.co_freevars)
         bound = types.FunctionType(code, _Scope(self, function.__globals__), closure=cells)
         self._functions[id(function)] = (function, bound)
-        self._remember(code)
+        if not is_library:
+            self._remember(code)
         for cell, name, source in zip(
             cells, code.co_freevars, function.__closure__ or (), strict=True
         ):
@@ -170,6 +175,29 @@ class Captures:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._remember(constant)
+
+
+def _is_library(function: types.FunctionType) -> bool:
+    """Whether a function belongs to a library, whose code is nobody's modifier."""
+    module = function.__module__ or ""
+    return module.partition(".")[0] in LIBRARIES or module == "attn_mlir.trace"
+
+
+def _holds_other(function: types.FunctionType, seen: frozenset[int]) -> bool:
+    """Whether a library's function has one in its closure that is none of a library."""
+    seen |= {id(function)}
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # a variable that is not set yet
+            continue
+        items = cast("Sequence[Any]", content) if isinstance(content, tuple | list) else (content,)
+        for item in items:
+            if not isinstance(item, types.FunctionType) or id(item) in seen:
+                continue
+            if not _is_library(item) or _holds_other(item, seen):
+                return True
+    return False
 
 
 class _Scope(dict[str, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -237,7 +238,25 @@ def _rsqrt(graph: Graph, x: Any) -> Traced:
     return graph.apply("div", 1.0, graph.apply("sqrt", x))
 
 
+def _filled(
+    number: int,
+    graph: Graph,
+    like: Any,
+    size: Any = (),
+    *,
+    dtype: object = None,
+    device: Any = None,
+) -> Traced:  # and_masks and or_masks of PyTorch begin with b.new_ones((), dtype=torch.bool)
+    if size not in ((), []) or device is not None:
+        raise TypeError("a traced value has no dimensions and no device")
+    like = graph.lift(like)
+    made = graph.cast(graph.lift(number), like.type)
+    return made if dtype is None else made.to(dtype)
+
+
 _COMPOSED: dict[str, Callable[..., Traced]] = {
+    "zeros_like": functools.partial(_filled, 0), "ones_like": functools.partial(_filled, 1),
+    "new_zeros": functools.partial(_filled, 0), "new_ones": functools.partial(_filled, 1),
     "sigmoid": _sigmoid, "clip": _clip, "clamp": _clip, "power": _power, "pow": _power,
     "square": _square, "relu": _relu, "reciprocal": _reciprocal, "rsqrt": _rsqrt,
 }  # fmt: skip
@@ -257,6 +276,11 @@ class Traced:
     def type(self) -> str:
         """f32, i32 or i1."""
         return self.graph.nodes[self.number].type
+
+    @property
+    def device(self) -> None:
+        """Of a tensor; here for functions that make a number where another one is."""
+        return None
 
     def to(self, dtype: object) -> Traced:
         """The value as another type: float, int or bool, or a dtype of torch or numpy."""

@@ -327,6 +327,35 @@ def test_masks() -> None:
     assert everything is not None and evaluated(everything, {}).kept
 
 
+def test_numbers_made_like_others() -> None:
+    check(lambda s, b, h, q, k: s + np.ones_like(s) - np.zeros_like(q))
+    program, _ = tr.trace(None, lambda b, h, q, k: b.new_ones((), dtype=bool, device=b.device))
+    assert program is not None and evaluated(program, {}).kept
+
+
+def test_functions_of_a_library_that_call_ours() -> None:
+    """PyTorch's `and_masks` returns such a one; what ours capture is found through it."""
+
+    def both(*mods: Any) -> Any:
+        def both_of(b: Any, h: Any, q: Any, k: Any) -> Any:
+            seen = b.new_ones((), dtype=bool)
+            for mod in mods:
+                seen = seen & mod(b, h, q, k)
+            return seen
+
+        both_of.__module__ = "torch.nn.attention.flex_attention"
+        return both_of
+
+    def positive(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return TABLE[h, q] > 0
+
+    program, arrays = tr.trace(None, both(both(positive), lambda b, h, q, k: q >= k))
+    assert program is not None and list(arrays) == ["TABLE"]
+    at = coordinates()
+    truth = (TABLE[at["head"], at["q"]] > 0) & (at["q"] >= at["k"])
+    np.testing.assert_array_equal(evaluated(program, arrays).kept, truth)
+
+
 def test_both_share_what_they_have_in_common() -> None:
     program, arrays = tr.trace(
         lambda s, b, h, q, k: s + TABLE[h, q - k], lambda b, h, q, k: TABLE[h, q - k] > 0

@@ -90,6 +90,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "index": (lambda s, b, h, q, k: s[0], "indexes a traced value, which is one number"),
     "method": (lambda s, b, h, q, k: s.softmax(), "uses .softmax of a traced value"),
     "arguments": (lambda s, b, h, q, k: s.clamp(lowest=0), "calls clamp in a way that"),
+    "new tensor": (lambda s, b, h, q, k: s + s.new_ones((2,)), "calls new_ones in a way that"),
     "ufunc": (lambda s, b, h, q, k: np.sinh(s), "calls sinh, which cannot be traced"),
     "ufunc method": (lambda s, b, h, q, k: np.add.reduce(s), "uses add.reduce, which cannot"),
     "option": (lambda s, b, h, q, k: np.add(s, 1, where=q > k), "calls add with where="),
