@@ -64,6 +64,7 @@ def test_parts_of_a_call() -> None:
     assert count(0, spec, 1, 1, 65536) == B200 // 8
     assert count(0, spec, 32, 4096, 4096) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(300, 0)), 1, 1, 65536) == 1
+    assert count(0, dataclasses.replace(spec, mask=am.sliding_window(0, 0)), 1, 1, 65536) == 1
     assert count(7, spec, 1, 0, 10) == 1  # nothing to split
     listed = dataclasses.replace(spec, block=(64, 4, 128))
     assert count(0, listed, 1, 1, 65536) == 1

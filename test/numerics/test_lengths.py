@@ -19,6 +19,8 @@ from attn_mlir.lengths import told_by
 from attn_mlir.operators import spec_of
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.emulator import Emulator
+from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.runtime.tensors import view
 
 Array = npt.NDArray[Any]
@@ -174,6 +176,33 @@ def test_unequal_lengths(name: str) -> None:
     case = CASES[name]
     batch = case.batch()
     judge(case, batch, *run(case, batch))
+
+
+@pytest.mark.parametrize(
+    ("mask", "tiles"),
+    [
+        (am.full(), 0 + 1 + 2 + 4),
+        (am.sliding_window(100, 0), 0 + 1 + 2 + 2),  # of 400 keys the last 102, in two tiles
+    ],
+    ids=str,
+)
+def test_keys_that_are_padding_cost_nothing(
+    mask: am.Mask, tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executed products by the valid lengths 0, 128, 129 and 400; a tile takes 4 + 8 with K = 16."""
+    counts: list[int] = []
+    original = Emulator.launch
+
+    def launch(self: Emulator, *arguments: Any, **options: Any) -> Stats:
+        stats = original(self, *arguments, **options)
+        counts.append(stats.mma_count)
+        return stats
+
+    monkeypatch.setattr(Emulator, "launch", launch)
+    case = Case((2, 2, 2, 2), (0, 128, 129, 400), (8, 1), padded_q=2, padded_k=400)
+    batch = case.batch()
+    am.attention(batch.q, batch.k, batch.v, mask=mask, device="emulator", **batch.told)
+    assert counts == [tiles * (4 + 8)]
 
 
 def test_a_neighbour_of_nan_and_infinity() -> None:

@@ -43,12 +43,12 @@ def test_head_sizes(d: int, dv: int):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sq", "heads", "kv_heads", "tiles"),
-    [(1, 8, 1, 1), (16, 8, 2, 2), (5, 128, 1, 6), (70, 6, 2, 6), (40, 16, 1, 6)],
+    [(1, 8, 1, 1), (2, 16, 2, 2), (16, 8, 2, 2), (5, 128, 1, 6), (70, 6, 2, 6), (40, 16, 1, 6)],
 )
 def test_grouped_heads_of_few_queries(
     sq: int, heads: int, kv_heads: int, tiles: int, monkeypatch: pytest.MonkeyPatch
 ):
-    """Decode-like to prefill: groups of 8, 128, 3 (not packed) and 16; query tiles that compute.
+    """Decode-like to prefill: groups of 8, 4, 128, 3 (not packed) and 16; query tiles that compute.
 
     Keys 0..332 are three tiles for each; a tile takes 4 + 8 products with K = 16, and the last work
     tile of (40, 16, 1) and of (5, 128, 1) has a second query tile, whose rows are past the end.

@@ -67,6 +67,7 @@ def test_rows_past_the_end_reach_no_result() -> None:
     ("mask", "sq", "sk"),
     [
         (am.sliding_window(200), 40, 500),  # the first tile is cut on the left
+        (am.sliding_window(1023), 130, 330),  # row 0 at 200: one tile for all, none cut on the left
         (am.sliding_window(0), 200, 200),  # a window of one key is not "no window"
         (am.causal(), 300, 77),  # the first rows see nothing; no column past the end is seen
         (am.chunked(96) & am.causal(), 150, 330),  # chunks that cross tiles
@@ -89,3 +90,40 @@ def test_scores_in_the_range_of_half_precision_only_after_scaling() -> None:
     q, k, v = operands(130, 140, np.float16)
     large_q, large_k = ((x * 60).astype(x.dtype) for x in (q, k))
     judge(large_q, large_k, v, mask=am.causal(), scale=0.002)
+
+
+def test_a_row_does_not_see_its_neighbours() -> None:
+    """Whether O is rescaled is each row's own decision: other rows of its warp do not change a bit."""
+    q, k, v = operands(128, 400)
+    other = q.copy()
+    other[:, ::2] *= 40  # their maxima move by more than the threshold
+    before, after = (am.attention(x, k, v, return_lse=True, device="emulator") for x in (q, other))
+    for one, two in zip(before, after, strict=True):
+        rows = one.shape.index(128)
+        one, two = (np.moveaxis(x, rows, 0) for x in (one, two))
+        assert one[1::2].tobytes() == two[1::2].tobytes()
+        assert one[::2].tobytes() != two[::2].tobytes()
+
+
+def test_a_second_query_tile_without_rows() -> None:
+    """Tensor memory is freed when the products of both are over, whoever is late."""
+    q, k, v = operands(90, 200)
+    for seed in (1, 5):
+        late = am.EmulatorDevice(schedule="adversarial", seed=seed, check="all")
+        o, lse = am.attention(q, k, v, query_tiles=2, return_lse=True, device=late)
+        verdict = check_attention(q, k, v, o, lse)
+        assert verdict.ok, str(verdict)
+
+
+@pytest.mark.parametrize("sink", [300.0, -np.inf])
+def test_a_sink_far_from_all_scores(sink: float) -> None:
+    """e^300 is no float32: attention goes nowhere, and LSE does not know; e^-inf changes nothing."""
+    judge(*operands(3, 140), sinks=np.full(HEADS, sink, np.float32))
+
+
+def test_no_lengths_where_offsets_belong() -> None:
+    """`cu_seqlens` are prefix sums of batch + 1 entries that begin anywhere, not lengths."""
+    q, k, v = (x[0] for x in operands(37, 37))
+    lengths = np.array([5, 0, 32], np.int32)
+    with pytest.raises(am.errors.SpecError, match="^cu_seqlens_q must not decrease"):
+        am.attention(q, k, v, cu_seqlens_q=lengths, cu_seqlens_k=lengths, device="emulator")
