@@ -58,6 +58,7 @@ def find_ptxas() -> Path:
     return Path(found_on_path)
 
 
+@functools.cache
 def ptxas_version(program: Path) -> str:
     """Version of a ptxas, such as 13.5.37; raises TargetError where it cannot be run."""
     match = _VERSION.search(_run([str(program), "--version"]).stdout)
