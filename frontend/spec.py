@@ -24,7 +24,7 @@ DESCALES = ("q_descale", "k_descale", "v_descale")  # tensors that kernels of th
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
-TILE_ORDERS = ("single", "last_first", "persistent", "clc")
+TILE_ORDERS = ("single", "last_first", "persistent", "clc", "ragged")
 BLOCK_ROWS, BLOCK_KEYS = (128, 256), (64, 128)
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
 
@@ -52,8 +52,9 @@ class MhaSpec:
       v_head_dim: elements per head of V and O; `head_dim` when None.
       modifier: what becomes of each score, traced; its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
-      tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent` or `clc` (cluster
-        launch control); None goes by the mask. All give the same bits.
+      tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
+        launch control) or, for queries by `cu_seqlens_q`, `ragged`; None goes by lengths and mask.
+        All give the same bits.
       out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`, and bf16 where that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
@@ -99,6 +100,8 @@ class MhaSpec:
             raise SpecError(
                 f"tile_order must be one of {allowed} or None, got {self.tile_order!r:.40}"
             )
+        if self.tile_order == "ragged" and not self.lengths.ragged_q:
+            raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         if self.dtype not in DTYPES:
             raise SpecError(
                 f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"

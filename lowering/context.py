@@ -258,3 +258,13 @@ def lowers(
 def lowers_named(name: str, function: "Callable[[Lowering, Any], None]") -> None:
     """Registers a function as the lowering of an operation."""
     _LOWERINGS[name] = function
+
+
+def load_input(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Value:
+    """An element by the read-only path, with each coordinate moved into the tensor."""
+    inside = [
+        INT.max(INT.min(coord, INT.sub(low.extent(tensor, dim), 1)), 0)
+        for dim, coord in enumerate(coords)
+    ]
+    kind = ir.MemRefType(tensor.type).element_type
+    return llvm.LoadOp(kind, element_pointer(low, tensor, inside), invariant=True).result

@@ -8,7 +8,6 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import (
-    INT,
     constant,
     exp2,
     f32_constant,
@@ -20,7 +19,7 @@ from attn_mlir.dialect.scalars import (
     i32,
 )
 
-from .context import CHUNK, FULL_WARP, Fragment, Lowering, element_pointer, lowers, lowers_named
+from .context import CHUNK, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
 from .narrow import is_packed, packed, round_and_pack, unpacked
 from .scalar_ops import check_scalar
@@ -191,14 +190,7 @@ def _tanh(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
 
 
 def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
-    """A load through the read-only path, with each coordinate moved into the tensor."""
-    tensor = op.operands[0]
-    coords = [
-        INT.max(INT.min(coord, INT.sub(low.extent(tensor, dim), 1)), 0)
-        for dim, coord in enumerate(operands[1:])
-    ]
-    pointer = element_pointer(low, tensor, coords)
-    return llvm.LoadOp(op.results[0].type, pointer, invariant=True).result
+    return load_input(low, op.operands[0], operands[1:])
 
 
 _SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {

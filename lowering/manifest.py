@@ -94,11 +94,20 @@ def _grid(signature: Signature) -> dict[str, Any]:
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.TilesOp):
                 extents = [signature.expression(value) for value in op.extents]
+                if op.order.value == "ragged":
+                    return {"grid": _ragged_grid(signature, op, extents), "persistent": False}
                 if op.order.value != "persistent":
                     return {"grid": [*extents, 1, 1][:3], "persistent": False}
                 total = functools.reduce(lambda a, b: ["mul", a, b], extents)
                 return {"grid": [total, 1, 1], "persistent": True}
     return {"grid": [1, 1, 1], "persistent": False}
+
+
+def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Any]) -> list[Any]:
+    """CTAs for the numbers of blocks in all sequences, and for each part of the last extent."""
+    count, rows, size = (signature.expression(value) for value in op.packing)
+    parts = ["floordiv", extents[2], ["max", count, 1]]
+    return [["add", ["floordiv", rows, size], count], extents[1], parts]
 
 
 def _symbols(kernel: ws.KernelOp) -> list[str]:

@@ -126,6 +126,9 @@ class Signature:
                 yield symbol
         elif isinstance(op, ws.ElementOp):
             yield from self._addressed(op.source)
+        elif isinstance(op, ws.TilesOp):
+            for ends in op.ends:
+                yield from self._addressed(ends)
         for operand in op.operation.operands:
             if operand in self._arguments and not isinstance(operand.type, ir.MemRefType):
                 yield Scalar(self.argument_number(operand))

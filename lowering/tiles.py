@@ -10,16 +10,19 @@ do {
   wait for the answer; read it: cancelled?, ctaid.x, .y, .z; fence.proxy.async; release
 } while (a CTA was cancelled), tile = its ctaid
 ```
+
+Ragged: the CTA's number leads to its sequence by bisection, a load per step.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
-from attn_mlir.dialect.scalars import INT, i1, i32
+from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
 from attn_mlir.dialect.ws.tiles import FROM_THE_END
 
-from .context import Lowering, NextTile, lowers, uniform
+from .context import Lowering, NextTile, load_input, lowers, uniform
 from .control import lower_turn
 
 Value = Any
@@ -32,6 +35,9 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
             _persistent(low, op)
         case "clc":
             _claimed(low, op)
+        case "ragged":
+            _ragged(low, op)
+            low.lower_block(op.body.blocks[0].operations)
         case _:
             _bind(low, op, _own_block(op))
             low.lower_block(op.body.blocks[0].operations)
@@ -50,6 +56,42 @@ def _bind(low: Lowering, op: ws.TilesOp, coords: list[Value]) -> None:
         first = INT.sub(INT.sub(low[op.extents[0]], 1), first)
     for argument, coord in zip(op.body.blocks[0].arguments, [first, *others], strict=True):
         low[argument] = coord
+
+
+def _ragged(low: Lowering, op: ws.TilesOp) -> None:
+    """The sequence whose numbers hold this CTA's, and the block in it."""
+    count, rows, size = (low[number] for number in op.packing)
+
+    def first_number(sequence: Value) -> Value:
+        end = load_input(low, op.ends[0], [sequence])
+        row = INT.min(INT.max(end, 0), rows)
+        return INT.add(arith.DivUIOp(row, size).result, sequence)
+
+    x, head, part = _own_block(op)
+    last = INT.sub(INT.add(arith.DivUIOp(rows, size).result, count), 1)
+    number = INT.sub(last, x)
+    sequence = _bisect(count, lambda middle: compare("sle", first_number(middle), number))
+    block = INT.max(INT.sub(number, first_number(sequence)), 0)
+    coords = [block, head, INT.add(INT.mul(part, count), sequence)]
+    for argument, coord in zip(op.body.blocks[0].arguments, coords, strict=True):
+        low[argument] = coord
+
+
+def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
+    """The last of 0 .. count - 1 for which a condition holds that does up to some number; else 0."""
+    kinds = [i32(), i32()]
+    made = scf.WhileOp(kinds, [constant(0), count])
+    before = made.before.blocks.append(*kinds)
+    after = made.after.blocks.append(*kinds)
+    with ir.InsertionPoint(before):
+        low, high = before.arguments
+        scf.ConditionOp(compare("sgt", INT.sub(high, low), 1), [low, high])
+    with ir.InsertionPoint(after):
+        low, high = after.arguments
+        middle = arith.ShRUIOp(INT.add(low, high), constant(1)).result
+        taken = holds(middle)
+        scf.YieldOp([select(taken, middle, low), select(taken, high, middle)])
+    return made.results[0]
 
 
 def _persistent(low: Lowering, op: ws.TilesOp) -> None:

@@ -269,12 +269,19 @@ def _check(op: Any, config: Config) -> None:
     if config.tile_order not in TILE_ORDERS:
         allowed = ", ".join(TILE_ORDERS)
         raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
+    if config.tile_order == "ragged" and not _is_ragged(op):
+        raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")
     if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
         raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
     if not 0 <= config.exp2_start <= 3:
         raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
     if not 0 <= config.rescale_threshold <= 8:
         raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+
+
+def _is_ragged(op: MhaOp) -> bool:
+    """Whether the queries of all sequences lie in one dimension."""
+    return stored_type(op.q).rank < logical_type(op.q).rank
 
 
 def _has_padded_queries(op: MhaOp) -> bool:
@@ -324,7 +331,7 @@ class Configure:
       kv_stages: slots of the K/V ring.
       exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
       q_tiles: query tiles per work tile; 1 suits few queries.
-      tile_order: one of `TILE_ORDERS`; by the mask where none is given.
+      tile_order: one of `TILE_ORDERS`; where none is given by queries and mask (`default_order`).
     """
 
     name: ClassVar[str] = "attn-configure"
@@ -347,7 +354,7 @@ class Configure:
         _refuse_unsupported(op)
         block = op.blocks.extents if op.blocks else None  # whole ones are walked, so they decide
         try:
-            order = self.tile_order or default_order(op.mask_rule)
+            order = self.tile_order or default_order(op.mask_rule, is_ragged=_is_ragged(op))
             config = default_config(
                 op.head_dim,
                 op.v_head_dim,

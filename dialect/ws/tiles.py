@@ -9,6 +9,12 @@ all roles, itself included, which read it with `ws.next_tile` at the end of each
 claim ──► answer(1) ──► every role: next_tile ──► turn 2
 claim ──► answer(2) ──► every role: next_tile ──► no CTA is left: the loops end
 ```
+
+With the order `ragged` there are CTAs for the blocks that sequences have, and not for as many as the
+longest one would need. Sequence b of rows ends[b] .. ends[b + 1] has its blocks of `size` rows at the
+numbers from ends[b] / size + b on (rounded down), one after the other; so many numbers lie before
+those of sequence b + 1 at least. What is left over, at most one number per sequence, is a block
+past the end of its sequence.
 """
 
 from collections.abc import Sequence
@@ -19,11 +25,12 @@ from attn_mlir.dialect._mlir import I32, ext, ir
 from .dialect import WS, TileType, fail
 from .ring import AcquireOp, WaitOp
 
-TILE_ORDERS = ("single", "last_first", "persistent", "clc")
+TILE_ORDERS = ("single", "last_first", "persistent", "clc", "ragged")
 LOOPING_ORDERS = ("persistent", "clc")  # a CTA may work on several tiles, one after the other
 FROM_THE_END = ("last_first", "clc")  # the first coordinate counts down
 ANSWER_BYTES = 16  # PTX ISA, clusterlaunchcontrol.try_cancel
 _ANSWER_WORDS = ANSWER_BYTES // 4
+_PACKING = ("count", "rows", "size")
 
 
 class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
@@ -31,30 +38,37 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
 
     Operands:
       extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
+      ends: none, or for `ragged` where the sequences of a tensor end: memref [count + 1] of i32.
+      packing: with ends, i32 numbers: `count` of sequences, `rows` of the tensor, `size` of a block.
 
     Attributes:
       order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
         so with the first coordinate counted from its end, where causal tiles are longest;
         `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
         so-manieth tile, first coordinate fastest; `clc` begins as `last_first` and goes on with
-        the tiles of CTAs that have not started, as its one `ws.next_tile` says.
+        the tiles of CTAs that have not started, as its one `ws.next_tile` says; `ragged` gives every
+        CTA one tile of a space [blocks, any, parts x count], last blocks first, of which blocks past
+        the end of their sequence are left out. Wrong ends give wrong tiles, none outside the space's
+        last two extents, and no block below 0.
 
-    Memory effects: those of its region. Hardware: any; `clc` needs sm_100.
+    Memory effects: those of its region; `ragged` reads the ends. Hardware: any; `clc` needs sm_100.
 
     Example:
       "ws.tiles"(%blocks, %heads) ({
       ^bb0(%block: i32, %head: i32):
         "ws.barrier"() : () -> ()
-      }) {order = "single", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+      }) {order = "single", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
     """
 
     extents: Sequence[ext.Operand[I32]]
+    ends: Sequence[ext.Operand[Any]]
+    packing: Sequence[ext.Operand[I32]]
     order: ir.StringAttr
     body: ext.Region
 
     @staticmethod
     def verify_region_invariants(op: "TilesOp") -> bool:
-        """One block with an i32 argument per extent; a known order; an answer to go on by."""
+        """One block with an i32 argument per extent; a known order, and what it goes by."""
         extents = len(op.extents)
         if not 1 <= extents <= 3:
             return fail(op, f"expects one to three extents, got {extents}")
@@ -67,7 +81,27 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
         readers = sum(isinstance(inner, NextTileOp) for inner in blocks[0].operations)
         if readers != (expected := int(order == "clc")):
             return fail(op, f"of order {order} expects {expected} ws.next_tile, got {readers}")
+        return _check_packing(op, order)
+
+
+def _check_packing(op: TilesOp, order: str) -> bool:
+    """Ends and three numbers, for the one order that needs them, of a space with sequences."""
+    is_ragged = order == "ragged"
+    expected = (1, len(_PACKING)) if is_ragged else (0, 0)
+    got = (len(op.ends), len(op.packing))
+    if got != expected:
+        words = (
+            f"ends and packing by {', '.join(_PACKING)}" if is_ragged else "no ends and no packing"
+        )
+        return fail(op, f"of order {order} expects {words}, got {got[0]} and {got[1]} operands")
+    if not is_ragged:
         return True
+    if len(op.extents) != 3:
+        return fail(op, f"of order ragged expects three extents, got {len(op.extents)}")
+    kind = op.ends[0].type
+    if not isinstance(kind, ir.MemRefType) or kind.rank != 1 or str(kind.element_type) != "i32":
+        return fail(op, f"expects ends to be a memref of one dimension of i32, got {kind}")
+    return True
 
 
 def _check_answer(op: Any, opener: Any) -> bool:
@@ -122,7 +156,7 @@ class NextTileOp(WS.Operation, name="next_tile"):
           : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32)
             -> !ws.tile<vector<4xi32>, "shared">
         "ws.next_tile"(%slot) : (!ws.tile<vector<4xi32>, "shared">) -> ()
-      }) {order = "clc", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+      }) {order = "clc", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
     """
 
     slot: ext.Operand[TileType]

@@ -145,13 +145,19 @@ def role(
 
 @contextmanager
 def tiles(
-    extents: Sequence[Value], order: str, answers: "Ring | None" = None
+    extents: Sequence[Value],
+    order: str,
+    *,
+    ends: Sequence[Value] = (),
+    packing: Sequence[Value] = (),
+    answers: "Ring | None" = None,
 ) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile.
 
-    With the order `clc` a turn ends with reading the next of the `answers` to `claim`.
+    With the order `clc` a turn ends with reading the next of the `answers` to `claim`; the order
+    `ragged` needs `ends` and `packing`.
     """
-    op = ws.TilesOp(list(extents), ir.StringAttr.get(order))
+    op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
     with ir.InsertionPoint(block):
         yield list(block.arguments)

@@ -141,8 +141,9 @@ def _emit_roles(problem: Problem, storage: Storage) -> None:
 
     @contextmanager
     def every_tile() -> Generator[WorkTile]:
-        space = problem.tile_space()
-        with b.tiles(space, config.tile_order, storage.answers) as coordinates:
+        space, packing = problem.tile_space(), problem.packing()
+        order, answers = config.tile_order, storage.answers
+        with b.tiles(space, order, **packing, answers=answers) as coordinates:
             yield problem.work_tile(*coordinates)
 
     def work(body: Callable[[WorkTile], None]) -> None:

@@ -116,6 +116,14 @@ class Problem:
         *space, batch = self.queries.tile_space()
         return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 
+    def packing(self) -> dict[str, list[Value]]:
+        """Further operands of `ws.tiles`, where the order goes by more than the tile space."""
+        if self.config.tile_order != "ragged":
+            return {}
+        ends, rows = self.query_sequences.packed()
+        size = b.constant(self.queries.positions_per_work_tile)
+        return {"ends": [ends], "packing": [self.query_sequences.count(), rows, size]}
+
     @property
     def queries(self) -> Queries:
         """Which position and head each query row holds."""

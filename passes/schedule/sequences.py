@@ -64,6 +64,10 @@ class Sequences(Protocol):
         """One of them; `queries` is the sequence of queries that looks at these keys."""
         ...
 
+    def packed(self) -> tuple[Value, Value]:
+        """The ends of sequences that lie one after the other, and the rows of the tensor."""
+        ...
+
     @property
     def differ(self) -> bool:
         """Whether their lengths may differ."""
@@ -84,6 +88,10 @@ class Dense:
     def longest(self) -> Value:
         """The tensor's second extent."""
         return b.extent(self.tensor, 1)
+
+    def packed(self) -> tuple[Value, Value]:
+        """They do not: `attn-configure` asks for no order that needs it."""
+        raise AssertionError("sequences have a dimension of their own")
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """One row of matrices."""
@@ -112,6 +120,10 @@ class Ragged:
     def longest(self) -> Value:
         """What the caller says."""
         return self.most
+
+    def packed(self) -> tuple[Value, Value]:
+        """They do."""
+        return self.ends, b.extent(self.tensor, 0)
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """Rows between two ends; none where they are in the wrong order."""
@@ -144,6 +156,10 @@ class Limited:
     def longest(self) -> Value:
         """At most as before."""
         return self.inner.longest()
+
+    def packed(self) -> tuple[Value, Value]:
+        """As before."""
+        return self.inner.packed()
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """Shorter, and neither below 0 nor longer than before."""

@@ -35,7 +35,7 @@ def _each_tile(body: str) -> str:
       scf.if %some {{
         {body}
       }}
-    }}) {{order = "single", operandSegmentSizes = array<i32: 2>}} : (i32, i32) -> ()"""
+    }}) {{order = "single", operandSegmentSizes = array<i32: 2, 0, 0>}} : (i32, i32) -> ()"""
 
 
 def copy_sequences() -> str:

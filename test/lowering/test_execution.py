@@ -228,7 +228,7 @@ def test_tiles_and_static_extents_make_the_grid() -> None:
       "ws.store_global"(%r, %y, %e, %p, %first, %c0)
         {dims = array<i32: 2, 3>, operandSegmentSizes = array<i32: 1, 1, 4>}
         : (!full, memref<?x3x?x8xf32>, i32, i32, i32, i32) -> ()
-    }) {order = "single", operandSegmentSizes = array<i32: 3>} : (i32, i32, i32) -> ()"""),
+    }) {order = "single", operandSegmentSizes = array<i32: 3, 0, 0>} : (i32, i32, i32) -> ()"""),
         columns=8,
     )
     y = poison(2, 3, 300, 8)

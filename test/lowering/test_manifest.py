@@ -34,7 +34,7 @@ def with_tiles(extents: str, *, order: str = "single", code: str = "") -> str:
     {code}
     "ws.tiles"({extents}) ({{
     ^bb0({block}):
-    }}) {{order = "{order}", operandSegmentSizes = array<i32: {count}>}}
+    }}) {{order = "{order}", operandSegmentSizes = array<i32: {count}, 0, 0>}}
       : ({", ".join(["i32"] * count)}) -> ()"""
     return kernel([("y", "out", "memref<?x3x?xf32>", ("batch", "", "rows"))], threads(body))
 

@@ -17,7 +17,7 @@
 // CHECK: %[[SLOT:.*]] = "ws.acquire"(%[[RING]], %[[G]])
 // CHECK: "ws.tma_load"(%[[A]], %[[SLOT]], %[[T]], %[[T]], %{{.*}}) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
 // CHECK: "ws.commit"(%[[SLOT]]) {by = "tma"}
-// CHECK: }) {operandSegmentSizes = array<i32: 1>, order = "single"} : (i32) -> ()
+// CHECK: }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "single"} : (i32) -> ()
 // CHECK: }) {groups = 1 : i64, label_name = "load", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 4, 1>}
 // CHECK: %[[FULL:.*]] = "ws.wait"(%[[RING]], %{{.*}})
 // CHECK: "ws.mma"(%{{.*}}, %[[FULL]], %[[FULL]], %{{.*}}) {b_layout = "nk"}
@@ -72,7 +72,7 @@
         {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
         : (memref<?x?x64xbf16>, !a, i32, i32, i32) -> ()
       "ws.commit"(%slot) {by = "tma"} : (!a) -> ()
-    }) {operandSegmentSizes = array<i32: 1>, order = "single"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "single"} : (i32) -> ()
   }) {groups = 1 : i64, label_name = "load", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 4, 1>} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):

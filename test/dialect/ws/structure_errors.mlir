@@ -219,7 +219,7 @@
     // expected-error @below {{'ws.tiles' op expects one to three extents, got 0}}
     "ws.tiles"() ({
     ^bb0():
-    }) {operandSegmentSizes = array<i32: 0>, order = "single"} : () -> ()
+    }) {operandSegmentSizes = array<i32: 0, 0, 0>, order = "single"} : () -> ()
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 64 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["in", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 
@@ -232,7 +232,7 @@
     // expected-error @below {{'ws.tiles' op expects one to three extents, got 4}}
     "ws.tiles"(%g, %g, %g, %g) ({
     ^bb0(%t0: i32, %t1: i32, %t2: i32, %t3: i32):
-    }) {operandSegmentSizes = array<i32: 4>, order = "single"} : (i32, i32, i32, i32) -> ()
+    }) {operandSegmentSizes = array<i32: 4, 0, 0>, order = "single"} : (i32, i32, i32, i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 64 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["in", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 
@@ -245,7 +245,7 @@
     // expected-error @below {{'ws.tiles' op expects one block with 2 i32 arguments}}
     "ws.tiles"(%g, %g) ({
     ^bb0(%t: i32):
-    }) {operandSegmentSizes = array<i32: 2>, order = "single"} : (i32, i32) -> ()
+    }) {operandSegmentSizes = array<i32: 2, 0, 0>, order = "single"} : (i32, i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 64 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["in", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 
@@ -256,7 +256,7 @@
   "ws.role"() ({
   ^bb0(%g: i32):
     // expected-error @below {{'ws.tiles' op expects one block with 1 i32 arguments}}
-    "ws.tiles"(%g) ({}) {operandSegmentSizes = array<i32: 1>, order = "single"} : (i32) -> ()
+    "ws.tiles"(%g) ({}) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "single"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 64 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["in", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 
@@ -266,10 +266,10 @@
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
   "ws.role"() ({
   ^bb0(%g: i32):
-    // expected-error @below {{'ws.tiles' op expects order of single, last_first, persistent, clc, got zigzag}}
+    // expected-error @below {{'ws.tiles' op expects order of single, last_first, persistent, clc, ragged, got zigzag}}
     "ws.tiles"(%g) ({
     ^bb0(%t0: i32):
-    }) {operandSegmentSizes = array<i32: 1>, order = "zigzag"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "zigzag"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 4>, groups = 1 : i64, lanes = 32 : i64, registers = 64 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["in", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 

@@ -10,7 +10,7 @@
     // expected-error @below {{'ws.tiles' op of order clc expects 1 ws.next_tile, got 0}}
     "ws.tiles"(%g) ({
     ^bb0(%t: i32):
-    }) {operandSegmentSizes = array<i32: 1>, order = "clc"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "clc"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 
@@ -27,7 +27,7 @@
       %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
       "ws.next_tile"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
       "ws.next_tile"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
-    }) {operandSegmentSizes = array<i32: 1>, order = "clc"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "clc"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 
@@ -43,7 +43,7 @@
     ^bb0(%t: i32):
       %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
       "ws.next_tile"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
-    }) {operandSegmentSizes = array<i32: 1>, order = "persistent"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "persistent"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 
@@ -72,7 +72,7 @@
       %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<8xi32>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8xi32>, "shared">
       // expected-error @below {{'ws.next_tile' op expects a shared tile of 4 x i32, got !ws.tile<vector<8xi32>, "shared">}}
       "ws.next_tile"(%s) : (!ws.tile<vector<8xi32>, "shared">) -> ()
-    }) {operandSegmentSizes = array<i32: 1>, order = "clc"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "clc"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 
@@ -88,7 +88,7 @@
       %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 2, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
       // expected-error @below {{'ws.next_tile' op expects a slot from ws.wait}}
       "ws.next_tile"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
-    }) {operandSegmentSizes = array<i32: 1>, order = "clc"} : (i32) -> ()
+    }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "clc"} : (i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
 

@@ -46,7 +46,7 @@
       %slot = "ws.wait"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.next_tile"(%slot) : (!answer) -> ()
       "ws.release"(%slot) {by = "threads"} : (!answer) -> ()
-    }) {order = "clc", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    }) {order = "clc", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
   }) {label_name = "rows", warps = array<i32: 0, 8>, groups = 2 : i64, lanes = 32 : i64, registers = 0 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -61,6 +61,6 @@
       %slot = "ws.wait"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.next_tile"(%slot) : (!answer) -> ()
       "ws.release"(%slot) {by = "threads"} : (!answer) -> ()
-    }) {order = "clc", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    }) {order = "clc", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
   }) {label_name = "claim", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "claims", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n"]]} : () -> ()

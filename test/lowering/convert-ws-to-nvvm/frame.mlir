@@ -137,16 +137,16 @@
     "ws.tiles"(%m, %n) ({
     ^bb0(%i: i32, %j: i32):
       "ws.barrier"() : () -> ()
-    }) {order = "single", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    }) {order = "single", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
     %m1 = arith.constant 1001 : i32
     "ws.tiles"(%m, %n) ({
     ^bb0(%i: i32, %j: i32):
       %used = arith.addi %i, %j : i32
-    }) {order = "last_first", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    }) {order = "last_first", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
     %m2 = arith.constant 1002 : i32
     "ws.tiles"(%m, %n) ({
     ^bb0(%i: i32, %j: i32):
       %used = arith.addi %i, %j : i32
-    }) {order = "persistent", operandSegmentSizes = array<i32: 2>} : (i32, i32) -> ()
+    }) {order = "persistent", operandSegmentSizes = array<i32: 2, 0, 0>} : (i32, i32) -> ()
   }) {label_name = "rows", warps = array<i32: 4, 8>, groups = 2 : i64, lanes = 32 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "groups", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n"]]} : () -> ()

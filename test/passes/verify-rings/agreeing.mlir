@@ -203,7 +203,7 @@
         %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
         "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
       }
-    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+    }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -224,6 +224,6 @@
         %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
         "ws.release"(%u0) {by = "tma"} : (!t) -> ()
       }
-    }) {order = "single", operandSegmentSizes = array<i32: 1>} : (i32) -> ()
+    }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["ends", "most"], arg_roles = ["in", "scalar"], arg_dims = [["batch"], []]} : () -> ()
