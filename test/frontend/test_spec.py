@@ -50,6 +50,7 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"head_dim": 0}, "head_dim 0 has no kernel"),
         ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
         ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
+        ({"tile_order": "ragged"}, "tile_order ragged needs queries by cu_seqlens_q, got none"),
         ({"head_dim": "128"}, "head_dim '128' has no kernel"),
         ({"dtype": "f32"}, "dtype 'f32' has no kernel: supported are bf16, f16, e4m3, e5m2"),
         ({"dtype": "e4m3", "head_dim": 72}, r"head_dim 72 .* multiples of 16 .* \(pad to 80\?\)"),

@@ -54,6 +54,28 @@ def test_a_persistent_grid_counts_the_tiles() -> None:
     assert found["persistent"] and found["grid"] == [["mul", ["mul", "rows", 3], "batch"], 1, 1]
 
 
+def test_a_ragged_grid_counts_the_blocks_of_all_sequences() -> None:
+    """So many as rows fill, and one more for each sequence; parts of the keys along z."""
+    body = """%size = arith.constant 128 : i32
+    %one = arith.constant 1 : i32
+    %rows = "ws.extent"(%x) {dim = 0 : i64} : (memref<?x64xf32>) -> i32
+    %n = "ws.extent"(%ends) {dim = 0 : i64} : (memref<?xi32>) -> i32
+    %count = arith.subi %n, %one : i32
+    "ws.tiles"(%rows, %size, %count, %ends, %count, %rows, %size) ({
+    ^bb0(%block: i32, %head: i32, %sequence: i32):
+    }) {order = "ragged", operandSegmentSizes = array<i32: 3, 1, 3>}
+      : (i32, i32, i32, memref<?xi32>, i32, i32, i32) -> ()"""
+    tensors = [
+        ("x", "in", "memref<?x64xf32>", ("total", "")),
+        ("ends", "in", "memref<?xi32>", ("n",)),
+    ]
+    count = ["sub", "n", 1]
+    blocks = ["add", ["floordiv", "total", 128], count]
+    found = manifest(kernel(tensors, threads(body)))
+    assert found["grid"] == [blocks, 128, ["floordiv", count, ["max", count, 1]]]
+    assert {"kind": "pointer", "tensor": "ends"} in found["params"]
+
+
 @pytest.mark.parametrize(
     ("operation", "name"),
     [

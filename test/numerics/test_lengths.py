@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,18 +16,22 @@ from mha_check import poisoned
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.lengths import told_by
 from attn_mlir.operators import spec_of
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.runtime.expr import evaluate
 from attn_mlir.runtime.tensors import view
+from attn_mlir.spec import TILE_ORDERS
 
 Array = npt.NDArray[Any]
 
 pytestmark = pytest.mark.slow
 FAIR, ADVERSARIAL = SCHEDULES[0], SCHEDULES[3]
+FEW = 3  # multiprocessors, so that persistent CTAs take several tiles
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -115,7 +120,9 @@ def run(case: Case, batch: Batch, *, told: dict[str, Any] | None = None) -> tupl
     kernel(
         batch.q, batch.k, batch.v, o, lse, *arrays.values(), *captured.values(),
         **lengths.scalars,
-        device=EmulatorDevice(schedule=case.schedule.kind, seed=case.schedule.seed),
+        device=EmulatorDevice(
+            schedule=case.schedule.kind, seed=case.schedule.seed, multiprocessors=FEW
+        ),
     )  # fmt: skip
     return o, lse
 
@@ -176,6 +183,28 @@ def test_unequal_lengths(name: str) -> None:
     case = CASES[name]
     batch = case.batch()
     judge(case, batch, *run(case, batch))
+
+
+@pytest.mark.parametrize("packed", [1, 2])
+def test_tile_orders_give_the_same_bits(packed: int) -> None:
+    """Also with CTAs that take several tiles, and with the queries of two heads in a tile."""
+    queries, keys = (70, 0, 300, 1, 0, 129), (100, 5, 300, 0, 0, 129)
+    options = {"mask": am.causal()}
+    results: set[tuple[bytes, bytes]] = set()
+    for order in TILE_ORDERS:
+        case = Case(queries, keys, (packed, 1), tile_order=order, options=options)
+        results.add(tuple(array.tobytes() for array in run(case, case.batch())))
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("lengths", [(300, 1, 1, 1), (0, 0, 5), (256, 512), (255, 257, 1, 0), ()])
+def test_a_ragged_batch_starts_ctas_for_what_is_there(lengths: tuple[int, ...]) -> None:
+    """At most one per sequence beyond the blocks of 256 that sequences have."""
+    manifest = am.compile(am.mha(heads=1, head_dim=64, lengths=Lengths(ragged_q=True))).manifest
+    sizes = {"total_q": sum(lengths), "cu_seqlens_q_0": len(lengths) + 1, "batch": len(lengths)}
+    blocks = sum(-(-n // 256) for n in lengths)
+    ctas = math.prod(evaluate(extent, sizes) for extent in manifest.grid)
+    assert blocks <= ctas <= blocks + len(lengths)
 
 
 @pytest.mark.parametrize(

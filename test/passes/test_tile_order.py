@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import (
     CausalMask,
     ChunkedMask,
@@ -14,6 +17,7 @@ from attn_mlir.dialect.attn.masks import (
     PrefixMask,
     WindowMask,
 )
+from attn_mlir.errors import VerifyError
 from attn_mlir.passes.configure import Config
 from attn_mlir.passes.pipeline import run_pipeline
 from attn_mlir.passes.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
@@ -50,23 +54,46 @@ def test_others_start_with_the_first(mask: Mask) -> None:
     assert default_order(mask) == "single"
 
 
+@pytest.mark.parametrize("mask", [NullMask(), CausalMask()], ids=str)
+def test_ragged_queries_leave_out_what_is_not_there(mask: Mask) -> None:
+    assert default_order(mask, is_ragged=True) == "ragged"
+
+
 def test_causal_blocks_meet_two_more_tiles_each() -> None:
     assert tile_counts(CausalMask()) == [2 * n for n in range(1, SAMPLE_BLOCKS + 1)]
 
 
 @pytest.mark.parametrize(
-    ("mask", "options", "order"),
+    ("mask", "lengths", "options", "order"),
     [
-        (PrefixMask(9), "", "last_first"),
-        (NullMask(), "", "single"),
-        (CausalMask(), "{tile-order=clc}", "clc"),
+        (PrefixMask(9), DENSE, "", "last_first"),
+        (NullMask(), DENSE, "", "single"),
+        (CausalMask(), DENSE, "{tile-order=clc}", "clc"),
+        (CausalMask(), Lengths(ragged_q=True), "", "ragged"),
+        (CausalMask(), Lengths(ragged_q=True, used_q=True), "", "ragged"),
+        (CausalMask(), Lengths(ragged_q=True), "{tile-order=single}", "single"),
+        (CausalMask(), Lengths(used_q=True, ragged_k=True), "", "last_first"),
     ],
-    ids=["prefix", "null", "asked"],
+    ids=["prefix", "null", "asked", "ragged", "ragged-used", "ragged-asked", "ragged-keys"],
 )
-def test_the_rule_is_what_configure_takes(mask: Mask, options: str, order: str) -> None:
-    module = build_mha_module(
-        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=mask
-    )
-    run_pipeline(module, f"attn-configure{options}")
+def test_the_rule_is_what_configure_takes(
+    mask: Mask, lengths: Lengths, options: str, order: str
+) -> None:
+    run_pipeline(module := attention_module(mask, lengths), f"attn-configure{options}")
     (op,) = ir.get_ops_of_type(module, MhaOp)
     assert Config.of(op).tile_order == order
+
+
+def test_the_ragged_order_needs_ragged_queries() -> None:
+    module = attention_module(NullMask(), Lengths(ragged_k=True))
+    with pytest.raises(
+        VerifyError, match=r"expects queries by attn\.ragged for the tile_order ragged"
+    ):
+        run_pipeline(module, "attn-configure{tile-order=ragged}")
+
+
+def attention_module(mask: Mask, lengths: Lengths) -> Any:
+    return build_mha_module(
+        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=mask,
+        lengths=lengths,
+    )  # fmt: skip

@@ -117,3 +117,57 @@
     "ws.claim"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
+
+// -----
+
+// Ragged tile spaces.
+
+"ws.kernel"() ({
+^bb0(%x: memref<?xi32>):
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    // expected-error @below {{'ws.tiles' op of order ragged expects ends and packing by count, rows, size, got 0 and 0 operands}}
+    "ws.tiles"(%g, %g, %g) ({
+    ^bb0(%a: i32, %b: i32, %c: i32):
+    }) {order = "ragged", operandSegmentSizes = array<i32: 3, 0, 0>} : (i32, i32, i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["n"]]} : () -> ()
+
+// -----
+
+"ws.kernel"() ({
+^bb0(%x: memref<?xi32>):
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    // expected-error @below {{'ws.tiles' op of order single expects no ends and no packing, got 1 and 3 operands}}
+    "ws.tiles"(%g, %x, %g, %g, %g) ({
+    ^bb0(%a: i32):
+    }) {order = "single", operandSegmentSizes = array<i32: 1, 1, 3>} : (i32, memref<?xi32>, i32, i32, i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["n"]]} : () -> ()
+
+// -----
+
+"ws.kernel"() ({
+^bb0(%x: memref<?xi32>):
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    // expected-error @below {{'ws.tiles' op of order ragged expects three extents, got 1}}
+    "ws.tiles"(%g, %x, %g, %g, %g) ({
+    ^bb0(%a: i32):
+    }) {order = "ragged", operandSegmentSizes = array<i32: 1, 1, 3>} : (i32, memref<?xi32>, i32, i32, i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["n"]]} : () -> ()
+
+// -----
+
+"ws.kernel"() ({
+^bb0(%x: memref<?x?xi32>):
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    // expected-error @below {{'ws.tiles' op expects ends to be a memref of one dimension of i32, got memref<?x?xi32>}}
+    "ws.tiles"(%g, %g, %g, %x, %g, %g, %g) ({
+    ^bb0(%a: i32, %b: i32, %c: i32):
+    }) {order = "ragged", operandSegmentSizes = array<i32: 3, 1, 3>} : (i32, i32, i32, memref<?x?xi32>, i32, i32, i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["n", "m"]]} : () -> ()

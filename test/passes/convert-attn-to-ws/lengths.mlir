@@ -7,11 +7,12 @@
 // CHECK-SAME: ({
 // CHECK-NEXT: ^bb0(%[[Q:[^:]+]]: memref<?x4x64xbf16>, %[[K:[^:]+]]: memref<?x2x64xbf16>, %[[V:[^:]+]]: memref<?x2x64xbf16>, %[[O:[^:]+]]: memref<?x4x64xbf16>, %[[LSE:[^:]+]]: memref<4x?xf32>, %{{.*}}: f32, %[[ENDS:[^:]+]]: memref<?xi32>, %[[MOST:[^:]+]]: i32):
 
-// The softmax role: the tile space goes by the longest sequence and the number of offsets.
+// The softmax role: the tile space goes by the longest sequence and the number of offsets, the CTAs by what there is.
 // CHECK: arith.ceildivsi %[[MOST]],
 // CHECK: %[[N:.*]] = "ws.extent"(%[[ENDS]]) {dim = 0 : i64}
 // CHECK: arith.subi %[[N]],
-// CHECK: "ws.tiles"
+// CHECK: %[[ROWS:.*]] = "ws.extent"(%[[Q]]) {dim = 0 : i64}
+// CHECK: "ws.tiles"(%{{.*}}, %{{.*}}, %{{.*}}, %[[ENDS]], %{{.*}}, %[[ROWS]], %{{.*}}) ({
 // CHECK: "ws.element"(%[[ENDS]],
 // CHECK: "ws.element"(%[[ENDS]],
 // CHECK: arith.cmpi sgt
@@ -19,6 +20,7 @@
 // CHECK: %[[HEADS:.*]] = "ws.expand"(%[[LSE]])
 // CHECK: "ws.limit"(%[[HEADS]], %{{.*}}) {dim = 2 : i64}
 // CHECK: "ws.store_global"
+// CHECK: operandSegmentSizes = array<i32: 3, 1, 3>, order = "ragged"
 // CHECK: label_name = "softmax"
 
 // The epilogue: nothing is stored for a query tile past the end.
