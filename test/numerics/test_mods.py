@@ -143,11 +143,12 @@ def test_one_kernel_for_all_captured_arrays() -> None:
 
 
 def test_indices_are_moved_into_the_array() -> None:
-    """As the program says: entries beyond an end are those at the end."""
+    """As the program says: entries beyond an end are those at the end, also where an array says so."""
     table = normal(HEADS, 11)
+    wrong = RANDOM.integers(-(2**31), 2**31, SK).astype(I32)  # as an index: below or beyond
 
     def beyond(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return s + table[h, q - k]
+        return s + table[h, q - k] + table[wrong[k], k]
 
     judged(Case({"score_mod": beyond}), am.EmulatorDevice())
 
