@@ -7,6 +7,7 @@ from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, Node, Program
 from attn_mlir.dialect.attn.sink import SinkOp
+from attn_mlir.dialect.scalars import fdiv
 
 Value = Any
 
@@ -14,7 +15,6 @@ _FLOAT_OPS: dict[str, Any] = {
     "add": arith.AddFOp,
     "sub": arith.SubFOp,
     "mul": arith.MulFOp,
-    "div": arith.DivFOp,
     "min": arith.MinNumFOp,
     "max": arith.MaxNumFOp,
     "neg": arith.NegFOp,
@@ -96,6 +96,7 @@ class _Emitter:
             "load": self._load,
             "cast": self._cast,
             "where": lambda _, args: arith.SelectOp(*args).result,
+            "div": lambda _, args: fdiv(*args),
             "not": lambda _, args: arith.XOrIOp(args[0], _constant(_type("i1"), True)).result,
             "floordiv": lambda _, args: _floor_division(*args)[0],
             "mod": lambda _, args: _floor_division(*args)[1],
