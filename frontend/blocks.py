@@ -22,15 +22,12 @@ from attn_mlir.masks import Mask, full
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.spec import MhaSpec
 from attn_mlir.trace import MaskMod
+from attn_mlir.work_tiles import kernel_block
 
 Array = npt.NDArray[Any]
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 BLOCK_SIZE = 128
-TILE_ROWS = 128  # of a query tile
-PAIRED_HEAD_DIMS = (192, 128)  # of K and of V: larger ones leave room for one query tile
-LOOPING_ORDERS = ("persistent", "clc")  # of tiles; their kernels need more memory
-LOOPING_PAIRED_HEAD_DIM, LOOPING_WIDE_HEAD_DIM = 64, 128  # above: one query tile, 64 keys
 SHADES = {EMPTY: "  ", PARTIAL: "░░", FULL: "██"}
 PICTURE = (32, 40)  # rows and columns of a picture at most
 
@@ -271,23 +268,6 @@ class BlockMask:
             title = [f"batch {b}, head {h}"] if batch * heads > 1 else []
             pictures.append("\n".join([*title, *(f"│{row}│" for row in rows)]))
         return "\n".join(pictures)
-
-
-def kernel_block(spec: MhaSpec, sq: int) -> Block:
-    """The blocks of scores that the kernel of a request walks.
-
-    Args:
-      spec: the request.
-      sq: queries of the calls; short ones get one query tile where nothing else was asked for.
-    """
-    heads = spec.group if TILE_ROWS % spec.group == 0 else 1
-    loops = spec.tile_order in LOOPING_ORDERS
-    widest = max(spec.head_dim, spec.values_dim)
-    fits = spec.head_dim <= PAIRED_HEAD_DIMS[0] and spec.values_dim <= PAIRED_HEAD_DIMS[1]
-    fits = widest <= LOOPING_PAIRED_HEAD_DIM if loops else fits
-    tiles = spec.query_tiles or (2 if fits and sq * heads > TILE_ROWS else 1)
-    keys = 64 if loops and widest > LOOPING_WIDE_HEAD_DIM else 128
-    return Block(tiles * TILE_ROWS // heads, heads, keys)
 
 
 def of_call(

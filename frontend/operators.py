@@ -15,6 +15,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
+from attn_mlir.passes.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import DTYPES, MhaSpec, mha
@@ -23,8 +24,6 @@ from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
     from attn_mlir.blocks import BlockMask
-
-QUERY_TILE_ROWS = 128
 
 
 def attention(
@@ -205,16 +204,6 @@ def launch(
         assert lse is not None
         return combine(model, q, split, (o, lse), wanted, device=device, stream=stream)
     return o.finish(), None if lse is None else lse.finish()
-
-
-def query_tiles_for(sq: int, group: int) -> int | None:
-    """One query tile where all rows fit one; else as many as head sizes allow.
-
-    Heads of a group share a tile if their number divides its rows (`attn-configure`); a decoded
-    token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
-    """
-    packed = group if QUERY_TILE_ROWS % group == 0 else 1
-    return 1 if sq * packed <= QUERY_TILE_ROWS else None
 
 
 def spec_of(

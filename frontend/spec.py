@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.masks import Mask, full
+from attn_mlir.passes.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_M, TILE_N
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program
@@ -17,15 +19,13 @@ if TYPE_CHECKING:
 
 HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16
-MAX_HEAD_DIM = 256
 DTYPES = ("bf16", "f16", "e4m3", "e5m2")
 NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
 DESCALES = ("q_descale", "k_descale", "v_descale")  # tensors that kernels of these take
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
-TILE_ORDERS = ("single", "last_first", "persistent", "clc", "ragged")
-BLOCK_ROWS, BLOCK_KEYS = (128, 256), (64, 128)
+BLOCK_ROWS, BLOCK_KEYS = (TILE_M, MAX_Q_TILES * TILE_M), TILE_N
 MAX_HEADS = 1024  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -59,7 +59,7 @@ class MhaSpec:
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       block: positions, heads and keys of the blocks of scores that lists name, as
-        `blocks.kernel_block` says; None for a kernel without lists.
+        `work_tiles.kernel_block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
         combines; see `splits`.
 

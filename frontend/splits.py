@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
+from attn_mlir.passes.tiling import TILE_M, TILE_N
 from attn_mlir.spec import MAX_F32_HEAD_DIM, MhaSpec
+from attn_mlir.work_tiles import work_tiles
 
 MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
 MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
-KEY_TILE = 128
-QUERY_TILE = 128
-MAX_PAIRED_HEAD_DIM = 128  # of V where a work tile has two query tiles
 COMBINE_OUT_DTYPES = ("bf16", "f16", "f32")
 SINK_DTYPES = ("bf16", "f16", "f32")
 
@@ -116,22 +115,12 @@ def part_spec(spec: MhaSpec) -> MhaSpec:
     return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
 
 
-def work_tiles(spec: MhaSpec, sizes: Mapping[str, int]) -> int:
-    """CTAs of a call without a split; sequences of a batch count as the longest."""
-    packed = spec.group if QUERY_TILE % spec.group == 0 else 1
-    few = sizes["sq"] * packed <= QUERY_TILE
-    pairs = spec.query_tiles != 1 and not few and spec.values_dim <= MAX_PAIRED_HEAD_DIM
-    positions = QUERY_TILE // packed * (2 if pairs else 1)
-    return sizes["batch"] * (spec.heads // packed) * -(-sizes["sq"] // positions)
-
-
 def key_tiles(mask: Mask, sq: int, sk: int) -> int:
     """The most key tiles that some query's tile visits, at least 1."""
     from attn_mlir.dialect.attn.masks import INTS
 
-    ranges = (
-        mask.tile_range(INTS, row, KEY_TILE, sq, sk, KEY_TILE) for row in range(0, sq, KEY_TILE)
-    )
+    keys = max(TILE_N)
+    ranges = (mask.tile_range(INTS, row, TILE_M, sq, sk, keys) for row in range(0, sq, TILE_M))
     return max((found.end - found.begin for found in ranges), default=1) or 1
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
+from attn_mlir.dialect.orders import FROM_THE_END
 from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
-from attn_mlir.dialect.ws.tiles import FROM_THE_END
 
 from .context import Lowering, NextTile, load_input, lowers, uniform
 from .control import lower_turn

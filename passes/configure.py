@@ -12,32 +12,23 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn import Block, MhaOp, logical_type, stored_type
-from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS, TILE_ORDERS
+from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
-from attn_mlir.passes.target import (
-    TARGETS,
-    WARP_THREADS,
-    WARPGROUP_WARPS,
-    shared_tile_bytes,
-)
+from attn_mlir.passes.target import TARGETS, WARP_THREADS, WARPGROUP_WARPS
 from attn_mlir.passes.tile_order import default_order
+from attn_mlir.passes.tiling import MAX_HEAD_DIM, TILE_M, TILE_N, packed_heads, tiling_for
 
 CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
 
-MAX_PAIRED_HEAD_DIM = 128  # of V with two query tiles: 2 x (128 + 128) tensor-memory columns
-MAX_HEAD_DIM = 256
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
-SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 NARROW_BITS = 8
 NARROW_RESCALE_THRESHOLD = 2  # of 8-bit P, see `Config`
 REGISTER_STEP = 8  # setmaxnreg takes multiples of 8; PTX ISA, setmaxnreg
 REGISTER_RANGE = (24, 256)  # PTX ISA, setmaxnreg
-TILE_M = 128  # M of one tcgen05.mma
 FIXED_WARPGROUPS = 2  # correction and others, beside one for each query tile
-TILE_N = (64, 128)  # S of one tile fills tile_n tensor-memory columns
 
 
 @dataclass(frozen=True)
@@ -169,12 +160,7 @@ def default_config(
     Args:
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
-      q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
-      tile_order: of the work tiles. A CTA that may work on several needs Q and the staged O side by
-        side, others stage O where Q was.
-      element_bits: width of an element of Q, K and V.
-      output_bits: width of an element of O.
-      tile: query tiles and keys per tile that it has to be; the first that fits when absent.
+      q_tiles, tile_order, element_bits, output_bits, tile: as of `tiling_for`.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -189,38 +175,28 @@ def default_config(
                 f"{name} {size} has no kernel: supported are multiples of {step} "
                 f"up to {MAX_HEAD_DIM}{advice}"
             )
-    loops = tile_order in LOOPING_ORDERS
-    q_bytes = shared_tile_bytes(TILE_M, head_dim, element_bits)
-    o_bytes = shared_tile_bytes(TILE_M, v_head_dim, output_bits)
-    fallbacks = ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N)))
-    for tiles, tile_n in fallbacks if tile is None else (tile,):
-        slot = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
-        rows = tiles * (q_bytes + o_bytes if loops else max(q_bytes, o_bytes))
-        stages = (TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS - rows) // slot
-        if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
-            budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
-            if loops:
-                budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
-            softmax, correction, other = budgets if tiles == 2 else _REGISTERS_OF_ONE_TILE
-            return Config(
-                tile_m=TILE_M,
-                q_tiles=tiles,
-                tile_n=tile_n,
-                kv_stages=stages,
-                softmax_registers=softmax,
-                correction_registers=correction,
-                other_registers=other,
-                rescale_threshold=(
-                    NARROW_RESCALE_THRESHOLD
-                    if element_bits == NARROW_BITS
-                    else Config.rescale_threshold
-                ),
-                tile_order=tile_order,
-            )
-    wanted = "" if tile is None else f" with {tile[0]} query tiles and key tiles of {tile[1]}"
-    raise SpecError(
-        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
-        f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory"
+    tiles = tiling_for(
+        head_dim,
+        v_head_dim,
+        q_tiles=q_tiles,
+        tile_order=tile_order,
+        element_bits=element_bits,
+        output_bits=output_bits,
+        tile=tile,
+    )
+    budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
+    if tile_order in LOOPING_ORDERS:
+        budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
+    softmax, correction, other = budgets if tiles.q_tiles == 2 else _REGISTERS_OF_ONE_TILE
+    is_narrow = element_bits == NARROW_BITS
+    return Config(
+        tile_m=TILE_M,
+        **tiles._asdict(),
+        softmax_registers=softmax,
+        correction_registers=correction,
+        other_registers=other,
+        rescale_threshold=NARROW_RESCALE_THRESHOLD if is_narrow else Config.rescale_threshold,
+        tile_order=tile_order,
     )
 
 
@@ -376,7 +352,7 @@ class Configure:
         if CONFIG in op.attributes:
             overrides |= _entries(op)
         group = op.heads // op.kv_heads
-        packed = group if config.tile_m % group == 0 and not _has_padded_queries(op) else 1
+        packed = 1 if _has_padded_queries(op) else packed_heads(group)
         packed = block.heads if block else packed
         config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
         _check(op, config)

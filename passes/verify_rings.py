@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.ws.tiles import LOOPING_ORDERS
+from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.passes.diagnostics import op_error
 from attn_mlir.passes.registry import register
 

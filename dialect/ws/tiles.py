@@ -21,13 +21,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, ext, ir
+from attn_mlir.dialect.orders import TILE_ORDERS
 
 from .dialect import WS, TileType, fail
 from .ring import AcquireOp, WaitOp
 
-TILE_ORDERS = ("single", "last_first", "persistent", "clc", "ragged")
-LOOPING_ORDERS = ("persistent", "clc")  # a CTA may work on several tiles, one after the other
-FROM_THE_END = ("last_first", "clc")  # the first coordinate counts down
 ANSWER_BYTES = 16  # PTX ISA, clusterlaunchcontrol.try_cancel
 _ANSWER_WORDS = ANSWER_BYTES // 4
 _PACKING = ("count", "rows", "size")
