@@ -8,10 +8,11 @@ Three findings, each with the role and the operation:
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
    whether it can stop short. Runs cover key counts of 0 to two laps of the longest ring, whole
    and ragged, after which the pattern of the ring indices repeats. Where elements of inputs decide
-   as well (lengths of sequences, say), they are varied like sizes.
+   as well (lengths of sequences, say), they are varied like sizes. Where a mask hides all keys at
+   such counts, they are counted from the first size at which a loop turns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from .protocol.skeleton import GROUP, Process, Sizes, Tiles, decisions, processe
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles
 RAGGED = 77  # and once by less than one
+MAX_START = 1 << 22  # nothing is done for any smaller size: then never
 
 
 @register
@@ -125,12 +127,21 @@ def _calls(
         if isinstance(op, ws.AllocRingOp)
     ]
     laps = EXTRA_LAPS * max(stages, default=1) + 1
-    longest = TILE_STEP * laps + RAGGED
-    lengths = [0, RAGGED, *(TILE_STEP * n for n in range(1, laps + 1)), longest]
+    span = TILE_STEP * laps + RAGGED
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
-    fixed = dict.fromkeys(names, longest if elements else TILE_STEP * 2)
-    for varied in [name for name in used if name in names] or names[:1]:
-        others = _most_responsive(members, loops, fixed, elements, varied, longest)
+    varied_sizes = [name for name in used if name in names] or names[:1]
+
+    def settings(longest: int) -> list[tuple[str, Sizes]]:
+        """Each varied size with the others, up to `longest`."""
+        fixed = dict.fromkeys(names, longest if elements else TILE_STEP * 2)
+        return [
+            (varied, _most_responsive(members, loops, fixed, elements, varied, longest))
+            for varied in varied_sizes
+        ]
+
+    start, found = _first_work(members, loops, settings, span)
+    lengths = [0, RAGGED, *(start + TILE_STEP * n for n in range(1, laps + 1)), start + span]
+    for varied, others in found:
         for length in lengths:
             sizes = others | {varied: length}
             corners = list(_corner_tiles(loops, sizes))
@@ -138,6 +149,44 @@ def _calls(
                 yield sizes, corners * 2  # twice each: the second meets what the first has left
             else:
                 yield from ((sizes, [tile]) for tile in corners)
+
+
+def _first_work(
+    members: Sequence[Process],
+    loops: Sequence[Tiles],
+    settings: Callable[[int], list[tuple[str, Sizes]]],
+    span: int,
+) -> tuple[int, list[tuple[str, Sizes]]]:
+    """What lengths are counted from, and the settings of sizes up to `span` beyond it.
+
+    0, unless nothing would happen: a mask may hide all keys until sizes exceed those of its terms,
+    and runs in which no loop turns prove nothing.
+    """
+
+    def has_work(found: list[tuple[str, Sizes]], longest: int) -> bool:
+        return any(_turns(members, loops, sizes | {name: longest}) for name, sizes in found)
+
+    start, idle = 0, 0
+    found = plain = settings(span)
+    while not has_work(found, start + span):
+        idle, start = start, max(2 * start, span)
+        if start > MAX_START:
+            return 0, plain
+        found = settings(start + span)
+    while start - idle > span:  # as near to it as one run is long, so that runs stay short
+        middle = (start + idle) // 2 // TILE_STEP * TILE_STEP
+        nearer = settings(middle + span)
+        if has_work(nearer, middle + span):
+            start, found = middle, nearer
+        else:
+            idle = middle
+    return start, found
+
+
+def _turns(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> int:
+    """How often the loops of all processes run in the corner tiles."""
+    tiles = list(_corner_tiles(loops, sizes))
+    return sum(trips(process.body, {**sizes, **tile}) for tile in tiles for process in members)
 
 
 def _most_responsive(
@@ -150,16 +199,13 @@ def _most_responsive(
 ) -> Sizes:
     """The sizes with each element 0 or `longest`, so that varying one changes most.
 
-    An offset decides over nothing where the next one is 0; this finds where it does. The first and
-    the last work tile count together, since a mask may hide everything from one of them.
+    An offset decides over nothing where the next one is 0; this finds where it does. The last
+    tile counts as well: a mask may hide all keys from the first queries.
     """
 
-    def work(sizes: Sizes) -> int:
-        tiles = _corner_tiles(loops, sizes)
-        return sum(trips(p.body, {**sizes, **tile}) for tile in tiles for p in members)
-
     def change(sizes: Sizes) -> int:
-        return abs(work({**sizes, varied: longest}) - work({**sizes, varied: 0}))
+        low, high = (_turns(members, loops, {**sizes, varied: end}) for end in (0, longest))
+        return abs(high - low)
 
     others = [name for name in elements if name != varied]
     settings = product((0, longest), repeat=len(others))

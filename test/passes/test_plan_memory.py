@@ -10,8 +10,8 @@ import pytest
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_mha_module
-from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.dialect.attn.masks import CausalMask, ChunkedMask, NullMask, WindowMask
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.masks import CausalMask, NullMask, WindowMask
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.pipeline import run_pipeline
 from attn_mlir.passes.plan_memory import Region, memory_map, plan, render_map
@@ -63,11 +63,16 @@ def test_a_large_output_lies_beside_the_row_statistics(dtypes: dict[str, str]) -
     assert stats.end <= out.begin or out.end <= stats.begin
 
 
-def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing() -> None:
-    """The ring proof has to find lengths for which there is work at all."""
-    mask = ~(WindowMask(100, -1) | ChunkedMask(150))
-    every = Lengths(ragged_q=True, ragged_k=True, used_q=True, used_k=True)
-    regions = planned(128, mask, "q-tiles=1", lengths=every)
+EVERY_LENGTH = Lengths(ragged_q=True, ragged_k=True, used_q=True, used_k=True)
+
+
+@pytest.mark.parametrize("left", [100, 4096], ids=["within a tile", "beyond the runs"])
+@pytest.mark.parametrize("lengths", [DENSE, EVERY_LENGTH], ids=["dense", "ragged"])
+def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing(
+    lengths: Lengths, left: int
+) -> None:
+    """Keys are many and far: the ring proof has to find lengths for which there is work at all."""
+    regions = planned(128, ~WindowMask(left, -1), "q-tiles=1", lengths=lengths)
     assert regions["q"].begin == regions["out"].begin
 
 
