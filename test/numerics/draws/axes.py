@@ -92,16 +92,22 @@ def _option(option: str, name: str, make: Callable[[Problem], Any]) -> Choice:
     return Choice(name, lambda p: p.options.update({option: make(p)}))
 
 
-def _factors(name: str, shape: Callable[[Problem], tuple[int, ...]]) -> Choice:
-    """Factors of 8-bit operands."""
+def _factors(name: str, *shapes: Callable[[Problem], tuple[int, ...]]) -> Choice:
+    """Factors of 8-bit operands: of q, k and v in turn, or alike."""
 
     def apply(problem: Problem) -> None:
-        for side in "qkv":
+        for side, shape in zip("qkv", shapes * (3 // len(shapes)), strict=True):
             factors = np.exp(problem.normal(f"factor {side}", *shape(problem)) / 2)
             problem.options[f"{side}_descale"] = factors
 
     return Choice(name, apply, lambda problem: problem.is_narrow)
 
+
+FACTOR_SHAPES: list[Callable[[Problem], tuple[int, ...]]] = [
+    lambda p: (1,),
+    lambda p: (p.kv_heads,),
+    lambda p: (p.batch, p.kv_heads),
+]
 
 # ---- masks
 
@@ -236,9 +242,10 @@ AXES: tuple[Axis, ...] = (
         "factors",
         [
             Choice("none", lambda p: None, lambda p: not p.is_narrow),
-            _factors("per tensor", lambda p: (1,)),
-            _factors("per head", lambda p: (p.kv_heads,)),
-            _factors("per sequence", lambda p: (p.batch, p.kv_heads)),
+            _factors("per tensor", FACTOR_SHAPES[0]),
+            _factors("per head", FACTOR_SHAPES[1]),
+            _factors("per sequence", FACTOR_SHAPES[2]),
+            _factors("one of each", *FACTOR_SHAPES),
         ],
     ),
     Axis(
@@ -262,6 +269,11 @@ AXES: tuple[Axis, ...] = (
                 _sets("", used=frozenset({"cache"})).apply,
                 lambda p: p.sk >= p.sq,
             ),
+            Choice(
+                "cache with the new keys",
+                _sets("", used=frozenset({"cache"}), counts_new=True).apply,
+                lambda p: p.sk >= p.sq,
+            ),
         ],
     ),
     Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
@@ -278,6 +290,20 @@ AXES: tuple[Axis, ...] = (
     Axis("complement", [_plain("no"), _mask("yes", lambda mask: ~mask)]),
     Axis("score_mod", SCORE_MODS),
     Axis("mask_mod", MASK_MODS),
+    Axis(
+        "block mask",
+        [
+            _plain("none"),
+            *(
+                Choice(
+                    f"{rows} x {columns}",
+                    _sets("", block_size=(rows, columns)).apply,
+                    lambda p: p.is_plain and p.sq > 0 < p.sk,
+                )
+                for rows, columns in ((128, 128), (256, 256))
+            ),
+        ],
+    ),
     Axis(
         "sinks",
         [
@@ -303,13 +329,14 @@ AXES: tuple[Axis, ...] = (
         [
             _plain("auto"),
             *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent", "clc")),
+            _call("ragged", lambda p: p.is_ragged, tile_order="ragged"),
         ],
     ),
     Axis(
         "parts of the keys",
         [
             _plain("1"),
-            _call("3", lambda p: p.dv <= MAX_F32_VALUES, num_splits=3),
+            _call("3", lambda p: p.dv <= MAX_F32_VALUES and p.block_size is None, num_splits=3),
             _call("chosen", num_splits=0),
         ],
     ),

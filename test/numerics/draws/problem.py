@@ -34,7 +34,8 @@ class Problem:
       is_ragged: whether queries and keys are stored as [total, heads, head_dim], by offsets; only in
         this or the next case do lengths differ.
       used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
-        `cache`: keys, told without the new ones.
+        `cache`: keys, told without the new ones, or with them if `counts_new`.
+      block_size: of the block mask that carries mask and predicate, if there is one.
       options: of `attention` and of the reference.
       call: of `attention` alone.
       device: of `EmulatorDevice`.
@@ -53,6 +54,8 @@ class Problem:
     growing: bool = False
     is_ragged: bool = False
     used: frozenset[str] = frozenset()
+    counts_new: bool = False
+    block_size: tuple[int, int] | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=lambda: {"multiprocessors": 2})
@@ -65,6 +68,11 @@ class Problem:
     def is_narrow(self) -> bool:
         """Whether operands have 8-bit elements."""
         return np.dtype(self.dtype).itemsize == 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all sequences are equally long and lie in tensors of rank 4."""
+        return not self.is_ragged and not self.used
 
     @property
     def max_cost(self) -> float:
@@ -118,12 +126,14 @@ class Problem:
             if side in self.used:
                 told[f"seqused_{side}"] = lengths
         if "cache" in self.used:
-            told["cache_seqlens"] = self.lengths("k") - self.lengths("q")
+            new = 0 if self.counts_new else self.lengths("q")
+            told["cache_seqlens"] = self.lengths("k") - new
+            told["cache_counts_new"] = self.counts_new
         return told
 
     def _stored(self, array: Array, side: str) -> Array:
         """A dense operand as the lengths have it, NaN where no position is."""
-        if not self.is_ragged and not self.used:
+        if self.is_plain:
             return array
         lengths = self.lengths(side)
         if self.is_ragged:
@@ -159,14 +169,26 @@ class Problem:
             return wide[..., : array.shape[-1]]
         return array
 
+    def _visibility(self) -> dict[str, Any]:
+        """Options in the place of `mask` and `mask_mod`, where a block mask was made of these."""
+        if self.block_size is None:
+            return {}
+        mask, predicate = self.options.get("mask"), self.options.get("mask_mod")
+        sizes = (self.batch, self.heads, self.sq, self.sk)
+        blocks = am.block_mask(predicate, *sizes, mask=mask, block_size=self.block_size)
+        return {"mask": None, "mask_mod": None, "block_mask": blocks}
+
     def run(self) -> str:
         """Runs the problem on the emulator and judges every element: what is wrong, or nothing."""
         q, k, v = self.operands()
         told = self.told()
         device = am.EmulatorDevice(**self.device)
-        result = am.attention(q, k, v, **self.options, **self.call, **told, device=device)
+        options = {**self.options, **self.call, **told, **self._visibility()}
+        result = am.attention(q, k, v, **options, device=device)
         o, lse = result if self.call.get("return_lse") else (result, None)
-        places = {name: value for name, value in told.items() if not name.startswith("max")}
+        places = {name: value for name, value in told.items() if isinstance(value, np.ndarray)}
+        if self.counts_new:
+            places["seqused_k"] = places.pop("cache_seqlens")
         for one in sequences(q, k, v, **places):
             options = {**self.options, "first_batch": one.batch}
             truth = attention_f64(one.q, one.k, one.v, **options)
