@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +17,7 @@ from attn_mlir.runtime.emulator.checkers.clocks import (
     Actors,
     WarpClocks,
 )
-from attn_mlir.runtime.emulator.checkers.shadow import Shadow
+from attn_mlir.runtime.emulator.checkers.shadow import Agreement, Shadow
 from attn_mlir.runtime.emulator.checkers.spaces import Actor, ByteSpace
 
 ACTORS, GRANULES = 5, 6
@@ -22,52 +25,76 @@ ALL = (1 << 32) - 1
 
 
 class _Model:
-    """Every access since the last write of each granule."""
+    """One granule: every access since the last write that did not agree, and what that one replaced."""
 
     def __init__(self) -> None:
-        self.write: dict[int, tuple[int, int]] = {}
-        self.reads: dict[int, dict[int, int]] = {}
+        self.writes: dict[int, int] = {}
+        self.reads: dict[int, int] = {}
+        self.earlier: list[dict[int, int]] = []
+        self.stored: tuple[int, int] | None = None
 
-    def access(self, granule: int, actor: int, step: int, known: list[int], is_write: bool) -> bool:
+    def access(
+        self, actor: int, step: int, known: list[int], kind: str, stored: tuple[int, int]
+    ) -> bool:
         """Whether the access is in order."""
-        by, at = self.write.get(granule, (actor, 0))
-        good = by == actor or known[by] >= at
-        reads = self.reads.setdefault(granule, {})
-        if not is_write:
-            reads[actor] = step
-            return good
-        good &= all(who == actor or known[who] >= at for who, at in reads.items())
-        self.write[granule] = (actor, step)
-        self.reads[granule] = {}
+
+        def is_late(accesses: dict[int, int]) -> bool:
+            return any(who != actor and known[who] < at for who, at in accesses.items())
+
+        late = is_late(self.writes)
+        if kind == "read":
+            self.reads[actor] = step
+            return not late
+        repeats = kind == "store" and stored == self.stored
+        repeats &= late or len(self.writes) > 1 or actor in self.writes
+        if repeats and not any(map(is_late, self.earlier)):
+            self.writes[actor] = step
+            return not is_late(self.reads)
+        good = not late and not is_late(self.reads)
+        if kind == "store":
+            self.earlier = [self.writes, self.reads]
+        self.writes, self.reads = {actor: step}, {}
+        self.stored = stored if kind == "store" else None
         return good
 
 
 _OPERATION = st.tuples(
-    st.sampled_from(["read", "write", "learn", "learn"]),
+    st.sampled_from(["read", "write", "store", "store", "learn", "learn"]),
     st.integers(1, ACTORS),
     st.integers(1, ACTORS),
     st.integers(0, GRANULES - 1),
     st.integers(1, GRANULES),
+    st.integers(1, 2),
+    st.sampled_from([4, 8]),
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_OPERATION, max_size=60), st.booleans())
-def test_shadow_agrees_with_a_model(operations: list[tuple[str, int, int, int, int]], spread: bool):
-    shadow, model = Shadow((GRANULES,)), _Model()
+def test_shadow_agrees_with_a_model(operations: list[tuple[Any, ...]], spread: bool):
+    """Writes of engines, and weak stores of two values with elements of two sizes."""
+    shadow, model = Shadow((GRANULES,)), [_Model() for _ in range(GRANULES)]
+    memory = np.zeros(GRANULES, np.int32)
     clocks = np.zeros((ACTORS + 1, ACTORS + 1), np.int32)
-    for kind, actor, other, first, count in operations:
+    for kind, actor, other, first, count, value, element_bytes in operations:
         if kind == "learn":
             clocks[actor] = np.maximum(clocks[actor], clocks[other])
             continue
         clocks[actor, actor] += 1
         step = int(clocks[actor, actor])
         granules = list(range(first, min(first + count, GRANULES)))
-        at = np.array(granules) if spread else slice(granules[0], granules[-1] + 1)
+        where = np.array(granules)
+        at = where if spread or kind == "store" else slice(granules[0], granules[-1] + 1)
         known = clocks[actor]
-        do = shadow.write if kind == "write" else shadow.read
-        conflict = do(at, actor, step, known, known)
-        wanted = [model.access(g, actor, step, known.tolist(), kind == "write") for g in granules]
+        if kind == "read":
+            conflict = shadow.read(at, actor, step, known, known)
+        else:
+            is_there = partial(np.equal, memory[where], value)
+            agreement = Agreement(element_bytes, is_there) if kind == "store" else None
+            conflict = shadow.write(at, actor, step, known, known, agreement)
+            memory[where] = value
+        stored = (value, element_bytes)
+        wanted = [model[g].access(actor, step, known.tolist(), kind, stored) for g in granules]
         assert (conflict is None) == all(wanted)
 
 

@@ -315,6 +315,24 @@ def test_what_the_machine_refuses_is_its_fault_with_checkers_too(access: str, ki
     assert raised.value.kind == kind and raised.value.line == line_of(text, access)
 
 
+def test_a_proxy_fence_of_who_uses_an_mbarrier_covers_its_init() -> None:
+    """The init is another thread's, ordered by a barrier; the fence stands between the two."""
+    text = f"""
+        @p1 mbarrier.init.shared::cta.b64 [r1], 1; bar.sync 0;
+        setp.ne.u32 p3, r60, 32; @p3 bra END;
+        <after> fence.proxy.async.shared::cta;
+        ld.param.u64 rd1, [out];
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 128;
+        cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 128, [r1];
+        {wait("r1", 0).replace(chr(10), " ")}
+        END:
+    """
+    data = np.zeros(64, np.uint32)
+    for cut, wanted in (("", []), ("after", ["mbarrier"])):
+        found = findings_of(program(text, cut, ".param .u64 out"), [data], block=(64, 1, 1))
+        assert [f.check for f in found] == wanted
+
+
 AGREE = {
     "equal": ("st.shared.b32 [r2], 7;", 0),
     "twice": ("st.shared.b32 [r2], 7; st.shared.b32 [r2], 7;", 0),

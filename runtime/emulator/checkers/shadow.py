@@ -112,9 +112,12 @@ class Shadow:
         """
         bad = self.writes.unknown(at, actor, known)
         agrees: Mask | None = None
-        if agreement is not None and (bad.any() or (self.writes.actor[at] == actor).any()):
-            agrees = self._agrees(at, actor, known, agreement)
-            bad &= ~agrees
+        if agreement is not None:
+            writers = self.writes.actor[at]
+            repeats = bad | (writers == actor) | (writers < 0)
+            if repeats.any():
+                agrees = repeats & self._agrees(at, actor, known, agreement)
+                bad &= ~agrees
         found = None
         if bad.any():
             found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
