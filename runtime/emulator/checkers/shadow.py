@@ -116,8 +116,9 @@ class Shadow:
             writers = self.writes.actor[at]
             repeats = bad | (writers == actor) | (writers < 0)
             if repeats.any():
-                agrees = repeats & self._agrees(at, actor, known, agreement)
-                bad &= ~agrees
+                joins = repeats & self._agrees(at, actor, known, agreement)
+                bad &= ~joins
+                agrees = joins
         found = None
         if bad.any():
             found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
