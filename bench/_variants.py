@@ -115,12 +115,15 @@ class Peer:
 def configuration_records(peer: Peer | None) -> Iterator[dict[str, Any]]:
     """Per head size, query tiles and tile order: registers, spills, memory; causal bf16."""
     import attn_mlir as am
+    from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 
+    ragged = Lengths(ragged_q=True, ragged_k=True)
     for d, dv in CONFIGURATIONS:
-        for tiles, order in ((2, "last_first"), (2, "clc"), (1, "last_first")):
+        for tiles, order in ((2, "last_first"), (2, "clc"), (2, "ragged"), (1, "last_first")):
             options: dict[str, Any] = {
                 "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": d, "v_head_dim": dv,
                 "mask": am.causal(), "query_tiles": tiles, "tile_order": order,
+                "lengths": ragged if order == "ragged" else DENSE,
             }  # fmt: skip
             bundle = am.compile(am.mha(**options), target=TARGET)
             report = cast("Any", bundle.report)

@@ -68,10 +68,13 @@ def _ragged(low: Lowering, op: ws.TilesOp) -> None:
         return INT.add(arith.DivUIOp(row, size).result, sequence)
 
     x, head, part = _own_block(op)
-    last = INT.sub(INT.add(arith.DivUIOp(rows, size).result, count), 1)
-    number = INT.sub(last, x)
+    numbers = INT.add(arith.DivUIOp(rows, size).result, count)
+    number = INT.sub(INT.sub(numbers, 1), x)
     sequence = _bisect(count, lambda middle: compare("sle", first_number(middle), number))
-    block = INT.max(INT.sub(number, first_number(sequence)), 0)
+    block = INT.sub(number, first_number(sequence))
+    block = select(
+        compare("slt", block, 0), numbers, block
+    )  # past any end, as rows in front have none
     coords = [block, head, INT.add(INT.mul(part, count), sequence)]
     for argument, coord in zip(op.body.blocks[0].arguments, coords, strict=True):
         low[argument] = coord

@@ -13,8 +13,8 @@ claim ──► answer(2) ──► every role: next_tile ──► no CTA is le
 With the order `ragged` there are CTAs for the blocks that sequences have, and not for as many as the
 longest one would need. Sequence b of rows ends[b] .. ends[b + 1] has its blocks of `size` rows at the
 numbers from ends[b] / size + b on (rounded down), one after the other; so many numbers lie before
-those of sequence b + 1 at least. What is left over, at most one number per sequence, is a block
-past the end of its sequence.
+those of sequence b + 1 at least. What is left over, at most one number per sequence and those of
+rows in front of the first, is a block past the end of its sequence.
 """
 
 from collections.abc import Sequence

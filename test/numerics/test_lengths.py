@@ -197,6 +197,23 @@ def test_tile_orders_give_the_same_bits(packed: int) -> None:
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("order", ["single", "ragged"])
+def test_rows_in_front_of_the_first_sequence_are_nobodys(order: str) -> None:
+    """Offsets may begin anywhere, here after two blocks and a half; no CTA works for those."""
+    case = Case((70, 0, 300), (100, 5, 300), (1, 1), tile_order=order)
+    batch, front = case.batch(), 640
+    expected = run(case, batch)
+    padding = np.full((front, 1, 64), np.nan, BF16)
+    rows = [np.concatenate([padding, array]) for array in (batch.q, batch.k, batch.v)]
+    told = dict(batch.told)
+    for name in ("cu_seqlens_q", "cu_seqlens_k"):
+        told[name] = (told[name] + front).astype(np.int32)
+    o, lse = run(case, Batch(*rows, told))
+    assert is_poison(o[:front]) and is_poison(lse[:, :front])
+    assert o[front:].tobytes() == expected[0].tobytes()
+    assert lse[:, front:].tobytes() == expected[1].tobytes()
+
+
 @pytest.mark.parametrize("lengths", [(300, 1, 1, 1), (0, 0, 5), (256, 512), (255, 257, 1, 0), ()])
 def test_a_ragged_batch_starts_ctas_for_what_is_there(lengths: tuple[int, ...]) -> None:
     """At most one per sequence beyond the blocks of 256 that sequences have."""

@@ -23,10 +23,11 @@
 // CHECK: arith.select %[[BEFORE]], %[[MIDDLE]], %{{.*}}
 // CHECK: arith.select %[[BEFORE]], %{{.*}}, %[[MIDDLE]]
 
-// The block within the sequence, never below 0; parts of the keys have the last coordinate's upper digits.
+// The block within the sequence, for rows in front of the first one a block past the end; parts of the keys have the last coordinate's upper digits.
 // CHECK: llvm.load
-// CHECK: arith.subi %[[NUMBER]],
-// CHECK: arith.maxsi
+// CHECK: %[[BLOCK:.*]] = arith.subi %[[NUMBER]],
+// CHECK: %[[FRONT:.*]] = arith.cmpi slt, %[[BLOCK]],
+// CHECK: arith.select %[[FRONT]], %{{.*}}, %[[BLOCK]]
 // CHECK: %[[PART:.*]] = arith.muli %[[Z]],
 // CHECK: arith.addi %[[PART]], %[[FOUND]]#0
 "ws.kernel"() ({
