@@ -20,7 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from families import FAMILIES, ptx_lines, run
+from draws.problem import Outcome
+from families import FAMILIES, name, run
 from mha_cases import Schedule
 from rich.console import Console
 
@@ -42,7 +43,7 @@ class Row:
     def cells(self) -> list[str]:
         """Kernel, PTX lines, warp-instructions of the fair run, runs."""
         return [
-            FAMILIES[self.number].name,
+            name(FAMILIES[self.number]),
             f"{self.ptx_lines:,}",
             f"{self.warp_instructions:,}",
             f"{self.runs - len(self.failures)} of {self.runs}",
@@ -53,22 +54,23 @@ def run_family(number: int, seeds: int) -> Row:
     """Fair and under each seed; every exception becomes a failure."""
     schedules = [Schedule("fair"), *(Schedule("adversarial", seed) for seed in range(seeds))]
     failures: list[str] = []
-    instructions: list[int] = []
+    first: Outcome | None = None
     for schedule in schedules:
         try:
-            reason, count = run(number, schedule)
+            outcome = run(number, schedule)
         except Exception as error:
-            reason, count = "".join(traceback.format_exception_only(error)).strip(), 0
-        instructions.append(count)
-        if reason:
-            failures.append(f"{schedule.name}: {reason}")
-    return Row(number, ptx_lines(number), instructions[0], len(schedules), tuple(failures))
+            outcome = Outcome("".join(traceback.format_exception_only(error)).strip(), 0, 0)
+        first = first or outcome
+        if outcome.wrong:
+            failures.append(f"{schedule.name}: {outcome.wrong}")
+    assert first is not None
+    return Row(number, first.ptx_lines, first.warp_instructions, len(schedules), tuple(failures))
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
     lines = [
-        "| kernel and problem | PTX lines | warp-instr. | runs right |",
+        "| problem | PTX lines | warp-instr. | runs right |",
         "| --- | ---: | ---: | --- |",
     ]
     return "\n".join([*lines, *("| " + " | ".join(row.cells()) + " |" for row in rows)])
@@ -101,7 +103,7 @@ def arguments() -> argparse.Namespace:
         parser.error("--jobs must be positive and --seeds not negative")
     if args.write and args.only:
         parser.error("--write needs every family, so it does not go with --only")
-    args.numbers = [n for n, family in enumerate(FAMILIES) if args.only in family.name]
+    args.numbers = [n for n, family in enumerate(FAMILIES) if args.only in name(family)]
     if not args.numbers:
         parser.error(f"no family is named like {args.only!r}; --list shows all")
     return args
@@ -112,15 +114,15 @@ def main() -> None:
     console = Console()
     rows: list[Row] = []
     if args.list:
-        print("\n".join(FAMILIES[number].name for number in args.numbers))
+        print("\n".join(name(FAMILIES[number]) for number in args.numbers))
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
         waiting = [pool.submit(run_family, number, args.seeds) for number in args.numbers]
         for done, future in enumerate(waiting, 1):
             rows.append(future.result())
-            name, _, _, right = rows[-1].cells()
-            text = f"{done} of {len(waiting)}: {name}: {right} runs right"
+            title, _, _, right = rows[-1].cells()
+            text = f"{done} of {len(waiting)}: {title}: {right} runs right"
             console.print(text, highlight=False, markup=False, soft_wrap=True)
             for failure in rows[-1].failures:
                 console.print(failure, highlight=False, markup=False, soft_wrap=True)

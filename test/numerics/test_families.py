@@ -4,25 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import families
 import pytest
 import seeds
-from families import FAMILIES
+from draws.axes import AXES
+from draws.draw import plain
+from draws.problem import SMALL_DRAWS, Outcome
+from families import FAMILIES, name
 from mha_cases import Schedule
 
-import attn_mlir as am
 from attn_mlir.errors import LaunchError
 
 
 def test_every_part_of_our_kernels_has_a_family() -> None:
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
-    assert {family.dtype for family in FAMILIES} == {"bf16", "f16", "e4m3"}
-    assert {(f.head_dim, f.v_head_dim) for f in FAMILIES} >= {(64, 64), (128, 128), (192, 128)}
-    masks = {am.causal(), am.full(), am.sliding_window(70, 20), am.prefix_lm(150)}
-    assert {family.mask for family in FAMILIES} == masks
-    options = [item for family in FAMILIES for item in family.options.items()]
-    assert {("query_tiles", 1), ("query_tiles", 2), ("return_lse", False)} <= set(options)
-    assert {("tile_order", "persistent"), ("tile_order", "clc")} <= set(options)
+    """Each axis of the draws with its choices, but for those of sizes, layouts and numbers."""
+    assert len({name(family) for family in FAMILIES}) == len(FAMILIES)
+    chosen = {item for family in FAMILIES for item in family.items()}
+    free = {"layout", "numbers", "scale", "schedule"}
+    assert {axis for axis, _ in chosen} == {axis.name for axis in AXES} - free
+    for axis in ("dtype", "query tiles", "lse"):
+        wanted = next(a for a in AXES if a.name == axis).choices[1:]
+        assert {(axis, choice.name) for choice in wanted} <= chosen
+    orders = {choice for axis, choice in chosen if axis == "tile order"}
+    assert orders == {"persistent", "clc"}  # the others are what is chosen where none is asked for
+
+
+def test_sequences_of_families_differ_and_are_empty() -> None:
+    lengths = [
+        (int(n), problem.sq)
+        for number, family in enumerate(FAMILIES)
+        if "lengths" in family
+        for problem in [plain(SMALL_DRAWS + number, family)]
+        for n in problem.lengths("q")
+    ]
+    assert any(n == 0 for n, _ in lengths) and any(0 < n < most for n, most in lengths)
 
 
 @pytest.mark.slow
@@ -33,17 +47,16 @@ def test_a_family_runs_with_checkers() -> None:
 
 
 def test_wrong_numbers_and_findings_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(number: int, schedule: Schedule) -> tuple[str, int]:
+    def run(number: int, schedule: Schedule) -> Outcome:
         if schedule.seed == 1:
             raise LaunchError("a race")
-        return ("wrong" if schedule.seed == 2 else ""), 7
+        return Outcome("wrong" if schedule.seed == 2 else "", 1234, 7)
 
     monkeypatch.setattr(seeds, "run", run)
-    monkeypatch.setattr(seeds, "ptx_lines", lambda _: 1234)
     row = seeds.run_family(0, 4)
     assert row.failures == ("adv1: attn_mlir.errors.LaunchError: a race", "adv2: wrong")
     assert row.cells()[1:] == ["1,234", "7", "3 of 5"]
-    assert families.FAMILIES[0].name in seeds.table([row])
+    assert name(FAMILIES[0]) in seeds.table([row])
 
 
 def test_the_page_keeps_everything_but_the_table(tmp_path: Path) -> None:

@@ -41,6 +41,18 @@ def draw(seed: int, fixed: Mapping[str, str] | None = None) -> tuple[dict[str, s
     return names, problem
 
 
+def plain(seed: int, chosen: Mapping[str, str]) -> Problem:
+    """The problem with these choices, by axis, and plain ones everywhere else.
+
+    Args:
+      seed: of the numbers.
+
+    Raises:
+      ValueError: as `draw`.
+    """
+    return draw(seed, {axis.name: axis.choices[0].name for axis in AXES} | dict(chosen))[1]
+
+
 def interesting(names: Mapping[str, str]) -> dict[str, str]:
     """The choices that are not plain."""
     plain = {axis.name: axis.choices[0].name for axis in AXES}
@@ -58,7 +70,7 @@ def failure(seed: int, fixed: Mapping[str, str] | None = None) -> str:
     names, problem = draw(seed, fixed)
     text = ", ".join(f"{name}: {value}" for name, value in names.items())
     try:
-        wrong = problem.run()
+        wrong = problem.run().wrong
     except Exception as error:
         wrong = f"{type(error).__name__}: {error}"
     if not wrong:

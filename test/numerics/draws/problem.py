@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -12,13 +13,46 @@ import numpy.typing as npt
 
 import attn_mlir as am
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
+from attn_mlir.runtime.binding import Bound
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.kernel import Launch
 
 Array = npt.NDArray[Any]
 
 TILE = 128  # rows and columns of a tile
 HOLE = 3  # rows of NaN behind each sequence where not all rows are used
 SMALL_DRAWS = 30  # the first so many are small, for the suite
+POISON = 0xFF  # of every byte of an output before the launch: NaN in each type
 MAX_COST = (1.5, 5.0)  # of a small and of another one: tiles of 128 x 128 scores at head size 128
+
+
+class Outcome(NamedTuple):
+    """What a run gave.
+
+    Attributes:
+      wrong: what is wrong with the numbers, or nothing.
+      ptx_lines, warp_instructions: of all kernels.
+    """
+
+    wrong: str
+    ptx_lines: int
+    warp_instructions: int
+
+
+@dataclass(frozen=True)
+class _Watching(am.EmulatorDevice):
+    """An emulator where outputs are NaN before each launch; it counts what it runs."""
+
+    launches: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
+        for tensor in bundle.manifest.tensors:
+            if tensor.role == "out":
+                output = bound.tensors[tensor.name]
+                ctypes.memset(output.address, POISON, output.span_bytes)
+        done = super().launch(bundle, bound, stream)
+        self.launches.append((bundle.ptx.count("\n"), done.warp_instructions or 0))
+        return done
 
 
 @dataclass
@@ -178,14 +212,21 @@ class Problem:
         blocks = am.block_mask(predicate, *sizes, mask=mask, block_size=self.block_size)
         return {"mask": None, "mask_mod": None, "block_mask": blocks}
 
-    def run(self) -> str:
-        """Runs the problem on the emulator and judges every element: what is wrong, or nothing."""
+    def run(self) -> Outcome:
+        """Runs the problem on the emulator and judges every element."""
         q, k, v = self.operands()
         told = self.told()
-        device = am.EmulatorDevice(**self.device)
+        device = _Watching(**self.device)
         options = {**self.options, **self.call, **told, **self._visibility()}
         result = am.attention(q, k, v, **options, device=device)
         o, lse = result if self.call.get("return_lse") else (result, None)
+        lines, instructions = (sum(counts) for counts in zip((0, 0), *device.launches, strict=True))
+        return Outcome(self._judged(q, k, v, o, lse, told), lines, instructions)
+
+    def _judged(
+        self, q: Array, k: Array, v: Array, o: Array, lse: Array | None, told: dict[str, Any]
+    ) -> str:
+        """What is wrong with the first sequence that is, or nothing."""
         places = {name: value for name, value in told.items() if isinstance(value, np.ndarray)}
         if self.counts_new:
             places["seqused_k"] = places.pop("cache_seqlens")
