@@ -8,6 +8,7 @@ versions of MLIR and ptxas, and a ptxas that was chosen by hand.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.util
@@ -58,7 +59,7 @@ def compile(
         return compile_afresh(spec, target=target, progress=progress)
 
     def make() -> bytes:
-        return _pipeline().compile_mha(spec, target=target, progress=progress)
+        return _made("compile_mha", spec, target=target, progress=progress)
 
     return cached("mha", spec.canonical_json(), target, make)
 
@@ -71,7 +72,7 @@ def compile_afresh(
     Arguments and errors as `compile`.
     """
     check_target(target)
-    data = _pipeline().compile_mha(spec, target=target, progress=progress)
+    data = _made("compile_mha", spec, target=target, progress=progress)
     bundle = Bundle.from_bytes(data)
     _dump(bundle, env.settings())
     return bundle
@@ -84,14 +85,29 @@ def compile_combine(
     check_target(target)
 
     def make() -> bytes:
-        return _pipeline().compile_combine(spec, target=target, progress=progress)
+        return _made("compile_combine", spec, target=target, progress=progress)
 
     return cached("combine", spec.canonical_json(), target, make)
 
 
 def compile_tma_copy(target: str) -> Bundle:
     """The small TMA copy kernel that `attn-mlir doctor` runs, for `sm_90a` or `sm_100a`; cached."""
-    return cached("tma-copy", target, target, lambda: _pipeline().compile_tma_copy(target))
+    return cached("tma-copy", target, target, lambda: _made("compile_tma_copy", target))
+
+
+def _made(name: str, *arguments: Any, **options: Any) -> bytes:
+    """What a function of the compiler makes, without garbage collection meanwhile.
+
+    The objects of a kernel live to the end, and looking through them again and again for cycles
+    took a tenth of a cold compile (`bench/compile.py`).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return getattr(_pipeline(), name)(*arguments, **options)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _pipeline() -> Any:
