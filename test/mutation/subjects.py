@@ -30,7 +30,8 @@ class Subject:
     run: Callable[[str, Schedule], str]
 
     def executed_lines(self) -> set[int]:
-        """PTX lines of the segments that a fair run reaches."""
+        """PTX lines of the segments that a fair run reaches: those that it has translated."""
+        translated.cache_clear()  # other launches of the same text have reached others
         wrong = self.run(self.ptx, Schedule("fair"))
         assert not wrong, wrong
         program = translated(self.ptx, self.entry)

@@ -34,6 +34,15 @@ def test_the_kernel_itself_has_no_findings() -> None:
 
 
 @pytest.mark.slow
+def test_only_lines_that_the_subject_reaches_are_changed() -> None:
+    subject, _ = _subject()
+    reached = subject.executed_lines()
+    longer = ours("d64", Case(64, "bf16", "full", 256, 390, 1))
+    assert longer.ptx == subject.ptx and longer.executed_lines() > reached
+    assert subject.executed_lines() == reached
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", HANDFUL)
 def test_mistakes_are_noticed(operator: str) -> None:
     subject, evidence = _subject()
