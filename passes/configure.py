@@ -11,7 +11,14 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn import Block, MhaOp, logical_type, stored_type
+from attn_mlir.dialect.attn import (
+    Block,
+    LimitedOp,
+    MhaOp,
+    ScaledOp,
+    logical_type,
+    stored_type,
+)
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.diagnostics import op_error
@@ -265,8 +272,10 @@ def _has_padded_queries(op: MhaOp) -> bool:
 
     A tensor map of those has a dimension for that, and none is left for packed heads.
     """
-    stored = stored_type(op.q)
-    return op.q.type != stored and stored.rank == logical_type(op.q).rank
+    owner = op.q.owner
+    while isinstance(owner, ScaledOp):
+        owner = owner.source.owner
+    return isinstance(owner, LimitedOp) and not _is_ragged(op)
 
 
 def _refuse_unsupported(op: MhaOp) -> None:

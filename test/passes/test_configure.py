@@ -6,6 +6,7 @@ import pytest
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.configure import (
@@ -135,4 +136,27 @@ def test_heads_of_a_group_are_packed_where_they_divide_a_tile(
     )
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     run_pipeline(attention, "attn-configure")
+    assert Config.of(op).packed_heads == packed
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+@pytest.mark.parametrize(
+    ("lengths", "packed"),
+    [
+        (DENSE, 4),
+        (Lengths(used_k=True), 4),
+        (Lengths(ragged_q=True), 4),
+        (Lengths(ragged_q=True, used_q=True), 4),
+        (Lengths(used_q=True), 1),  # the end of a sequence takes their dimension of the tensor map
+    ],
+)
+def test_heads_are_packed_however_queries_lie_but_for_padded_ones(
+    lengths: Lengths, packed: int, dtype: str
+):
+    module = build_mha_module(
+        make_context(), name="f", heads=8, kv_heads=2, head_dim=64, dtype=dtype, mask=CausalMask(),
+        lengths=lengths,
+    )  # fmt: skip
+    run_pipeline(module, "attn-configure")
+    (op,) = ir.get_ops_of_type(module, MhaOp)
     assert Config.of(op).packed_heads == packed
