@@ -163,32 +163,29 @@ def compile_mha(
       VerifyError, ResourceError, TargetError: no kernel, too large, or no ptxas.
     """
     name = kernel_name(request)
-    stages = _Stages(name, progress)
-    context = stages.run("mlir", make_context)
-    with context, ir.Location.unknown():
-        module = stages.build(
-            "attn",
-            lambda: attn.build_mha_module(
-                context,
-                name=name,
-                heads=request.heads,
-                kv_heads=request.kv_heads,
-                head_dim=request.head_dim,
-                v_head_dim=request.values_dim,
-                out_dtype=request.output_dtype,
-                return_lse=request.return_lse,
-                lengths=request.lengths,
-                dtype=request.dtype,
-                mask=request.mask,
-                modifier=request.modifier,
-                block=request.block,
-                partial=request.partial,
-            ),
+
+    def build(context: ir.Context) -> ir.Module:
+        return attn.build_mha_module(
+            context,
+            name=name,
+            heads=request.heads,
+            kv_heads=request.kv_heads,
+            head_dim=request.head_dim,
+            v_head_dim=request.values_dim,
+            out_dtype=request.output_dtype,
+            return_lse=request.return_lse,
+            lengths=request.lengths,
+            dtype=request.dtype,
+            mask=request.mask,
+            modifier=request.modifier,
+            block=request.block,
+            partial=request.partial,
         )
-        order = f"tile-order={request.tile_order}" if request.tile_order else ""
-        options = f"q-tiles={request.query_tiles or 0} {order}"
-        stages.passes("ws", module, f"attn-configure{{{options}}},convert-attn-to-ws")
-        return _finish(stages, module, name, target)
+
+    order = f"tile-order={request.tile_order}" if request.tile_order else ""
+    options = f"q-tiles={request.query_tiles or 0} {order}"
+    passes = f"attn-configure{{{options}}},convert-attn-to-ws"
+    return _compiled(name, build, passes, target, progress)
 
 
 def compile_combine(
@@ -196,23 +193,35 @@ def compile_combine(
 ) -> bytes:
     """Compiles the kernel that combines parts to the bytes of a bundle file; see `compile_mha`."""
     name = f"attn_combine_{request.out_dtype}_h{request.heads}_d{request.v_head_dim}"
+
+    def build(context: ir.Context) -> ir.Module:
+        return attn.build_combine_module(
+            context,
+            name=name,
+            heads=request.heads,
+            v_head_dim=request.v_head_dim,
+            out_dtype=request.out_dtype,
+            sinks=request.sinks,
+            return_lse=request.return_lse,
+            heads_along_rows=request.heads_along_rows,
+        )
+
+    return _compiled(name, build, "convert-attn-to-ws", target, progress)
+
+
+def _compiled(
+    name: str,
+    build: Callable[[ir.Context], ir.Module],
+    passes: str,
+    target: str,
+    progress: Progress | None,
+) -> bytes:
+    """A kernel of the `attn` dialect, from the function that builds its module to its bundle."""
     stages = _Stages(name, progress)
     context = stages.run("mlir", make_context)
     with context, ir.Location.unknown():
-        module = stages.build(
-            "attn",
-            lambda: attn.build_combine_module(
-                context,
-                name=name,
-                heads=request.heads,
-                v_head_dim=request.v_head_dim,
-                out_dtype=request.out_dtype,
-                sinks=request.sinks,
-                return_lse=request.return_lse,
-                heads_along_rows=request.heads_along_rows,
-            ),
-        )
-        stages.passes("ws", module, "convert-attn-to-ws")
+        module = stages.build("attn", lambda: build(context))
+        stages.passes("ws", module, passes)
         return _finish(stages, module, name, target)
 
 
