@@ -6,9 +6,10 @@ PYTHON ?= $(shell command -v python3 || command -v python)
 VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+TORCH  ?= 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lit pytest lint format numerics mutants conformance differential bench clean distclean
+.PHONY: help setup torch demo test lit pytest lint format numerics mutants conformance differential bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,12 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-lint: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
+
+torch: $(VENV)/.installed-torch  ## add PyTorch (TORCH=version) to .venv: tests with tensors are skipped without it
+
+$(VENV)/.installed-torch: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH)
 	@touch $@
 
 demo: setup  ## compile causal attention for sm_100a, run it, compare it with float64
