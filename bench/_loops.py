@@ -11,8 +11,11 @@ The rule that finds it, the same for every kernel:
    elements: a mask needs a select per score, an unmasked tile only a handful for bookkeeping.
 4. Of the unmasked candidates the one with most `MUFU.EX2` is taken; of equals, the one with fewest instructions.
 
+5. Where a loop branches to one of two blocks that both hold the exponentials, the shorter one is the way that ordinary
+   scores take, and the other one, for scores that are too large for it, is no part of the body.
+
 Scores per thread and iteration: the sum of N over its `LDTM.xN`, one 32-bit register of one row each. A thread's row
-of a 128-column tile gives 128. Every instruction of the body counts once, conditional paths included.
+of a 128-column tile gives 128. Every other instruction of the body counts once, conditional paths included.
 """
 
 from __future__ import annotations
@@ -157,11 +160,35 @@ def _walk(nest: list[Loop]) -> list[Loop]:
     return [found for loop in nest for found in (loop, *_walk(loop.inner))]
 
 
+def _ordinary(function: Function, own: list[int]) -> list[int]:
+    """The blocks without the longer one of two that a branch leads to and that hold exponentials,
+    and without what only follows from that one."""
+    sizes = {
+        block: len(function.blocks[block].instructions)
+        for block in own
+        if count(function.blocks[block].instructions, "MUFU.EX2") >= MIN_EXPONENTIALS
+    }
+    longer = {
+        max(ways, key=lambda block: sizes[block])
+        for block in own
+        if len(ways := [way for way in function.blocks[block].successors if way in sizes]) > 1
+    }
+    left_out = set(longer)
+    sources = {
+        block: [other for other in own if block in function.blocks[other].successors]
+        for block in own
+    }
+    for block in own:  # in address order, as the blocks behind one another lie
+        if sources[block] and left_out.issuperset(sources[block]):
+            left_out.add(block)
+    return [block for block in own if block not in left_out]
+
+
 def softmax_candidates(function: Function) -> list[SoftmaxLoop]:
     """Every loop of rule 2, masked or not, in address order."""
     found: list[SoftmaxLoop] = []
     for loop in _walk(loops(function)):
-        own = loop.own_blocks
+        own = _ordinary(function, loop.own_blocks)
         code = [item for block in own for item in function.blocks[block].instructions]
         if count(code, "MUFU.EX2") >= MIN_EXPONENTIALS and score_count(code):
             found.append(SoftmaxLoop(code[0].address, code))

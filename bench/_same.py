@@ -4,7 +4,8 @@ Names are numbered by their first appearance, register class by register class; 
 comments are left out. What remains is compared line by line.
 
 The loops of a kernel in PTX: from a label to a branch back to it. The softmax loop of unmasked tiles is
-the one with at least 64 `ex2.approx` that selects least, as in machine code (`_loops.py`).
+the one with at least 64 `ex2.approx` that selects least, as in machine code (`_loops.py`). A loop has no
+first line but by the backend's choice: it is written from where it loads scores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def code_lines(text: str) -> list[str]:
 
 
 def softmax_loop(ptx: str) -> list[str]:
-    """The lines of the loop over unmasked tiles.
+    """The lines of the loop over unmasked tiles, from its first load from tensor memory on.
 
     Raises:
       ValueError: there is no loop with so many exponentials.
@@ -42,7 +43,9 @@ def softmax_loop(ptx: str) -> list[str]:
                 found.append(body)
     if not found:
         raise ValueError(f"no loop has {MIN_EXPONENTIALS} exponentials")
-    return min(found, key=lambda body: (sum("selp" in item for item in body), len(body)))
+    body = min(found, key=lambda body: (sum("selp" in item for item in body), len(body)))
+    first = next((n for n, line in enumerate(body) if line.startswith("tcgen05.ld")), 0)
+    return body[first:] + body[:first]
 
 
 def canonical(lines: Sequence[str]) -> list[str]:

@@ -135,6 +135,20 @@ def either(condition: Value) -> Generator[tuple[Any, Any]]:
             scf.YieldOp([])
 
 
+def chosen(
+    condition: Value,
+    results: Sequence[Any],
+    then: Callable[[], Sequence[Value]],
+    otherwise: Callable[[], Sequence[Value]],
+) -> list[Value]:
+    """An `scf.if` with results of these types: what one of two functions returns."""
+    op = scf.IfOp(condition, list(results), has_else=True)
+    for block, body in ((op.then_block, then), (op.else_block, otherwise)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp(list(body()))
+    return list(op.results)
+
+
 def loop(
     begin: Value | int,
     end: Value | int,
@@ -168,6 +182,11 @@ def fdiv(a: Value, b: Value) -> Value:
     """a / b, with the special-function unit's reciprocal"""
     flags = arith.FastMathFlags.afn | arith.FastMathFlags.arcp
     return arith.DivFOp(a, b, fastmath=flags).result
+
+
+def fabs(a: Value) -> Value:
+    """|a|"""
+    return math.AbsFOp(a).result
 
 
 def fneg(a: Value) -> Value:

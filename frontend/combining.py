@@ -10,7 +10,7 @@ from attn_mlir.compiler import DEFAULT_TARGET, compile_combine
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 from attn_mlir.spec import MhaSpec
-from attn_mlir.splits import CombineSpec
+from attn_mlir.splits import LSE_TERMS, CombineSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ def combine(
     Args:
       model: the array that results shall be like; `like` is its view.
       parts: one after the other, O [count x batch, sq, heads, v_head_dim] and LSE
-        [count x batch, heads, sq], f32; of a ragged batch [count x total, heads, v_head_dim] and
-        [heads, count x total].
+        [2, count x batch, heads, sq], f32; of a ragged batch [count x total, heads, v_head_dim] and
+        [2, heads, count x total].
       spec: the request without a split.
       device, stream: of the launch.
     """
@@ -63,11 +63,14 @@ def combine(
         view(split.sinks, "sinks").dtype if sinks else None,
         return_lse=spec.return_lse,
         heads_along_rows=rows < heads,
+        lse_terms=LSE_TERMS,
     )
-    between = None if lead else (rows, 0, split.count * rows, 1)  # of LSE's parts in a ragged batch
+    total = split.count * rows
+    # of LSE's parts in a ragged batch
+    between = None if lead else (heads * total, rows, 0, total, 1)
     tensors: list[object] = [
         _seen_as(partial, (split.count, batch, rows, heads, columns)),
-        _seen_as(sums, (split.count, batch, heads, rows), between),
+        _seen_as(sums, (LSE_TERMS, split.count, batch, heads, rows), between),
         *sinks,
         _seen_as(view(o.tensor, "o"), (batch, rows, heads, columns)),
     ]

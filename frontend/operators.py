@@ -19,7 +19,7 @@ from attn_mlir.passes.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.spec import DTYPES, MhaSpec, mha
-from attn_mlir.splits import part_spec, split_count
+from attn_mlir.splits import LSE_TERMS, part_spec, split_count
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def launch(
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
     *lead, rows = (first, *others)
     o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
-    lse = output_like(model, q, (*lead, heads, rows), "f32") if spec.return_lse else None
+    terms = () if split is None else (LSE_TERMS,)
+    lse = output_like(model, q, (*terms, *lead, heads, rows), "f32") if spec.return_lse else None
     if stream is None and device != "emulator":
         stream = current_stream(model, q)
     kernel(

@@ -17,6 +17,7 @@ from attn_mlir.passes.tiling import TILE_M, TILE_N
 from attn_mlir.spec import MAX_F32_HEAD_DIM, MhaSpec
 from attn_mlir.work_tiles import work_tiles
 
+LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
 MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
 MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
@@ -36,6 +37,7 @@ class CombineSpec:
       return_lse: whether the kernel takes and writes LSE.
       heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
         queries of one head.
+      lse_terms: 1, or 2 for lses [2, ...] whose sums count, as the kernel of parts writes them.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -47,6 +49,7 @@ class CombineSpec:
     sinks: str | None = None
     return_lse: bool = False
     heads_along_rows: bool = False
+    lse_terms: int = 1
 
     def __post_init__(self) -> None:
         if self.out_dtype not in COMBINE_OUT_DTYPES:

@@ -38,14 +38,23 @@ def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
     ]
 
 
+_WORDS = {"i32": "r", "f32": "f"}  # types of one register, and their constraints
+
+
+def is_word(value: Value) -> bool:
+    """Whether `opaque` takes it: an i32 or f32."""
+    return str(value.type) in _WORDS
+
+
 def opaque(value: Value) -> Value:
-    """A copy of an i32 that the optimiser cannot see through or move out of a loop.
+    """A copy of an i32 or f32 that the optimiser cannot see through or move out of a loop.
 
     What is computed from it stays where it is written: the descriptors of all K steps, moved out
     of the tile loop, would cost the issuing thread more registers than it has.
     """
+    kind = _WORDS[str(value.type)]
     return llvm.InlineAsmOp(
-        value.type, [value], "mov.b32 $0, $1;", "=r,r", has_side_effects=True
+        value.type, [value], "mov.b32 $0, $1;", f"={kind},{kind}", has_side_effects=True
     ).result
 
 

@@ -6,7 +6,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import i32
 
-from .context import Fragment
+from .context import CHUNK, Fragment
 
 Value = Any
 
@@ -17,6 +17,16 @@ PACKED_BITS = (8, 16)  # elements of these widths share one
 def is_packed(kind: ws.FragmentType) -> bool:
     """Whether a fragment's columns share registers; see `Fragment`."""
     return len(kind.shape) == 2 and ws.element_bits(kind.element) in PACKED_BITS
+
+
+def fragment_types(kind: ws.FragmentType) -> list[Any]:
+    """The types of a fragment's `parts`."""
+    if len(kind.shape) == 1:
+        return [kind.element]
+    bits = ws.element_bits(kind.element)
+    element, per_word = (i32(), WORD_BITS // bits) if is_packed(kind) else (kind.element, 1)
+    widths = [min(CHUNK, kind.shape[1] - c) for c in range(0, kind.shape[1], CHUNK)]
+    return [ir.VectorType.get([width // per_word], element) for width in widths]
 
 
 def unpacked(fragment: Fragment) -> tuple[Value, ...]:

@@ -75,6 +75,8 @@ class CombineRequest(Protocol):
     def return_lse(self) -> bool: ...
     @property
     def heads_along_rows(self) -> bool: ...
+    @property
+    def lse_terms(self) -> int: ...
 
 
 class _Stages:
@@ -204,6 +206,7 @@ def compile_combine(
             sinks=request.sinks,
             return_lse=request.return_lse,
             heads_along_rows=request.heads_along_rows,
+            lse_terms=request.lse_terms,
         )
 
     return _compiled(name, build, "convert-attn-to-ws", target, progress)

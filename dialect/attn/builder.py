@@ -10,7 +10,7 @@ from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, PARTIAL, make_mha
+from attn_mlir.dialect.attn.mha import LSE_TERMS, OUTPUT_TYPES, make_mha
 from attn_mlir.dialect.attn.program import CapturedTensor, Program
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.storage import index_arguments, views_of
@@ -86,7 +86,8 @@ def build_mha_module(
         output = ir.Type.parse(out_dtype)
         o_type = ir.RankedTensorType.get([*rows_q, heads, v_dim], output)
         f32 = ir.F32Type.get()
-        lse_type = ir.RankedTensorType.get([*rows_q[1:], heads, dynamic], f32)
+        terms = [LSE_TERMS] if partial else []
+        lse_type = ir.RankedTensorType.get([*terms, *rows_q[1:], heads, dynamic], f32)
         indices = index_arguments(lengths)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
@@ -120,9 +121,13 @@ def build_mha_module(
                     tables = [named[text] for text in factors]
                     q, k, v = map(make_scaled, (q, k, v), tables)
                 score_mod = _score_mod(modifier, block, others[len(named) :])
-                op = make_mha(q, k, v, factor, mask=mask, output=output, score_mod=score_mod)
-                if partial:
-                    op.operation.attributes[PARTIAL] = ir.UnitAttr.get()
+                op = make_mha(
+                    *(q, k, v, factor),
+                    mask=mask,
+                    output=output,
+                    partial=partial,
+                    score_mod=score_mod,
+                )
                 func.ReturnOp([getattr(op, text) for text in outputs])
     return module
 
@@ -137,6 +142,7 @@ def build_combine_module(
     sinks: str | None = None,
     return_lse: bool = True,
     heads_along_rows: bool = False,
+    lse_terms: int = 1,
 ) -> ir.Module:
     """Builds `func.func @name(parts, lses, ...) -> (o, lse)` around one `attn.combine`.
 
@@ -149,6 +155,7 @@ def build_combine_module(
       sinks: dtype of the sinks, one per head; none when absent.
       return_lse: whether the function returns lse.
       heads_along_rows: sets `HEADS_ALONG_ROWS`.
+      lse_terms: 1, or 2 where lses are sums of two numbers, as a partial `attn.mha` writes them.
 
     Raises:
       SpecError: a number or dtype for which no such operation exists.
@@ -158,10 +165,11 @@ def build_combine_module(
     with ctx, ir.Location.unknown():
         f32 = ir.F32Type.get()
         lse_shape = [dynamic, heads, dynamic]
+        terms = [lse_terms] if lse_terms > 1 else []
         o_shape = [dynamic, dynamic, heads, v_head_dim]
         inputs = {
             "parts": ir.RankedTensorType.get([dynamic, *o_shape], f32),
-            "lses": ir.RankedTensorType.get([dynamic, *lse_shape], f32),
+            "lses": ir.RankedTensorType.get([*terms, dynamic, *lse_shape], f32),
         }
         if sinks is not None:
             inputs["sinks"] = ir.RankedTensorType.get([heads], ir.Type.parse(sinks))

@@ -5,9 +5,11 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.mha import LSE_TERMS
 
 OUTPUT_TYPES = ("bf16", "f16", "f32")
 SINK_TYPES = ("bf16", "f16", "f32")
+LSES_RANK = 4  # where each is one number
 HEADS_ALONG_ROWS = "attn.heads_along_rows"  # a hint: there are few queries
 
 
@@ -26,7 +28,9 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
 
     Operands:
       parts: [splits, batch, sq, heads, v_head_dim], f32.
-      lses: [splits, batch, heads, sq], f32, natural logarithms.
+      lses: [splits, batch, heads, sq], f32, natural logarithms; or [2, splits, batch, heads, sq]:
+        two numbers whose sum is the logarithm, as a partial `attn.mha` writes them. The second is
+        finite, and 0 where the first is -inf.
       sinks: none, or [heads], bf16, f16 or f32: a logit per head.
 
     Attributes:
@@ -47,9 +51,17 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
     lses: ext.Operand[Any]
     sinks: Sequence[ext.Operand[Any]]
 
+    @property
+    def lse_terms(self) -> int:
+        """How many numbers an LSE of the parts is the sum of."""
+        kind = self.lses.type
+        is_sum = isinstance(kind, ir.RankedTensorType) and kind.rank == LSES_RANK + 1
+        return LSE_TERMS if is_sum else 1
+
     def verify_invariants(self) -> bool:
         """Ranks, element types and heads; a part has the shape of the whole."""
-        ranks = {"parts": 5, "lses": 4, "o": 4, "lse": 3}
+        lead = self.lse_terms - 1  # dimensions in front of the parts'
+        ranks = {"parts": 5, "lses": LSES_RANK + lead, "o": 4, "lse": 3}
         for name, rank in ranks.items():
             kind = getattr(self, name).type
             if not isinstance(kind, ir.RankedTensorType) or kind.rank != rank:
@@ -67,7 +79,10 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
         (batch, sq, heads, _), lse = list(self.parts.type.shape)[1:], [*self.lse.type.shape]
         if [*self.o.type.shape] != [*self.parts.type.shape][1:]:
             return self._fail(f"o of the shape of a part, got {self.o.type}")
-        if lse != [batch, heads, sq] or [*self.lses.type.shape][1:] != lse:
+        lses = [*self.lses.type.shape]
+        if lead and lses[0] != LSE_TERMS:
+            return self._fail(f"lses of {LSE_TERMS} terms, got {self.lses.type}")
+        if lse != [batch, heads, sq] or lses[lead + 1 :] != lse:
             return self._fail(
                 f"lse [batch, heads, sq] and lses of as many parts, got {self.lse.type} and "
                 f"{self.lses.type}"

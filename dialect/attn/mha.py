@@ -16,6 +16,7 @@ from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
 PARTIAL = "attn.partial"  # unit attribute
+LSE_TERMS = 2  # of a part: one f32 would lose the count of keys behind large scores
 OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
 
 _LAYOUTS = {
@@ -31,6 +32,7 @@ _SHAPE_AXES = {
 }
 _RAGGED_RESULTS = {"o": ("total", "heads", "v_head_dim"), "lse": ("heads", "total")}
 _PARTIAL_AXES = {"batch": "splits x batch", "total": "splits x total"}
+_TERMS = "terms"  # axis of the LSE of parts
 _RAGGED_RANK = 3  # of queries that are stored as rows of all sequences
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
@@ -63,8 +65,10 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       mask: which keys a row sees: `#attn.null`, `#attn.causal`, ...; see `masks/`.
       attn.partial (optional, unit): the keys are split into parts, and o and lse are the results
         for each, one after the other along the first dimension of o and the sequences of lse:
-        they hold as many parts as their first extents are multiples of q's. `attn.combine` puts
-        them together. O is then f32. A sink would count in every part and is refused.
+        they hold as many parts as the extents there are multiples of q's. `attn.combine` puts
+        them together. O is then f32, and lse [2, ...]: two numbers whose sum is the LSE, since
+        the logarithm of a count is lost next to a large score. A sink would count in every part
+        and is refused.
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
@@ -177,10 +181,11 @@ def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
     axes = _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
     if not op.is_partial:
         return axes
-    return axes | {
+    parts = {
         name: tuple(_PARTIAL_AXES.get(axis, axis) for axis in axes[name])
         for name in _RAGGED_RESULTS
     }
+    return axes | parts | {"lse": (_TERMS, *parts["lse"])}
 
 
 def _check_types(op: MhaOp) -> None:
@@ -203,6 +208,8 @@ def _check_types(op: MhaOp) -> None:
         raise _Invalid(f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}")
     if str(op.lse.type.element_type) != "f32":
         raise _Invalid(f"lse elements of type f32, got {op.lse.type.element_type}")
+    if op.is_partial and op.lse.type.shape[0] != LSE_TERMS:
+        raise _Invalid(f"partial lse of {LSE_TERMS} terms, got {op.lse.type}")
     if str(op.scale.type) != "f32":
         raise _Invalid(f"scale of type f32, got {op.scale.type}")
 
@@ -276,6 +283,7 @@ def make_mha(
     *,
     mask: Mask,
     output: ir.Type | None = None,
+    partial: bool = False,
     score_mod: Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], ir.Value] | None = None,
 ) -> MhaOp:
     """Builds an `attn.mha` at the insertion point, shapes of the results from the operands.
@@ -284,6 +292,7 @@ def make_mha(
       q, k, v, scale: the operands, shaped as `MhaOp` says; tensors or views.
       mask: which keys each row sees.
       output: element type of o; that of q if absent.
+      partial: whether the results are those of parts of the keys.
       score_mod: builds the modified score from (score, batch, head, q, k); identity if absent.
     """
     *positions, heads, _ = stored_type(q).shape
@@ -291,8 +300,11 @@ def make_mha(
     o_type = ir.RankedTensorType.get([*positions, heads, logical_type(v).shape[3]], element)
     f32, i32 = ir.F32Type.get(), ir.IntegerType.get_signless(32)
     *batch, rows = positions
-    lse_type = ir.RankedTensorType.get([*batch, heads, rows], f32)
+    terms = [LSE_TERMS] if partial else []
+    lse_type = ir.RankedTensorType.get([*terms, *batch, heads, rows], f32)
     op = MhaOp(o_type, lse_type, q, k, v, scale, mask_to_attr(mask))
+    if partial:
+        op.operation.attributes[PARTIAL] = ir.UnitAttr.get()
     block = op.score_mod.blocks.append(f32, i32, i32, i32, i32)
     with ir.InsertionPoint(block):
         score = block.arguments[0]

@@ -140,9 +140,23 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
         elif isinstance(op, scf.IfOp):
             regions = [r for r in op.operation.regions if len(r.blocks)]
             branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
-            if any(branches):
+            if _same_handovers(branches[0], branches[1]):
+                nodes += branches[0]
+            elif any(branches):
                 nodes.append(Branch(op, formulas(op.condition), branches[0], branches[1]))
     return tuple(nodes)
+
+
+def _same_handovers(then: Sequence[Node], otherwise: Sequence[Node]) -> bool:
+    """Whether both branches hand over the same slots, in one order and in one way: then it does not
+    matter which is taken, and data may decide."""
+    sides = [
+        [(node.kind, node.slot, node.by) for node in nodes if isinstance(node, Step)]
+        for nodes in (then, otherwise)
+    ]
+    only_steps = len(sides[0]) == len(then) and len(sides[1]) == len(otherwise)
+    kinds = {kind for kind, _, _ in sides[0]}
+    return only_steps and kinds <= {"commit", "release"} and bool(then) and sides[0] == sides[1]
 
 
 def steps(process: Process) -> Iterator[Step]:

@@ -42,6 +42,7 @@ class Problem:
 
     Attributes:
       parts, lses, o, lse: memrefs, shaped as `attn.combine` says; lse may be absent.
+      lse_terms: how many numbers an LSE of the parts is the sum of, 1 or 2.
       sinks: memref [heads] or None.
       heads, v_head_dim: static sizes; `output` is the element type of o.
       heads_along_rows: whether the rows of a tile are heads of one query.
@@ -52,6 +53,7 @@ class Problem:
     o: Value
     lse: Value | None
     sinks: Value | None
+    lse_terms: int
     heads: int
     v_head_dim: int
     output: Any
@@ -95,7 +97,7 @@ def schedule_combine(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.Ker
     """
     tensors = {
         "parts": (op.parts, "in", ("splits", "batch", "sq", "", "")),
-        "lses": (op.lses, "in", ("splits", "batch", "", "sq")),
+        "lses": (op.lses, "in", (*[""] * (op.lse_terms - 1), "splits", "batch", "", "sq")),
         **({"sinks": (op.sinks[0], "in", ("",))} if len(op.sinks) else {}),
         "o": (op.o, "out", ("batch", "sq", "", "")),
         **({"lse": (op.lse, "out", ("batch", "", "sq"))} if with_lse else {}),
@@ -109,6 +111,7 @@ def schedule_combine(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.Ker
         given = dict(zip(tensors, kernel.body.blocks[0].arguments, strict=True))
         problem = Problem(
             **({"lse": None, "sinks": None} | given),
+            lse_terms=op.lse_terms,
             heads=op.o.type.shape[2],
             v_head_dim=op.o.type.shape[3],
             output=op.o.type.element_type,
@@ -159,30 +162,43 @@ def _store(problem: Problem, out: b.Ring, place: Place) -> None:
 
 
 def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None:
-    """Weights from the LSEs first, then the weighted sum of the parts."""
+    """Weights from the LSEs first, then the weighted sum of the parts.
 
-    def lse_of(part: Value, row: Value) -> Value:
+    `peak` is the largest LSE of each row, term by term as the LSEs are given.
+    """
+
+    def lse_of(part: Value, row: Value) -> list[Value]:
         query, head = problem.coords_of(place, row)
         coords = [part, place.batch, head, query]
-        return ws.ElementOp(problem.lses, coords, ir.F32Type.get()).value
+        if problem.lse_terms == 1:
+            return [b.element(problem.lses, coords)]
+        return [b.element(problem.lses, [term, *coords]) for term in range(problem.lse_terms)]
 
-    def raise_to(part: Value, maximum: Value) -> list[Value]:
-        def element(m: Value, row: Value) -> Value:
-            return _larger(m, lse_of(part, row))
+    def raise_to(part: Value, *peak: Value) -> list[Value]:
+        def first(m: Value, row: Value) -> Value:
+            return _larger(m, lse_of(part, row)[0])
 
-        return [b.map_rows(element, maximum)]
+        def rest(m: Value, r: Value, row: Value) -> Value:
+            """Of the larger first term; of equal ones the larger rest."""
+            other, its_rest = lse_of(part, row)
+            equal = b.select(b.fcompare("OEQ", other, m), _larger(r, its_rest), r)
+            return b.select(b.fcompare("OGT", other, m), its_rest, equal)
+
+        return [b.map_rows(first, peak[0]), *(b.map_rows(rest, *peak) for _ in peak[1:])]
 
     def count(part: Value, total: Value) -> list[Value]:
-        def element(t: Value, m: Value, row: Value) -> Value:
-            return b.fadd(t, _relative(lse_of(part, row), m))
+        def element(t: Value, *terms: Value) -> Value:
+            *top, row = terms
+            return b.fadd(t, _relative(lse_of(part, row), top))
 
-        return [b.map_rows(element, total, maximum)]
+        return [b.map_rows(element, total, *peak)]
 
     def add(part: Value, *sums: Value) -> list[Value]:
-        def element(m: Value, i: Value, row: Value) -> Value:
-            return b.fmul(_relative(lse_of(part, row), m), i)
+        def element(i: Value, *terms: Value) -> Value:
+            *top, row = terms
+            return b.fmul(_relative(lse_of(part, row), top), i)
 
-        weight = b.broadcast(b.map_rows(element, maximum, inverse), FRAGMENT_COLUMNS)
+        weight = b.broadcast(b.map_rows(element, inverse, *peak), FRAGMENT_COLUMNS)
         slot = parts.wait()
         values = [b.map_elements(_weighted, b.load(piece), weight) for piece in _pieces(slot)]
         b.release(slot, "threads")
@@ -190,9 +206,10 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
 
     zero = b.f32_constant(0.0)
     lowest = b.fill([ROWS], b.f32_constant(-math.inf))
-    (maximum,) = b.loop(0, problem.split_count, [lowest], raise_to)
+    begin = [lowest, *[b.fill([ROWS], zero)] * (problem.lse_terms - 1)]
+    peak = b.loop(0, problem.split_count, begin, raise_to)
     (total,) = b.loop(0, problem.split_count, [b.fill([ROWS], zero)], count)
-    inverse = b.map_elements(_reciprocal, _with_sink(problem, place, maximum, total))
+    inverse = b.map_elements(_reciprocal, _with_sink(problem, place, peak, total))
     begin = [b.fill([ROWS, FRAGMENT_COLUMNS], zero) for _ in range(COLUMNS // FRAGMENT_COLUMNS)]
     sums = b.loop(0, problem.split_count, begin, add)
 
@@ -202,7 +219,7 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
     b.commit(slot, "threads")
     if problem.lse is not None:
         with b.when(b.compare("eq", place.column, 0)):
-            _store_lse(problem, place, b.map_elements(_lse, maximum, total))
+            _store_lse(problem, place, b.map_elements(_lse, total, *peak))
 
 
 def _store_lse(problem: Problem, place: Place, rows: Value) -> None:
@@ -210,22 +227,23 @@ def _store_lse(problem: Problem, place: Place, rows: Value) -> None:
     b.store_global(rows, problem.lse, [place.batch, place.head, place.query], dims)
 
 
-def _with_sink(problem: Problem, place: Place, maximum: Value, total: Value) -> Value:
-    """The sum with e^(sink - m); a row that saw no key keeps its 0."""
+def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) -> Value:
+    """The sum with e^(sink - peak); a row that saw no key keeps its 0."""
     if problem.sinks is None:
         return total
     kind = ir.MemRefType(problem.sinks.type).element_type
 
-    def element(m: Value, t: Value, row: Value) -> Value:
+    def element(t: Value, *terms: Value) -> Value:
+        *top, row = terms
         _, head = problem.coords_of(place, row)
         logit = ws.ElementOp(problem.sinks, [head], kind).value
         if kind != ir.F32Type.get():
             logit = arith.ExtFOp(ir.F32Type.get(), logit).result
         zero = b.f32_constant(0.0)
-        joined = b.fadd(t, _relative(logit, m))
+        joined = b.fadd(t, _relative([logit], top))
         return b.select(b.fcompare("OEQ", t, zero), zero, joined)
 
-    return b.map_rows(element, maximum, total)
+    return b.map_rows(element, total, *peak)
 
 
 def _larger(a: Value, c: Value) -> Value:
@@ -238,9 +256,13 @@ def _reference(maximum: Value) -> Value:
     return b.select(b.fcompare("OEQ", maximum, lowest), b.f32_constant(0.0), maximum)
 
 
-def _relative(lse: Value, maximum: Value) -> Value:
-    """e^(lse - m)"""
-    return b.exp2(b.fmul(b.fsub(lse, _reference(maximum)), b.f32_constant(LOG2E)))
+def _relative(lse: list[Value], peak: list[Value]) -> Value:
+    """e^(lse - peak), each a sum of terms; a term that the LSE lacks is 0."""
+    difference = b.fsub(lse[0], _reference(peak[0]))
+    for number, rest in enumerate(peak[1:], 1):
+        its_rest = lse[number] if number < len(lse) else b.f32_constant(0.0)
+        difference = b.fadd(difference, b.fsub(its_rest, rest))
+    return b.exp2(b.fmul(difference, b.f32_constant(LOG2E)))
 
 
 def _weighted(value: Value, weight: Value) -> Value:
@@ -255,9 +277,12 @@ def _reciprocal(total: Value) -> Value:
     return b.select(b.fcompare("OEQ", total, zero), zero, b.fdiv(b.f32_constant(1.0), total))
 
 
-def _lse(maximum: Value, total: Value) -> Value:
-    """m + ln l; -inf for a row that no part saw a key of."""
-    return b.fma(b.log2(total), b.f32_constant(LN2), _reference(maximum))
+def _lse(total: Value, first: Value, *rest: Value) -> Value:
+    """peak + ln l; -inf for a row that no part saw a key of."""
+    count = b.log2(total)
+    if not rest:
+        return b.fma(count, b.f32_constant(LN2), _reference(first))
+    return b.fadd(_reference(first), b.fma(count, b.f32_constant(LN2), *rest))
 
 
 def _rounded(fragment: Value, element: Any) -> Value:

@@ -109,7 +109,8 @@ def _declare(
         if label in OUTPUTS and not list(getattr(op, label).uses):
             continue
         tensor = attn.stored_type(getattr(op, label))
-        dims = dims_by_rank[tensor.rank]
+        terms = ("",) if label == "lse" and op.is_partial else ()
+        dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
         if label in OUTPUTS:
             dims = [leading.get(name, name) for name in dims]
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)

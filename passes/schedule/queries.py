@@ -96,14 +96,15 @@ class Queries:
         with b.when(b.compare("sgt", sequence.length, position)):
             b.tma_store(slot, sequence.within(o, dims[0]), coords, dims)
 
-    def store_lse(self, rows: Value, sequence: Sequence, head: Value, position: Value) -> None:
-        """Writes one value per row to LSE, if there is one; rows past the end are dropped."""
-        if self.lse is None:
-            return
-        first = len(sequence.lead)
+    def store_lse(
+        self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int
+    ) -> None:
+        """Writes one value per row to LSE, to one of its terms where it is a sum; rows past the end
+        are dropped."""
+        first = len(term) + len(sequence.lead)
         inner = [0] if self.packed > 1 else []
         dims = [first + 2, first + 1] if inner else [first + 1]
-        coords = [*sequence.lead, head, *inner, sequence.row(position)]
+        coords = [*term, *sequence.lead, head, *inner, sequence.row(position)]
         lse = sequence.within(self._by_heads(self.lse, first), dims[0])
         b.store_global(rows, lse, coords, dims)
 

@@ -106,7 +106,7 @@ func.func @f(%q: tensor<2x?x4x64xbf16>, %scale: f32) {
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.null, attn.partial}
     : (tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, f32)
-      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+      -> (tensor<?x?x4x64xbf16>, tensor<2x?x4x?xf32>)
   func.return
 }
 
@@ -119,7 +119,7 @@ func.func @f(%q: tensor<2x?x4x64xbf16>, %scale: f32) {
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.null, attn.partial}
     : (tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, f32)
-      -> (tensor<?x?x?x4x64xf32>, tensor<?x4x?xf32>)
+      -> (tensor<?x?x?x4x64xf32>, tensor<2x?x4x?xf32>)
   func.return
 }
 
@@ -133,6 +133,28 @@ func.func @f(%q: tensor<2x?x4x64xbf16>, %scale: f32) {
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.null, attn.partial}
     : (tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, f32)
-      -> (tensor<?x?x4x64xf32>, tensor<?x4x?xf32>)
+      -> (tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%q: tensor<2x?x4x64xbf16>, %scale: f32) {
+  // expected-error @below {{'attn.mha' op expects partial lse of 2 terms, got tensor<3x?x4x?xf32>}}
+  %o, %lse = "attn.mha"(%q, %q, %q, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.null, attn.partial}
+    : (tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, tensor<2x?x4x64xbf16>, f32)
+      -> (tensor<?x?x4x64xf32>, tensor<3x?x4x?xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%parts: tensor<?x?x?x4x64xf32>, %lses: tensor<3x?x?x4x?xf32>) {
+  // expected-error @below {{'attn.combine' op expects lses of 2 terms, got tensor<3x?x?x4x?xf32>}}
+  %o, %lse = "attn.combine"(%parts, %lses) {operandSegmentSizes = array<i32: 1, 1, 0>}
+    : (tensor<?x?x?x4x64xf32>, tensor<3x?x?x4x?xf32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return
 }

@@ -307,9 +307,7 @@ def test_shared_operands_start_at_column_0() -> None:
     refused(text, "'ws.mma' op expects a shared tile from its column 0 on, got one from 32")
 
 
-def test_branches_have_no_results() -> None:
-    body = "%r = scf.if %no -> i32 { scf.yield %c0 : i32 } else { scf.yield %c1 : i32 }"
-    refused(kernel([], threads(body)), "'scf.if' op with results has no lowering to the NVVM level")
+def test_there_is_no_while() -> None:
     body = "scf.while : () -> () { scf.condition(%no) } do { scf.yield }"
     refused(kernel([], threads(body)), "'scf.while' op has no lowering to the NVVM level")
 

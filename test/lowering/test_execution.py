@@ -76,6 +76,41 @@ def test_reduce_starts_from_init(kind: str, columns: int) -> None:
         assert (np.abs(z - exact) <= 8 * np.finfo(np.float32).eps * scale).all()
 
 
+@pytest.mark.parametrize("columns", [4, 40, 96])
+def test_branches_have_results(columns: int) -> None:
+    """A fragment, a row fragment and a number, each warp's by what its rows hold."""
+    text = one_role(
+        f"""
+    %top = "ws.reduce"(%s, %no_rows) {{kind = "max"}} : (!full, !row) -> !row
+    %large = "ws.map"(%top) ({{
+    ^bb0(%e: f32, %i: i32):
+      %hundred = arith.constant 100.0 : f32
+      %is_large = arith.cmpf ogt, %e, %hundred : f32
+      "ws.yield"(%is_large) : (i1) -> ()
+    }}) {{operandSegmentSizes = array<i32: 1>}} : (!row) -> !ws.frag<vector<{ROWS}xi1>>
+    %any = "ws.any"(%large) : (!ws.frag<vector<{ROWS}xi1>>) -> i1
+    %f, %r, %n = scf.if %any -> (!full, !row, f32) {{
+      scf.yield %blank, %top, %one : !full, !row, f32
+    }} else {{
+      scf.yield %s, %no_rows, %zero : !full, !row, f32
+    }}
+    %sum = "ws.map"(%r) ({{
+    ^bb0(%e: f32, %i: i32):
+      %more = arith.addf %e, %n : f32
+      "ws.yield"(%more) : (f32) -> ()
+    }}) {{operandSegmentSizes = array<i32: 1>}} : (!row) -> !row
+    {store("f")}{store_rows("sum")}""",
+        columns=columns,
+    )
+    x, y, z = normal(ROWS, columns), poison(ROWS, columns), poison(ROWS)
+    x[40, columns - 1] = 1000.0  # of the second warp
+    run(text, x, y, z)
+    warp = np.arange(ROWS) // 32 == 1
+    assert (y == np.where(warp[:, None], np.float32(0.0), x)).all()
+    top = np.maximum(x.max(axis=1), 0.0) + np.float32(1.0)
+    assert (z == np.where(warp, top, np.float32(0.0))).all()
+
+
 def exp2(period: int, count: int, begin: int, end: int, columns: int) -> str:
     return one_role(
         f"""

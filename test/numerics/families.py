@@ -51,6 +51,8 @@ FAMILIES: tuple[Family, ...] = (
     {**LONG, **CAUSAL, "score_mod": "softcap", "mask_mod": "documents"},
     {**LONG, **CAUSAL, "score_mod": "alibi", "sinks": "f16"},
     {"score_mod": "bias of rank 4", "mask_mod": "tensor", "queries": "129"},
+    {**LONG, **CAUSAL, "magnitude": "operands"},
+    {"keys": "385", "magnitude": "rows of any size", "parts of the keys": "3"},
 )  # fmt: skip
 
 

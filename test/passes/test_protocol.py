@@ -187,6 +187,40 @@ def test_sizes_that_decide_are_known() -> None:
     assert [step.kind for step in steps(kernel.members[1])].count("wait") == 2
 
 
+def decided(then: str, otherwise: str) -> str:
+    """A slot of `a` handed back by one of two branches; data decide."""
+    return f"""%slot = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
+    %e = "ws.element"(%x, %c0, %c0, %c0) {{operandSegmentSizes = array<i32: 1, 3>}}
+      : (memref<?x?x4xbf16>, i32, i32, i32) -> bf16
+    %none = arith.constant 0.0 : bf16
+    %given = arith.cmpf ogt, %e, %none : bf16
+    scf.if %given {{ {then} }} else {{ {otherwise} }}
+    """
+
+
+def test_data_may_decide_between_the_same_handovers() -> None:
+    back = '"ws.release"(%slot) {by = "threads"} : (!t) -> ()'
+    kernel = Kernel(role("fill", fill("a"), first=0), role("use", decided(back, back), first=1))
+    assert sorted(step.kind for step in steps(kernel.members[1])) == ["release", "wait"]
+    assert kernel.members[1].sizes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("then", "otherwise"),
+    [
+        ('"ws.release"(%slot) {by = "threads"} : (!t) -> ()', ""),
+        (
+            '"ws.release"(%slot) {by = "threads"} : (!t) -> ()',
+            '"ws.release"(%slot) {by = "mma"} : (!t) -> ()',
+        ),
+        (use("b"), use("b")),  # slots of their own: what is taken where depends on the branch
+    ],
+)
+def test_data_may_not_decide_otherwise(then: str, otherwise: str) -> None:
+    with pytest.raises(VerifyError, match="depends on data"):
+        Kernel(role("fill", fill("a"), first=0), role("use", decided(then, otherwise), first=1))
+
+
 def chain(release_a: str, order: str = "after", by_b: str = "threads", lanes: int = 1) -> Kernel:
     """`a` is filled, read by a worker whose release is `release_a`; then the worker fills `b`."""
     early = order == "before"

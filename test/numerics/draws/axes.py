@@ -17,8 +17,10 @@ import numpy as np
 import attn_mlir as am
 from attn_mlir import mods
 
+from .magnitudes import MAGNITUDES
 from .problem import Array, Problem
 
+SCALES = (0.3, 1e-3, 30.0)
 MAX_F32_VALUES = 192  # head size of V with O in f32
 
 
@@ -312,7 +314,14 @@ AXES: tuple[Axis, ...] = (
             _option("sinks", "f16", lambda p: p.normal("sinks", p.heads, dtype=np.float16)),
         ],
     ),
-    Axis("scale", [_plain("default"), _option("scale", "0.3", lambda p: 0.3)]),
+    Axis(
+        "scale",
+        [
+            _plain("default"),
+            *(_option("scale", f"{scale:g}", lambda p, scale=scale: scale) for scale in SCALES),
+        ],
+    ),
+    Axis("magnitude", [_plain("ordinary"), *(Choice(*row) for row in MAGNITUDES)]),
     Axis("lse", [_call("yes", return_lse=True), _call("no", return_lse=False)]),
     Axis(
         "out_dtype",

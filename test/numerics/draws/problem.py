@@ -70,6 +70,7 @@ class Problem:
       used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
         `cache`: keys, told without the new ones, or with them if `counts_new`.
       block_size: of the block mask that carries mask and predicate, if there is one.
+      factors: of the numbers of q, k and v, by name.
       options: of `attention` and of the reference.
       call: of `attention` alone.
       device: of `EmulatorDevice`.
@@ -90,6 +91,7 @@ class Problem:
     used: frozenset[str] = frozenset()
     counts_new: bool = False
     block_size: tuple[int, int] | None = None
+    factors: dict[str, float] = field(default_factory=dict[str, float])
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
     device: dict[str, Any] = field(default_factory=lambda: {"multiprocessors": 2})
@@ -188,6 +190,8 @@ class Problem:
             k,
             self.normal("v", self.batch, self.sk, self.kv_heads, self.dv),
         ]
+        for array, name in zip(arrays, "qkv", strict=True):
+            array *= np.float32(self.factors.get(name, 1.0))
         return [
             self._laid_out(self._stored(array.astype(self.dtype), side))
             for array, side in zip(arrays, "qkk", strict=True)

@@ -7,18 +7,18 @@
 // CHECK: %[[SUMS:.*]] = "ws.extent"(%{{.*}}) {dim = 0 : i64} : (memref<?x?x4x64xf32>) -> i32
 // CHECK: arith.floordivsi %[[SUMS]]
 // CHECK-COUNT-4: label_name =
-// CHECK: arg_dims = {{.*}}["parts", "sq", "", ""], ["parts", "", "sq"]
+// CHECK: arg_dims = {{.*}}["parts", "sq", "", ""], ["", "parts", "", "sq"]
 // CHECK-SAME: arg_names = ["q", "k", "v", "o", "lse", "scale"]
 // CHECK-SAME: sym_name = "parts"
 func.func @parts(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)
-    -> (tensor<?x?x4x64xf32>, tensor<?x4x?xf32>) {
+    -> (tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>) {
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
   }) {mask = #attn.causal, attn.partial}
     : (tensor<?x?x4x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
-      -> (tensor<?x?x4x64xf32>, tensor<?x4x?xf32>)
-  func.return %o, %lse : tensor<?x?x4x64xf32>, tensor<?x4x?xf32>
+      -> (tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>
 }
 
 // -----

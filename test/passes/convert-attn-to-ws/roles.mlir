@@ -11,12 +11,22 @@
 // CHECK: %[[OUTS:.*]] = "ws.alloc_ring"() {label_name = "out"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>
 // CHECK: "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!ws.tile<vector<128x128xf32>, "tensor">, 2 : i64>
 
-// Softmax: two loops over tiles, masked and not; S becomes P in its slot.
+// Softmax: two loops over tiles, masked and not; S becomes P in its slot, and is handed over before the row's sum is
+// taken. Where a row's maximum is large, the same is done with the distances from it.
 // CHECK: "ws.role"()
 // CHECK: scf.for
 // CHECK: %[[S:.*]] = "ws.wait"(%[[SS]], %[[WAY:.*]]) :
 // CHECK: "ws.reduce"(%{{.*}}) {kind = "max"}
 // CHECK: "ws.acquire"(%[[STATS]], %[[WAY]])
+// CHECK: math.absf
+// CHECK: arith.cmpf oge
+// CHECK: scf.if %{{.*}} -> (!ws.frag<vector<128xf32>>) {
+// CHECK: arith.subf
+// CHECK: "ws.exp2"
+// CHECK: "ws.release"(%[[S]]) {by = "threads"}
+// CHECK: "ws.reduce"(%{{.*}}) {kind = "add"}
+// CHECK: } else {
+// CHECK-NOT: arith.subf
 // CHECK: "ws.exp2"
 // CHECK: "ws.store"
 // CHECK: "ws.release"(%[[S]]) {by = "threads"}

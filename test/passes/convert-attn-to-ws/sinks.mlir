@@ -1,7 +1,8 @@
 // RUN: attn-opt %s --attn-to-ws --canonicalize --cse | FileCheck %s
 
-// A sink is read behind the loops over key tiles, once per row and with the head of the row. It is not scaled but for
-// log2(e), joins the sum whose inverse goes to correction, and not that of the LSE.
+// A sink is read behind the loops over key tiles, once per row and with the head of the row. It is not scaled, but its
+// distance from the scaled maximum is taken in one rounding; it joins the sum whose inverse goes to correction, and not
+// that of the LSE.
 
 // CHECK: %[[LOG2E:.*]] = arith.constant 1.44269502 : f32
 // CHECK: ^bb0({{.*}}: memref<?x4x?xf32>, %{{.*}}: f32, %[[SINKS:[^ ]+]]: memref<4xf32>):
@@ -15,7 +16,8 @@
 // CHECK: "ws.map"(%[[STATE]]#0, %[[STATE]]#1)
 // CHECK: ^bb0(%{{.*}}: f32, %[[SUM:[^ ]+]]: f32, %[[ROW:[^ ]+]]: i32):
 // CHECK: %[[LOGIT:.*]] = "ws.element"(%[[SINKS]], %{{.*}})
-// CHECK: math.fma %[[LOGIT]], %[[LOG2E]], %{{.*}} : f32
+// CHECK: %[[DISTANCE:.*]] = math.fma %{{.*}}, %{{.*}}, %[[LOGIT]] : f32
+// CHECK: math.fma %[[DISTANCE]], %[[LOG2E]], %{{.*}} : f32
 // CHECK: math.exp2
 // CHECK: arith.cmpf oeq, %[[SUM]]
 // CHECK: arith.addf %[[SUM]]

@@ -1,0 +1,142 @@
+"""The arithmetic of online softmax: what becomes of one row's maximum, sum and scores.
+
+With c = scale x log2(e), the maximum m, which may be stale, and the sum l of a row:
+
+    P = 2^(S c - m c + lift)       LSE = m scale + ln l - lift ln 2
+
+S c - m c is one multiply-add per score with a rounded m c, whose error of half a unit shifts the weights of a tile by a
+factor of 2^error against those of a tile with another m. From 2^10 on it is taken from (S - m) c instead, which is
+right at any size: a warp branches to it where one of its rows needs that.
+"""
+
+import math
+from dataclasses import dataclass
+
+from attn_mlir.dialect import ws
+
+from . import builder as b
+from .problem import Problem, Value
+
+HIDDEN_BELOW = -2e38  # modified scores below count as -inf: times log2(e) they would overflow f32
+LARGEST_F32 = (2.0 - 2.0**-23) * 2.0**127
+LARGE_EXPONENT = 2.0**10  # m c from here on is off by 2^-14 and more, half a unit of f16 rounded
+LN2 = math.log(2.0)
+LOG2E = 1.0 / LN2
+
+
+@dataclass(frozen=True)
+class Row:
+    """The arithmetic of one row's scores S, maximum m and sum l.
+
+    Attributes:
+      scale: of S; None where the modifier has taken it in.
+      scale_log2: c, the scale times log2(e).
+      lowest: a maximum below is that of a row that has seen no key.
+      threshold: by how much m may lag, in log2 units.
+      lift: P is 2^lift where S equals m.
+    """
+
+    scale: Value | None
+    scale_log2: Value
+    lowest: float
+    threshold: int
+    lift: int
+
+    @classmethod
+    def of(cls, problem: Problem, scale: Value) -> "Row":
+        """Of a problem, given what multiplies its scores; emits c."""
+        log2e = b.f32_constant(LOG2E)
+        threshold, lift = problem.config.rescale_threshold, problem.lift
+        if problem.modifier.changes:
+            return cls(None, log2e, HIDDEN_BELOW, threshold, lift)
+        return cls(scale, b.fmul(scale, log2e), -LARGEST_F32, threshold, lift)
+
+    def reference(self, maximum: Value) -> Value:
+        """The maximum, or 0 for a row that has seen no key, so that -inf - reference is -inf."""
+        empty = b.fcompare("OLT", maximum, b.f32_constant(self.lowest))
+        return b.select(empty, b.f32_constant(0.0), maximum)
+
+    def _lag(self, maximum: Value, found: Value) -> Value:
+        """How far m lies below `found`, in log2 units; never above 0."""
+        return b.fmul(b.fsub(maximum, self.reference(found)), self.scale_log2)
+
+    def _is_kept(self, maximum: Value, found: Value) -> Value:
+        lag = self._lag(maximum, found)
+        return b.fcompare("OGE", lag, b.f32_constant(-float(self.threshold)))
+
+    def maximum(self, maximum: Value, found: Value) -> Value:
+        """The maximum to go on with when a tile's scores reach `found`, at least m."""
+        return b.select(self._is_kept(maximum, found), maximum, found)
+
+    def factor(self, maximum: Value, found: Value) -> Value:
+        """What O and the row sum so far have to be multiplied by then."""
+        factor = b.exp2(self._lag(maximum, found))
+        return b.select(self._is_kept(maximum, found), b.f32_constant(1.0), factor)
+
+    def offset(self, maximum: Value) -> Value:
+        """lift - m c, what is added to S c."""
+        product = b.fmul(self.reference(maximum), self.scale_log2)
+        return b.fsub(self._lift(), product) if self.lift else b.fneg(product)
+
+    def exact(self, scores: Value, offset: Value, maximum: Value) -> tuple[Value, Value]:
+        """Scores and offsets in the place of S and `offset`, for exponents that are right at any m.
+
+        They are S - m and the lift in rows where m c is large. The others stay as they are: what a
+        row becomes does not depend on its neighbours.
+        """
+
+        def base(o: Value, m: Value) -> Value:
+            return b.select(is_large(o), self.reference(m), b.f32_constant(0.0))
+
+        columns = ws.FragmentType(scores.type).shape[1]
+        bases = b.broadcast(b.map_elements(base, offset, maximum), columns)
+        offsets = b.map_elements(lambda o: b.select(is_large(o), self._lift(), o), offset)
+        return b.map_elements(b.fsub, scores, bases), offsets
+
+    def of_logit(self, logit: Value, maximum: Value) -> Value:
+        """2^(logit log2(e) - m c + lift)."""
+        reference = self.reference(maximum)
+        if self.scale is None:
+            distance = b.fsub(logit, reference)
+        else:
+            distance = b.fma(b.fneg(reference), self.scale, logit)
+        return b.exp2(b.fma(distance, b.f32_constant(LOG2E), self._lift()))
+
+    def lse(self, maximum: Value, total: Value) -> Value:
+        """ln of the sum of e^(scale S): m scale + ln l; -inf without a key."""
+        if self.scale is None:
+            return b.fadd(maximum, self._ln(total))
+        return b.fma(maximum, self.scale, self._ln(total))
+
+    def lse_first(self, maximum: Value, total: Value) -> Value:
+        """The first of two numbers whose sum is the LSE: m scale, rounded; -inf without a key."""
+        empty = b.fcompare("OEQ", total, b.f32_constant(0.0))
+        return b.select(empty, b.f32_constant(-math.inf), self._natural(maximum))
+
+    def lse_rest(self, maximum: Value, total: Value) -> Value:
+        """The second one: ln l, and what rounding took from m scale; 0 without a key."""
+        zero = b.f32_constant(0.0)
+        rest = self._ln(total)
+        if self.scale is not None:
+            left_off = b.fma(maximum, self.scale, b.fneg(self._natural(maximum)))
+            rest = b.fadd(rest, left_off)
+        return b.select(b.fcompare("OEQ", total, zero), zero, rest)
+
+    def _natural(self, maximum: Value) -> Value:
+        """m scale, rounded."""
+        return maximum if self.scale is None else b.fmul(maximum, self.scale)
+
+    def _ln(self, total: Value) -> Value:
+        """(log2 l - lift) ln 2."""
+        log2 = b.log2(total)
+        if self.lift:
+            log2 = b.fsub(log2, self._lift())
+        return b.fmul(log2, b.f32_constant(LN2))
+
+    def _lift(self) -> Value:
+        return b.f32_constant(float(self.lift))
+
+
+def is_large(offset: Value) -> Value:
+    """Whether rounding m c, of which `offset` is made, is too coarse."""
+    return b.fcompare("OGE", b.fabs(offset), b.f32_constant(LARGE_EXPONENT))
