@@ -4,14 +4,16 @@ The checkers are one. Unlike an `Observer`, which gets words for people, an insp
 enough: events come in execution order and before they take effect. `None` costs one comparison.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .machine.watch import MemoryWatch
+from .order import Order
 
 if TYPE_CHECKING:
     from .state import Cluster, Cta, Launch, Strand
 
 Channel = tuple[Any, ...] | None  # of `Scheduler.post`
+StrongKind = Literal["load", "store", "update"]  # update: an atomic
 SyncKey = tuple[Any, ...]  # ("bar", CTA rank, number), ("mbarrier", CTA rank, offset), ("cluster",)
 
 
@@ -57,8 +59,17 @@ class Inspector(Protocol):
         """
         ...
 
-    def meeting(self, s: "Strand", lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
-        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes."""
+    def meeting(
+        self,
+        s: "Strand",
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        kind: StrongKind,
+        order: Order,
+    ) -> None:
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes; otherwise as `access`."""
         ...
 
     def tensor_access(
@@ -91,15 +102,19 @@ class Inspector(Protocol):
         """mbarrier.init."""
         ...
 
-    def arriving(self, s: "Strand", mask: int, key: SyncKey) -> None:
-        """Lanes are about to arrive on a barrier."""
+    def invalidated(self, s: "Strand", lane: int, cta: "Cta", offset: int) -> None:
+        """mbarrier.inval."""
+        ...
+
+    def arriving(self, s: "Strand", mask: int, key: SyncKey, order: Order | None = None) -> None:
+        """Lanes are about to arrive on a barrier; without an order it is one that orders everything."""
         ...
 
     def waiting(self, s: "Strand", mask: int, key: SyncKey, parity: int) -> None:
         """Lanes look at the parity of an mbarrier (they may do so again)."""
         ...
 
-    def left(self, s: "Strand", mask: int, key: SyncKey) -> None:
+    def left(self, s: "Strand", mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
         ...
 

@@ -20,6 +20,7 @@ from .machine.memory import GlobalMemory, SharedMemory
 from .machine.tensorcore import TensorCore
 from .machine.tmem import TensorMemory
 from .observer import Observer
+from .order import Order
 from .ptx.kinds import WARP_LANES
 from .ptx.translate import NO_SEGMENT, Program, SegmentFunction
 
@@ -88,7 +89,7 @@ class Strand:
       pc: number of the next segment.
       table: the program's functions for full or for partial strands.
       wait: why it does not run, or None.
-      strong: the next load or store is volatile, relaxed, acquire or release.
+      order: of the loads, stores and atomics under way; None for weak ones.
       sync: progress within a blocking instruction (what was already done before it blocked).
     """
 
@@ -100,9 +101,9 @@ class Strand:
         "lanes",
         "launch",
         "mask",
+        "order",
         "pc",
         "polled",
-        "strong",
         "sync",
         "table",
         "wait",
@@ -119,7 +120,7 @@ class Strand:
         self.sync: Any = None
         self.polled = -1
         self.yielding = False
-        self.strong = False
+        self.order: Order | None = None
         self.set_join(join)
         self.set_mask(mask)
 

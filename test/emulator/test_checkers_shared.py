@@ -201,7 +201,7 @@ def test_a_granule_keeps_its_history_when_accesses_get_smaller() -> None:
     assert [f.check for f in found] == ["race"]
 
 
-def test_atomics_and_volatile_accesses_are_no_races_and_order() -> None:
+def test_strong_accesses_are_no_races_and_order_as_they_say() -> None:
     flag = """
     @!p2 bra READ;
     st.shared.b32 [r3], r60;
@@ -218,10 +218,18 @@ def test_atomics_and_volatile_accesses_are_no_races_and_order() -> None:
         "st.release.cta.shared.b32 [r2+1024], r4;",
         "ld.acquire.cta.shared.b32 r5, [r2+1024];",
     )
-    atomic = ("red.shared.add.u32 [r2+1024], r4;", "atom.shared.add.u32 r5, [r2+1024], 0;")
+    atomic = (
+        "red.release.cta.shared.add.u32 [r2+1024], r4;",
+        "atom.acquire.cta.shared.add.u32 r5, [r2+1024], 0;",
+    )
     for store, load in (strong, atomic):
         text = program(head + flag.format(store=store, load=load))
         assert findings_of(text, block=(64, 1, 1)) == []
+    relaxed = ("red.shared.add.u32 [r2+1024], r4;", "atom.shared.add.u32 r5, [r2+1024], 0;")
+    found = findings_of(
+        program(head + flag.format(store=relaxed[0], load=relaxed[1])), block=(64, 1, 1)
+    )
+    assert [f.check for f in found] == ["race"] and "ld.shared.b32 r6" in found[0].current.text
     weak = flag.format(store="st.shared.b32 [r2+1024], r4;", load="ld.shared.b32 r5, [r2+1024];")
     assert {f.check for f in findings_of(program(head + weak), block=(64, 1, 1))} == {"race"}
 

@@ -525,6 +525,17 @@ KINDS = (
         one_sided=True,
     ),
     Kind(
+        "wait at the cluster's barrier without an arrival",
+        "barrier",
+        """
+        <right> barrier.cluster.arrive.aligned;
+        barrier.cluster.wait.aligned;
+        """,
+        "barrier.cluster.arrive is missing",
+        ctas=2,
+        one_sided=True,
+    ),
+    Kind(
         "end of a CTA before its copy",
         "exit",
         """
@@ -579,7 +590,7 @@ def test_the_kernel_is_found_out(kind: Kind) -> None:
     for side in sides:
         assert side is not None and side.line and side.text and "cta (" in side.who
     assert finding.byte_count > 0
-    if kind.found != "tensor":
+    if kind.found not in ("tensor", "barrier"):
         assert f"0x{finding.address:x}" in finding.place
 
 

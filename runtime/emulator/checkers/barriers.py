@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ..ptx.kinds import WARP_LANES
 from .clocks import Actors, Clock, WarpClocks
 
 
@@ -33,6 +34,7 @@ class MBarrier(Barrier):
     Attributes:
       actor: stands for the copies that complete on it; its steps are phases.
       init_actor, init_tick, init_line: who initialised it and when.
+      init_stream, init_step: the same as a step of a stream of inits, which fence.mbarrier_init makes known.
       is_fenced: the init was made visible to engines and to other CTAs.
       copies: the last phase that copies completed in, counted from 1; 0 for none.
     """
@@ -41,6 +43,8 @@ class MBarrier(Barrier):
     init_actor: int = 0
     init_tick: int = 0
     init_line: Any = None
+    init_stream: int = 0
+    init_step: int = 0
     is_fenced: bool = False
     copies: int = 0
 
@@ -58,6 +62,10 @@ class Barriers:
     def __init__(self, actors: Actors):
         self.actors = actors
         self.table: dict[tuple[Any, ...], Barrier] = {}
+        self._inits: dict[
+            int, int
+        ] = {}  # by thread: how many it made, and up to which it fenced them
+        self._fenced: dict[int, int] = {}
 
     def named(self, key: tuple[Any, ...]) -> Barrier:
         """A named or cluster barrier, which needs no init."""
@@ -80,14 +88,25 @@ class Barriers:
         if earlier is not None:
             barrier.done = earlier.done
         barrier.init_actor, barrier.init_tick, barrier.init_line = warp.base + lane, tick, line
+        thread = barrier.init_actor
+        barrier.init_stream = self.actors.engine(("init", thread))
+        barrier.init_step = self._inits[thread] = self._inits.get(thread, 0) + 1
         self.table[key] = barrier
+
+    def fenced_inits(self, thread: int) -> tuple[int, int] | None:
+        """(stream, step) of the inits that a thread fenced, which a relaxed arrival carries too."""
+        step = self._fenced.get(thread)
+        return None if step is None else (self.actors.engine(("init", thread)), step)
 
     def fence_inits(self, warp: WarpClocks, lanes: Any) -> None:
         """Lanes executed a fence that covers the mbarriers which they initialised."""
+        for thread, count in self._inits.items():
+            if 0 <= thread - warp.base < WARP_LANES and thread - warp.base in lanes:
+                self._fenced[thread] = count
         for barrier in self.table.values():
             if isinstance(barrier, MBarrier) and not barrier.is_fenced:
                 lane = barrier.init_actor - warp.base
-                barrier.is_fenced = 0 <= lane < 32 and lane in lanes
+                barrier.is_fenced = 0 <= lane < WARP_LANES and lane in lanes
 
     def of_cta(self, rank: int) -> list[MBarrier]:
         """The mbarriers in a CTA's shared memory."""

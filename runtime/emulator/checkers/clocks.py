@@ -102,6 +102,7 @@ class WarpClocks:
       fenced: per lane, the tick up to which its own writes are visible to the async proxy.
       lines: where in the PTX each tick happened.
       version: changes whenever the knowledge of some thread does.
+      cluster_arrivals, cluster_waits: per lane, how often it arrived on, and waited at, the cluster's barrier.
     """
 
     def __init__(self, actors: Actors, base: int, where: str):
@@ -112,6 +113,8 @@ class WarpClocks:
         self.fenced = np.zeros(WARP_LANES, np.int32)
         self.lines: list[Any] = [None]
         self.version = 0
+        self.cluster_arrivals = np.zeros(WARP_LANES, np.int32)
+        self.cluster_waits = np.zeros(WARP_LANES, np.int32)
         self.groups = [Group(ALL_LANES, actors.zeros(3))]
 
     def step(self, line: Any) -> int:

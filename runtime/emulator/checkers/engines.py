@@ -3,13 +3,16 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..inspector import Channel
 from ..state import Cta, Strand
 from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .spaces import Actor
-from .state import ClusterState
-from .threads import Box, ThreadChecks, global_place, shared_place
+from .state import MBARRIER_BYTES, ClusterState
+from .threads import Box, ThreadChecks
 
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
@@ -76,6 +79,17 @@ class Ticket:
         clock[:, self.own] = 0
         clock[KNOWN, self.actor] = max(clock[KNOWN, self.actor], self.step)
         return clock
+
+
+def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    """The 8-byte words of shared memory that an engine touches."""
+    if what[0] == "units":
+        units: Any = what[1].ravel()
+        return np.concatenate([2 * units, 2 * units + 1])
+    if what[0] == "lanes":
+        words: Any = what[1].astype(np.int64) // MBARRIER_BYTES
+        return np.concatenate([words, words + 1]) if what[2] > MBARRIER_BYTES else words
+    return np.arange(what[1] // MBARRIER_BYTES, -(-(what[1] + what[2]) // MBARRIER_BYTES))
 
 
 def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -179,6 +193,8 @@ class EngineChecks(ThreadChecks):
             ticket.pending.append((cta, what, is_write))
             return
         state = self.state_of(cta)
+        if is_write and what[0] != "box":
+            self.spoil(state.ctas[cta.rank], _words(what), ticket.name, "writes", ticket.line)
         if ticket.lanes:
             self._copies_of_lanes(state, cta, ticket.lanes, what, is_write)
             return
@@ -198,9 +214,8 @@ class EngineChecks(ThreadChecks):
         else:
             conflict = space.span(what[1], what[2], who, is_write)
         if conflict is not None:
-            place = shared_place(cta, space, conflict)
-            current = (ticket.name, ticket.line, is_write)
-            self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+            user = (ticket.name, ticket.line, is_write)
+            self.report_access(state, space, cta, conflict, user, ticket.clock)
 
     def _copies_of_lanes(
         self,
@@ -217,9 +232,8 @@ class EngineChecks(ThreadChecks):
             who = ticket.accessor(state.actors, KNOWN, is_fenced=False, actor=ticket.actor)
             conflict = space.lanes(offset, width, who, is_write)
             if conflict is not None:
-                place = shared_place(cta, space, conflict)
-                current = (ticket.name, ticket.line, is_write)
-                self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+                user = (ticket.name, ticket.line, is_write)
+                self.report_access(state, space, cta, conflict, user, ticket.clock)
 
     def _global_access(
         self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
@@ -229,11 +243,12 @@ class EngineChecks(ThreadChecks):
             return
         actor = (ticket.writer if is_write else 0) or ticket.actor
         who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=actor)
-        conflict = space.box(what[1], what[2], what[3], who, is_write)
+        box = (what[1], what[2], what[3])
+        conflict = space.box(*box, who, is_write)
+        user = (ticket.name, ticket.line, is_write)
+        self.look_at_others_of_box(space, box, state, ticket.clock, user)
         if conflict is not None:
-            current = (ticket.name, ticket.line, is_write)
-            place = global_place(space, conflict)
-            self.reporter.conflict(state.chronicle, conflict, place, current, ticket.clock)
+            self.report_access(state, space, None, conflict, user, ticket.clock)
 
     def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
         """An engine touches global memory."""
@@ -338,6 +353,7 @@ class EngineChecks(ThreadChecks):
                 message = "no thread of the CTA waits for the copy into its shared memory"
                 self._report_exit(state, cta, barrier.actor, barrier.copies, True, message)
         self._check_transactions(state, cta)
+        self.check_visits(state, state.ctas[cta.rank])
 
     def _report_exit(
         self, state: ClusterState, cta: Cta, actor: int, step: int, is_write: bool, message: str

@@ -14,9 +14,10 @@ CHECKS = {
     "race": "two accesses to the same bytes or cells that nothing orders, at least one a write",
     "proxy": "the async proxy uses bytes written through the generic one without a proxy fence",
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
-    "mbarrier": "an mbarrier used before its init is visible, waited on too late, or sent unannounced bytes",
+    "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
+    "barrier": "the cluster's barrier waited on by who did not arrive",
     "uninitialised": "shared or tensor memory read before any write",
-    "exit": "asynchronous work that the CTA does not wait for before it ends",
+    "exit": "a CTA that ends before copies, or other CTAs, are done with its memory",
 }
 
 

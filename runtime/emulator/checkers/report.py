@@ -4,9 +4,11 @@ import inspect
 from typing import Any
 
 from ..ptx.translate import Program
+from ..state import Cta
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, Actors, Clock, WarpClocks
 from .findings import Access, CheckError, CheckMode, Finding
 from .shadow import Conflict
+from .spaces import ByteSpace
 
 GENERATED = "segment"  # name of the functions that `ptx.translate` makes
 MAX_FINDINGS = 100  # collected per launch
@@ -103,6 +105,22 @@ def engine_name(key: Any) -> str:
         "wgmma": "the tensor core (wgmma)",
     }
     return names.get(kind, str(kind))
+
+
+def shared_place(cta: Cta, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
+    """Name, address and size of a conflict in shared memory."""
+    return _place(f"shared memory of {cta.where()}", space, conflict)
+
+
+def global_place(space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
+    """Name, address and size of a conflict in global memory."""
+    return _place("global memory", space, conflict)
+
+
+def _place(memory: str, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
+    address, size = space.range_of(conflict)
+    count = conflict.count * space.granule
+    return f"{memory}, 0x{address:x}..0x{address + size:x} ({count} B of it)", address, size
 
 
 class Reporter:

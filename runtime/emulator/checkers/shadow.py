@@ -12,9 +12,11 @@ and what they replaced.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .touches import Mask, Pool, Steps, Touches, Where
 
@@ -54,6 +56,12 @@ class Agreement:
     is_there: Callable[[], Mask]
 
 
+@lru_cache(maxsize=64)
+def numbers_of(shape: tuple[int, ...]) -> npt.NDArray[np.intp]:
+    """The flat numbers of granules; not to be written."""
+    return np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape)
+
+
 class Shadow:
     """Shadow of one memory.
 
@@ -72,7 +80,7 @@ class Shadow:
         self.writes, self.reads = Touches(shape, pool), Touches(shape, pool)
         self.earlier_writes, self.earlier_reads = Touches(shape, pool), Touches(shape, pool)
         self.element_bytes = np.zeros(shape, np.int8)
-        self._numbers = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape)
+        self._numbers = numbers_of(shape)
 
     @property
     def _all(self) -> tuple[Touches, ...]:
@@ -84,7 +92,7 @@ class Shadow:
             touches.refine(factor)
         self.element_bytes = np.repeat(self.element_bytes, factor)
         self.shape = (self.shape[0] * factor,)
-        self._numbers = np.arange(self.shape[0], dtype=np.intp)
+        self._numbers = numbers_of(self.shape)
 
     def replace_all(self, actor: int, step: int) -> None:
         """All accesses so far were made by one actor at one step."""
@@ -176,6 +184,28 @@ class Shadow:
             if lost.any():
                 self._share(self.reads, at, lost, actor, step)
         return found
+
+    def look(
+        self,
+        at: Where,
+        actor: Any,
+        known: Steps,
+        known_reads: Steps,
+        *,
+        is_write: bool,
+        agreement: Agreement | None = None,
+    ) -> Conflict | None:
+        """What `write` or `read` would return; nothing is recorded."""
+        bad = self.writes.unknown(at, actor, known)
+        if agreement is not None and bad.any():
+            bad &= ~self._agrees(at, actor, known, agreement)
+        if bad.any():
+            return self._conflict(self.writes, at, bad, actor, known, was_write=True)
+        if is_write and self.reads.actor[at].any():
+            bad = self.reads.unknown(at, actor, known_reads)
+            if bad.any():
+                return self._conflict(self.reads, at, bad, actor, known_reads, was_write=False)
+        return None
 
     def _add(self, touches: Touches, numbers: Any, actors: Any, step: int) -> None:
         """One access more of granules of a one-dimensional shadow, by number."""

@@ -1,14 +1,17 @@
 """The shadows of the memories: addresses to granules, accesses to findings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..inspector import StrongKind
+from ..order import Scope
 from .shadow import Agreement, Conflict, Shadow, Steps
+from .strong import Strong, StrongWords
 
 UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
 WORD_BYTES = 4  # granule after the first access that is not of whole units
@@ -23,12 +26,16 @@ class Actor:
     Attributes:
       actor: number, or int32[lanes, 1].
       step: its tick. writes, reads: steps by actor that it knows of.
+      is_recorded: the access becomes part of the shadow; otherwise it is only looked whether it may.
+      strong: place and scope of a strong access.
     """
 
     actor: Any
     step: int
     writes: Steps
     reads: Steps
+    is_recorded: bool = True
+    strong: Strong | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +53,34 @@ class Stored:
 
 
 class ByteSpace:
-    """The shadow of bytes [base, base + byte_count)."""
+    """The shadow of bytes [base, base + byte_count).
+
+    Attributes:
+      strong: the strong accesses, once there are any; the shadow itself is of the weak ones.
+    """
 
     def __init__(self, byte_count: int, base: int = 0):
         self.base = base
         self.byte_count = byte_count
         self.granule = UNIT_BYTES
         self.shadow = Shadow((-(-byte_count // UNIT_BYTES),))
+        self.strong: StrongWords | None = None
+
+    def meet(
+        self, address: int, width: int, who: Actor, strong: Strong, kind: StrongKind
+    ) -> Conflict | None:
+        """A strong access of one lane."""
+        offset = address - self.base
+        if offset < 0 or offset + width > self.byte_count or address % width:
+            return None
+        writes = kind != "load"
+        look = replace(who, is_recorded=False, strong=strong)
+        conflict = self.lanes(np.array([address]), width, look, writes)
+        if who.is_recorded:
+            if self.strong is None:
+                self.strong = StrongWords(self.byte_count)
+            self.strong.record(offset, width, int(who.actor), who.step, strong, kind)
+        return conflict
 
     def lanes(
         self,
@@ -84,8 +112,7 @@ class ByteSpace:
             same: npt.NDArray[np.bool_] = stored.present() == stored.values
             return np.all(same.reshape(*at.shape, self.granule), axis=-1, keepdims=True)[..., 0]
 
-        agreement = Agreement(stored.element_bytes, is_there)
-        return self.shadow.write(at, who.actor, who.step, who.writes, who.reads, agreement)
+        return self._access(at, who, is_write, Agreement(stored.element_bytes, is_there))
 
     def units(self, units: npt.NDArray[np.intp], who: Actor, is_write: bool) -> Conflict | None:
         """16-byte units by index, of a space with base 0."""
@@ -125,9 +152,39 @@ class ByteSpace:
     def _bytes_of(self, low: int, high: int) -> tuple[int, int]:
         return self.base + low * self.granule, (high - low + 1) * self.granule
 
-    def _access(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
-        do = self.shadow.write if is_write else self.shadow.read
-        return do(at, who.actor, who.step, who.writes, who.reads)
+    def _access(
+        self, at: Any, who: Actor, is_write: bool, agreement: Agreement | None = None
+    ) -> Conflict | None:
+        shadow, knows = self.shadow, (who.writes, who.reads)
+        if not who.is_recorded:
+            found = shadow.look(at, who.actor, *knows, is_write=is_write, agreement=agreement)
+        elif is_write:
+            found = shadow.write(at, who.actor, who.step, *knows, agreement)
+        else:
+            found = shadow.read(at, who.actor, who.step, *knows)
+        return found if self.strong is None else found or self._meets(at, who, is_write)
+
+    def _meets(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
+        """An access that races with a strong one of somebody else; a write takes their place."""
+        assert self.strong is not None
+        if who.strong is not None and who.strong.scope >= Scope.GPU and not self.strong.is_narrow:
+            return None
+        granules: Any = np.r_[at]
+        marked = self.strong.any(granules * self.granule // UNIT_BYTES)
+        if not marked.any():
+            return None
+        own = np.broadcast_to(who.actor, granules.shape).ravel()
+        for position in np.flatnonzero(marked).tolist():
+            granule = int(granules.flat[position])
+            offset, actor = granule * self.granule, int(own[position])
+            race = self.strong.unknown(
+                offset, self.granule, actor, who.writes, is_write=is_write, strong=who.strong
+            )
+            if race is not None:
+                return Conflict(granule, *race, position, 1, granule, granule)
+            if is_write and who.is_recorded:
+                self.strong.forget(offset, self.granule)
+        return None
 
     def _refine(self, width: int) -> None:
         goal = WORD_BYTES if width >= WORD_BYTES else 1

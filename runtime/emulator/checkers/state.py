@@ -1,27 +1,58 @@
 """What the checkers know about a cluster that runs, and the parts that all of them use."""
 
 from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..machine.memory import ByteRange, GlobalMemory
+from ..order import order_of_access
 from ..ptx.kinds import WARP_LANES
 from ..state import Cluster, Cta, Launch, Strand
 from .barriers import Barriers
-from .clocks import EARLIER, FIRST_THREAD, NEVER, NOBODY, Actors, Clock, WarpClocks
+from .clocks import EARLIER, FIRST_THREAD, NEVER, Actors, Clock, WarpClocks
+from .meetings import Meetings, Outside
 from .report import Chronicle, Reporter
-from .spaces import ByteSpace, TensorSpace
+from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 
+MBARRIER_BYTES = 8
 REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
 KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
 
 
+@dataclass(slots=True)
+class Visit:
+    """The last time that a thread of another CTA used a CTA's shared memory.
+
+    Attributes:
+      step: of the thread. arrivals: how often it had arrived on the cluster's barrier.
+    """
+
+    step: int
+    arrivals: int
+    action: str
+    place: str
+    address: int
+    byte_count: int
+
+
 class CtaState:
-    """A CTA's clocks and shadows."""
+    """A CTA's clocks and shadows.
+
+    Attributes:
+      live: by 8 bytes of shared memory, whether an mbarrier lives there.
+      visits: of threads of other CTAs, by thread.
+    """
 
     def __init__(self, cta: Cta, warps: list[WarpClocks]):
         self.cta = cta
         self.warps = warps
         self.shared = ByteSpace(cta.shared.data.size)
         self.tmem = TensorSpace()
+        self.live = np.zeros(-(-cta.shared.data.size // MBARRIER_BYTES), np.bool_)
+        self.visits: dict[int, Visit] = {}
 
 
 class ClusterState:
@@ -33,7 +64,7 @@ class ClusterState:
       groups: step at the end of each closed group, by (actor, lane, kind).
       parts: what the warps know that issued a part of an unfinished wgmma, by channel.
       pairs: (actor, step) of a CTA pair's allocation, until the second CTA has it too.
-      meetings: what those know who made strong writes, by memory and address.
+      outside: what its threads know of other clusters.
     """
 
     def __init__(self, cluster: Cluster, number: int):
@@ -46,7 +77,7 @@ class ClusterState:
         self.steps: dict[int, int] = {}
         self.groups: dict[Hashable, list[int]] = {}
         self.parts: dict[Hashable, Clock] = {}
-        self.meetings: dict[Hashable, Clock] = {}
+        self.outside = Outside(number, self.actors)
         self.pairs: dict[Hashable, tuple[int, int]] = {}
         self._recent: dict[tuple[int, ...], set[Hashable]] = {}
         self.ctas: list[CtaState] = []
@@ -82,20 +113,25 @@ class GlobalSpaces:
     """The shadows of the mapped arrays that a kernel may write.
 
     Args:
-      crosses: what other clusters did is ordered by means that are not followed (atomics).
+      crosses: clusters may order what they do among themselves, by strong accesses to global memory. Every cluster then has
+        shadows of its own, and looks at those of others (`others`); else all of another cluster is known to be unordered.
     """
 
     def __init__(self, memory: GlobalMemory, crosses: bool):
         self.memory = memory
         self.crosses = crosses
-        self._spaces: dict[int, tuple[ByteSpace, ClusterState]] = {}
+        self._spaces: dict[tuple[int, int], tuple[ByteSpace, ClusterState]] = {}
+        self._crossings: dict[int, Crossing] = {}
 
     def at(self, address: int, byte_count: int, state: ClusterState) -> ByteSpace | None:
         """The shadow of a range, or None when it is in no mapping or in one that is read-only."""
         found: ByteRange = self.memory.find(address, byte_count)
         if not found.data.flags.writeable:
             return None
-        known = self._spaces.get(found.base)
+        if self.crosses:
+            return self._own(found, state)
+        key = (found.base, 0)
+        known = self._spaces.get(key)
         if known is None:
             space = ByteSpace(found.data.size, found.base)
         elif known[1] is state:
@@ -104,14 +140,66 @@ class GlobalSpaces:
             return None  # a late store of a cluster that is over
         else:
             space = known[0]
-            self._age(space)
-        self._spaces[found.base] = (space, state)
+            space.shadow.replace_all(EARLIER, NEVER)
+        self._spaces[key] = (space, state)
         return space
 
-    def _age(self, space: ByteSpace) -> None:
-        """Another cluster begins: what was done so far, others did."""
-        who, step = (NOBODY, 0) if self.crosses else (EARLIER, NEVER)
-        space.shadow.replace_all(who, step)
+    def _own(self, found: ByteRange, state: ClusterState) -> ByteSpace:
+        key = (found.base, state.number)
+        known = self._spaces.get(key)
+        if known is None:
+            known = self._spaces[key] = (ByteSpace(found.data.size, found.base), state)
+            crossing = self._crossings.setdefault(found.base, Crossing(found.data.size))
+            crossing.spaces[state.number] = known
+        return known[0]
+
+    def others(
+        self, space: ByteSpace, addresses: Any, width: int, state: ClusterState, *, is_write: bool
+    ) -> list[tuple[ByteSpace, ClusterState]]:
+        """The shadows of other clusters that an access may meet, which counts from now on."""
+        crossing = self._crossings.get(space.base) if self.crosses else None
+        if crossing is None:
+            return []
+        return crossing.visit(addresses - space.base, width, state.number, is_write=is_write)
+
+
+class Crossing:
+    """Which clusters accessed each 16-byte unit of an array.
+
+    Attributes:
+      spaces: shadow and state of each cluster by number.
+    """
+
+    def __init__(self, byte_count: int):
+        self.spaces: dict[int, tuple[ByteSpace, ClusterState]] = {}
+        units = -(-byte_count // UNIT_BYTES)
+        self._writer = np.zeros(units, np.int32)  # number + 1; -1 for several
+        self._reader = np.zeros(units, np.int32)
+
+    def visit(
+        self, offsets: Any, width: int, number: int, *, is_write: bool
+    ) -> list[tuple[ByteSpace, ClusterState]]:
+        """The others that accessed `width` bytes at each offset, so far, in a way that conflicts."""
+        steps = np.arange(0, max(width, 1), UNIT_BYTES) if width > UNIT_BYTES else 0
+        units = np.add.outer(offsets.astype(np.int64), steps).ravel() // UNIT_BYTES
+        if units.size and (units.min() < 0 or units.max() >= self._writer.size):
+            return []  # the machine refuses it
+        own = number + 1
+        found = self._at(self._writer, units, own)
+        if is_write:
+            found |= self._at(self._reader, units, own)
+        known = self._writer if is_write else self._reader
+        before = known[units]
+        known[units] = np.where((before == 0) | (before == own), own, -1)
+        if -1 in found:
+            return [held for cluster, held in self.spaces.items() if cluster != number]
+        return [self.spaces[other - 1] for other in sorted(found)]
+
+    @staticmethod
+    def _at(table: npt.NDArray[np.int32], units: Any, own: int) -> set[int]:
+        present = table[units]
+        strange = present[(present != 0) & (present != own)]
+        return set(strange.tolist()) if strange.size else set()
 
 
 class CheckBase:
@@ -128,6 +216,7 @@ class CheckBase:
         self.states: dict[int, ClusterState] = {}
         self._started = 0
         self.globals: GlobalSpaces | None = None
+        self.meetings = Meetings()
 
     def launched(self, launch: Launch) -> None:
         """Kernels that use tcgen05.fence (or wait::ld) at all are held to it everywhere."""
@@ -137,9 +226,10 @@ class CheckBase:
         )
         self.strict_loads = launch.strict_loads
         crosses = any(
-            i.parts[0] in ("atom", "red") or i.has("acquire", "release", "volatile")
+            order_of_access(i.parts) is not None
             for i in code
-            if i.parts[0] in ("atom", "red", "ld", "st") and not i.has("shared", "shared::cta")
+            if i.parts[0] in ("atom", "red", "ld", "st")
+            and not i.has("shared", "shared::cta", "shared::cluster", "async")
         )
         self.globals = GlobalSpaces(launch.memory, crosses)
 

@@ -7,34 +7,20 @@ import numpy as np
 
 from ..inspector import SyncKey
 from ..machine.memory import GlobalMemory, SharedMemory
-from ..ptx.kinds import WARP_LANES
+from ..order import Order, Place, Scope, order_of_fence
 from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier
 from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
+from .encounters import ALL
 from .findings import Finding
+from .lifetimes import LifetimeChecks
+from .meetings import Heads
 from .report import current_line
 from .shadow import Conflict
-from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
-from .state import CheckBase, ClusterState
+from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, Stored
+from .state import MBARRIER_BYTES, ClusterState
 
-_ALL = np.arange(WARP_LANES)
 Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
-
-
-def shared_place(cta: Cta, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
-    """Name, address and size of a conflict in shared memory."""
-    return _place(f"shared memory of {cta.where()}", space, conflict)
-
-
-def global_place(space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
-    """Name, address and size of a conflict in global memory."""
-    return _place("global memory", space, conflict)
-
-
-def _place(memory: str, space: ByteSpace, conflict: Conflict) -> tuple[str, int, int]:
-    address, size = space.range_of(conflict)
-    count = conflict.count * space.granule
-    return f"{memory}, 0x{address:x}..0x{address + size:x} ({count} B of it)", address, size
 
 
 def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
@@ -53,7 +39,7 @@ def _present(memory: SharedMemory | GlobalMemory, addresses: Any, width: int) ->
     return memory.data[addresses.astype(np.int64)[:, None] + np.arange(width)]
 
 
-class ThreadChecks(CheckBase):
+class ThreadChecks(LifetimeChecks):
     """Follows what each thread does and knows."""
 
     # ---- memory
@@ -71,19 +57,16 @@ class ThreadChecks(CheckBase):
     ) -> None:
         """Loads and stores of lanes."""
         state = self.state_of(s.cta)
-        owner: Cta | None = None
-        if isinstance(memory, SharedMemory):
-            owned = next(c for c in state.ctas if c.cta.shared is memory)
-            owner, space = owned.cta, owned.shared
-        else:
-            found = self._global_space(memory, addresses, width, state)
-            if found is None:
-                return
-            space = found
+        space, owner = self.space_of(memory, addresses, width, state)
+        if space is None:
+            return
         warp = self.warp_of(s)
         line = current_line()
         tick = warp.step(line)
-        chosen = _ALL if lanes is None else np.asarray(lanes)
+        chosen = ALL if lanes is None else np.asarray(lanes)
+        if owner is not None:
+            action = "writes" if is_write else "reads"
+            self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
         for group in warp.groups:
             here, at, bytes_of = chosen, addresses, values
             if len(warp.groups) > 1:
@@ -99,47 +82,26 @@ class ThreadChecks(CheckBase):
             known = group.clock[KNOWN]
             actors = (warp.base + here).astype(np.int32)[:, None]
             conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
-            if conflict is None:
-                continue
-            lane = int(here[conflict.position // max(1, width // space.granule)])
-            place = (
-                global_place(space, conflict)
-                if owner is None
-                else shared_place(owner, space, conflict)
-            )
-            current = (f"{warp.where} lane {lane}", line, is_write)
-            self.reporter.conflict(state.chronicle, conflict, place, current, group.clock)
 
-    def _global_space(
-        self, memory: Any, addresses: Any, width: int, state: ClusterState
-    ) -> ByteSpace | None:
-        if not isinstance(memory, GlobalMemory) or self.globals is None:
-            return None
-        low, high = int(addresses.min()), int(addresses.max()) + width
-        try:
-            return self.globals.at(low, high - low, state)
-        except Exception:
-            return None  # the access itself faults, or its lanes touch several arrays
+            def user_of(
+                position: int, here: Any = here, is_write: bool = is_write
+            ) -> tuple[str, Any, bool]:
+                return f"{warp.where} lane {int(here[position])}", line, is_write
 
-    def meeting(self, s: Strand, lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
-        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes.
-
-        They are no races among themselves, and who reads knows what those knew who wrote.
-        """
-        state, warp = self.state_of(s.cta), self.warp_of(s)
-        chosen = _ALL if lanes is None else np.asarray(lanes)
-        for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
-            key = (id(memory), address)
-            clock = state.meetings.get(key)
-            if is_write:
-                clock = state.actors.zeros(2) if clock is None else clock
-                state.meetings[key] = warp.release(clock, 1 << lane)
-            elif clock is not None:
-                warp.acquire(clock, 1 << lane, tensor=not self.strict_fences)
+            if owner is None:
+                self.look_at_others(
+                    space, at, width, state, group.clock, user_of, is_write=is_write, stored=stored
+                )
+            if conflict is not None:
+                user = user_of(conflict.position // max(1, width // space.granule))
+                self.report_access(state, space, owner, conflict, user, group.clock)
 
     def fence(self, s: Strand, mask: int, opcode: str) -> None:
-        """Fences of the proxies, of mbarrier inits and of tensor memory."""
+        """Fences of memory, of the proxies, of mbarrier inits and of tensor memory."""
         warp = self.warp_of(s)
+        order = order_of_fence(opcode)
+        if order is not None:
+            self.memory_fence(s, mask, order)
         if opcode.startswith("fence.proxy.async"):
             warp.fence_proxy(mask)
             self.state_of(s.cta).barriers.fence_inits(warp, lanes_in(mask))
@@ -159,21 +121,63 @@ class ThreadChecks(CheckBase):
     def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
         """mbarrier.init."""
         key = ("mbarrier", cta.rank, offset)
-        self.state_of(s.cta).barriers.initialise(key, self.warp_of(s), lane, current_line())
+        if not self.is_barrier(cta, offset):  # else it is the same init again
+            self.access(s, np.array([lane]), cta.shared, np.array([offset]), MBARRIER_BYTES, True)
+            self.set_barrier(cta, offset, lives=True)
+        barriers = self.state_of(s.cta).barriers
+        barriers.initialise(key, self.warp_of(s), lane, current_line())
 
-    def arriving(self, s: Strand, mask: int, key: SyncKey) -> None:
+    def invalidated(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+        """mbarrier.inval."""
+        self.set_barrier(cta, offset, lives=False)
+        self.access(s, np.array([lane]), cta.shared, np.array([offset]), MBARRIER_BYTES, True)
+
+    def arriving(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Arrivals of lanes on any barrier."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier: Barrier
+        rank = s.cta.rank
         if key[0] == "mbarrier":
             mbarrier = state.barriers.mbarrier(key)
             if mbarrier is None:
                 return
-            self._check_user(s, warp, mbarrier, key, mask, is_remote=key[1] != s.cta.rank)
+            rank = int(key[1])
+            self._check_user(s, warp, mbarrier, key, mask, is_remote=rank != s.cta.rank)
+            if rank != s.cta.rank:
+                line = current_line()
+                tick = warp.step(line)
+                owned = state.ctas[rank]
+                self.visit(s, lanes_in(mask), owned, key[2], 8, tick, "arrives", line)
             barrier = mbarrier
         else:
             barrier = state.barriers.named(key)
-        barrier.arriving = warp.release(barrier.arriving, mask)
+            if key[0] == "cluster":
+                warp.cluster_arrivals[lanes_in(mask)] += 1
+        own, goal = (state.number, s.cta.rank), (state.number, rank)
+        if order is None or (order.releases and order.scope.includes(own, goal)):
+            barrier.arriving = warp.release(barrier.arriving, mask)
+        elif order.scope.includes(own, goal):
+            for lane in lanes_in(mask).tolist():
+                self._arrive_relaxed(state, warp, lane, barrier, own, goal)
+
+    def _arrive_relaxed(
+        self,
+        state: ClusterState,
+        warp: WarpClocks,
+        lane: int,
+        barrier: Barrier,
+        own: Place,
+        goal: Place,
+    ) -> None:
+        """A relaxed arrival carries what fences before it released, and inits that were fenced."""
+        for (_, scope), bundle in self.meetings.fenced_by(state.outside, own, warp, lane).items():
+            if scope.includes(own, goal):
+                barrier.arriving = state.actors.join(barrier.arriving, bundle[state.number])
+        fenced = state.barriers.fenced_inits(warp.base + lane)
+        if fenced is not None:
+            stream, step = fenced
+            barrier.arriving = state.actors.fit(barrier.arriving)
+            barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
 
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
         """A look at an mbarrier's parity: is it the phase that the thread means?"""
@@ -192,15 +196,24 @@ class ThreadChecks(CheckBase):
                 )
                 self.report_mbarrier(state, key, message, s.where(), "waits", current_line())
 
-    def left(self, s: Strand, mask: int, key: SyncKey) -> None:
+    def left(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
         """Lanes go on after a barrier: they know what its phases carry."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
+        if key[0] == "cluster":
+            self.cluster_left(s, warp, mask)
         if key[0] == "mbarrier":
             barrier = state.barriers.mbarrier(key)
             if barrier is None:
                 return
         else:
             barrier = state.barriers.named(key)
+        if order is not None and not order.acquires:
+            place = (state.number, s.cta.rank)
+            head = ((state.number, key[1]), Scope.SYS)
+            heads: Heads = {head: {state.number: barrier.done.copy()}}
+            for lane in lanes_in(mask).tolist():
+                self.meetings.see(key, state.outside, place, warp.base + lane, heads, order)
+            return
         warp.acquire(barrier.done, mask, tensor=not self.strict_fences)
         if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:
             warp.unite(mask)

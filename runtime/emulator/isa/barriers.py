@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine.faults import Fault
+from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import ALL_LANES, Cta, NamedBarrier, Strand
 from .collectives import emit_gather
 from .control import active_lanes, active_mask
+from .memory import order_name
 from .registry import instruction, runtime
 
 BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
@@ -238,7 +240,7 @@ def warp_synced(s: Strand, k: Any) -> None:
 
 
 @runtime
-def cluster_arrive(s: Strand, k: Any) -> None:
+def cluster_arrive(s: Strand, k: Any, order: Order) -> None:
     """barrier.cluster.arrive: the threads arrive on the cluster's barrier."""
     cluster = s.cta.cluster
     key = (s.cta.rank, s.warp.index)
@@ -249,7 +251,7 @@ def cluster_arrive(s: Strand, k: Any) -> None:
     s.warp.cluster_phase = cluster.barrier_phase
     _observe(s, "barrier", ("cluster",))
     if s.launch.inspector is not None:
-        s.launch.inspector.arriving(s, mask, ("cluster",))
+        s.launch.inspector.arriving(s, mask, ("cluster",), order)
     s.launch.scheduler.progress += 1
     _try_complete_cluster(s)
 
@@ -301,7 +303,8 @@ def emit_cluster_arrive(e: Emitter, i: Instruction) -> None:
     if i.has("aligned"):
         emit_gather(e, None)
     with e.effect():
-        e.line(f"cluster_arrive(s, {e.k})")
+        order = order_name(e, order_of_barrier(i.parts, acquires=False))
+        e.line(f"cluster_arrive(s, {e.k}, {order})")
 
 
 @instruction("barrier.cluster.wait", modifiers="acquire aligned", boundary=True)

@@ -7,12 +7,13 @@ import numpy as np
 from ..inspector import Inspector
 from ..machine import mbarrier
 from ..machine.faults import Fault
+from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import SHARED_WINDOW, Cta, Strand
 from .control import active_lanes
-from .memory import polls, shared_target
+from .memory import order_name, polls, shared_target
 from .registry import instruction, runtime
 
 _SCOPES = "relaxed acquire release cta cluster shared shared::cta shared::cluster"
@@ -62,6 +63,8 @@ def mbarrier_inval(s: Strand, k: Any, space: str, address: Lanes) -> None:
     for lane in active_lanes(s, k):
         cta, offset = barrier_at(s, int(address[lane]), space)
         cta.mbarriers.inval(offset)
+        if s.launch.inspector is not None:
+            s.launch.inspector.invalidated(s, lane, cta, offset)
 
 
 @runtime
@@ -73,12 +76,14 @@ def mbarrier_arrive(
     address: Lanes,
     count: Lanes | None,
     byte_count: Lanes | None,
+    order: Order,
 ) -> Any:
     """Arrivals of the active lanes; returns the tokens as uint64[32].
 
     Args:
       form: "arrive", "drop", "noComplete" or "dropNoComplete".
       byte_count: for the `.expect_tx` forms.
+      order: whether they release, and how far.
     """
     tokens = np.zeros(WARP_LANES, np.uint64)
     groups: dict[int, list[int]] = {}
@@ -92,7 +97,7 @@ def mbarrier_arrive(
             table.expect_tx(offset, sum(int(byte_count[lane]) for lane in lanes))
         observe(s, "arrive", cta, offset)
         if s.launch.inspector is not None:
-            s.launch.inspector.arriving(s, _mask(lanes), ("mbarrier", cta.rank, offset))
+            s.launch.inspector.arriving(s, _mask(lanes), ("mbarrier", cta.rank, offset), order)
         s.launch.scheduler.progress += 1
         if form == "arrive":
             token = table.arrive(offset, total)
@@ -139,9 +144,19 @@ def _tell_waiting(
 
 @runtime
 def mbarrier_wait(
-    s: Strand, k: Any, space: str, blocking: bool, by_parity: bool, address: Lanes, state: Lanes
+    s: Strand,
+    k: Any,
+    form: tuple[str, bool, bool],
+    address: Lanes,
+    state: Lanes,
+    order: Order,
 ) -> Any:
-    """test_wait (not blocking) and try_wait; bool[32], or None when the strand was blocked."""
+    """test_wait (not blocking) and try_wait; bool[32], or None when the strand was blocked.
+
+    Args:
+      form: (space, blocking, by parity). order: whether the wait acquires, and how far.
+    """
+    space, blocking, by_parity = form
     lanes = active_lanes(s, k)
     inspector = s.launch.inspector
     if inspector is not None and by_parity:
@@ -171,7 +186,7 @@ def mbarrier_wait(
             observe(s, "wait", cta, offset)
             if inspector is not None and seen[key]:
                 through = [x for x in lanes if (int(address[x]), int(state[x])) == key]
-                inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset))
+                inspector.left(s, _mask(through), ("mbarrier", cta.rank, offset), order)
         return result
     if not blocking or len(seen) > 1:
         polls(s)
@@ -232,8 +247,10 @@ def _emit_arrival(e: Emitter, i: Instruction, form: str) -> None:
     extra = e.src(i.operands[2], "u32") if len(i.operands) > 2 else "None"
     count, byte_count = ("None", extra) if i.has("expect_tx") else (extra, "None")
     address = _address(e, i, a)
+    order = order_name(e, order_of_barrier(i.parts, acquires=False))
     text = (
-        f"mbarrier_arrive(s, {e.k}, {space_word(i)!r}, {form!r}, {address}, {count}, {byte_count})"
+        f"mbarrier_arrive(s, {e.k}, {space_word(i)!r}, {form!r}, {address}, {count}, "
+        f"{byte_count}, {order})"
     )
     with e.effect():
         if e.is_sink(d):
@@ -265,11 +282,9 @@ def emit_wait(e: Emitter, i: Instruction) -> None:
     value = e.src(state, "u32" if by_parity else "u64")
     blocking = i.parts[1] == "try_wait"
     with e.effect():
-        text = (
-            f"mbarrier_wait(s, {e.k}, {space_word(i)!r}, {blocking}, {by_parity}, "
-            f"{address}, {value})"
-        )
-        result = e.hold(text)
+        form = (space_word(i), blocking, by_parity)
+        order = order_name(e, order_of_barrier(i.parts, acquires=True))
+        result = e.hold(f"mbarrier_wait(s, {e.k}, {form!r}, {address}, {value}, {order})")
         e.line(f"if {result} is None: return {BLOCKED}")
         e.dst(d, "pred", result)
 

@@ -1,6 +1,7 @@
 """ld, st, atom, red and their relatives, in every state space."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 
 from ..machine.faults import Fault
 from ..machine.memory import SharedMemory
+from ..order import Order, order_of_access
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes, select
@@ -123,7 +125,7 @@ class _LocalMemory:
         self.data[self.index[:, None], self._positions(offsets, values.shape[1])] = values
 
 
-def _observe(
+def observe_access(
     s: Strand,
     memory: Any,
     lanes: Any,
@@ -133,12 +135,13 @@ def _observe(
     values: Bytes | None = None,
     element_bytes: int = 0,
 ) -> None:
+    """Tell who watches of an access of lanes through the generic proxy; arguments as `Inspector.access`."""
     if isinstance(memory, _LocalMemory):
         return
     inspector = s.launch.inspector
-    if inspector is not None and s.strong:
-        s.strong = False
-        inspector.meeting(s, lanes, memory, addresses, is_write)
+    if inspector is not None and s.order is not None:
+        kind = "store" if is_write else "load"
+        inspector.meeting(s, lanes, memory, addresses, width, kind, s.order)
     elif inspector is not None:
         inspector.access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
     observer = s.launch.observer
@@ -159,7 +162,7 @@ def load_bytes(s: Strand, k: Any, space: str, address: Lanes, width: int) -> Byt
     pieces = _pieces(s, space, address, lanes)
     if s.launch.is_watched:
         for memory, index, inner in pieces:
-            _observe(s, memory, index, inner, width, False)
+            observe_access(s, memory, index, inner, width, False)
     if len(pieces) == 1 and lanes is None:
         return pieces[0][0].load(pieces[0][2], width)
     result = np.zeros((WARP_LANES, width), np.uint8)
@@ -179,7 +182,7 @@ def store_bytes(
     for memory, index, inner in _pieces(s, space, address, lanes):
         chosen = values if index is None else values[index]
         if s.launch.is_watched:
-            _observe(s, memory, index, inner, width, True, chosen, element_bytes)
+            observe_access(s, memory, index, inner, width, True, chosen, element_bytes)
         memory.store(inner, chosen)
 
 
@@ -271,6 +274,25 @@ def is_wide(space: str) -> bool:
 _POLLING_WORDS = ("volatile", "relaxed", "acquire", "mmio")
 
 
+def order_name(e: Emitter, order: Order) -> str:
+    """The name of an order in generated code."""
+    name = f"ORDER_{order.scope.name}_{int(order.acquires)}{int(order.releases)}"
+    e.namespace[name] = order
+    return name
+
+
+@contextmanager
+def ordered(e: Emitter, i: Instruction) -> Generator[None]:
+    """The accesses of what is emitted inside have the order of the instruction, if it is strong."""
+    order = order_of_access(i.parts)
+    if order is None:
+        yield
+        return
+    e.line(f"s.order = {order_name(e, order)}")
+    yield
+    e.line("s.order = None")
+
+
 @instruction("ld", "ldu")
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
@@ -283,10 +305,9 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         _emit_param(e, d, a, kind)
         return
     address = e.address(a, is_wide(space))
-    with e.effect():
+    with e.effect(), ordered(e, i):
         if i.has(*_POLLING_WORDS):
             e.line("polls(s)")
-            e.line("s.strong = True")
         if kind == "u128":
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
         elif isinstance(d, Vec):
@@ -319,9 +340,7 @@ def emit_st(e: Emitter, i: Instruction) -> None:
         raise e.error(f"cannot store to .{space}")
     kind = e.kind_of(i.type)
     address = e.address(a, is_wide(space))
-    with e.effect():
-        if i.has("release", *_POLLING_WORDS):
-            e.line("s.strong = True")
+    with e.effect(), ordered(e, i):
         if kind == "u128":
             e.line(f"store_wide(s, {e.k}, {space!r}, {address}, {e.src(b, kind)})")
         elif isinstance(b, Vec):
@@ -351,6 +370,9 @@ def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) ->
         if count % 8 or at % 8:
             raise Fault("misaligned", "st.bulk needs multiples of 8", address=at, byte_count=count)
         cta, offset = shared_target(s, at, not shared)
+        if s.launch.is_watched and count:
+            words = offset + np.arange(0, count, 8)
+            observe_access(s, cta.shared, np.full(words.size, lane), words, 8, True)
         cta.shared.fill(offset, count)
 
 
@@ -427,9 +449,8 @@ def atomic(
         for element, value in enumerate(values):
             at = np.full(WARP_LANES, base + element * width, address.dtype)
             ((memory, _, inner),) = _pieces(s, space, at, one)
-            if s.launch.inspector is not None:
-                s.launch.inspector.meeting(s, one, memory, inner, False)
-                s.launch.inspector.meeting(s, one, memory, inner, True)
+            if s.launch.inspector is not None and s.order is not None:
+                s.launch.inspector.meeting(s, one, memory, inner, width, "update", s.order)
             old = memory.load(inner, width).view(dtype).reshape(1)
             last = None if third is None else third[one]
             in_global = not isinstance(memory, SharedMemory)
@@ -455,9 +476,8 @@ def atomic_wide(
     for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
         one = np.array([lane])
         ((memory, _, inner),) = _pieces(s, space, address, one)
-        if s.launch.inspector is not None:
-            s.launch.inspector.meeting(s, one, memory, inner, False)
-            s.launch.inspector.meeting(s, one, memory, inner, True)
+        if s.launch.inspector is not None and s.order is not None:
+            s.launch.inspector.meeting(s, one, memory, inner, 16, "update", s.order)
         old = memory.load(inner, 16).view(np.uint64).reshape(2)
         new = value[:, lane]
         if third is not None:
@@ -494,7 +514,7 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
     if kind == "u128":
         if op not in ("exch", "cas") or d is None:
             raise e.error(f"'{i.opcode}' is no 128-bit atomic: exch and cas are")
-        with e.effect():
+        with e.effect(), ordered(e, i):
             third = e.src(operands[2], kind) if op == "cas" else "None"
             place = f"{space!r}, {op!r}, {address}, {e.src(b, kind)}, {third}"
             e.dst(d, kind, f"atomic_wide(s, {e.k}, {place})")
@@ -503,7 +523,7 @@ def _emit_atomic(e: Emitter, i: Instruction, d: Operand | None, operands: list[O
     values = ", ".join(e.src(item, kind) for item in items)
     third = e.src(operands[2], kind) if op == "cas" else "None"
     text = f"atomic(s, {e.k}, {space!r}, {op!r}, {ptx_type!r}, {address}, ({values},), {third})"
-    with e.effect():
+    with e.effect(), ordered(e, i):
         if d is None:
             e.line(text)
             return

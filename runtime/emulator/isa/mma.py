@@ -7,10 +7,10 @@ import numpy as np
 from ..machine import fragments, warpmma
 from ..ptx.ast import Instruction, Operand, Vec
 from ..ptx.emit import Emitter
-from ..ptx.kinds import Lanes
+from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import SHARED_WINDOW, Strand
 from .collectives import emit_gather
-from .memory import OFFSET_MASK
+from .memory import OFFSET_MASK, observe_access
 from .registry import instruction, runtime
 
 _TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"
@@ -77,10 +77,28 @@ def _addresses(address: Lanes, generic: bool) -> Any:
     return address & address.dtype.type(OFFSET_MASK)
 
 
+def _observe_rows(s: Strand, offsets: Any, rows: int, row_bytes: int, is_write: bool) -> None:
+    """Tell who watches of the rows of a matrix; each is accessed by the lane that gives its address."""
+    if not s.launch.is_watched:
+        return
+    lanes, first = np.arange(rows), 0
+    for width in (16, 8, 4):
+        if row_bytes & width:
+            observe_access(s, s.cta.shared, lanes, offsets[:rows] + first, width, is_write)
+            first += width
+
+
+_ROW_BYTES = {"": 16, "b4x16_p64": 8, "b6x16_p32": 12}  # what ldmatrix reads; the rest is padding
+
+
 @runtime
 def matrix_load(s: Strand, form: tuple[int, bool, str, str], address: Lanes, generic: bool) -> Any:
     """ldmatrix; form is (count, .trans, shape, source format)."""
-    return fragments.ldmatrix(s.cta.shared, _addresses(address, generic), *form)
+    count, _, shape, source = form
+    offsets = _addresses(address, generic)
+    rows = min(WARP_LANES, count * (16 if shape == "m16n16" else 8))
+    _observe_rows(s, offsets, rows, _ROW_BYTES[source], False)
+    return fragments.ldmatrix(s.cta.shared, offsets, *form)
 
 
 @runtime
@@ -88,7 +106,9 @@ def matrix_store(
     s: Strand, form: tuple[bool, str], address: Lanes, generic: bool, *values: Lanes
 ) -> None:
     """stmatrix; form is (.trans, shape)."""
-    fragments.stmatrix(s.cta.shared, _addresses(address, generic), np.array(values), *form)
+    offsets = _addresses(address, generic)
+    _observe_rows(s, offsets, 8 * len(values), 16, True)
+    fragments.stmatrix(s.cta.shared, offsets, np.array(values), *form)
 
 
 _MATRIX_WORDS = (

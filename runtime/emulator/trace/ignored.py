@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from ..inspector import Channel, Inspector, SyncKey
+from ..inspector import Channel, Inspector, StrongKind, SyncKey
 from ..machine.watch import MemoryWatch
-from ..state import Strand
+from ..order import Order
+from ..state import Cta, Strand
 
 
 class PartialInspector(Inspector):
@@ -23,7 +24,16 @@ class PartialInspector(Inspector):
     ) -> None:
         """Its instruction has steps."""
 
-    def meeting(self, s: Strand, lanes: Any, memory: Any, addresses: Any, is_write: bool) -> None:
+    def meeting(
+        self,
+        s: Strand,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        kind: StrongKind,
+        order: Order,
+    ) -> None:
         """Its instruction has steps."""
 
     def tensor_access(
@@ -48,6 +58,9 @@ class PartialInspector(Inspector):
 
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
         """Only that lanes went on counts."""
+
+    def invalidated(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
+        """Nothing happens on the barrier any more."""
 
     def part_issued(self, s: Strand, channel: Channel) -> None:
         """The last warp's part is what starts the work."""

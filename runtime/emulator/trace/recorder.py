@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ..machine.tensorcore import Mma
 from ..machine.watch import MemoryWatch
 from ..observer import AccessSpace, Proxy
+from ..order import Order
 from ..ptx.emit import BLOCKED
 from ..ptx.layout import lay_out_shared
 from ..scheduler import Schedule, Scheduler
@@ -308,7 +309,7 @@ class Trace(PartialInspector):
         self._phases[key] = Phase(begin=begin)
         self._done.pop(key, None)
 
-    def arriving(self, s: Strand, mask: int, key: Key) -> None:
+    def arriving(self, s: Strand, mask: int, key: Key, order: Order | None = None) -> None:
         """Lanes are about to arrive on a barrier."""
         by = Track(self._numbers[s.cta], s.warp.index)
         self._arrive(s.cta, key, self._clocks[s.warp], by)
@@ -326,7 +327,7 @@ class Trace(PartialInspector):
         self._done[full] = Done(phase.number, end, phase.last_by)
         self._phases[full] = Phase(number=phase.number + 1, begin=end, last=end)
 
-    def left(self, s: Strand, mask: int, key: Key) -> None:
+    def left(self, s: Strand, mask: int, key: Key, order: Order | None = None) -> None:
         """Lanes go on because a barrier's phase is complete."""
         done = self._done.get(self._key(s.cta, key))
         if done is not None:

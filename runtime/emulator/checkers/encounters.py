@@ -1,0 +1,210 @@
+"""Strong accesses and memory fences of threads, and accesses to global memory that other clusters share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..inspector import StrongKind
+from ..machine.faults import Fault
+from ..machine.memory import GlobalMemory, SharedMemory
+from ..order import Order
+from ..ptx.kinds import WARP_LANES
+from ..state import Cta, Strand
+from .clocks import KNOWN, NOBODY, Clock, WarpClocks
+from .meetings import NOTHING, Bundle, seen_by_engines
+from .report import current_line, global_place, shared_place
+from .shadow import Conflict
+from .spaces import Actor, ByteSpace, Stored
+from .state import CheckBase, ClusterState
+from .strong import Strong
+
+ALL = np.arange(WARP_LANES)
+Steps = npt.NDArray[np.int32]
+User = tuple[str, Any, bool]  # who, line, whether it writes
+
+
+class EncounterChecks(CheckBase):
+    """Follows strong accesses, and who of other clusters accessed what is accessed now."""
+
+    def space_of(
+        self, memory: Any, addresses: Any, width: int, state: ClusterState
+    ) -> tuple[ByteSpace | None, Cta | None]:
+        """The shadow of a memory, if any, and the CTA that owns it, if it is shared."""
+        if isinstance(memory, SharedMemory):
+            owned = next(c for c in state.ctas if c.cta.shared is memory)
+            return owned.shared, owned.cta
+        if not isinstance(memory, GlobalMemory) or self.globals is None:
+            return None, None
+        low, high = int(addresses.min()), int(addresses.max()) + width
+        try:
+            return self.globals.at(low, high - low, state), None
+        except Fault:
+            return None, None  # the access itself faults, or its lanes touch several arrays
+
+    def report_access(
+        self,
+        state: ClusterState,
+        space: ByteSpace,
+        owner: Cta | None,
+        conflict: Conflict,
+        user: User,
+        known: Clock,
+    ) -> None:
+        """A finding about shared memory, or about global memory, which has no owner.
+
+        Args:
+          state: of the cluster that the earlier access is of. known: of its steps.
+        """
+        is_global = owner is None
+        place = global_place(space, conflict) if is_global else shared_place(owner, space, conflict)
+        self.reporter.conflict(state.chronicle, conflict, place, user, known)
+
+    # ---- strong accesses
+
+    def meeting(
+        self,
+        s: Strand,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        kind: StrongKind,
+        order: Order,
+    ) -> None:
+        """Strong accesses (atomic, volatile, relaxed, acquire, release) of lanes."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        line = current_line()
+        tick = warp.step(line)
+        space, owner = self.space_of(memory, addresses, width, state)
+        if space is None and not isinstance(memory, GlobalMemory):
+            return  # a thread's own
+        place = (state.number, s.cta.rank)
+        strong = Strong(place, order.scope)
+        where = ("global",) if owner is None else (state.number, owner.rank)
+        chosen = ALL if lanes is None else np.asarray(lanes)
+        for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
+            if space is not None:
+                user = (f"{warp.where} lane {lane}", line, kind != "load")
+                at = (address, width, strong, kind)
+                self._meet(state, space, owner, warp, lane, tick, at, user)
+            key = (*where, address)
+            heads = {} if kind == "store" else self.meetings.read(key, place, order)
+            actor = warp.base + lane
+            for bundle in self.meetings.see(key, state.outside, place, actor, heads, order):
+                self.learn(state, warp, lane, bundle)
+            if kind != "load":
+                keeps = heads if kind == "update" else {}
+                self.meetings.write(key, state.outside, place, warp, lane, order, keeps=keeps)
+
+    def _meet(
+        self,
+        state: ClusterState,
+        space: ByteSpace,
+        owner: Cta | None,
+        warp: WarpClocks,
+        lane: int,
+        tick: int,
+        at: tuple[int, int, Strong, StrongKind],
+        user: User,
+    ) -> None:
+        """Is the strong access of a lane a race?"""
+        address, width, strong, kind = at
+        group = warp.of_lane(lane)
+        group.clock = clock = state.actors.fit(group.clock)
+        who = Actor(warp.base + lane, tick, clock[KNOWN], clock[KNOWN])
+        conflict = space.meet(address, width, who, strong, kind)
+        if conflict is not None:
+            self.report_access(state, space, owner, conflict, user, clock)
+        if owner is not None or self.globals is None:
+            return
+        addresses = np.array([address])
+        others = self.globals.others(space, addresses, width, state, is_write=kind != "load")
+        bundle = state.outside.known(clock) if others else NOTHING
+        for other, theirs in others:
+            known = _known(theirs, bundle)
+            conflict = other.meet(address, width, _stranger(known[KNOWN]), strong, kind)
+            if conflict is not None:
+                self.report_access(theirs, other, None, conflict, user, known)
+
+    def learn(self, state: ClusterState, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
+        """A lane acquired something."""
+        own = bundle.get(state.number)
+        if own is not None:
+            warp.acquire(own, 1 << lane, tensor=not self.strict_fences)
+        state.outside.learn(warp, lane, bundle)
+
+    def memory_fence(self, s: Strand, mask: int, order: Order) -> None:
+        """fence and membar: strong reads before it acquire, strong writes after it release."""
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        place = (state.number, s.cta.rank)
+        for lane, bundle in self.meetings.fence(state.outside, place, warp, mask, order):
+            self.learn(state, warp, lane, bundle)
+        self.meetings.mark(state.outside, warp, mask, order)
+
+    # ---- other clusters
+
+    def look_at_others(
+        self,
+        space: ByteSpace,
+        addresses: Any,
+        width: int,
+        state: ClusterState,
+        clock: Clock,
+        user_of: Callable[[int], User],
+        *,
+        is_write: bool,
+        stored: Stored | None = None,
+    ) -> None:
+        """Do weak accesses of lanes to global memory race with those of other clusters?
+
+        Args:
+          user_of: who it is at a position of `addresses`.
+        """
+        if self.globals is None or not self.globals.crosses:
+            return
+        others = self.globals.others(space, addresses, width, state, is_write=is_write)
+        bundle = state.outside.known(clock) if others else NOTHING
+        for other, theirs in others:
+            known = _known(theirs, bundle)
+            conflict = other.lanes(addresses, width, _stranger(known[KNOWN]), is_write, stored)
+            if conflict is not None:
+                user = user_of(conflict.position // max(1, width // other.granule))
+                self.report_access(theirs, other, None, conflict, user, known)
+
+    def look_at_others_of_box(
+        self,
+        space: ByteSpace,
+        box: tuple[int, Any, Any],
+        state: ClusterState,
+        clock: Clock,
+        user: User,
+    ) -> None:
+        """Does an engine's access to global memory race with what other clusters did?"""
+        if self.globals is None or not self.globals.crosses:
+            return
+        address, shape, strides = box
+        starts = np.array([address])
+        for count, stride in zip(shape[:-1], strides[:-1], strict=True):
+            starts = np.add.outer(starts, np.arange(int(count)) * int(stride)).reshape(-1)
+        is_write = user[2]
+        others = self.globals.others(space, starts, int(shape[-1]), state, is_write=is_write)
+        bundle = state.outside.known(clock) if others else NOTHING
+        for other, theirs in others:
+            known = _known(theirs, bundle)
+            who = _stranger(seen_by_engines(known, theirs.actors))
+            conflict = other.box(address, shape, strides, who, is_write)
+            if conflict is not None:
+                self.report_access(theirs, other, None, conflict, user, known)
+
+
+def _known(theirs: ClusterState, bundle: Bundle) -> Clock:
+    """What a bundle knows of a cluster, by its actors of now."""
+    known = bundle.get(theirs.number)
+    return theirs.actors.zeros(2) if known is None else theirs.actors.fit(known)
+
+
+def _stranger(steps: Steps) -> Actor:
+    """One of another cluster, who looks at what this one did."""
+    return Actor(NOBODY, 0, steps, steps, is_recorded=False)

@@ -1,0 +1,157 @@
+"""What has to be there while it is used: mbarriers, and the shared memory of other CTAs.
+
+A CTA may not end before others are done with its shared memory. They are when one of its threads knows of it, or has
+waited at the cluster's barrier in a phase that the other thread arrived in afterwards.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..inspector import StrongKind
+from ..order import Order
+from ..state import Cta, Strand
+from .clocks import KNOWN, WarpClocks, lanes_in
+from .encounters import ALL, EncounterChecks
+from .findings import Finding
+from .report import current_line
+from .state import MBARRIER_BYTES, ClusterState, CtaState, Visit
+
+
+class LifetimeChecks(EncounterChecks):
+    """Follows where mbarriers are, and who uses the memory of other CTAs."""
+
+    # ---- mbarriers
+
+    def is_barrier(self, cta: Cta, offset: int) -> bool:
+        """Whether an mbarrier lives at an offset."""
+        return bool(self.state_of(cta).ctas[cta.rank].live[offset // MBARRIER_BYTES])
+
+    def set_barrier(self, cta: Cta, offset: int, *, lives: bool) -> None:
+        """The bytes belong to an mbarrier from now on, or are memory again."""
+        self.state_of(cta).ctas[cta.rank].live[offset // MBARRIER_BYTES] = lives
+
+    def spoil(self, owned: CtaState, words: Any, who: str, action: str, line: Any) -> None:
+        """Bytes of shared memory, given as 8-byte words, are used by what is no mbarrier operation."""
+        live = owned.live[words]
+        if not live.any():
+            return
+        offset = int(np.broadcast_to(words, live.shape)[live][0]) * MBARRIER_BYTES
+        message = (
+            "these bytes are a live mbarrier, which only mbarrier operations may use: "
+            "mbarrier.inval is missing before, or the address is wrong"
+        )
+        place = f"mbarrier 0x{offset:x} of CTA rank {owned.cta.rank}"
+        state = self.state_of(owned.cta)
+        key = ("mbarrier", owned.cta.rank, offset)
+        barrier = state.barriers.mbarrier(key)
+        init = None
+        if barrier is not None:
+            init = state.chronicle.access(barrier.init_actor, barrier.init_tick, True)
+        current = state.chronicle.spell(who, action, line)
+        self.reporter.add(
+            Finding("mbarrier", message, place, offset, MBARRIER_BYTES, current, init)
+        )
+
+    def meeting(
+        self,
+        s: Strand,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        kind: StrongKind,
+        order: Order,
+    ) -> None:
+        """Strong accesses of lanes."""
+        super().meeting(s, lanes, memory, addresses, width, kind, order)
+        _, owner = self.space_of(memory, addresses, width, self.state_of(s.cta))
+        if owner is not None:
+            action = "reads" if kind == "load" else "writes"
+            chosen = ALL if lanes is None else lanes
+            tick = self.warp_of(s).tick
+            self.watch_owner(s, chosen, owner, addresses, width, tick, action, current_line())
+
+    # ---- other CTAs
+
+    def watch_owner(
+        self,
+        s: Strand,
+        lanes: Any,
+        owner: Cta,
+        addresses: Any,
+        width: int,
+        tick: int,
+        action: str,
+        line: Any,
+    ) -> None:
+        """Lanes use shared memory: is it theirs to use?"""
+        owned = self.state_of(s.cta).ctas[owner.rank]
+        if addresses.size and 0 <= int(addresses.min()) and int(addresses.max()) < owner.shared.end:
+            words = addresses.astype(np.int64) // MBARRIER_BYTES
+            self.spoil(owned, words, self.warp_of(s).where, action, line)
+            if width > MBARRIER_BYTES:
+                words = np.minimum(words + 1, owned.live.size - 1)
+                self.spoil(owned, words, self.warp_of(s).where, action, line)
+        if owner is not s.cta:
+            self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
+
+    def visit(
+        self,
+        s: Strand,
+        lanes: Any,
+        owned: CtaState,
+        address: int,
+        byte_count: int,
+        tick: int,
+        action: str,
+        line: Any,
+    ) -> None:
+        """Lanes use the shared memory of another CTA of the cluster."""
+        warp, owner = self.warp_of(s), owned.cta
+        place = f"shared memory of {owner.where()}, 0x{address:x}..0x{address + byte_count:x}"
+        if not owner.live_warps:
+            current = self.state_of(s.cta).chronicle.spell(warp.where, action, line)
+            message = f"{owner.where()} has ended, and its shared memory with it: {_REMEDY}"
+            self.reporter.add(Finding("exit", message, place, address, byte_count, current))
+            return
+        for lane in np.asarray(lanes).tolist():
+            arrivals = int(warp.cluster_arrivals[lane])
+            known = Visit(tick, arrivals, action, place, address, byte_count)
+            owned.visits[warp.base + lane] = known
+
+    def check_visits(self, state: ClusterState, owned: CtaState) -> None:
+        """A CTA ends: it has to know that others are done with its shared memory."""
+        if not owned.visits:
+            return
+        groups = [group for warp in owned.warps for group in warp.groups]
+        known = np.max([state.actors.fit(group.clock)[KNOWN] for group in groups], axis=0)
+        waited = max(int(warp.cluster_waits.max()) for warp in owned.warps)
+        for thread, visit in owned.visits.items():
+            if known[thread] >= visit.step or waited > visit.arrivals:
+                continue
+            seen = state.chronicle.access(thread, visit.step, visit.action == "writes")
+            current = state.chronicle.spell(seen.who, visit.action, seen.line)
+            message = f"nothing makes {owned.cta.where()} stay until this is done: {_REMEDY}"
+            at = (visit.place, visit.address, visit.byte_count)
+            self.reporter.add(Finding("exit", message, *at, current))
+
+    def cluster_left(self, s: Strand, warp: WarpClocks, mask: int) -> None:
+        """Lanes are through barrier.cluster.wait."""
+        lanes = lanes_in(mask)
+        warp.cluster_waits[lanes] += 1
+        if (warp.cluster_waits[lanes] > warp.cluster_arrivals[lanes]).any():
+            current = self.state_of(s.cta).chronicle.spell(s.where(), "waits", current_line())
+            message = (
+                "barrier.cluster.wait of a thread that has not arrived in this phase: "
+                "barrier.cluster.arrive is missing before it"
+            )
+            self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))
+            warp.cluster_waits[lanes] = np.minimum(
+                warp.cluster_waits[lanes], warp.cluster_arrivals[lanes]
+            )
+
+
+_REMEDY = (
+    "barrier.cluster.arrive after the last use and barrier.cluster.wait before the end are missing"
+)

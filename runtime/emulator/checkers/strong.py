@@ -1,0 +1,96 @@
+"""Strong accesses (atomic, volatile, relaxed, acquire, release) to one memory, word by word.
+
+They are no races among themselves as long as each is in the other's scope, but they are with weak accesses that nothing
+orders. There are few of them: flags, counters, accumulators.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order import Place, Scope
+from .shadow import Steps
+
+WORD_BYTES = 4  # bytes of one word count as one
+UNIT_BYTES = 16  # of the marks that tell quickly where there are none
+
+
+@dataclass(slots=True)
+class Strong:
+    """What one actor did to a word.
+
+    Attributes:
+      written, read: its last steps; 0 for never. scope: the narrowest of the accesses.
+    """
+
+    place: Place
+    scope: Scope
+    written: int = 0
+    read: int = 0
+
+
+class StrongWords:
+    """The strong accesses of one cluster to the bytes [0, byte_count) of one memory.
+
+    Attributes:
+      is_narrow: some of them may not reach everybody.
+    """
+
+    def __init__(self, byte_count: int):
+        self.is_narrow = False
+        self._marked = np.zeros(-(-byte_count // UNIT_BYTES), np.bool_)
+        self._words: dict[int, dict[int, Strong]] = {}
+
+    def any(self, units: Any) -> npt.NDArray[np.bool_]:
+        """Whether there are strong accesses to 16-byte units, by index."""
+        return self._marked[units]
+
+    def record(
+        self, offset: int, width: int, actor: int, step: int, strong: Strong, kind: str
+    ) -> None:
+        """A strong "load", "store" or "update" of a thread at `strong.place` with its scope."""
+        self.is_narrow |= strong.scope < Scope.GPU
+        self._marked[offset // UNIT_BYTES : (offset + width - 1) // UNIT_BYTES + 1] = True
+        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
+            here = self._words.setdefault(word, {})
+            known = here.setdefault(actor, Strong(strong.place, strong.scope))
+            known.scope = min(known.scope, strong.scope)
+            if kind != "store":
+                known.read = step
+            if kind != "load":
+                known.written = step
+
+    def unknown(
+        self,
+        offset: int,
+        width: int,
+        own: int,
+        known: Steps,
+        *,
+        is_write: bool,
+        strong: Strong | None = None,
+    ) -> tuple[int, int, bool] | None:
+        """(actor, step, whether it wrote) of an access that one of `own` races with, if any.
+
+        Args:
+          known: steps by actor that `own` knows of.
+          strong: of a strong access; those in whose scope it is are no races.
+        """
+        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
+            for actor, other in self._words.get(word, {}).items():
+                step = max(other.written, other.read) if is_write else other.written
+                if not step or actor == own or (actor < known.size and known[actor] >= step):
+                    continue
+                if strong is None or not (
+                    strong.scope.includes(strong.place, other.place)
+                    and other.scope.includes(other.place, strong.place)
+                ):
+                    return actor, step, other.written == step
+        return None
+
+    def forget(self, offset: int, width: int) -> None:
+        """A weak write that all of them precede takes their place."""
+        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
+            self._words.pop(word, None)
