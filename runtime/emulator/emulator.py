@@ -20,6 +20,7 @@ from .machine.tensorcore import TensorCore
 from .observer import Observer
 from .parallel import can_fork, is_divisible, run_divided, translate_ahead
 from .ptx.ast import Kernel, Module, Variable
+from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared
 from .ptx.loads import waits_for_loads
 from .ptx.parser import parse
@@ -96,6 +97,17 @@ def translated(ptx_text: str, entry: str) -> Program:
     return Program(module, kernel)
 
 
+@lru_cache(maxsize=64)
+def marked(program: Program) -> Program:
+    """The program, telling of registers that it reads although nothing wrote them, if there are any."""
+    found = unwritten_reads(program.kernel, program.graph)
+    if not found:
+        return program
+    return Program(
+        program.module, program.kernel, {at: ", ".join(names) for at, names in found.items()}
+    )
+
+
 class Emulator:
     """An emulated GPU.
 
@@ -110,6 +122,8 @@ class Emulator:
       strict_loads: fault when a register is read between the tcgen05.ld that writes it and
         tcgen05.wait::ld. None: for kernels that wait for most of their loads. (PTX asks for the
         wait; some compilers leave most waits out and rely on the assembler, see ptx/loads.py.)
+      strict_fences: whether tcgen05.fence is asked for between threads that share tensor memory. None: in kernels that use
+        it at all (some compilers leave all of them out).
       observer: receives memory accesses and synchronisation in words, for traces.
       check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
@@ -133,6 +147,7 @@ class Emulator:
         numeric: Literal["float32", "fused"] = "float32",
         track_initialised: bool = False,
         strict_loads: bool | None = None,
+        strict_fences: bool | None = None,
         observer: Observer | None = None,
         check: str | Iterable[str] = "none",
         check_mode: CheckMode = "raise",
@@ -152,6 +167,7 @@ class Emulator:
         self.numeric: Literal["float32", "fused"] = numeric
         self.track_initialised = track_initialised
         self.strict_loads = strict_loads
+        self.strict_fences = strict_fences
         self.observer = observer
         if check_mode not in ("raise", "collect"):
             raise SpecError(f"check_mode '{check_mode}' is unknown: raise or collect")
@@ -213,6 +229,8 @@ class Emulator:
         """
         start = time.perf_counter()
         program = translated(ptx_text, entry)
+        if "uninitialised" in self.checks:
+            program = marked(program)
         program.sources = sources
         module, kernel = program.module, program.kernel
         if module.target and module.target != self.target:
@@ -261,6 +279,7 @@ class Emulator:
             observer=self.observer if trace is None else MmaSteps(trace),
             inspector=checker if trace is None else trace,
             strict_loads=self._strict_loads(kernel),
+            strict_fences=self.strict_fences,
             remaining=_cluster_origins(grid3, cluster3),
             local_bytes=lay_out_local(kernel),
         )

@@ -90,6 +90,18 @@ class Inspector(Protocol):
         """tcgen05.dealloc of columns of the own CTA."""
         ...
 
+    def read_unwritten(self, s: "Strand", names: str) -> None:
+        """A strand reads registers that no path to there writes."""
+        ...
+
+    def registers_changed(self, s: "Strand", line: int, names: str) -> None:
+        """Registers of a wgmma.mma_async at a line were written before the wait that covers it."""
+        ...
+
+    def misused_members(self, s: "Strand", opcode: str, message: str) -> None:
+        """A warp-wide instruction whose member mask and lanes do not go together."""
+        ...
+
     def fence(self, s: "Strand", mask: int, opcode: str) -> None:
         """Lanes execute a fence."""
         ...

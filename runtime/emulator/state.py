@@ -170,6 +170,7 @@ class Warp:
         self.copy_groups: dict[int, list[AsyncGroup]] = {}
         self.wgmma: Any = None
         self.local: npt.NDArray[np.uint8] | None = None
+        self.local_written: npt.NDArray[np.bool_] | None = None
         self.special = _special_registers(self)
 
 
@@ -253,6 +254,7 @@ class Launch:
       symbols: address of each .global and .const variable.
       shared_bytes: static plus dynamic shared memory per CTA.
       strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
+      strict_fences: threads that share tensor memory need tcgen05.fence; None where the kernel uses it at all.
       remaining: origins of the clusters that have not started, next first.
     """
 
@@ -272,6 +274,7 @@ class Launch:
     observer: Observer | None = None
     inspector: Inspector | None = None
     strict_loads: bool = True
+    strict_fences: bool | None = None
     remaining: list[Dim3] = field(default_factory=list[Dim3])
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])

@@ -50,9 +50,10 @@ def findings_of(
     """Everything that the checkers find in a launch; other faults count as what ends it.
 
     Args:
-      options: of `run_module` and, as `schedule`, `seed` and `target`, of the emulator.
+      options: of `run_module` and, as `schedule`, `seed`, `target` and `strict_fences`, of the emulator.
     """
-    machine = {key: options.pop(key) for key in ("schedule", "seed", "target") if key in options}
+    names = ("schedule", "seed", "target", "strict_fences")
+    machine = {key: options.pop(key) for key in names if key in options}
     emulator = Emulator(check=check, check_mode="collect", **machine)
     try:
         run_module(text, params, emulator=emulator, **options)

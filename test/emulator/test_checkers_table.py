@@ -7,53 +7,13 @@ shows the table of kinds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-import numpy as np
 import pytest
-from checked import SHARED, findings_of, names_in, program, wait
+from kinds import DEADLOCK, POISON, SCHEDULES, Kind, check_wrong, run, spin
 from test_checkers_tensor import ALLOC, DEALLOC
 
-from attn_mlir.runtime.emulator import DeadlockError, KernelFault
-from attn_mlir.runtime.emulator.checkers import CHECKS, Finding
-from attn_mlir.runtime.emulator.machine.faults import FaultKind
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "emulator.md"
-DEADLOCK = "deadlock"
-POISON = "poison"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of finding.
-
-    Attributes:
-      title: what is wrong. found: a name of CHECKS, a FaultKind, "poison" or "deadlock".
-      says: part of the message.
-      one_sided: there is no second access that it could name.
-    """
-
-    title: str
-    found: str
-    body: str
-    says: str = ""
-    threads: int = 64
-    ctas: int = 1
-    one_sided: bool = False
-    target: str = "sm_100a"
-
-    def text(self, *, is_wrong: bool) -> str:
-        """The PTX of the kernel, or of its near miss."""
-        cut = "right" if is_wrong else "wrong"
-        body = self.body if cut in names_in(self.body) else f"{self.body}\n<{cut}>"
-        return program(body, cut, ".param .u64 out", shared=SHARED, target=self.target)
-
-
-def _spin(bar: str, parity: int) -> str:
-    return wait(bar, parity).replace("\n", " ")
-
 
 _COPY = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], {expected}; cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 128, [r1];"
 _INIT = "@p1 mbarrier.init.shared::cta.b64 [r1], 1;"
@@ -272,7 +232,7 @@ KINDS = (
         bar.sync 0; ld.param.u64 rd1, [out];
         @!p1 bra END;
         {_COPY.format(expected=128)}
-        {_spin("r1", 0)}
+        {spin("r1", 0)}
         END:
         """,
         "fence.mbarrier_init",
@@ -314,7 +274,7 @@ KINDS = (
         <wrong> @p3 mbarrier.arrive.shared::cta.b64 _, [r1];
         <wrong> @p3 mbarrier.arrive.shared::cta.b64 _, [r1];
         bar.sync 1;
-        {_spin("r1", 0)}
+        {spin("r1", 0)}
         """,
         "3 phases are complete",
         one_sided=True,
@@ -329,8 +289,8 @@ KINDS = (
         @p1 st.shared.b32 [r2], r60; @p1 mbarrier.arrive.shared::cta.b64 _, [r1];
         bra END;
         READ:
-        <right> {_spin("r1", 0)}
-        <wrong> {_spin("r1", 1)}
+        <right> {spin("r1", 0)}
+        <wrong> {spin("r1", 1)}
         nanosleep.u32 1; ld.shared.b32 r4, [r2];
         END:
         """,
@@ -358,7 +318,7 @@ KINDS = (
         bar.sync 0; ld.param.u64 rd1, [out];
         @!p1 bra END;
         <right> {_COPY.format(expected=128)}
-        <right> {_spin("r1", 0)}
+        <right> {spin("r1", 0)}
         <wrong> {_COPY.format(expected=112)}
         <wrong> nanosleep.u32 1; nanosleep.u32 1;
         END:
@@ -376,7 +336,7 @@ KINDS = (
         @!p1 bra END;
         <right> {_COPY.format(expected=128)}
         <wrong> {_COPY.format(expected=144)}
-        {_spin("r1", 0)}
+        {spin("r1", 0)}
         END:
         """,
         "16 B pending",
@@ -505,7 +465,7 @@ KINDS = (
         setp.lt.u32 p3, r60, 16;
         <wrong> @p3 bra HANG;
         bar.sync 0; bra END;
-        HANG: {_spin("r1", 0)}
+        HANG: {spin("r1", 0)}
         END:
         """,
         "lanes 16-31",
@@ -519,7 +479,7 @@ KINDS = (
         {_INIT}
         bar.sync 0;
         <right> @p1 mbarrier.arrive.shared::cta.b64 _, [r1];
-        {_spin("r1", 0)}
+        {spin("r1", 0)}
         """,
         r"(?s)warp 0.*of mbarrier 0x.*warp 1.*1 of 1 arrivals pending",
         one_sided=True,
@@ -551,58 +511,17 @@ KINDS = (
     ),
 )
 IDS = [kind.title for kind in KINDS]
-SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
-
-
-def _run(kind: Kind, *, is_wrong: bool, **options: object) -> list[Finding]:
-    """What the checkers find.
-
-    Raises:
-      KernelFault: the machine refuses the kernel before a checker finds anything.
-      DeadlockError: nothing goes on.
-    """
-    return findings_of(
-        kind.text(is_wrong=is_wrong),
-        [np.zeros(1024, np.uint32)],
-        block=(kind.threads, 1, 1),
-        grid=(kind.ctas, 1, 1),
-        cluster=(kind.ctas, 1, 1),
-        target=kind.target,
-        **options,
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_the_kernel_is_found_out(kind: Kind) -> None:
-    try:
-        found = _run(kind, is_wrong=True)
-    except DeadlockError as error:
-        assert kind.found == DEADLOCK and re.search(kind.says, str(error))
-        return
-    except KernelFault as error:
-        assert error.kind == kind.found and kind.says in str(error)
-        assert error.line or "end of the kernel" in str(error)
-        return
-    matching = [f for f in found if f.check == kind.found and kind.says in str(f)]
-    assert matching, found
-    finding = matching[0]
-    sides = [finding.current] if kind.one_sided else [finding.current, finding.earlier]
-    for side in sides:
-        assert side is not None and side.line and side.text and "cta (" in side.who
-    assert finding.byte_count > 0
-    if kind.found not in ("tensor", "barrier"):
-        assert f"0x{finding.address:x}" in finding.place
+    check_wrong(kind)
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_the_near_miss_is_not(kind: Kind, schedule: str, seed: int) -> None:
-    assert _run(kind, is_wrong=False, schedule=schedule, seed=seed) == []
-
-
-def test_every_check_and_every_fault_of_memory_has_a_kernel() -> None:
-    others = {"descriptor", "tensor-map", "unsupported"}  # what a kernel asks for, not when
-    assert {kind.found for kind in KINDS} >= (set(CHECKS) | set(get_args(FaultKind))) - others
+    assert run(kind, is_wrong=False, schedule=schedule, seed=seed) == []
 
 
 def test_the_page_lists_every_kind() -> None:

@@ -79,7 +79,7 @@ class Evidence(Checker):
                 self.waited[name] = max(self.waited.get(name, NO_PHASE), phase)
         super().waiting(s, mask, key, parity)
 
-    def arriving(self, s: Any, mask: int, key: Any) -> None:
+    def arriving(self, s: Any, mask: int, key: Any, order: Any = None) -> None:
         self._close(s, is_idle=key[0] == "bar")
         if key[0] == "mbarrier":
             barrier = self.state_of(s.cta).barriers.mbarrier(key)
@@ -89,7 +89,7 @@ class Evidence(Checker):
             self._after_group_wait(s, lanes_in(mask).tolist(), arrival)
         else:
             self._after_group_wait(s, lanes_in(mask).tolist(), None)
-        super().arriving(s, mask, key)
+        super().arriving(s, mask, key, order)
 
     def _after_group_wait(self, s: Any, lanes: list[int], arrival: tuple[Any, int] | None) -> None:
         warp = id(self.warp_of(s))

@@ -20,9 +20,9 @@ class Watch:
         self._checker = checker
         self._cta = cta
 
-    def units(self, units: Any, is_write: bool) -> None:
+    def units(self, units: Any, is_write: bool, quarters: int | None = None) -> None:
         """16-byte units of shared memory."""
-        self._checker.engine_access(self._cta, ("units", units), is_write)
+        self._checker.engine_access(self._cta, ("units", units, quarters), is_write)
 
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:
         """Consecutive bytes of shared memory."""

@@ -10,10 +10,12 @@ from ..inspector import Channel
 from ..state import Cta, Strand
 from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
-from .spaces import Actor
+from .registers import RegisterChecks
+from .spaces import Actor, quarters_of
 from .state import MBARRIER_BYTES, ClusterState
-from .threads import Box, ThreadChecks
+from .threads import Box
 
+GROUP_WARPS = 4  # that issue a wgmma together
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
 
@@ -31,6 +33,7 @@ class Ticket:
       is_generic: it accesses memory through the generic proxy (cp.async).
       pending: accesses that wait for the mbarrier to be known.
       lanes: of cp.async, which each lane issues for itself: one ticket per lane in its place.
+      warps: of wgmma, which each warp issues for itself: what each of the four knew.
     """
 
     cta: Cta
@@ -46,6 +49,7 @@ class Ticket:
     is_generic: bool
     pending: list[Any] = field(default_factory=list[Any])
     lanes: "tuple[Ticket, ...]" = ()
+    warps: tuple[Clock, ...] = ()
 
     @property
     def name(self) -> str:
@@ -84,12 +88,13 @@ class Ticket:
 def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     """The 8-byte words of shared memory that an engine touches."""
     if what[0] == "units":
-        units: Any = what[1].ravel()
+        units: npt.NDArray[np.int64] = what[1].ravel()
         return np.concatenate([2 * units, 2 * units + 1])
     if what[0] == "lanes":
-        words: Any = what[1].astype(np.int64) // MBARRIER_BYTES
+        words: npt.NDArray[np.int64] = what[1].astype(np.int64) // MBARRIER_BYTES
         return np.concatenate([words, words + 1]) if what[2] > MBARRIER_BYTES else words
-    return np.arange(what[1] // MBARRIER_BYTES, -(-(what[1] + what[2]) // MBARRIER_BYTES))
+    first, end = int(what[1]), int(what[1] + what[2])
+    return np.arange(first // MBARRIER_BYTES, -(-end // MBARRIER_BYTES))
 
 
 def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -103,7 +108,7 @@ def _key(part: Any) -> Any:
     return str(part) if isinstance(part, list) else part  # pyright: ignore[reportUnknownArgumentType]
 
 
-class EngineChecks(ThreadChecks):
+class EngineChecks(RegisterChecks):
     """Follows what engines do on behalf of threads."""
 
     _ticket: Ticket | None = None
@@ -142,13 +147,15 @@ class EngineChecks(ThreadChecks):
             writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
             state.chronicle.note(writer, step, line, who)
         clock = warp.snapshot(lane)
-        part = state.parts.pop(channel, None) if kind == "wgmma" else None
-        if part is not None:
-            clock = state.actors.join(clock, part)
+        parts = [queue.pop(0) for queue in state.parts[channel]] if kind == "wgmma" else ()
         own = warp.base + lane
         moment = (s.cta.rank, s.warp.index, line, warp.tick, warp.version)
         is_generic = kind == "copy"
-        return Ticket(s.cta, engine, line, who, clock, own, actor, step, writer, moment, is_generic)
+        ticket = Ticket(
+            s.cta, engine, line, who, clock, own, actor, step, writer, moment, is_generic
+        )
+        ticket.warps = tuple(state.actors.fit(part) for part in parts)
+        return ticket
 
     @staticmethod
     def _stream(state: ClusterState, s: Strand, lane: int, kind: str, engine: str) -> int:
@@ -165,9 +172,11 @@ class EngineChecks(ThreadChecks):
     def part_issued(self, s: Strand, channel: Channel) -> None:
         """wgmma: what each of the four warps knows."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
-        clock = warp.release(state.actors.zeros(2), s.mask)
-        earlier = state.parts.get(channel)
-        state.parts[channel] = clock if earlier is None else state.actors.join(clock, earlier)
+        self.check_product(s)
+        product = (self._group_actor(state, s, 0, "wgmma"), s.warp.index)
+        state.products[product] = state.products.get(product, 0) + 1
+        queues = state.parts.setdefault(channel, ([], [], [], []))
+        queues[s.warp.index % GROUP_WARPS].append(warp.release(state.actors.zeros(2), s.mask))
 
     def began(self, ticket: Ticket | None) -> None:
         """Accesses from here on are the engine's."""
@@ -207,6 +216,9 @@ class EngineChecks(ThreadChecks):
         if what[0] == "box":
             self._global_access(state, ticket, what, is_write)
             return
+        if ticket.warps:
+            self._operand_of_warps(state, cta, ticket, what)
+            return
         if what[0] == "units":
             conflict = space.units(what[1], who, is_write)
         elif what[0] == "lanes":
@@ -216,6 +228,25 @@ class EngineChecks(ThreadChecks):
         if conflict is not None:
             user = (ticket.name, ticket.line, is_write)
             self.report_access(state, space, cta, conflict, user, ticket.clock)
+
+    def _operand_of_warps(
+        self, state: ClusterState, cta: Cta, ticket: Ticket, what: tuple[Any, ...]
+    ) -> None:
+        """An operand of wgmma: nothing orders the warps, so each has to know who wrote what it uses."""
+        _, units, axis = what
+        space = state.ctas[cta.rank].shared
+        fitted = [state.actors.fit(clock) for clock in ticket.warps]
+        if axis is None:
+            work = [(units, np.minimum.reduce(fitted))]
+        else:
+            work = list(zip(quarters_of(units, axis), fitted, strict=True))
+        for part, clock in work:
+            ticket.clock = clock
+            who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=ticket.actor)
+            conflict = space.units(part, who, False)
+            if conflict is not None:
+                user = (ticket.name, ticket.line, False)
+                self.report_access(state, space, cta, conflict, user, clock)
 
     def _copies_of_lanes(
         self,
@@ -300,7 +331,10 @@ class EngineChecks(ThreadChecks):
         for lane in lanes:
             actor = self._group_actor(state, s, lane, kind)
             closed = state.groups.setdefault((actor, lane, s.warp.index), [])
-            closed.append(state.steps.get(actor, 0))
+            steps = state.steps.get(actor, 0)
+            if kind == "wgmma":  # others may not have come to the products of this warp yet
+                steps = state.products.get((actor, s.warp.index), 0)
+            closed.append(steps)
 
     def group_waited(
         self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool

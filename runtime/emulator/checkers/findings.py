@@ -16,7 +16,9 @@ CHECKS = {
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
     "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
     "barrier": "the cluster's barrier waited on by who did not arrive",
-    "uninitialised": "shared or tensor memory read before any write",
+    "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for it",
+    "warp": "a warp-wide instruction whose member mask and lanes do not go together",
+    "uninitialised": "shared, tensor or local memory or registers read before any write",
     "exit": "a CTA that ends before copies, or other CTAs, are done with its memory",
 }
 

@@ -221,6 +221,16 @@ def granules_of_units(key: _Key, per_unit: int) -> Any:
     return (units[:, None] * per_unit + np.arange(per_unit)).ravel()
 
 
+@lru_cache(maxsize=1024)
+def _quarters(key: _Key, axis: int) -> tuple[npt.NDArray[np.intp], ...]:
+    return tuple(np.split(key.array, 4, axis))
+
+
+def quarters_of(units: npt.NDArray[np.intp], axis: int) -> tuple[npt.NDArray[np.intp], ...]:
+    """The four quarters of an array of units, the same arrays each time."""
+    return _quarters(_Key(units), axis)
+
+
 class TensorSpace:
     """The shadow of a CTA's tensor memory: granules of 16 lanes by one column."""
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..machine.memory import ByteRange, GlobalMemory
 from ..order import order_of_access
+from ..ptx.ast import Instruction
 from ..ptx.kinds import WARP_LANES
 from ..state import Cluster, Cta, Launch, Strand
 from .barriers import Barriers
@@ -62,7 +63,8 @@ class ClusterState:
       number: clusters of the launch that began before it.
       steps: pieces of work so far, by engine actor.
       groups: step at the end of each closed group, by (actor, lane, kind).
-      parts: what the warps know that issued a part of an unfinished wgmma, by channel.
+      parts: what the warps knew that issued their part of unfinished wgmma, oldest first, by channel and warp.
+      products: wgmma that a warp issued its part of, by (actor, warp).
       pairs: (actor, step) of a CTA pair's allocation, until the second CTA has it too.
       outside: what its threads know of other clusters.
     """
@@ -76,8 +78,9 @@ class ClusterState:
         self.barriers = Barriers(self.actors)
         self.steps: dict[int, int] = {}
         self.groups: dict[Hashable, list[int]] = {}
-        self.parts: dict[Hashable, Clock] = {}
+        self.parts: dict[Hashable, tuple[list[Clock], ...]] = {}
         self.outside = Outside(number, self.actors)
+        self.products: dict[tuple[int, int], int] = {}
         self.pairs: dict[Hashable, tuple[int, int]] = {}
         self._recent: dict[tuple[int, ...], set[Hashable]] = {}
         self.ctas: list[CtaState] = []
@@ -221,8 +224,8 @@ class CheckBase:
     def launched(self, launch: Launch) -> None:
         """Kernels that use tcgen05.fence (or wait::ld) at all are held to it everywhere."""
         code = launch.program.kernel.instructions
-        self.strict_fences = any(
-            i.parts[0] == "tcgen05" and i.parts[1].startswith("fence") for i in code
+        self.strict_fences = launch.strict_fences is True or (
+            launch.strict_fences is None and any(_is_tensor_fence(i) for i in code)
         )
         self.strict_loads = launch.strict_loads
         crosses = any(
@@ -248,3 +251,7 @@ class CheckBase:
     def warp_of(self, s: Strand) -> WarpClocks:
         """The clocks of a strand's warp."""
         return self.state_of(s.cta).ctas[s.cta.rank].warps[s.warp.index]
+
+
+def _is_tensor_fence(instruction: Instruction) -> bool:
+    return instruction.parts[0] == "tcgen05" and instruction.parts[1].startswith("fence")

@@ -151,6 +151,8 @@ class ThreadChecks(LifetimeChecks):
             barrier = mbarrier
         else:
             barrier = state.barriers.named(key)
+            if key[0] == "cluster" and len(state.ctas) > 1:
+                rank = -1  # all of them
             if key[0] == "cluster":
                 warp.cluster_arrivals[lanes_in(mask)] += 1
         own, goal = (state.number, s.cta.rank), (state.number, rank)

@@ -9,7 +9,7 @@ from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import ALL_LANES, Cta, NamedBarrier, Strand
-from .collectives import emit_gather
+from .collectives import emit_gather, emit_members
 from .control import active_lanes, active_mask
 from .memory import order_name
 from .registry import instruction, runtime
@@ -225,6 +225,7 @@ def emit_bar_red(e: Emitter, i: Instruction) -> None:
 def emit_bar_warp(e: Emitter, i: Instruction) -> None:
     """bar.warp.sync members."""
     emit_gather(e, i.operands[0])
+    emit_members(e, i, i.operands[0])
     with e.effect():
         e.line(f"warp_synced(s, {e.k})")
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..faults import lanes_text
 from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
@@ -44,6 +45,40 @@ def emit_gather(e: Emitter, members: Operand | None) -> None:
 
 
 @runtime
+def check_members(s: Strand, k: Any, opcode: str, members: Lanes, source: Any) -> None:
+    """Tell the inspector of lanes outside their mask, of members elsewhere, and of reads from neither.
+
+    Args:
+      source: of shfl, the lane that each lane reads; else None.
+    """
+    if s.launch.inspector is None:
+        return
+    here = active_mask(s, k)
+    for lane in active_lanes(s, k):
+        named = int(members[lane])
+        message = ""
+        if not named >> lane & 1:
+            message = f"lane {lane} executes it and is not in its member mask 0x{named:x}"
+        elif named & s.warp.alive & ~here:
+            away = lanes_text(named & s.warp.alive & ~here)
+            message = f"its member mask 0x{named:x} names lanes {away}, which do not execute it"
+        elif source is not None and not (named & here) >> int(source[lane]) & 1:
+            message = f"lane {lane} reads from lane {int(source[lane])}, which does not take part"
+        if message:
+            s.launch.inspector.misused_members(s, opcode, message)
+            return
+
+
+def emit_members(e: Emitter, i: Instruction, members: Operand, source: str = "None") -> None:
+    """Check the member mask of an instruction, unless all lanes execute it with a mask of all."""
+    is_full = isinstance(members, Imm) and int(members.value) & ALL_LANES == ALL_LANES
+    if is_full and e.k == "None":
+        return
+    with e.effect():
+        e.line(f"check_members(s, {e.k}, {i.opcode!r}, {e.src(members, 'u32')}, {source})")
+
+
+@runtime
 def elect(s: Strand, k: Any, members: Lanes) -> Any:
     """(elected lane in all lanes, bool[32]): the lowest live lane of the member mask."""
     lanes = active_lanes(s, k)
@@ -59,12 +94,14 @@ def emit_elect(e: Emitter, i: Instruction) -> None:
     if not isinstance(d, Pair):
         raise e.error("elect.sync has the form 'elect.sync d|p, members'")
     emit_gather(e, members)
+    emit_members(e, i, members)
     with e.effect():
         pair = e.hold(f"elect(s, {e.k}, {e.src(members, 'u32')})")
         e.dst(d.first, "u32", f"{pair}[0]")
         e.dst(d.second, "pred", f"{pair}[1]")
 
 
+@runtime
 def shuffle_source(mode: str, b: Any, c: Any) -> tuple[Any, Any]:
     """(source lane, in range) of shfl per lane; out of range reads the own lane."""
     segment = (c >> 8) & 0x1F
@@ -106,7 +143,10 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
             mode, np.full(WARP_LANES, int(b.value)), np.full(WARP_LANES, int(c.value))
         )
         moved, inside = f"{value}[{name}[0]]", f"{name}[1]"
+        emit_members(e, i, members, f"{name}[0]")
     else:
+        where = f"shuffle_source({mode!r}, {e.src(b, 'u32')}.astype(int64), {e.src(c, 'u32')}.astype(int64))[0]"
+        emit_members(e, i, members, where)
         pair = e.hold(f"shuffle({value}, {mode!r}, {e.src(b, 'u32')}, {e.src(c, 'u32')})")
         moved, inside = f"{pair}[0]", f"{pair}[1]"
     e.dst(first, kind, moved)
@@ -132,6 +172,7 @@ def emit_vote(e: Emitter, i: Instruction) -> None:
     d, q, members = i.operands
     mode = i.parts[2]
     emit_gather(e, members)
+    emit_members(e, i, members)
     with e.effect():
         text = f"vote(s, {e.k}, {mode!r}, {e.src(q, 'pred')}, {e.src(members, 'u32')})"
         e.dst(d, "u32" if mode == "ballot" else "pred", text)
@@ -158,6 +199,7 @@ def emit_match(e: Emitter, i: Instruction) -> None:
     """match.{any,all}.sync.type d{|p}, a, members."""
     d, a, members = i.operands
     emit_gather(e, members)
+    emit_members(e, i, members)
     kind = e.kind_of(i.type)
     with e.effect():
         text = f"match_values(s, {e.k}, {i.parts[1]!r}, {e.src(a, kind)}, {e.src(members, 'u32')})"
@@ -196,6 +238,7 @@ def emit_redux(e: Emitter, i: Instruction) -> None:
     """redux.sync.op{.abs}{.NaN}.type d, a, members."""
     d, a, members = i.operands
     emit_gather(e, members)
+    emit_members(e, i, members)
     kind = e.kind_of(i.type)
     options = (i.has("abs"), i.has("NaN"))
     with e.effect():

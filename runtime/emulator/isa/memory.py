@@ -103,8 +103,11 @@ class _LocalMemory:
 
     def __init__(self, s: Strand, index: Any):
         if s.warp.local is None:
-            s.warp.local = np.zeros((WARP_LANES, max(1, s.launch.local_bytes)), np.uint8)
+            shape = (WARP_LANES, max(1, s.launch.local_bytes))
+            s.warp.local = np.zeros(shape, np.uint8)
+            s.warp.local_written = np.zeros(shape, np.bool_) if s.launch.track_initialised else None
         self.data = s.warp.local
+        self.written = s.warp.local_written
         self.index = index
 
     def _positions(self, offsets: Any, width: int) -> Any:
@@ -116,13 +119,26 @@ class _LocalMemory:
                 address=last - width,
                 byte_count=width,
             )
-        return offsets.astype(np.int64)[:, None] + np.arange(width)
+        return self.index[:, None], offsets.astype(np.int64)[:, None] + np.arange(width)
 
     def load(self, offsets: Any, width: int) -> Any:
-        return self.data[self.index[:, None], self._positions(offsets, width)]
+        at = self._positions(offsets, width)
+        if self.written is not None and not self.written[at].all():
+            row = int(np.flatnonzero(~self.written[at].all(axis=1))[0])
+            raise Fault(
+                "uninitialised",
+                "local memory read before any write",
+                address=int(offsets[row]),
+                byte_count=width,
+                lane=int(self.index[row]),
+            )
+        return self.data[at]
 
     def store(self, offsets: Any, values: Any) -> None:
-        self.data[self.index[:, None], self._positions(offsets, values.shape[1])] = values
+        at = self._positions(offsets, values.shape[1])
+        self.data[at] = values
+        if self.written is not None:
+            self.written[at] = True
 
 
 def observe_access(

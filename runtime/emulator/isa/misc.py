@@ -22,6 +22,13 @@ def fence(s: Strand, k: Any, kind: str) -> None:
         observer.sync(s.where(), line, "fence", (kind,))
 
 
+@runtime
+def read_unwritten(s: Strand, names: str) -> None:
+    """The next instruction reads registers that nothing wrote."""
+    if s.launch.inspector is not None:
+        s.launch.inspector.read_unwritten(s, names)
+
+
 @instruction("fence", "membar", boundary=True)
 def emit_fence(e: Emitter, i: Instruction) -> None:
     """All fences (spec-ptx 11)."""

@@ -76,12 +76,16 @@ class WarpState:
     Attributes:
       issued: operations so far. closed: value of `issued` at each commit, oldest first.
       pending: register index -> (operation, its register, dtype kept or None).
+      sources: (operation, register index, its value, line) of the registers of A under way.
     """
 
     issued: int = 0
     closed: list[int] = field(default_factory=list[int])
     pending: dict[int, tuple[int, int, Any]] = field(
         default_factory=dict[int, tuple[int, int, Any]]
+    )
+    sources: list[tuple[int, int, Any, int]] = field(
+        default_factory=list[tuple[int, int, Any, int]]
     )
 
 
@@ -111,6 +115,7 @@ def wgmma_issue(
     s: Strand,
     op: warpmma.Wgmma,
     targets: tuple[tuple[int, Any], ...],
+    inputs: tuple[int, ...],
     a_descriptor: Lanes | None,
     b_descriptor: Lanes,
     scale_d: Lanes,
@@ -120,6 +125,7 @@ def wgmma_issue(
 
     Args:
       targets: (register index, dtype it is kept in or None for uint32) of the accumulator.
+      inputs: register indices of A.
     """
     group, state = _group(s), _state(s)
     number = state.issued
@@ -131,10 +137,14 @@ def wgmma_issue(
     if (operation.op, operation.a, operation.b, operation.scale_d) != (op, a, b, scale):
         raise Fault("descriptor", "the warps of a warpgroup disagree about a wgmma")
     registers = s.warp.registers
+    line = s.launch.program.segments[s.pc].line
+    state.sources += [(number, index, registers[index], line) for index in inputs]
     sources: list[Any] = []
     for position, (index, dtype) in enumerate(targets):
         before = state.pending.get(index)
         if before is not None:
+            if registers[index] is not None:
+                _tell_changes(s, state, before[0] + 1)
             sources.append(_Earlier(group.operations[before[0]], before[1]))
         else:
             value = registers[index]
@@ -155,7 +165,6 @@ def wgmma_issue(
             _execute(s, group.operations[done])
         s.launch.scheduler.wake(key)
 
-    line = s.launch.program.segments[s.pc].line
     s.launch.scheduler.post(key, run, number, s, line, engine="tensor")
 
 
@@ -193,6 +202,21 @@ def wgmma_commit(s: Strand) -> None:
         s.launch.inspector.group_closed(s, [0], "wgmma")
 
 
+def _tell_changes(s: Strand, state: WarpState, bound: int) -> None:
+    """Tell the inspector of registers of products below `bound` that were written since their issue."""
+    registers = s.warp.registers
+    changed = [
+        (i, line) for n, i, value, line in state.sources if n < bound and registers[i] is not value
+    ]
+    state.sources = [source for source in state.sources if source[0] >= bound]
+    changed += [
+        (i, 0) for i, (n, _, _) in state.pending.items() if n < bound and registers[i] is not None
+    ]
+    if changed and s.launch.inspector is not None:
+        names = [s.launch.program.kernel.registers[index].name for index, _ in changed]
+        s.launch.inspector.registers_changed(s, changed[0][1], ", ".join(names))
+
+
 @runtime
 def wgmma_wait(s: Strand, newest: int) -> bool:
     """wgmma.wait_group: deliver what is older than the newest groups. False when blocked."""
@@ -206,6 +230,7 @@ def wgmma_wait(s: Strand, newest: int) -> bool:
         s.launch.scheduler.block(s, _key(s), lambda: "waits for wgmma groups to complete")
         return False
     registers = s.warp.registers
+    _tell_changes(s, state, bound)
     for index, (number, position, dtype) in list(state.pending.items()):
         if number < bound:
             row = operations[number].results[s.warp.index % GROUP_WARPS, position]
@@ -259,10 +284,15 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
     e.namespace[name] = op
     e.namespace[f"{name}_D"] = tuple(targets)
     a_text = "None" if in_registers else e.src(a, "u64")
-    parts = "".join(f", {e.src(item, 'u32')}" for item in a.items) if isinstance(a, Vec) else ""
+    items = a.items if isinstance(a, Vec) else ()
+    parts = "".join(f", {e.src(item, 'u32')}" for item in items)
+    inputs = tuple(item.index for item in items if isinstance(item, Register))
     enable = e.src(Imm(bool(scale.value)) if isinstance(scale, Imm) else scale, "pred")
     with e.effect():
-        e.line(f"wgmma_issue(s, {name}, {name}_D, {a_text}, {e.src(b, 'u64')}, {enable}{parts})")
+        e.line(
+            f"wgmma_issue(s, {name}, {name}_D, {inputs}, {a_text}, {e.src(b, 'u64')}, "
+            f"{enable}{parts})"
+        )
 
 
 @instruction("wgmma.fence", modifiers="sync aligned", boundary=True)

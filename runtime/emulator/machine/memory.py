@@ -357,13 +357,14 @@ class SharedMemory:
         *,
         what: str,
         used: npt.NDArray[np.bool_] | None = None,
+        quarters: int | None = None,
     ) -> None:
         """Fault if tracking is on and some byte of the given 16-byte units was never written.
 
-        `used` says which units' values go anywhere; all of them when absent.
+        `used` says which units' values go anywhere; all of them when absent. `quarters`: as `MemoryWatch.units`.
         """
         if self.watch is not None:
-            self.watch.units(units, False)
+            self.watch.units(units, False, quarters)
         if self.initialised is None:
             return
         units = units if used is None else units[used]

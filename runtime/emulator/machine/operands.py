@@ -79,6 +79,7 @@ def smem_operand(
     k_bytes: int,
     what: str,
     packed_4_bit: bool = False,
+    is_by_warp: bool = False,
 ) -> F32:
     """Values [mn_count, K * len(descriptors)] of a shared-memory operand.
 
@@ -88,13 +89,15 @@ def smem_operand(
       k_bytes: bytes of K per step when K-major (32 for dense operands); for MN-major operands the
         number of K indices is k_bytes / container bytes.
       what: "operand A" or "operand B", for faults.
+      is_by_warp: each of four warps uses a quarter of the rows (A of wgmma).
     """
     container = _CONTAINER_BYTES.get(element, 1)
     gather = operand_gather(
         descriptors, architecture, mn_major, mn_count, k_bytes // container, container
     )
     shared.check_units(gather.low, gather.high, what=what)
-    shared.check_units_written(gather.units, what=what)
+    quarters = (1 if mn_major else 0) if is_by_warp else None
+    shared.check_units_written(gather.units, what=what, quarters=quarters)
     values = decode_bytes(shared.units.take(gather.units, axis=0), element, packed_4_bit)
     return values.T if mn_major else values
 

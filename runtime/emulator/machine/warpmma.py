@@ -260,6 +260,7 @@ def wgmma(
             mn_count=WGMMA_ROWS,
             k_bytes=_K_BYTES,
             what="operand A",
+            is_by_warp=True,
         )
     else:
         fmap = a_fragment(op.k, bits)

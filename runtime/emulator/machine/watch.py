@@ -14,8 +14,12 @@ class GlobalWatch(Protocol):
 class MemoryWatch(Protocol):
     """Told of every access to a CTA's memories that an engine makes, before it takes effect."""
 
-    def units(self, units: Any, is_write: bool) -> None:
-        """16-byte units of shared memory, by index (an integer array)."""
+    def units(self, units: Any, is_write: bool, quarters: int | None = None) -> None:
+        """16-byte units of shared memory, by index (an integer array).
+
+        Args:
+          quarters: axis of which each of the four warps of a group uses its quarter; None: each uses all.
+        """
         ...
 
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:

@@ -51,11 +51,13 @@ class Program:
       sources: texts of the source files that the PTX names, for messages.
       initial: the registers of a new warp (a list to copy).
       full, masked: the functions by segment for all lanes active and for some; None until used.
+      marks: registers, by instruction, of which the inspector is told when it reads them.
     """
 
-    def __init__(self, module: Module, kernel: Kernel):
+    def __init__(self, module: Module, kernel: Kernel, marks: Mapping[int, str] | None = None):
         self.module = module
         self.kernel = kernel
+        self.marks = marks or {}
         self.sources: Mapping[str, str] = {}
         self.graph: Graph = build_graph(kernel)
         self.storage = choose_storage(kernel)
@@ -140,6 +142,8 @@ class Program:
             instruction = code[at]
             is_last = at == segment.last - 1
             with emitter.instruction(instruction):
+                if at in self.marks:
+                    self._emit_mark(emitter, instruction, self.marks[at])
                 if instruction.parts[0] in ("bra", "brx"):
                     assert is_last
                     self._emit_branch(emitter, instruction, segment, masked)
@@ -157,6 +161,15 @@ class Program:
         generated = Generated(scope["segment"], emitter.ptx_lines, source)
         self._generated[name] = generated
         return generated
+
+    @staticmethod
+    def _emit_mark(emitter: Emitter, instruction: Instruction, names: str) -> None:
+        text = f"read_unwritten(s, {names!r})"
+        if instruction.guard is not None and instruction.guard.name in names.split(", "):
+            emitter.line(text)  # whatever the guard happens to be
+        else:
+            with emitter.effect():
+                emitter.line(text)
 
     def _emit_plain(self, emitter: Emitter, instruction: Instruction) -> None:
         entry = registry.find(self.module.text, instruction)

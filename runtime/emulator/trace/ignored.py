@@ -50,6 +50,15 @@ class PartialInspector(Inspector):
     def deallocating(self, s: Strand, column: int, count: int) -> None:
         """Takes no time."""
 
+    def read_unwritten(self, s: Strand, names: str) -> None:
+        """Takes no time."""
+
+    def registers_changed(self, s: Strand, line: int, names: str) -> None:
+        """Takes no time."""
+
+    def misused_members(self, s: Strand, opcode: str, message: str) -> None:
+        """Takes no time."""
+
     def fence(self, s: Strand, mask: int, opcode: str) -> None:
         """A fence takes one step."""
 

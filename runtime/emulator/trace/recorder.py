@@ -97,7 +97,7 @@ class _Watch(PartialWatch):
         self.trace = trace
         self.cta = cta
 
-    def units(self, units: Any, is_write: bool) -> None:
+    def units(self, units: Any, is_write: bool, quarters: int | None = None) -> None:
         self.trace.moved(16 * int(units.size))
 
     def span(self, offset: int, byte_count: int, is_write: bool) -> None:

@@ -1,0 +1,64 @@
+"""The rules of registers: written before they are read, left alone while wgmma uses them, shared within a mask."""
+
+from typing import Any
+
+from ..ptx.flow import unfenced_products
+from ..state import Launch, Strand
+from .findings import Finding
+from .report import current_line
+from .threads import ThreadChecks
+
+
+class RegisterChecks(ThreadChecks):
+    """Reports what the translation of the kernel and its collectives noticed about registers."""
+
+    _unfenced: dict[int, list[str]]
+
+    def launched(self, launch: Launch) -> None:
+        """Which products lack a wgmma.fence is read off the kernel's paths."""
+        super().launched(launch)
+        program = launch.program
+        self._unfenced = unfenced_products(program.kernel, program.graph)
+
+    def read_unwritten(self, s: Strand, names: str) -> None:
+        """A strand reads registers that no path to there writes."""
+        message = f"{names} are read and nothing before that writes them"
+        self._report(s, "uninitialised", message, names, "reads", current_line())
+
+    def registers_changed(self, s: Strand, line: int, names: str) -> None:
+        """Registers of wgmma were written before the wait."""
+        message = (
+            f"{names} belong to wgmma.mma_async until wgmma.wait_group has waited for it, and were "
+            "written before that"
+        )
+        self._report(s, "wgmma", message, names, "waits", current_line(), line)
+
+    def misused_members(self, s: Strand, opcode: str, message: str) -> None:
+        """A member mask and the lanes that execute an instruction do not go together."""
+        self._report(s, "warp", message, opcode, "executes", current_line())
+
+    def check_product(self, s: Strand) -> None:
+        """wgmma.mma_async is issued."""
+        names = self._unfenced.get(s.launch.program.segments[s.pc].first)
+        if names is not None:
+            listed = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
+            message = (
+                "wgmma.fence is missing between other uses of the registers of wgmma.mma_async (or "
+                f"the kernel's begin) and it: {listed}"
+            )
+            self._report(s, "wgmma", message, listed, "executes", current_line())
+
+    def _report(
+        self,
+        s: Strand,
+        check: str,
+        message: str,
+        names: str,
+        action: str,
+        line: Any,
+        earlier_line: int = 0,
+    ) -> None:
+        chronicle = self.state_of(s.cta).chronicle
+        earlier = chronicle.spell(s.where(), "issues", earlier_line) if earlier_line else None
+        current = chronicle.spell(s.where(), action, line)
+        self.reporter.add(Finding(check, message, names, 0, len(names), current, earlier))

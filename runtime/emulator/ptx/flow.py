@@ -1,0 +1,136 @@
+"""What may have happened to registers on the way to an instruction, over all paths of a kernel.
+
+Sets of registers are the bits of an int, by register index.
+"""
+
+from collections.abc import Callable
+
+from .ast import Instruction, Kernel, Mem, Not, Operand, Pair, Register, Vec
+from .cfg import EXIT, Graph
+
+_NO_RESULT = frozenset("bar barrier bra brx ret exit trap nanosleep setmaxnreg call".split())
+
+
+def registers_in(operand: Operand) -> int:
+    """The registers of an operand, those in an address included."""
+    match operand:
+        case Register():
+            return 1 << operand.index
+        case Not():
+            return 1 << operand.register.index
+        case Vec():
+            found = 0
+            for item in operand.items:
+                found |= registers_in(item)
+            return found
+        case Pair():
+            return registers_in(operand.first) | registers_in(operand.second)
+        case Mem():
+            inner = 0 if operand.coordinates is None else registers_in(operand.coordinates)
+            return inner | registers_in(operand.base)
+        case _:
+            return 0
+
+
+def _has_result(instruction: Instruction) -> bool:
+    parts = instruction.parts
+    if not instruction.operands or isinstance(instruction.operands[0], Mem):
+        return False
+    return (parts[0] not in _NO_RESULT or "red" in parts) and parts[:2] != ("tcgen05", "dealloc")
+
+
+def written(instruction: Instruction) -> int:
+    """The registers that an instruction writes."""
+    return registers_in(instruction.operands[0]) if _has_result(instruction) else 0
+
+
+def read(instruction: Instruction) -> int:
+    """The registers that an instruction reads, its guard included; accumulators of wgmma are not."""
+    found = 0 if instruction.guard is None else 1 << instruction.guard.index
+    for operand in instruction.operands[1 if _has_result(instruction) else 0 :]:
+        found |= registers_in(operand)
+    return found
+
+
+Step = Callable[[Instruction, int], int]
+
+
+def _before(kernel: Kernel, graph: Graph, entry: int, step: Step) -> list[int]:
+    """The set at each instruction's start: the union over all paths of what `step` makes of `entry`."""
+    code, blocks = kernel.instructions, graph.blocks
+    into: list[int | None] = [None] * len(blocks)
+    into[0] = entry
+    todo = [0]
+    while todo:
+        number = todo.pop()
+        state = into[number]
+        assert state is not None
+        for instruction in code[blocks[number].first : blocks[number].last]:
+            state = step(instruction, state)
+        for successor in blocks[number].successors:
+            if successor == EXIT:
+                continue
+            known = into[successor]
+            if known is None or known | state != known:
+                into[successor] = state if known is None else known | state
+                todo.append(successor)
+    result = [0] * len(code)
+    for number, block in enumerate(blocks):
+        state = into[number] or 0
+        for at in range(block.first, block.last):
+            result[at] = state
+            state = step(code[at], state)
+    return result
+
+
+def unwritten_reads(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
+    """Names of the registers, by instruction, that it reads although no path to it writes them.
+
+    A mov is no use: compilers copy what is undefined where nobody looks at the copy, which is as undefined.
+    """
+
+    def step(instruction: Instruction, defined: int) -> int:
+        if instruction.parts[0] == "mov":
+            sources = read(instruction)
+            if sources and not sources & defined:
+                return defined
+        return defined | written(instruction)
+
+    code = kernel.instructions
+    found: dict[int, list[str]] = {}
+    for at, defined in enumerate(_before(kernel, graph, 0, step)):
+        missing = read(code[at]) & ~defined
+        if missing and code[at].parts[0] != "mov":
+            found[at] = [r.name for r in kernel.registers if missing >> r.index & 1]
+    return found
+
+
+def unfenced_products(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
+    """Names of the registers, by wgmma, that something else may have used since the last wgmma.fence.
+
+    What several products accumulate in, one after another, needs no fence between them.
+    """
+    everything = (1 << len(kernel.registers)) - 1
+
+    def step(instruction: Instruction, used: int) -> int:
+        if instruction.parts[:2] == ("wgmma", "fence"):
+            return 0
+        if instruction.parts[0] != "wgmma":
+            return used | read(instruction) | written(instruction)
+        if instruction.parts[1] == "mma_async":
+            return used & ~written(instruction)
+        return used
+
+    code = kernel.instructions
+    if not any(instruction.parts[:2] == ("wgmma", "mma_async") for instruction in code):
+        return {}
+    found: dict[int, list[str]] = {}
+    for at, used in enumerate(_before(kernel, graph, everything, step)):
+        if code[at].parts[:2] != ("wgmma", "mma_async"):
+            continue
+        mine = registers_in(code[at].operands[0])
+        if isinstance(code[at].operands[1], Vec):
+            mine |= registers_in(code[at].operands[1])
+        if used & mine:
+            found[at] = [r.name for r in kernel.registers if (used & mine) >> r.index & 1]
+    return found

@@ -1,0 +1,41 @@
+"""Pairs of a wrong and a right kernel: every wrong one is found out, no right one is."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pairs_memory
+import pairs_order
+import pairs_registers
+import pytest
+from kinds import SCHEDULES, Kind, check_wrong, run
+from test_checkers_table import KINDS, PAGE
+
+from attn_mlir.runtime.emulator.checkers import CHECKS
+from attn_mlir.runtime.emulator.machine.faults import FaultKind
+
+PAIRS = (*pairs_order.PAIRS, *pairs_memory.PAIRS, *pairs_registers.PAIRS)
+NAMES = [pair.name for pair in PAIRS]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+def test_the_wrong_one_is_found_out(pair: Kind) -> None:
+    check_wrong(pair)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+def test_the_right_one_is_not(pair: Kind, schedule: str, seed: int) -> None:
+    assert run(pair, is_wrong=False, schedule=schedule, seed=seed) == []
+
+
+def test_every_check_and_every_fault_of_memory_has_a_kernel() -> None:
+    others = {"descriptor", "tensor-map", "unsupported"}  # what a kernel asks for, not when
+    known = {kind.found for kind in (*KINDS, *PAIRS)}
+    assert known >= (set(CHECKS) | set(get_args(FaultKind))) - others
+
+
+def test_there_are_enough_and_the_page_names_their_kinds() -> None:
+    assert len({*NAMES, *(kind.name for kind in KINDS)}) == len(PAIRS) + len(KINDS) >= 120
+    page = PAGE.read_text()
+    assert [pair.title for pair in PAIRS if f"| {pair.title} |" not in page] == []
