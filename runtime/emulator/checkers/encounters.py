@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..inspector import StrongKind
-from ..machine.faults import Fault
 from ..machine.memory import GlobalMemory, SharedMemory
 from ..order import Order
 from ..ptx.kinds import WARP_LANES
@@ -28,20 +27,21 @@ User = tuple[str, Any, bool]  # who, line, whether it writes
 class EncounterChecks(CheckBase):
     """Follows strong accesses, and who of other clusters accessed what is accessed now."""
 
-    def space_of(
+    def spaces_of(
         self, memory: Any, addresses: Any, width: int, state: ClusterState
-    ) -> tuple[ByteSpace | None, Cta | None]:
-        """The shadow of a memory, if any, and the CTA that owns it, if it is shared."""
+    ) -> list[tuple[ByteSpace, Any]]:
+        """The shadows of what lanes access, each with the positions in `addresses` (None: all)."""
         if isinstance(memory, SharedMemory):
-            owned = next(c for c in state.ctas if c.cta.shared is memory)
-            return owned.shared, owned.cta
-        if not isinstance(memory, GlobalMemory) or self.globals is None:
-            return None, None
-        low, high = int(addresses.min()), int(addresses.max()) + width
-        try:
-            return self.globals.at(low, high - low, state), None
-        except Fault:
-            return None, None  # the access itself faults, or its lanes touch several arrays
+            owner = self.owner_of(memory, state)
+            return [(state.ctas[owner.rank].shared, None)]
+        if isinstance(memory, GlobalMemory) and self.globals is not None:
+            return self.globals.lanes(addresses, width, state)
+        return []
+
+    @staticmethod
+    def owner_of(memory: SharedMemory, state: ClusterState) -> Cta:
+        """The CTA whose shared memory it is."""
+        return next(known.cta for known in state.ctas if known.cta.shared is memory)
 
     def report_access(
         self,
@@ -77,15 +77,15 @@ class EncounterChecks(CheckBase):
         state, warp = self.state_of(s.cta), self.warp_of(s)
         line = current_line()
         tick = warp.step(line)
-        space, owner = self.space_of(memory, addresses, width, state)
-        if space is None and not isinstance(memory, GlobalMemory):
+        owner = self.owner_of(memory, state) if isinstance(memory, SharedMemory) else None
+        if owner is None and not isinstance(memory, GlobalMemory):
             return  # a thread's own
         place = (state.number, s.cta.rank)
         strong = Strong(place, order.scope)
         where = ("global",) if owner is None else (state.number, owner.rank)
         chosen = ALL if lanes is None else np.asarray(lanes)
         for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
-            if space is not None:
+            for space, _ in self.spaces_of(memory, np.array([address]), width, state):
                 user = (f"{warp.where} lane {lane}", line, kind != "load")
                 at = (address, width, strong, kind)
                 self._meet(state, space, owner, warp, lane, tick, at, user)
@@ -119,8 +119,11 @@ class EncounterChecks(CheckBase):
             self.report_access(state, space, owner, conflict, user, clock)
         if owner is not None or self.globals is None:
             return
-        addresses = np.array([address])
-        others = self.globals.others(space, addresses, width, state, is_write=kind != "load")
+        is_write = kind != "load"
+        scope = strong.scope
+        others = self.globals.others(
+            space, np.array([address]), width, state, is_write=is_write, scope=scope
+        )
         bundle = state.outside.known(clock) if others else NOTHING
         for other, theirs in others:
             known = _known(theirs, bundle)
@@ -173,30 +176,38 @@ class EncounterChecks(CheckBase):
                 user = user_of(conflict.position // max(1, width // other.granule))
                 self.report_access(theirs, other, None, conflict, user, known)
 
-    def look_at_others_of_box(
+    def box_access(
         self,
-        space: ByteSpace,
         box: tuple[int, Any, Any],
         state: ClusterState,
+        who: Actor,
         clock: Clock,
         user: User,
     ) -> None:
-        """Does an engine's access to global memory race with what other clusters did?"""
-        if self.globals is None or not self.globals.crosses:
+        """An engine accesses a strided box of global memory; its last dimension is contiguous bytes.
+
+        Args:
+          box: address, shape, strides. who, clock: what it knows, and of whom.
+        """
+        if self.globals is None:
             return
         address, shape, strides = box
         starts = np.array([address])
         for count, stride in zip(shape[:-1], strides[:-1], strict=True):
             starts = np.add.outer(starts, np.arange(int(count)) * int(stride)).reshape(-1)
         is_write = user[2]
-        others = self.globals.others(space, starts, int(shape[-1]), state, is_write=is_write)
-        bundle = state.outside.known(clock) if others else NOTHING
-        for other, theirs in others:
-            known = _known(theirs, bundle)
-            who = _stranger(seen_by_engines(known, theirs.actors))
-            conflict = other.box(address, shape, strides, who, is_write)
+        for space, rows, width in self.globals.rows(starts, int(shape[-1]), state):
+            conflict = space.rows(rows, width, who, is_write)
             if conflict is not None:
-                self.report_access(theirs, other, None, conflict, user, known)
+                self.report_access(state, space, None, conflict, user, clock)
+            others = self.globals.others(space, rows, width, state, is_write=is_write)
+            bundle = state.outside.known(clock) if others else NOTHING
+            for other, theirs in others:
+                known = _known(theirs, bundle)
+                stranger = _stranger(seen_by_engines(known, theirs.actors))
+                conflict = other.rows(rows, width, stranger, is_write)
+                if conflict is not None:
+                    self.report_access(theirs, other, None, conflict, user, known)
 
 
 def _known(theirs: ClusterState, bundle: Bundle) -> Clock:

@@ -269,17 +269,10 @@ class EngineChecks(RegisterChecks):
     def _global_access(
         self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
     ) -> None:
-        space = None if self.globals is None else self.globals.at(what[1], 1, state)
-        if space is None:
-            return
         actor = (ticket.writer if is_write else 0) or ticket.actor
         who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=actor)
-        box = (what[1], what[2], what[3])
-        conflict = space.box(*box, who, is_write)
         user = (ticket.name, ticket.line, is_write)
-        self.look_at_others_of_box(space, box, state, ticket.clock, user)
-        if conflict is not None:
-            self.report_access(state, space, None, conflict, user, ticket.clock)
+        self.box_access((what[1], what[2], what[3]), state, who, ticket.clock, user)
 
     def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
         """An engine touches global memory."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..inspector import StrongKind
+from ..machine.memory import SharedMemory
 from ..order import Order
 from ..state import Cta, Strand
 from .clocks import KNOWN, WarpClocks, lanes_in
@@ -65,8 +66,8 @@ class LifetimeChecks(EncounterChecks):
     ) -> None:
         """Strong accesses of lanes."""
         super().meeting(s, lanes, memory, addresses, width, kind, order)
-        _, owner = self.space_of(memory, addresses, width, self.state_of(s.cta))
-        if owner is not None:
+        if isinstance(memory, SharedMemory):
+            owner = self.owner_of(memory, self.state_of(s.cta))
             action = "reads" if kind == "load" else "writes"
             chosen = ALL if lanes is None else lanes
             tick = self.warp_of(s).tick

@@ -1,7 +1,7 @@
 """The shadows of the memories: addresses to granules, accesses to findings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -74,7 +74,7 @@ class ByteSpace:
         if offset < 0 or offset + width > self.byte_count or address % width:
             return None
         writes = kind != "load"
-        look = replace(who, is_recorded=False, strong=strong)
+        look = Actor(who.actor, who.step, who.writes, who.reads, False, strong)
         conflict = self.lanes(np.array([address]), width, look, writes)
         if who.is_recorded:
             if self.strong is None:
@@ -125,18 +125,13 @@ class ByteSpace:
         first = (address - self.base) // self.granule
         return self._access(slice(first, first + byte_count // self.granule), who, is_write)
 
-    def box(
-        self, address: int, shape: Any, strides: Any, who: Actor, is_write: bool
-    ) -> Conflict | None:
-        """A strided box of bytes; its last dimension is contiguous."""
-        everything = (address, *shape[-1:], *strides[:-1])
-        if any(value % self.granule for value in everything):
-            self._refine(WORD_BYTES if all(value % WORD_BYTES == 0 for value in everything) else 1)
-        at: npt.NDArray[np.int64] = np.array([(address - self.base) // self.granule])
-        steps = [stride // self.granule for stride in strides[:-1]]
-        for count, step in zip((*shape[:-1], shape[-1] // self.granule), (*steps, 1), strict=True):
-            offsets = np.arange(int(count)) * int(step)
-            at = np.add.outer(at, offsets).reshape(-1)
+    def rows(self, starts: Any, width: int, who: Actor, is_write: bool) -> Conflict | None:
+        """Rows of `width` bytes at several addresses."""
+        bits = int(np.bitwise_or.reduce(starts)) | width
+        if bits % self.granule:
+            self._refine(WORD_BYTES if bits % WORD_BYTES == 0 else 1)
+        first = (starts - self.base) // self.granule
+        at = np.add.outer(first, np.arange(width // self.granule)).reshape(-1)
         return self._access(at, who, is_write)
 
     def range_of(self, conflict: Conflict) -> tuple[int, int]:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
-from ..order import order_of_access
+from ..order import Scope, order_of_access
 from ..ptx.ast import Instruction
 from ..ptx.kinds import WARP_LANES
 from ..state import Cluster, Cta, Launch, Strand
@@ -19,6 +20,7 @@ from .report import Chronicle, Reporter
 from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 
 MBARRIER_BYTES = 8
+PAGE_BYTES = 1 << 16  # of global memory; no aligned access of a lane crosses it
 REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
 KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
 
@@ -113,7 +115,7 @@ class ClusterState:
 
 
 class GlobalSpaces:
-    """The shadows of the mapped arrays that a kernel may write.
+    """The shadows of the mapped arrays that a kernel may write, by page: work goes by what is accessed.
 
     Args:
       crosses: clusters may order what they do among themselves, by strong accesses to global memory. Every cluster then has
@@ -126,72 +128,127 @@ class GlobalSpaces:
         self._spaces: dict[tuple[int, int], tuple[ByteSpace, ClusterState]] = {}
         self._crossings: dict[int, Crossing] = {}
 
-    def at(self, address: int, byte_count: int, state: ClusterState) -> ByteSpace | None:
-        """The shadow of a range, or None when it is in no mapping or in one that is read-only."""
-        found: ByteRange = self.memory.find(address, byte_count)
-        if not found.data.flags.writeable:
+    def lanes(self, addresses: Any, width: int, state: ClusterState) -> list[tuple[ByteSpace, Any]]:
+        """Shadows of what lanes access, each with the positions in `addresses` (None: all).
+
+        What is in no mapping is left to the machine, which refuses it, and what is read-only needs no shadow.
+        """
+        low, high = int(addresses.min()), int(addresses.max()) + width
+        if low // PAGE_BYTES == (high - 1) // PAGE_BYTES:
+            whole = self._mapping(low, high - low)
+            if whole is not None:
+                space = self._page(low, state) if whole.data.flags.writeable else None
+                return [] if space is None else [(space, None)]
+        used = np.array([self._is_writeable(int(at), width) for at in addresses], np.bool_)
+        pages = addresses.astype(np.int64) // PAGE_BYTES
+        result: list[tuple[ByteSpace, Any]] = []
+        for page in np.unique(pages[used]).tolist():
+            space = self._page(page * PAGE_BYTES, state)
+            if space is not None:
+                result.append((space, np.flatnonzero(used & (pages == page))))
+        return result
+
+    def rows(
+        self, starts: Any, width: int, state: ClusterState
+    ) -> list[tuple[ByteSpace, Any, int]]:
+        """Shadows of rows of bytes, each with the starts of its rows and their width."""
+        if not self._is_writeable(int(starts[0]), 1):
+            return []
+        result: list[tuple[ByteSpace, Any, int]] = []
+        left: list[tuple[Any, int]] = [(starts, width)]
+        while left:
+            rows, count = left.pop()
+            room = PAGE_BYTES - rows % PAGE_BYTES
+            for size in np.unique(room[room < count]).tolist():  # rows that go on in the next page
+                cut = rows[room == size]
+                left += [(cut, size), (cut + size, count - size)]
+            whole = rows[room >= count]
+            pages = whole // PAGE_BYTES
+            for page in np.unique(pages).tolist():
+                space = self._page(page * PAGE_BYTES, state)
+                if space is not None:
+                    result.append((space, whole[pages == page], count))
+        return result
+
+    def _mapping(self, address: int, byte_count: int) -> ByteRange | None:
+        try:
+            return self.memory.find(address, byte_count)
+        except Fault:
             return None
-        if self.crosses:
-            return self._own(found, state)
-        key = (found.base, 0)
+
+    def _is_writeable(self, address: int, byte_count: int) -> bool:
+        found = self._mapping(address, byte_count)
+        return found is not None and bool(found.data.flags.writeable)
+
+    def _page(self, address: int, state: ClusterState) -> ByteSpace | None:
+        page = address // PAGE_BYTES
+        key = (page, state.number if self.crosses else 0)
         known = self._spaces.get(key)
         if known is None:
-            space = ByteSpace(found.data.size, found.base)
+            known = (ByteSpace(PAGE_BYTES, page * PAGE_BYTES), state)
+            if self.crosses:
+                self._crossings.setdefault(page, Crossing()).spaces[state.number] = known
         elif known[1] is state:
             return known[0]
         elif known[1].number > state.number:
             return None  # a late store of a cluster that is over
         else:
-            space = known[0]
-            space.shadow.replace_all(EARLIER, NEVER)
-        self._spaces[key] = (space, state)
-        return space
-
-    def _own(self, found: ByteRange, state: ClusterState) -> ByteSpace:
-        key = (found.base, state.number)
-        known = self._spaces.get(key)
-        if known is None:
-            known = self._spaces[key] = (ByteSpace(found.data.size, found.base), state)
-            crossing = self._crossings.setdefault(found.base, Crossing(found.data.size))
-            crossing.spaces[state.number] = known
+            known = (known[0], state)
+            known[0].shadow.replace_all(EARLIER, NEVER)
+        self._spaces[key] = known
         return known[0]
 
     def others(
-        self, space: ByteSpace, addresses: Any, width: int, state: ClusterState, *, is_write: bool
+        self,
+        space: ByteSpace,
+        addresses: Any,
+        width: int,
+        state: ClusterState,
+        *,
+        is_write: bool,
+        scope: Scope | None = None,
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """The shadows of other clusters that an access may meet, which counts from now on."""
-        crossing = self._crossings.get(space.base) if self.crosses else None
+        """The shadows of other clusters that an access may meet, which counts from now on.
+
+        Args:
+          scope: of a strong access.
+        """
+        crossing = self._crossings.get(space.base // PAGE_BYTES) if self.crosses else None
         if crossing is None:
             return []
-        return crossing.visit(addresses - space.base, width, state.number, is_write=is_write)
+        return crossing.visit(addresses - space.base, width, state.number, is_write, scope)
 
 
 class Crossing:
-    """Which clusters accessed each 16-byte unit of an array.
+    """Which clusters accessed each 16-byte unit of a page.
 
     Attributes:
       spaces: shadow and state of each cluster by number.
     """
 
-    def __init__(self, byte_count: int):
+    def __init__(self) -> None:
         self.spaces: dict[int, tuple[ByteSpace, ClusterState]] = {}
-        units = -(-byte_count // UNIT_BYTES)
-        self._writer = np.zeros(units, np.int32)  # number + 1; -1 for several
-        self._reader = np.zeros(units, np.int32)
+        # by whether the accesses are strong and whether they write: number + 1 by unit, -1 for several
+        self._who = np.zeros((2, 2, PAGE_BYTES // UNIT_BYTES), np.int32)
+        self._is_narrow = False
 
     def visit(
-        self, offsets: Any, width: int, number: int, *, is_write: bool
+        self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """The others that accessed `width` bytes at each offset, so far, in a way that conflicts."""
+        """The others that accessed `width` bytes at each offset, so far, in a way that may conflict."""
         steps = np.arange(0, max(width, 1), UNIT_BYTES) if width > UNIT_BYTES else 0
         units = np.add.outer(offsets.astype(np.int64), steps).ravel() // UNIT_BYTES
-        if units.size and (units.min() < 0 or units.max() >= self._writer.size):
+        if units.size and (units.min() < 0 or units.max() >= self._who.shape[-1]):
             return []  # the machine refuses it
+        self._is_narrow |= scope is not None and scope < Scope.GPU
         own = number + 1
-        found = self._at(self._writer, units, own)
-        if is_write:
-            found |= self._at(self._reader, units, own)
-        known = self._writer if is_write else self._reader
+        found: set[int] = set()
+        for is_strong in (0, 1):
+            if is_strong and scope is not None and not self._is_narrow:
+                continue  # strong accesses that reach each other are no races
+            for wrote in (0, 1) if is_write else (1,):
+                found |= self._others(self._who[is_strong, wrote][units], own)
+        known = self._who[int(scope is not None), int(is_write)]
         before = known[units]
         known[units] = np.where((before == 0) | (before == own), own, -1)
         if -1 in found:
@@ -199,8 +256,7 @@ class Crossing:
         return [self.spaces[other - 1] for other in sorted(found)]
 
     @staticmethod
-    def _at(table: npt.NDArray[np.int32], units: Any, own: int) -> set[int]:
-        present = table[units]
+    def _others(present: npt.NDArray[np.int32], own: int) -> set[int]:
         strange = present[(present != 0) & (present != own)]
         return set(strange.tolist()) if strange.size else set()
 

@@ -10,14 +10,14 @@ from ..machine.memory import GlobalMemory, SharedMemory
 from ..order import Order, Place, Scope, order_of_fence
 from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier
-from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
+from .clocks import KNOWN, PROXY, TENSOR, Clock, Group, WarpClocks, lanes_in
 from .encounters import ALL
 from .findings import Finding
 from .lifetimes import LifetimeChecks
 from .meetings import Heads
 from .report import current_line
 from .shadow import Conflict
-from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, Stored
+from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
 from .state import MBARRIER_BYTES, ClusterState
 
 Box = tuple[int, int, int, int]  # first lane, lanes, first column, columns
@@ -56,45 +56,66 @@ class ThreadChecks(LifetimeChecks):
         element_bytes: int = 0,
     ) -> None:
         """Loads and stores of lanes."""
-        state = self.state_of(s.cta)
-        space, owner = self.space_of(memory, addresses, width, state)
-        if space is None:
-            return
-        warp = self.warp_of(s)
+        state, warp = self.state_of(s.cta), self.warp_of(s)
         line = current_line()
         tick = warp.step(line)
         chosen = ALL if lanes is None else np.asarray(lanes)
-        if owner is not None:
+        owner: Cta | None = None
+        if isinstance(memory, SharedMemory):
+            owner = self.owner_of(memory, state)
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
-        for group in warp.groups:
-            here, at, bytes_of = chosen, addresses, values
-            if len(warp.groups) > 1:
-                mine = (group.mask >> chosen & 1) != 0
-                here, at = chosen[mine], addresses[mine]
-                if not here.size:
-                    continue
-                bytes_of = None if values is None else values[mine]
-            stored = None
-            if bytes_of is not None:
-                stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
-            group.clock = state.actors.fit(group.clock)
-            known = group.clock[KNOWN]
-            actors = (warp.base + here).astype(np.int32)[:, None]
-            conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
+        for space, index in self.spaces_of(memory, addresses, width, state):
+            for group in warp.groups:
+                mine = index
+                if len(warp.groups) > 1:
+                    inside = (group.mask >> chosen & 1) != 0
+                    mine = np.flatnonzero(inside) if index is None else index[inside[index]]
+                    if not mine.size:
+                        continue
+                here, at, bytes_of = chosen, addresses, values
+                if mine is not None:
+                    here, at = chosen[mine], addresses[mine]
+                    bytes_of = None if values is None else values[mine]
+                stored = None
+                if bytes_of is not None:
+                    stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
+                lanes_of = (warp, here, line, is_write)
+                self._access_of(group, state, space, owner, at, width, tick, lanes_of, stored)
 
-            def user_of(
-                position: int, here: Any = here, is_write: bool = is_write
-            ) -> tuple[str, Any, bool]:
-                return f"{warp.where} lane {int(here[position])}", line, is_write
+    def _access_of(
+        self,
+        group: Group,
+        state: ClusterState,
+        space: ByteSpace,
+        owner: Cta | None,
+        at: Any,
+        width: int,
+        tick: int,
+        lanes_of: tuple[WarpClocks, Any, Any, bool],
+        stored: Stored | None,
+    ) -> None:
+        """Lanes of a group access one shadow.
 
-            if owner is None:
-                self.look_at_others(
-                    space, at, width, state, group.clock, user_of, is_write=is_write, stored=stored
-                )
-            if conflict is not None:
-                user = user_of(conflict.position // max(1, width // space.granule))
-                self.report_access(state, space, owner, conflict, user, group.clock)
+        Args:
+          lanes_of: their warp, numbers, line and whether they write.
+        """
+        warp, here, line, is_write = lanes_of
+        group.clock = state.actors.fit(group.clock)
+        known = group.clock[KNOWN]
+        actors = (warp.base + here).astype(np.int32)[:, None]
+        conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
+
+        def user_of(position: int) -> tuple[str, Any, bool]:
+            return f"{warp.where} lane {int(here[position])}", line, is_write
+
+        if owner is None:
+            self.look_at_others(
+                space, at, width, state, group.clock, user_of, is_write=is_write, stored=stored
+            )
+        if conflict is not None:
+            user = user_of(conflict.position // max(1, width // space.granule))
+            self.report_access(state, space, owner, conflict, user, group.clock)
 
     def fence(self, s: Strand, mask: int, opcode: str) -> None:
         """Fences of memory, of the proxies, of mbarrier inits and of tensor memory."""
