@@ -14,6 +14,7 @@ from differential import (
     mapmaking,
     matrices,
     memory,
+    messages,
     ops,
     pipelines,
     roles,
@@ -57,6 +58,7 @@ FAMILIES: dict[str, Callable[[int], Iterator[Program]]] = {
     "mma": lambda seed: matrices.products(seed + 21, 160),
     "matrix": lambda seed: matrices.moves(seed + 22, 60),
     "wgmma": lambda seed: warpgroups.products(seed + 23, 200),
+    "message": lambda seed: messages.messages(seed + 31, 80),
     "pipeline": lambda seed: pipelines.pipelines(seed + 29, 80),
 }
 
