@@ -199,7 +199,7 @@ both | setmaxnreg.dec.sync.aligned.u32 40; | test_isa_mma::test_fragments_gather
 both | setmaxnreg.inc.sync.aligned.u32 232; | test_coverage_copies::test_what_has_no_effect_here
 both | elect.sync r1|p1, r2; | test_isa_collectives::test_elect_takes_the_lowest_lane
 both | bar.sync 1, 64; | test_isa_collectives::test_barrier_counts_must_agree
-both | bar.arrive 1, 64; | test_isa_collectives::test_barrier_misuse
+both | bar.arrive 1, 64; | test_isa_collectives::test_arrivals_alone_complete_a_named_barrier
 both | bar.red.popc.u32 r1, 1, p1; | test_isa_collectives::test_barrier_reductions
 both | bar.red.and.pred p1, 1, p2; | test_isa_collectives::test_barrier_reductions
 both | barrier.cta.sync 1, 64; | test_coverage_warp::test_named_barriers_and_collectives_in_other_spellings

@@ -149,6 +149,8 @@ class Warp:
     Attributes:
       registers: lane arrays by register index; None for one that a tcgen05.ld will deliver.
       alive: lanes that have not left the kernel.
+      cluster_arrivals, cluster_waits: by lane, how often it arrived on, and waited at, the
+        cluster's barrier.
       loads: (register index, storage kind, values) that tcgen05.wait::ld delivers.
       bulk_groups, copy_groups: closed groups per lane, oldest first, of bulk copies to global
         memory and of cp.async; `bulk_open`, `copy_open` the groups that the next commit closes.
@@ -163,7 +165,8 @@ class Warp:
         self.strands = [Strand(self, alive, 0, None)]
         self.loads: list[Any] = []
         self.stores_pending = 0
-        self.cluster_phase = -1
+        self.cluster_arrivals = np.zeros(WARP_LANES, np.int64)
+        self.cluster_waits = np.zeros(WARP_LANES, np.int64)
         self.bulk_open: dict[int, AsyncGroup] = {}
         self.bulk_groups: dict[int, list[AsyncGroup]] = {}
         self.copy_open: dict[int, AsyncGroup] = {}
@@ -176,13 +179,33 @@ class Warp:
 
 @dataclass(slots=True)
 class NamedBarrier:
-    """A bar/barrier resource: which lanes of which warps arrived in the current phase."""
+    """A bar/barrier resource.
+
+    Attributes:
+      arrived: of the current phase, by warp: masks of lanes, one per time that the warp came. A
+        barrier counts threads and not who they are, so that a warp may come more than once.
+    """
 
     phase: int = 0
-    arrived: dict[int, int] = field(default_factory=dict[int, int])
+    arrived: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     expected: int = 0
     votes: list[bool] = field(default_factory=list[bool])
     result: tuple[int, int, int] = (0, 0, 0)
+
+
+def add_arrival(times: list[int], mask: int) -> None:
+    """Note that lanes of a warp came to a barrier.
+
+    Args:
+      times: masks of the lanes that came a first, a second, .. time; parts of a diverged warp come
+        together.
+    """
+    for position, there in enumerate(times):
+        times[position] = there | mask
+        mask &= there
+        if not mask:
+            return
+    times.append(mask)
 
 
 class Cta:
@@ -226,7 +249,13 @@ class Cta:
 
 
 class Cluster:
-    """CTAs that share a cluster-wide shared window; one CTA when launched without clusters."""
+    """CTAs that share a cluster-wide shared window; one CTA when launched without clusters.
+
+    Attributes:
+      barrier_phase: completed phases of the cluster's barrier.
+      barrier_arrived: by (CTA rank, warp): masks of the lanes that arrived in the open phase and,
+        where they did not wait in between, in those that follow.
+    """
 
     def __init__(self, launch: "Launch", origin: Dim3):
         self.launch = launch
@@ -240,7 +269,9 @@ class Cluster:
             for x in range(shape[0])
         ]
         self.barrier_phase = 0
-        self.barrier_arrived: dict[tuple[int, int], int] = {}
+        self.barrier_arrived: dict[tuple[int, int], list[int]] = {
+            (cta.rank, warp.index): [] for cta in self.ctas for warp in cta.warps
+        }
         self.tmem_votes: dict[tuple[Any, ...], set[int]] = {}
         self.live_ctas = len(self.ctas)
 

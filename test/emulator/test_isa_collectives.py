@@ -245,13 +245,63 @@ def test_exited_warps_count_at_the_cta_barrier() -> None:
     ("body", "what"),
     [
         ("bar.sync 1, 48;", "multiples of 32"),
-        ("bar.arrive 1, 96; bar.arrive 1, 96;", "arrives twice"),
         ("mov.u32 r1, 17; mov.u32 r2, 32; barrier.sync r1, r2;", "barrier number"),
     ],
 )
 def test_barrier_misuse(body: str, what: str) -> None:
     with pytest.raises(KernelFault, match=what):
         run_module(module(body), [])
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+def test_a_named_barrier_counts_threads_and_not_who_they_are(seed: int | None) -> None:
+    """Four warps wait for 160 threads: one of them arrives once more beforehand."""
+    body = """
+    mov.u32 r60, %tid.x; shr.u32 r61, r60, 5; ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 4, rd1;
+    mov.u32 r2, buffer; mad.lo.u32 r3, r60, 4, r2; xor.b32 r4, r3, 256;
+    mov.u32 r5, 0;
+    LOOP: mad.lo.u32 r6, r5, 1000, r60; st.shared.b32 [r3], r6;
+    setp.eq.u32 p1, r61, 2; @p1 bar.arrive 1, 160;
+    bar.sync 1, 160; ld.shared.b32 r7, [r4]; bar.sync 0;
+    add.u32 r5, r5, 1; setp.lt.u32 p2, r5, 3; @p2 bra LOOP;
+    st.global.b32 [rd1], r7;
+    """
+    out = np.zeros(128, np.uint32)
+    text = module(body, ".param .u64 out", before=".shared .align 512 .b8 buffer[512];")
+    schedule = {"schedule": "fair"} if seed is None else {"schedule": "adversarial", "seed": seed}
+    run_module(text, [out], block=(128, 1, 1), check="all", **schedule)
+    assert (out == 2000 + (np.arange(128) ^ 64)).all()
+
+
+def test_arrivals_alone_complete_a_named_barrier() -> None:
+    body = """
+    mov.u32 r60, %tid.x; setp.lt.u32 p1, r60, 32; @p1 bra WAITS;
+    bar.arrive 3, 128; bar.arrive 3, 128; bar.arrive 3, 128; bra END;
+    WAITS: bar.sync 3, 128;
+    END:
+    """
+    run_module(module(body), [], block=(64, 1, 1), check="all")
+    with pytest.raises(DeadlockError, match="64 of 128 threads arrived .warps 0, 1."):
+        run_module(module(body.replace("bar.arrive 3, 128; " * 2, "")), [], block=(64, 1, 1))
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+def test_the_nth_wait_of_a_cluster_barrier_belongs_to_the_nth_arrival(seed: int | None) -> None:
+    """CTA 0 arrives twice before it waits; its second wait is for what CTA 1 does in between."""
+    body = """
+    mov.u32 r1, %cluster_ctarank; mov.u32 r2, word; mov.u32 r3, 0; mapa.shared::cluster.u32 r4, r2, r3;
+    setp.ne.u32 p1, r1, 0; @p1 bra OTHER;
+    barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait; barrier.cluster.wait;
+    ld.shared.b32 r5, [r2]; ld.param.u64 rd1, [out]; st.global.b32 [rd1], r5; bra END;
+    OTHER: barrier.cluster.arrive; barrier.cluster.wait; mov.u32 r6, 7;
+    st.shared::cluster.b32 [r4], r6; barrier.cluster.arrive; barrier.cluster.wait;
+    END:
+    """
+    out = np.zeros(1, np.uint32)
+    text = module(body, ".param .u64 out", before=".shared .align 4 .b8 word[4];")
+    schedule = {"schedule": "fair"} if seed is None else {"schedule": "adversarial", "seed": seed}
+    run_module(text, [out], grid=(2, 1, 1), cluster=(2, 1, 1), **schedule)
+    assert out[0] == 7
 
 
 def test_barrier_counts_must_agree() -> None:

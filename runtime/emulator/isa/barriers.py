@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..machine.faults import Fault
 from ..order import Order, order_of_barrier
 from ..ptx.ast import Imm, Instruction, Operand
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
-from ..state import ALL_LANES, Cta, NamedBarrier, Strand
+from ..state import ALL_LANES, Cta, NamedBarrier, Strand, add_arrival
 from .collectives import emit_gather, emit_members
 from .control import active_lanes, active_mask
 from .memory import order_name
@@ -39,10 +41,11 @@ def _present(cta: Cta, barrier: NamedBarrier) -> int:
     everyone = barrier.expected == 0
     total = 0
     for index, warp in enumerate(cta.warps):
-        arrived = barrier.arrived.get(index, 0)
+        times = barrier.arrived.get(index, ())
         gone = ~warp.alive & ALL_LANES
-        if arrived or (everyone and gone == ALL_LANES):
-            total += (arrived | gone).bit_count()
+        total += sum((mask | gone).bit_count() for mask in times)
+        if everyone and not times and gone == ALL_LANES:
+            total += WARP_LANES
     return total
 
 
@@ -112,10 +115,7 @@ def barrier_arrive(
             f"{barrier.expected or needed} were said before in this phase",
         )
     mask = active_mask(s, k)
-    warp = s.warp.index
-    if barrier.arrived.get(warp, 0) & mask:
-        raise Fault("mbarrier", f"warp {warp} arrives twice on named barrier {index} in one phase")
-    barrier.arrived[warp] = barrier.arrived.get(warp, 0) | mask
+    add_arrival(barrier.arrived.setdefault(s.warp.index, []), mask)
     if predicate is not None:
         barrier.votes += [bool(predicate[lane]) for lane in active_lanes(s, k)]
     _observe(s, "barrier", key)
@@ -243,13 +243,9 @@ def warp_synced(s: Strand, k: Any) -> None:
 @runtime
 def cluster_arrive(s: Strand, k: Any, order: Order) -> None:
     """barrier.cluster.arrive: the threads arrive on the cluster's barrier."""
-    cluster = s.cta.cluster
-    key = (s.cta.rank, s.warp.index)
     mask = active_mask(s, k)
-    if cluster.barrier_arrived.get(key, 0) & mask:
-        raise Fault("mbarrier", "a thread arrives twice on the cluster barrier in one phase")
-    cluster.barrier_arrived[key] = cluster.barrier_arrived.get(key, 0) | mask
-    s.warp.cluster_phase = cluster.barrier_phase
+    add_arrival(s.cta.cluster.barrier_arrived[s.cta.rank, s.warp.index], mask)
+    s.warp.cluster_arrivals[active_lanes(s, k)] += 1
     _observe(s, "barrier", ("cluster",))
     if s.launch.inspector is not None:
         s.launch.inspector.arriving(s, mask, ("cluster",), order)
@@ -263,30 +259,36 @@ def _missing(s: Strand) -> list[str]:
         f"{cta.rank}:{warp.index}"
         for cta in cluster.ctas
         for warp in cta.warps
-        if warp.alive & ~cluster.barrier_arrived.get((cta.rank, warp.index), 0)
+        if warp.alive & ~(cluster.barrier_arrived[cta.rank, warp.index] or [0])[0]
     ]
 
 
-def _try_complete_cluster(s: Strand) -> bool:
-    if _missing(s):
-        return False
+def _try_complete_cluster(s: Strand) -> None:
+    """Complete the phases in which all live threads arrived."""
     cluster = s.cta.cluster
-    cluster.barrier_phase += 1
-    cluster.barrier_arrived.clear()
-    if s.launch.inspector is not None:
-        s.launch.inspector.completed(s.cta, ("cluster",))
-    s.launch.scheduler.wake(("cluster", id(cluster)))
-    return True
+    while any(cluster.barrier_arrived.values()) and not _missing(s):
+        cluster.barrier_phase += 1
+        for times in cluster.barrier_arrived.values():
+            del times[:1]
+        if s.launch.inspector is not None:
+            s.launch.inspector.completed(s.cta, ("cluster",))
+        s.launch.scheduler.wake(("cluster", id(cluster)))
 
 
 @runtime
-def cluster_wait(s: Strand) -> bool:
-    """barrier.cluster.wait. False when the strand was blocked."""
-    cluster = s.cta.cluster
-    done = cluster.barrier_phase > s.warp.cluster_phase
-    if done or (cluster.barrier_arrived and _try_complete_cluster(s)):
+def cluster_wait(s: Strand, k: Any) -> bool:
+    """barrier.cluster.wait. False when the strand was blocked.
+
+    A thread's n-th wait belongs to its n-th arrival, also when it arrived again in between; a wait
+    to which no arrival belongs waits for nothing.
+    """
+    cluster, warp, lanes = s.cta.cluster, s.warp, active_lanes(s, k)
+    _try_complete_cluster(s)
+    waits = np.minimum(warp.cluster_waits[lanes] + 1, warp.cluster_arrivals[lanes])
+    if cluster.barrier_phase >= waits.max():
+        warp.cluster_waits[lanes] = waits
         if s.launch.inspector is not None:
-            s.launch.inspector.left(s, s.mask, ("cluster",))
+            s.launch.inspector.left(s, active_mask(s, k), ("cluster",))
         return True
     s.launch.scheduler.block(
         s,
@@ -314,7 +316,7 @@ def emit_cluster_wait(e: Emitter, i: Instruction) -> None:
     if i.has("aligned"):
         emit_gather(e, None)
     with e.effect():
-        e.line(f"if not cluster_wait(s): return {BLOCKED}")
+        e.line(f"if not cluster_wait(s, {e.k}): return {BLOCKED}")
 
 
 def immediate(e: Emitter, operand: Operand, what: str) -> int:
