@@ -1,7 +1,14 @@
 """A functional machine that executes PTX text for sm_100a and sm_90a."""
 
 from .emulator import Emulator, Stats
-from .faults import DeadlockError, KernelFault
+from .faults import DeadlockError, InstructionLimitError, KernelFault
 from .ptx.errors import PtxError
 
-__all__ = ["DeadlockError", "Emulator", "KernelFault", "PtxError", "Stats"]
+__all__ = [
+    "DeadlockError",
+    "Emulator",
+    "InstructionLimitError",
+    "KernelFault",
+    "PtxError",
+    "Stats",
+]

@@ -1,50 +1,52 @@
 """The front of the emulator: map arrays, launch kernels."""
 
-import struct
+import operator
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 
+from .arguments import (
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_PARAM_BYTES,
+    Parameter,
+    check_shape,
+    extent,
+    initial_bytes,
+    integer,
+    pack_parameters,
+    shown,
+)
 from .checkers import Checker, CheckMode, EveryWatch, Finding, checks_named
 from .isa import families
 from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .observer import Observer
 from .parallel import can_fork, is_divisible, run_divided, translate_ahead
-from .ptx.ast import Kernel, Module, Variable
+from .ptx.ast import Kernel, Module
 from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared
 from .ptx.loads import waits_for_loads
 from .ptx.parser import parse
 from .ptx.translate import Program
 from .scheduler import Schedule, Scheduler
-from .state import Dim3, Launch
+from .state import Launch, Unstarted
 from .trace import MmaSteps, Names, TimedProgram, Trace, TracingScheduler
 
 Target = Literal["sm_100a", "sm_90a"]
-Parameter = int | float | bytes | bytearray | npt.NDArray[Any] | np.generic
+Numeric = Literal["float32", "fused"]
 
-MAX_THREADS = 1024  # per CTA; CUDA programming guide, compute capabilities
 MAX_SHARED_BYTES = 232448  # per CTA, 227 KiB; spec-ptx 8
-MAX_PARAM_BYTES = 32764  # kernel parameters; CUDA programming guide
-MAX_CLUSTER_CTAS = 16  # with opt-in; spec-ptx 8
-
-_FORMATS = {
-    **{f"{sign}8": "<b" if sign == "s" else "<B" for sign in "bus"},
-    **{f"{sign}16": "<h" if sign == "s" else "<H" for sign in "bus"},
-    **{f"{sign}32": "<i" if sign == "s" else "<I" for sign in "bus"},
-    **{f"{sign}64": "<q" if sign == "s" else "<Q" for sign in "bus"},
-    "f32": "<f",
-    "f64": "<d",
-}
+MAX_LOCAL_BYTES = 512 << 10  # per thread; CUDA programming guide, compute capabilities
+INSTRUCTION_LIMIT = 10**9  # warp-instructions: minutes of `L: bra L`, an hour of a real kernel
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class Emulator:
       observer: receives memory accesses and synchronisation in words, for traces.
       check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
+      instruction_limit: warp-instructions after which a launch is given up (`InstructionLimitError`,
+        which says where each warp is), counted by each process of `jobs` for itself.
       jobs: processes that share the clusters of a grid, at most. A launch stays in this process
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).
@@ -144,7 +148,7 @@ class Emulator:
         schedule: Schedule = "fair",
         seed: int = 0,
         *,
-        numeric: Literal["float32", "fused"] = "float32",
+        numeric: Numeric = "float32",
         track_initialised: bool = False,
         strict_loads: bool | None = None,
         strict_fences: bool | None = None,
@@ -153,24 +157,26 @@ class Emulator:
         check_mode: CheckMode = "raise",
         trace: bool | Names = False,
         jobs: int = 1,
+        instruction_limit: int = INSTRUCTION_LIMIT,
     ):
-        if target not in ("sm_100a", "sm_90a"):
-            raise SpecError(f"emulator target '{target}' is unknown: sm_100a or sm_90a")
-        if schedule not in ("fair", "adversarial"):
-            raise SpecError(f"schedule '{schedule}' is unknown: fair or adversarial")
-        if jobs < 1:
-            raise SpecError(f"jobs must be at least 1, got {jobs}")
-        self.jobs = jobs
+        for value, allowed, what in (
+            (target, get_args(Target), "emulator target"),
+            (schedule, get_args(Schedule), "schedule"),
+            (numeric, get_args(Numeric), "numeric"),
+            (check_mode, get_args(CheckMode), "check_mode"),
+        ):
+            if type(value) is not str or value not in allowed:
+                raise SpecError(f"{what} {shown(value)} is unknown: {' or '.join(allowed)}")
+        self.jobs = _at_least(jobs, 1, "jobs")
+        self.instruction_limit = _at_least(instruction_limit, 1, "instruction_limit")
+        self.seed = _at_least(seed, None, "seed")
         self.target = target
         self.schedule: Schedule = schedule
-        self.seed = seed
-        self.numeric: Literal["float32", "fused"] = numeric
+        self.numeric: Numeric = numeric
         self.track_initialised = track_initialised
         self.strict_loads = strict_loads
         self.strict_fences = strict_fences
         self.observer = observer
-        if check_mode not in ("raise", "collect"):
-            raise SpecError(f"check_mode '{check_mode}' is unknown: raise or collect")
         self.checks = checks_named(check)
         self.check_mode: CheckMode = check_mode
         self.findings: list[Finding] = []
@@ -228,6 +234,11 @@ class Emulator:
           TargetError: the PTX is for another architecture.
         """
         start = time.perf_counter()
+        for value, name in ((ptx_text, "the PTX"), (entry, "entry")):
+            if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise LaunchError(f"{name} must be a str, got {type(value).__name__}")
+        if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LaunchError(f"sources must be a mapping, got {type(sources).__name__}")
         program = translated(ptx_text, entry)
         if "uninitialised" in self.checks:
             program = marked(program)
@@ -237,11 +248,10 @@ class Emulator:
             raise TargetError(
                 f"the PTX is for .target {module.target}, this emulator runs {self.target}"
             )
-        grid3, block3, cluster3 = (
-            _dim3(value, name)
-            for value, name in ((grid, "grid"), (block, "block"), (cluster, "cluster"))
-        )
-        cluster3 = _check_shape(kernel, grid3, block3, cluster3)
+        grid3 = extent(grid, "grid", MAX_GRID, least=0)
+        block3 = extent(block, "block", MAX_BLOCK)
+        cluster3 = check_shape(kernel, grid3, block3, extent(cluster, "cluster", MAX_GRID))
+        shared_bytes = integer(shared_bytes, "shared_bytes")
         static_bytes, window = lay_out_shared(module, kernel)
         total = static_bytes
         if shared_bytes:
@@ -251,7 +261,13 @@ class Emulator:
                 f"'{entry}' needs {total} B of shared memory ({static_bytes} B static, "
                 f"{shared_bytes} B dynamic), {self.target} gives {MAX_SHARED_BYTES} B"
             )
-        parameters = _pack_parameters(kernel, params)
+        local_bytes = lay_out_local(kernel)
+        if local_bytes > MAX_LOCAL_BYTES:
+            raise LaunchError(
+                f"'{entry}' needs {local_bytes} B of local memory per thread, {self.target} gives "
+                f"{MAX_LOCAL_BYTES} B"
+            )
+        parameters = pack_parameters(kernel, params)
         if 0 in grid3:
             return Stats(0, time.perf_counter() - start, 0)
         self._parameters[: parameters.size] = parameters
@@ -280,13 +296,14 @@ class Emulator:
             inspector=checker if trace is None else trace,
             strict_loads=self._strict_loads(kernel),
             strict_fences=self.strict_fences,
-            remaining=_cluster_origins(grid3, cluster3),
-            local_bytes=lay_out_local(kernel),
+            remaining=Unstarted(grid3, cluster3),
+            local_bytes=local_bytes,
+            instruction_limit=self.instruction_limit,
         )
         if checker is not None:
             checker.launched(launch)
             self.memory.watch = EveryWatch(checker)
-        jobs = min(self.jobs, len(launch.remaining))
+        jobs = min(self.jobs, launch.remaining.count)
         if jobs > 1 and launch.inspector is None and launch.observer is None:
             if can_fork() and is_divisible(kernel):
                 return self._launch_divided(launch, jobs, start)
@@ -311,10 +328,10 @@ class Emulator:
 
     def _launch_divided(self, launch: Launch, jobs: int, start: float) -> Stats:
         """Run every `jobs`-th cluster in a process of its own."""
-        origins = launch.remaining
+        everything = launch.remaining
 
         def run(part: int) -> tuple[int, dict[str, int]]:
-            launch.remaining = origins[part::jobs]
+            launch.remaining = everything.share(part, jobs)
             scheduler = Scheduler(launch, self.schedule, self.seed + part)
             with np.errstate(all="ignore"):
                 scheduler.run()
@@ -344,104 +361,17 @@ class Emulator:
                 continue
             key = (ptx_text, variable.name)
             if key not in self._variables:
-                self._variables[key] = self.memory.map(_initial_bytes(variable))
+                self._variables[key] = self.memory.map(initial_bytes(ptx_text, variable))
             result[variable.name] = self._variables[key]
         return result
 
 
-def _dim3(value: Sequence[int], name: str) -> Dim3:
-    numbers = tuple(int(v) for v in value)
-    if not 1 <= len(numbers) <= 3 or any(n < (0 if name == "grid" else 1) for n in numbers):
-        raise LaunchError(f"{name} must be one to three positive numbers, got {tuple(value)}")
-    x, y, z = (*numbers, 1, 1, 1)[:3]
-    return (x, y, z)
-
-
-def _check_shape(kernel: Kernel, grid: Dim3, block: Dim3, cluster: Dim3) -> Dim3:
-    """Check grid, block and cluster against the kernel's directives; returns the cluster."""
-    threads = block[0] * block[1] * block[2]
-    if threads > MAX_THREADS:
-        raise LaunchError(f"block {block} has {threads} threads, {MAX_THREADS} are allowed")
-    required = kernel.directives.get("reqntid")
-    if required and (*required, 1, 1)[:3] != block:
-        raise LaunchError(f"'{kernel.name}' requires a block of {required}, got {block}")
-    limit = kernel.directives.get("maxntid")
-    if limit and threads > int(np.prod(limit)):
-        raise LaunchError(f"'{kernel.name}' allows blocks up to {limit}, got {block}")
-    needed = kernel.directives.get("reqnctapercluster")
-    if needed:
-        shape = (*needed, 1, 1)[:3]
-        if cluster == (1, 1, 1):
-            cluster = (shape[0], shape[1], shape[2])
-        elif shape != cluster:
-            raise LaunchError(f"'{kernel.name}' requires clusters of {shape}, got {cluster}")
-    count = cluster[0] * cluster[1] * cluster[2]
-    most = min(MAX_CLUSTER_CTAS, *kernel.directives.get("maxclusterrank", (MAX_CLUSTER_CTAS,)))
-    if count > most:
-        raise LaunchError(f"cluster {cluster} has {count} CTAs, {most} are allowed")
-    if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise LaunchError(f"cluster {cluster} does not divide the grid {grid}")
-    return cluster
-
-
-def _pack_parameters(kernel: Kernel, params: Sequence[Parameter]) -> npt.NDArray[np.uint8]:
-    """The bytes of the parameter space."""
-    if len(params) != len(kernel.params):
-        raise LaunchError(f"'{kernel.name}' has {len(kernel.params)} parameters, got {len(params)}")
-    size = max((p.address + p.byte_count for p in kernel.params), default=0)
-    if size > MAX_PARAM_BYTES:
-        raise LaunchError(f"{size} B of parameters, {MAX_PARAM_BYTES} B are allowed")
-    result = np.zeros(max(size, 1), np.uint8)
-    for position, (declared, value) in enumerate(zip(kernel.params, params, strict=True)):
-        raw = _parameter_bytes(kernel, position, declared, value)
-        result[declared.address : declared.address + len(raw)] = np.frombuffer(raw, np.uint8)
-    return result
-
-
-def _parameter_bytes(kernel: Kernel, position: int, declared: Variable, value: Parameter) -> bytes:
-    where = f"parameter {position} of '{kernel.name}'"
-    if isinstance(value, bytes | bytearray | np.ndarray):
-        raw = bytes(value) if not isinstance(value, np.ndarray) else value.tobytes()
-        if len(raw) != declared.byte_count:
-            raise LaunchError(f"{where} has {declared.byte_count} bytes, got {len(raw)}")
-        return raw
-    if declared.is_array:
-        raise LaunchError(
-            f"{where} is an aggregate of {declared.byte_count} bytes: pass bytes, "
-            f"got {type(value).__name__}"
-        )
-    form = _FORMATS.get(declared.element)
-    if form is None:
-        raise LaunchError(f"{where} has type .{declared.element}: pass raw bytes")
-    number = value.item() if isinstance(value, np.generic) else value
-    if form[-1] in "fd":
-        return struct.pack(form, float(number))
-    if not isinstance(number, int):
-        raise LaunchError(f"{where} has type .{declared.element}: got {number!r}")
-    bits = 8 * declared.element_bytes
-    if not -(1 << (bits - 1)) <= number < 1 << bits:
-        raise LaunchError(f"{where} has type .{declared.element}: {number} does not fit")
-    return (number & ((1 << bits) - 1)).to_bytes(bits // 8, "little")
-
-
-def _initial_bytes(variable: Variable) -> npt.NDArray[np.uint8]:
-    result = np.zeros(max(1, variable.byte_count), np.uint8)
-    form = _FORMATS.get(variable.element)
-    for position, value in enumerate(variable.initial):
-        start = position * variable.element_bytes
-        if form is not None and form[-1] in "fd":
-            raw = struct.pack(form, float(value))
-        else:
-            bits = 8 * variable.element_bytes
-            raw = (int(value) & ((1 << bits) - 1)).to_bytes(bits // 8, "little")
-        result[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
-    return result
-
-
-def _cluster_origins(grid: Dim3, cluster: Dim3) -> list[Dim3]:
-    return [
-        (x, y, z)
-        for z in range(0, grid[2], cluster[2])
-        for y in range(0, grid[1], cluster[1])
-        for x in range(0, grid[0], cluster[0])
-    ]
+def _at_least(value: int, least: int | None, what: str) -> int:
+    """An option that has to be an integer."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise SpecError(f"{what} must be an integer, got {shown(value)}") from None
+    if least is not None and number < least:
+        raise SpecError(f"{what} must be at least {least}, got {shown(number)}")
+    return number

@@ -37,6 +37,22 @@ class DeadlockError(LaunchError):
         self.waiting = waiting
 
 
+class InstructionLimitError(LaunchError):
+    """A launch executed more warp-instructions than it may: a loop without an end, mostly.
+
+    Attributes:
+      warps: one line per strand of the clusters that run: where it is and what it does.
+    """
+
+    def __init__(self, limit: int, warps: list[str]):
+        body = "\n".join(warps)
+        super().__init__(
+            f"the launch is not over after {limit:,} warp-instructions (a loop that never ends? "
+            f"else raise instruction_limit)\n{body}"
+        )
+        self.warps = warps
+
+
 def quoted(line: int, text: str, origin: str) -> str:
     """A PTX line and what it was made from, on lines of their own; nothing for line 0."""
     if not line:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from .faults import DeadlockError, KernelFault
+from attn_mlir.errors import LaunchError
+
+from .faults import DeadlockError, InstructionLimitError, KernelFault
 from .machine.faults import Fault
 from .ptx.emit import BLOCKED
 from .ptx.translate import NO_SEGMENT
@@ -96,6 +98,17 @@ def _join_chain(join: Join | None) -> list[Join]:
         chain.append(join)
         join = join.parent
     return chain
+
+
+def _unforeseen(error: Exception) -> tuple[str, str]:
+    """Kind and message of an exception that no rule of the machine raised.
+
+    The kernel's operands brought it about, so it has their line; the exception stays its cause.
+    """
+    return "internal", (
+        f"the emulator cannot execute this: {type(error).__name__}: {error} (a mistake of the "
+        "emulator, which should say what is wrong with the operands)"
+    )
 
 
 class Scheduler:
@@ -300,12 +313,19 @@ class Scheduler:
         Raises:
           KernelFault: the kernel did something wrong.
           DeadlockError: nothing can run any more.
+          InstructionLimitError: it does not come to its end.
         """
+        limit = self.launch.instruction_limit
         while True:
             while len(self.clusters) < self.resident and self._start_cluster():
                 pass
             if self.ready:
                 self._turn(self._pick())
+                if self.warp_instructions > limit:
+                    waiting = self.launch.remaining.count
+                    raise InstructionLimitError(
+                        limit, [*self._report(), f"  {waiting} clusters have not started"]
+                    )
                 if self.adversarial:
                     if self.channels and self.random.random() < self.strategy.laziness:
                         self._run_random_job()
@@ -317,16 +337,16 @@ class Scheduler:
                 self._run_random_job()
             elif self.fifo:
                 self._drain()
-            elif not self.clusters and not self.launch.remaining:
+            elif not self.clusters and not self.launch.remaining.count:
                 return
             elif not self._unstick():
                 raise DeadlockError(self._report())
 
     def _start_cluster(self) -> bool:
         remaining = self.launch.remaining
-        if not remaining:
+        if not remaining.count:
             return False
-        cluster = Cluster(self.launch, remaining.pop(0))
+        cluster = Cluster(self.launch, remaining.take())
         self.clusters.append(cluster)
         if self.launch.inspector is not None:
             self.launch.inspector.started(cluster)
@@ -437,15 +457,20 @@ class Scheduler:
             job.run(payloads)
             if inspector is not None:
                 inspector.finished()
-        except Fault as fault:
+        except KernelFault:
+            raise
+        except Exception as error:
+            kind, message = (
+                (error.kind, str(error)) if isinstance(error, Fault) else _unforeseen(error)
+            )
             raise KernelFault(
-                str(fault),
-                kind=fault.kind,
+                message,
+                kind=kind,
                 line=job.line,
                 text=self.launch.program.line_text(job.line),
                 where=f"{job.where} (asynchronous)",
                 origin=self.launch.program.origin(job.line),
-            ) from fault
+            ) from error
 
     # ---- when nothing runs
 
@@ -512,7 +537,8 @@ class Scheduler:
         for warp in self._warps():
             for strand in warp.strands:
                 line = program.segments[strand.pc].line
-                why = strand.wait.describe() if strand.wait else "polling"
+                why = "polling" if strand.polled == self.progress else "runs"
+                why = strand.wait.describe() if strand.wait else why
                 origin = program.origin(line)
                 lines.append(
                     f"  {strand.where()} at PTX line {line}: {program.line_text(line)}\n      {why}"
@@ -521,7 +547,9 @@ class Scheduler:
         return lines
 
     def _explain(self, error: Exception, strand: Strand) -> Exception:
-        """The error of a segment with its PTX line; our own bugs pass unchanged."""
+        """The error of a segment with its PTX line."""
+        if isinstance(error, LaunchError) and not isinstance(error, Fault):
+            return error
         program = self.launch.program
         line = 0
         trace = error.__traceback__
@@ -531,16 +559,16 @@ class Scheduler:
             trace = trace.tb_next
         if isinstance(error, Fault):
             kind, message = error.kind, str(error)
-        elif isinstance(error, TypeError | AttributeError) and _has_poison(strand.warp):
+        elif isinstance(error, TypeError | AttributeError | ValueError) and _has_poison(
+            strand.warp
+        ):
             kind = "poison"
             message = (
                 "a register is read before the wait (tcgen05.wait::ld, wgmma.wait_group) that "
                 "delivers it"
             )
         else:
-            if line:
-                error.add_note(f"PTX line {line}: {program.line_text(line)}")
-            return error
+            kind, message = _unforeseen(error)
         return KernelFault(
             message,
             kind=kind,

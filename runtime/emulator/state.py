@@ -276,6 +276,37 @@ class Cluster:
         self.live_ctas = len(self.ctas)
 
 
+class Unstarted:
+    """The clusters of a grid that have not started, x fastest; they take no memory before they do.
+
+    Args:
+      numbers: of the clusters, counted from 0; all of the grid when None.
+    """
+
+    def __init__(self, grid: Dim3, cluster: Dim3, numbers: range | None = None):
+        self._grid, self._cluster = grid, cluster
+        self._counts = tuple(g // c for g, c in zip(grid, cluster, strict=True))
+        across, down, deep = self._counts
+        self._numbers = range(across * down * deep) if numbers is None else numbers
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._numbers)
+
+    def take(self) -> Dim3:
+        """The origin of the next one, which is none of them any more."""
+        number = self._numbers[0]
+        self._numbers = self._numbers[1:]
+        across, down, _ = self._counts
+        x, y, z = self._cluster
+        return (number % across * x, number // across % down * y, number // (across * down) * z)
+
+    def share(self, part: int, parts: int) -> "Unstarted":
+        """Every `parts`-th one, beginning with number `part`."""
+        return Unstarted(self._grid, self._cluster, self._numbers[part::parts])
+
+
 @dataclass(eq=False)
 class Launch:
     """One kernel launch.
@@ -286,7 +317,8 @@ class Launch:
       shared_bytes: static plus dynamic shared memory per CTA.
       strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
       strict_fences: threads that share tensor memory need tcgen05.fence; None where the kernel uses it at all.
-      remaining: origins of the clusters that have not started, next first.
+      remaining: the clusters that have not started.
+      instruction_limit: warp-instructions after which the launch is given up.
     """
 
     program: Program
@@ -301,12 +333,13 @@ class Launch:
     symbols: dict[str, int]
     target: str
     tensor_core: TensorCore
+    remaining: "Unstarted"
+    instruction_limit: int
     track_initialised: bool = False
     observer: Observer | None = None
     inspector: Inspector | None = None
     strict_loads: bool = True
     strict_fences: bool | None = None
-    remaining: list[Dim3] = field(default_factory=list[Dim3])
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     local_bytes: int = 0

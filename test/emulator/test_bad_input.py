@@ -2,6 +2,10 @@
 
 import random
 import re
+import resource
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +13,14 @@ from ptx_bench import module, run_module, tensor_map_bytes
 
 from attn_mlir.errors import LaunchError
 from attn_mlir.runtime.emulator import Emulator, KernelFault
+from attn_mlir.runtime.emulator.isa import registry
 from attn_mlir.runtime.emulator.ptx.errors import PtxError
 from attn_mlir.runtime.emulator.ptx.parser import parse
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fuzz"))
+
+import ptx
+from ptx_samples import samples
 
 TEXT = """.version 8.8
 .target sm_100a
@@ -128,3 +138,133 @@ def test_a_pointer_that_nobody_mapped(access: str) -> None:
     message = str(raised.value)
     assert raised.value.kind == "out-of-bounds" and access.rstrip(";") in message
     assert re.search("0x7f1234567000", message, re.IGNORECASE)
+
+
+PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WARPGROUP = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+FOUR = "{r1, r2, r3, r4}"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("and.f16 h1, h2, h3;", "the type of 'and.f16' must be .pred, .b16, .b32, .b64"),
+        ("popc.u32 r1, r2;", "must be .b32, .b64"),
+        ("add.b32 r1, r2, r3;", "the type of 'add.b32' must be .u16"),
+        ("ld.global.f32x2 rd1, [rd2];", "the type of 'ld.global.f32x2' must be"),
+        ("ld.global.v4.b32 {r1, r2, r3, r4, r5}, [rd1];", "moves 4 elements per thread, got 5"),
+        ("ld.global.b32 {r1, r2}, [rd1];", "moves 1 elements per thread, got 2"),
+        ("st.global.v4.b32 [rd1], {r1, r2};", "moves 4 elements per thread, got 2"),
+        ("st.global.v8.b64 [rd1], {rd1, rd1, rd1, rd1, rd1, rd1, rd1, rd1};", "more than 32 bytes"),
+        (f"{PRODUCT} {FOUR}, {FOUR}, {{r1}}, {FOUR};", "expected 2 registers, got 1"),
+        (f"{PRODUCT} {FOUR}, {FOUR}, {{r1, rd1}}, {FOUR};", "expected 32-bit registers, got 'rd1'"),
+        (
+            PRODUCT.replace("k16", "k32") + f" {FOUR}, {FOUR}, {{r1, r2}}, {FOUR};",
+            "m16n8k8, m16n8k16",
+        ),
+        ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {r1}, [r2];", "expected 2 registers, got 1"),
+        ("stmatrix.sync.aligned.m8n8.shared.b16 [r2], {r1};", "needs .x1, .x2 or .x4"),
+        ("tcgen05.ld.sync.aligned.16x256b.x1.b32 {r1, r2}, [r3];", "expected 4 registers, got 2"),
+        ("tcgen05.ld.sync.aligned.16x256b.x64.b32 {r1, r2}, [r3];", "a power of two up to 32"),
+        ("mov.b128 q1, {q1, q1};", "a u128 operand where u64 is needed"),
+        ("mov.u32 r1, out;", "the address of 'out' needs a 64-bit register"),
+        ("tcgen05.st.sync.aligned.32x32b.x1.b32;", "does not take these 0 operands"),
+        ("cvt r1, r2;", "'cvt'"),
+        ("add r1, r2, r3;", "the type of 'add' must be"),
+    ],
+)
+def test_operands_that_do_not_fit_are_named_with_their_line(line: str, what: str) -> None:
+    text = module(f".reg .b128 q1;\n{line}", ".param .u64 out")
+    with pytest.raises(PtxError, match=re.escape(what)) as raised:
+        run_module(text, [0])
+    assert raised.value.line == text[: text.index(line)].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (f"{WARPGROUP} {FOUR}, rd1, rd2, p1, 1, 1, 0, 0;", ""),
+        (f"{WARPGROUP} {{r1, r2, r3}}, rd1, rd2, p1, 1, 1, 0, 0;", "expected 4 registers, got 3"),
+        (f"{WARPGROUP} {{r1, r2, r3, r3}}, rd1, rd2, p1, 1, 1, 0, 0;", "listed twice"),
+        (f"{WARPGROUP} {FOUR}, {{r5}}, rd2, p1, 1, 1, 0;", "expected 4 registers, got 1"),
+        (WARPGROUP.replace("n8", "n12") + f" {FOUR}, rd1, rd2, p1;", "allowed"),
+        (WARPGROUP.replace("f16.f16", "f16.e4m3") + f" {FOUR}, rd1, rd2, p1;", "f16 by e4m3"),
+        (f"{WARPGROUP} {FOUR}, rd1;", "does not take these 2 operands"),
+    ],
+)
+def test_operands_of_wgmma(line: str, what: str) -> None:
+    text = module(
+        f"mov.b64 rd1, 0x40; mov.b64 rd2, 0x40;\n{line}\nwgmma.commit_group.sync.aligned;",
+        before=".extern .shared .align 1024 .b8 tiles[];",
+        target="sm_90a",
+    )
+    launch = {"block": (128, 1, 1), "shared_bytes": 8192, "target": "sm_90a"}
+    if not what:
+        run_module(text, [], **launch)
+        return
+    with pytest.raises(PtxError, match=re.escape(what)) as raised:
+        run_module(text, [], **launch)
+    assert raised.value.line == text[: text.index(line)].count("\n") + 1
+
+
+def test_an_indexed_branch_beyond_its_list() -> None:
+    body = "T: .branchtargets A, B;\nmov.u32 r1, %tid.x;\nbrx.idx r1, T;\nA: B:"
+    with pytest.raises(KernelFault, match="lane 2 branches to number 2 of a list of 2") as raised:
+        run_module(module(body), [])
+    assert raised.value.kind == "out-of-bounds" and "brx.idx r1, T" in str(raised.value)
+    run_module(module(body), [], block=(2, 1, 1))
+
+
+@pytest.mark.parametrize("count", [3 * 10**9, 10**15, 2**63])
+def test_variables_that_no_memory_holds(count: int) -> None:
+    space = resource.RLIMIT_AS
+    soft, hard = resource.getrlimit(space)
+    resource.setrlimit(space, (16 << 30, hard))
+    try:
+        if count < 16 << 30:
+            run_module(module("", before=f".global .b8 big[{count}];"), [])  # zeros take no memory
+        else:
+            with pytest.raises(PtxError, match="'big' of .* does not fit into this process"):
+                run_module(module("", before=f".global .b8 big[{count}];"), [])
+    finally:
+        resource.setrlimit(space, (soft, hard))
+    with pytest.raises(LaunchError, match="of local memory per thread"):
+        run_module(module(f".local .b8 big[{count}];"), [])
+    with pytest.raises(LaunchError, match="of shared memory"):
+        run_module(module(f".shared .b8 big[{count}];"), [])
+
+
+def test_initial_values_that_do_not_fit() -> None:
+    for before, what in [
+        (".global .u32 x[2] = {1, 2, 3};", "3 values for 2 elements"),
+        (".global .u32 x = 1e999;", "of type .u32 cannot hold inf"),
+        (".global .f32 x = 1e300;", "of type .f32 cannot hold 1e[+]300"),
+    ]:
+        with pytest.raises(PtxError, match=what):
+            run_module(module("", before=before), [])
+
+
+def test_what_nobody_foresaw_has_the_line_and_keeps_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(a: Any) -> Any:
+        raise KeyError("inside")
+
+    monkeypatch.setitem(registry.RUNTIME, "population", broken)
+    with pytest.raises(KernelFault, match="popc.b32 r1, r2") as raised:
+        run_module(module("popc.b32 r1, r2; // by a broken emulator"), [])
+    assert raised.value.kind == "internal" and isinstance(raised.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+def test_damaged_texts_and_launches(first: int) -> None:
+    """A slice of `test/fuzz/ptx.py`, which has more."""
+    outcomes = [ptx.attempt(number) for number in range(first, first + 40)]
+    assert len({outcome.split(":")[0] for outcome in outcomes}) > 3
+
+
+def test_what_is_damaged_runs_when_it_is_not() -> None:
+    for sample in samples():
+        if sample.target == "sm_100a":
+            emulator = Emulator(check="all")
+            emulator.launch(**ptx.arguments(emulator, sample, sample.ptx))

@@ -473,6 +473,18 @@ KINDS = (
         one_sided=True,
     ),
     Kind(
+        "an .aligned instruction whose guard differs within the warp",
+        "divergent",
+        """
+        <wrong> setp.eq.u32 p4, r60, 3;
+        <right> setp.eq.u32 p4, r60, r60;
+        @p4 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {r4, r5, r6, r7}, {r8, r9}, {r10}, {r4, r5, r6, r7};
+        """,
+        "executed by lanes 3 of a warp with lanes 0-31",
+        threads=32,
+        one_sided=True,
+    ),
+    Kind(
         "deadlock",
         DEADLOCK,
         f"""

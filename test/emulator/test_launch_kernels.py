@@ -1,5 +1,6 @@
 """Whole small kernels, launch checks, divergence."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,13 @@ import pytest
 from ptx_bench import module, run_lanes, run_module
 
 from attn_mlir.errors import LaunchError, SpecError
-from attn_mlir.runtime.emulator import Emulator, KernelFault
+from attn_mlir.runtime.emulator import (
+    DeadlockError,
+    Emulator,
+    InstructionLimitError,
+    KernelFault,
+)
+from attn_mlir.runtime.emulator.state import Unstarted
 
 RNG = np.random.default_rng(6)
 
@@ -184,8 +191,23 @@ def test_a_plain_launch_is_accepted() -> None:
         ({"params": [1, 2.0, 3]}, "is an aggregate of 128 bytes"),
         ({"params": [1.5, 2.0, bytes(128)]}, "type .u32: got 1.5"),
         ({"params": [1 << 32, 2.0, bytes(128)]}, "does not fit"),
-        ({"block": (1025, 1, 1)}, "1025 threads, 1024 are allowed"),
-        ({"block": (0, 1, 1)}, "positive"),
+        ({"block": (512, 3, 1)}, "1536 threads, 1024 are allowed"),
+        ({"block": (0, 1, 1)}, r"block must be 1 to 1024 in x, got \(0, 1, 1\)"),
+        ({"block": (1, 1, 65)}, "block must be 1 to 64 in z"),
+        ({"block": 64}, "block must be one to three integers, got 64"),
+        ({"block": (64.0,)}, "each number of block must be an integer, got 64.0"),
+        ({"grid": (1, 65536)}, "grid must be 0 to 65535 in y"),
+        ({"grid": None}, "grid must be one to three integers, got None"),
+        ({"grid": (1, 1, 1, 1)}, "grid must be one to three integers, got 4 of them"),
+        ({"shared_bytes": "16"}, "shared_bytes must be an integer, got '16'"),
+        ({"shared_bytes": 10**5000}, "shared_bytes must be an integer"),
+        ({"params": 7}, "params must be a sequence of parameters, got 7"),
+        ({"params": ["1", 2.0, bytes(128)]}, "type .u32: got '1'"),
+        ({"params": [1, None, bytes(128)]}, "type .f32: got None"),
+        ({"params": [1, 1e300, bytes(128)]}, "type .f32: 1e[+]300 does not fit"),
+        ({"params": [1, 2.0, np.array([None] * 16)]}, "an array of Python objects"),
+        ({"entry": None}, "entry must be a str, got NoneType"),
+        ({"sources": 3}, "sources must be a mapping, got int"),
         ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "does not divide the grid"),
         ({"grid": (32, 1, 1), "cluster": (32, 1, 1)}, "32 CTAs, 16 are allowed"),
         ({"shared_bytes": 232449}, "sm_100a gives 232448 B"),
@@ -201,6 +223,11 @@ def test_a_plain_launch_is_accepted() -> None:
 def test_requests_that_do_not_fit_are_refused(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(LaunchError, match=what):
         _launch(**changes)
+
+
+def test_the_text_is_a_text() -> None:
+    with pytest.raises(LaunchError, match="the PTX must be a str, got NoneType"):
+        Emulator().launch(None, "k", grid=(1,), block=(32,))  # type: ignore[arg-type]
 
 
 def test_cluster_from_the_kernels_directive() -> None:
@@ -219,6 +246,17 @@ def test_unknown_options_are_refused() -> None:
         Emulator(target="sm_80")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="fair or adversarial"):
         Emulator(schedule="random")  # type: ignore[arg-type]
+    odd: list[tuple[dict[str, Any], str]] = [
+        ({"numeric": "exact"}, "numeric 'exact' is unknown: float32 or fused"),
+        ({"check_mode": None}, "check_mode None is unknown: raise or collect"),
+        ({"check": 5}, "check must be a str or several, got int"),
+        ({"jobs": 0}, "jobs must be at least 1, got 0"),
+        ({"seed": 1.5}, "seed must be an integer, got 1.5"),
+        ({"instruction_limit": 0}, "instruction_limit must be at least 1, got 0"),
+    ]
+    for options, what in odd:
+        with pytest.raises(SpecError, match=what):
+            Emulator(**options)
 
 
 def test_parsing_is_done_once_per_text() -> None:
@@ -226,3 +264,60 @@ def test_parsing_is_done_once_per_text() -> None:
     from attn_mlir.runtime.emulator.emulator import translated
 
     assert translated(text, "k") is translated(str(text), "k")
+
+
+# ---- the limit of instructions
+
+
+def test_a_loop_without_an_end_is_given_up_and_shown() -> None:
+    text = module("setp.eq.u32 p1, %tid.x, 3; @p1 bra DONE;\nL: bra L;\nDONE:")
+    with pytest.raises(InstructionLimitError) as raised:
+        run_module(text, [], block=(64, 1, 1), grid=(5, 1, 1), instruction_limit=5000)
+    message = str(raised.value)
+    assert "5,000 warp-instructions" in message and "4 clusters have not started" in message
+    assert "warp 0 lanes 0-2,4-31 at PTX line" in message and "L: bra L;" in message
+    assert "warp 1 lanes 0-31" in message
+
+
+def test_what_polls_in_vain_says_so_at_the_limit() -> None:
+    body = """
+    ld.param.u64 rd1, [flag];
+    L: ld.relaxed.gpu.global.b32 r1, [rd1]; setp.eq.u32 p1, r1, 0; @p1 bra L;
+    """
+    with pytest.raises(DeadlockError, match="polling"):
+        run_module(module(body, ".param .u64 flag"), [np.zeros(1, np.uint32)])
+
+
+def test_a_limit_does_not_touch_what_ends_before_it() -> None:
+    text = module("mov.u32 r1, 0; L: add.u32 r1, r1, 1; setp.lt.u32 p1, r1, 100; @p1 bra L;")
+    needed = run_module(text, []).warp_instructions
+    run_module(text, [], instruction_limit=needed)
+    with pytest.raises(InstructionLimitError):
+        run_module(text, [], instruction_limit=50)
+
+
+def test_every_process_of_a_launch_has_the_limit() -> None:
+    with pytest.raises(InstructionLimitError, match="L: bra L"):
+        run_module(module("L: bra L;"), [], grid=(4, 1, 1), jobs=2, instruction_limit=5000)
+
+
+def test_a_large_grid_takes_no_memory_before_it_starts() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InstructionLimitError):
+            run_module(module(""), [], grid=(2**31 - 1, 65535, 65535), instruction_limit=9)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_clusters_start_in_order_and_jobs_share_all_of_them() -> None:
+    every = [
+        (2 * x, y, 3 * z) for z in range(2) for y in range(5) for x in range(4)
+    ]  # of a grid of (8, 5, 6) in clusters of (2, 1, 3)
+    taken = Unstarted((8, 5, 6), (2, 1, 3))
+    assert [taken.take() for _ in range(taken.count)] == every and not taken.count
+    shares = [Unstarted((8, 5, 6), (2, 1, 3)).share(part, 3) for part in range(3)]
+    assert [[share.take() for _ in range(share.count)] for share in shares] == [
+        every[part::3] for part in range(3)
+    ]

@@ -139,11 +139,22 @@ def test_blocks_scope_labels_and_registers() -> None:
         ("bra NOWHERE;", "no label 'NOWHERE'"),
         ("{ INNER: mov.u32 r1, 0; } bra INNER;", "no label 'INNER'"),
         ("A: A: mov.u32 r1, 0;", "declared twice"),
-        ("@q mov.u32 r1, 0;", "unknown predicate register 'q'"),
+        ("@q mov.u32 r1, 0;", "expected a predicate, 'q' is unknown"),
         ("mov.u32 r1 r2;", "expected ','"),
         (".reg .b37 x;", "unknown register type"),
         ("mov.u32 r1, 0", "expected ','|ends in the middle"),
         (".local .align x .b8 y[4];", "expected an integer"),
+        (".local .align 3 .b8 y[4];", "an alignment is a power of two, got 3"),
+        (".local .b8 y[-4];", "an array's length must be at least 0, got -4"),
+        ("mov.u32 r1, 089;", "'089' is no octal number"),
+        ("mov.u64 rd1, 18446744073709551616;", "does not fit into 64 bits"),
+        (f"mov.u64 rd1, {'9' * 5000};", "does not fit into 64 bits"),
+        ("{" * 3000, "more than 64 levels"),
+        (f"mov.b64 rd1, {'{' * 3000};", "more than 64 levels"),
+        (f"ld.global.b32 r1, {'[' * 3000};", "more than 64 levels"),
+        (f"mov.b32 {'r1|' * 3000}r1, r2;", "more than 64 levels"),
+        ("@r1 mov.u32 r2, 0;", "expected a predicate, 'r1' is of type .b32"),
+        ("and.pred p1, p2, !r1;", "expected a predicate, 'r1' is of type .b32"),
     ],
 )
 def test_errors_quote_the_line(body: str, what: str) -> None:
@@ -277,3 +288,16 @@ MISSED = (
 )
 def test_whether_a_kernel_waits_for_its_loads(body: str, waits: bool) -> None:
     assert waits_for_loads(parse(module(body)).kernels["k"]) is waits
+
+
+def test_octal_numbers_are_octal() -> None:
+    imm = parse(module("mov.u32 r1, 017;")).kernels["k"].instructions[0].operands[1]
+    assert imm == Imm(15)
+
+
+@pytest.mark.parametrize(
+    "directive", [".reqntid", ".maxntid 0", ".maxnreg 1, 2", ".reqntid 1, 1, 1, 1"]
+)
+def test_directives_take_positive_numbers(directive: str) -> None:
+    with pytest.raises(PtxError, match="positive numbers"):
+        parse(module("", directives=directive))

@@ -29,9 +29,14 @@ def checks_named(check: str | Iterable[str]) -> frozenset[str]:
     Raises:
       SpecError: a name is unknown.
     """
-    names = check.replace(",", " ").split() if isinstance(check, str) else list(check)
+    try:
+        names = check.replace(",", " ").split() if isinstance(check, str) else list(check)
+    except TypeError:
+        raise SpecError(f"check must be a str or several, got {type(check).__name__}") from None
     chosen: set[str] = set()
     for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"check must be a str or several, got one of {type(name).__name__}")
         if name == "all":
             chosen.update(CHECKS)
         elif name in CHECKS:

@@ -155,7 +155,7 @@ def barrier_result(s: Strand, k: Any, number: Lanes, which: int) -> int:
 def _emit_bar(e: Emitter, i: Instruction, operands: tuple[Operand, ...], wait: bool) -> None:
     aligned = i.parts[0] == "bar" or i.has("aligned")
     if aligned:
-        emit_gather(e, None)
+        emit_gather(e, None, by_thread=True)
     number = e.src(operands[0], "u32")
     count = e.src(operands[1], "u32") if len(operands) > 1 else "None"
     with e.effect():
@@ -203,7 +203,7 @@ def emit_bar_arrive(e: Emitter, i: Instruction) -> None:
 def emit_bar_red(e: Emitter, i: Instruction) -> None:
     """bar.red.{popc.u32,and.pred,or.pred} d, a{, b}, p."""
     if i.parts[0] == "bar" or i.has("aligned"):
-        emit_gather(e, None)
+        emit_gather(e, None, by_thread=True)
     d, number, *middle, predicate = i.operands
     which = 0 if i.has("popc") else (1 if i.has("and") else 2)
     number_text = e.src(number, "u32")
@@ -304,7 +304,7 @@ def cluster_wait(s: Strand, k: Any) -> bool:
 def emit_cluster_arrive(e: Emitter, i: Instruction) -> None:
     """barrier.cluster.arrive{.release,.relaxed}{.aligned}."""
     if i.has("aligned"):
-        emit_gather(e, None)
+        emit_gather(e, None, by_thread=True)
     with e.effect():
         order = order_name(e, order_of_barrier(i.parts, acquires=False))
         e.line(f"cluster_arrive(s, {e.k}, {order})")
@@ -314,7 +314,7 @@ def emit_cluster_arrive(e: Emitter, i: Instruction) -> None:
 def emit_cluster_wait(e: Emitter, i: Instruction) -> None:
     """barrier.cluster.wait{.acquire}{.aligned}."""
     if i.has("aligned"):
-        emit_gather(e, None)
+        emit_gather(e, None, by_thread=True)
     with e.effect():
         e.line(f"if not cluster_wait(s, {e.k}): return {BLOCKED}")
 

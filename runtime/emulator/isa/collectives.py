@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..faults import lanes_text
+from ..machine.faults import Fault
 from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
@@ -29,19 +30,35 @@ def gather_all(s: Strand) -> bool:
     return converged(s, ALL_LANES)
 
 
-def emit_gather(e: Emitter, members: Operand | None) -> None:
+@runtime
+def whole_warp(s: Strand, k: Lanes) -> None:
+    """Lanes that execute an `.aligned` instruction are all of the warp or none."""
+    executing = mask_of_lanes(k)
+    if executing not in (0, s.mask):
+        raise Fault(
+            "divergent",
+            f"an .aligned instruction is executed by lanes {lanes_text(executing)} of a warp with "
+            f"lanes {lanes_text(s.mask)}: its guard must agree in all of them",
+        )
+
+
+def emit_gather(e: Emitter, members: Operand | None, *, by_thread: bool = False) -> None:
     """Block until the members are here; `members` None stands for the whole warp.
 
     A strand of all 32 lanes never has to wait.
+
+    Args:
+      by_thread: the instruction has a meaning for each thread, so that a guard may differ.
     """
-    if not e.masked:
-        return
-    if members is None:
-        some = "any_lane(g) and " if e.k == "g" else ""
-        e.line(f"if {some}not gather_all(s): return {BLOCKED}")
-    else:
-        e.line(f"if not gather(s, {e.k}, {e.src(members, 'u32')}): return {BLOCKED}")
-    e.refresh_active()  # lanes may have joined
+    if e.masked:
+        if members is None:
+            some = "any_lane(g) and " if e.k == "g" else ""
+            e.line(f"if {some}not gather_all(s): return {BLOCKED}")
+        else:
+            e.line(f"if not gather(s, {e.k}, {e.src(members, 'u32')}): return {BLOCKED}")
+        e.refresh_active()  # lanes may have joined
+    if members is None and not by_thread and e.k == "g":
+        e.line("whole_warp(s, g)")
 
 
 @runtime

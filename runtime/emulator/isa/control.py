@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..faults import KernelFault
+from ..machine.faults import Fault
 from ..ptx.ast import Instruction
 from ..ptx.emit import FINISHED, Emitter
 from ..ptx.kinds import (
@@ -108,8 +109,16 @@ def branch_indexed(
 ) -> int:
     """brx.idx: lanes go to targets[index]; lanes whose guard is false go on to `after`."""
     lanes = s.lanes if k is None else k
+    chosen = index[lanes].astype(np.int64)
+    beyond = np.flatnonzero(chosen >= len(targets))
+    if beyond.size:
+        lane = int(np.flatnonzero(lanes)[beyond[0]])
+        raise Fault(
+            "out-of-bounds",
+            f"lane {lane} branches to number {int(index[lane])} of a list of {len(targets)} labels",
+        )
     goals = np.full(WARP_LANES, after)
-    goals[lanes] = np.array(targets)[index[lanes].astype(np.int64)]
+    goals[lanes] = np.array(targets)[chosen]
     present = np.unique(goals[s.lanes]).tolist()
     for goal in present[1:]:
         diverge(s, (goals == goal) & s.lanes, goal, present[0], meet)

@@ -13,7 +13,7 @@ from ..ptx.ast import Instruction, Operand
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes, select
 from . import integer
-from .registry import instruction, runtime
+from .registry import FLOATS, INTEGERS, instruction, runtime
 from .rounding import f64_to_half, half_to_f64, odd_sum, to_f32
 
 _MODES = ("rn", "rz", "rm", "rp")
@@ -166,7 +166,7 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
         _result(e, i, kind, f"mul_f32_mode({a}, {b}, {mode!r})")
 
 
-@instruction("fma", modifiers=_ROUNDINGS + " relu oob")
+@instruction("fma", modifiers=_ROUNDINGS + " relu oob", types=f"{FLOATS} f32x2")
 def emit_fma(e: Emitter, i: Instruction) -> None:
     """fma; floating-point mad means the same."""
     kind = "pair" if i.type == "f32x2" else i.type
@@ -408,7 +408,7 @@ def emit_minmax(e: Emitter, i: Instruction) -> None:
         _result(e, i, kind, f"minmax_f32({op!r}, {options}, {values})")
 
 
-@instruction("copysign", modifiers="")
+@instruction("copysign", modifiers="", types="f32 f64")
 def emit_copysign(e: Emitter, i: Instruction) -> None:
     """copysign d, a, b: the sign of a with the magnitude of b."""
     kind = e.kind_of(i.type)
@@ -438,20 +438,31 @@ def test_property(x: Any, what: str) -> Any:
     return subnormal if what == "subnormal" else np.isfinite(x) & ~subnormal
 
 
-@instruction("testp", modifiers="finite infinite number notanumber normal subnormal")
+@instruction(
+    "testp", modifiers="finite infinite number notanumber normal subnormal", types="f32 f64"
+)
 def emit_testp(e: Emitter, i: Instruction) -> None:
     """testp.property.type p, a."""
     value = e.src(i.operands[1], e.kind_of(i.type))
     e.dst(i.operands[0], "pred", f"test_property({value}, {i.parts[1]!r})")
 
 
-integer.register_shared("add", integer.emit_add, emit_add, _ROUNDINGS + " cc")
-integer.register_shared("sub", integer.emit_add, emit_add, _ROUNDINGS + " cc")
-integer.register_shared("mul", integer.emit_mul, emit_mul, _ROUNDINGS + " lo hi wide")
-integer.register_shared("mad", integer.emit_mad, emit_fma, _ROUNDINGS + " lo hi wide cc")
-integer.register_shared("div", integer.emit_div, emit_div, _ROUNDINGS + " approx full")
-integer.register_shared("abs", integer.emit_abs, emit_abs, "ftz")
-integer.register_shared("neg", integer.emit_neg, emit_neg, "ftz")
+_SUMS = f"{INTEGERS} u16x2 s16x2 {FLOATS} f32x2"
+_SIGNED = f"s16 s32 s64 {FLOATS}"
+integer.register_shared("add", integer.emit_add, emit_add, _ROUNDINGS + " cc", _SUMS)
+integer.register_shared("sub", integer.emit_add, emit_add, _ROUNDINGS + " cc", _SUMS)
+integer.register_shared(
+    "mul", integer.emit_mul, emit_mul, _ROUNDINGS + " lo hi wide", f"{INTEGERS} {FLOATS} f32x2"
+)
+integer.register_shared(
+    "mad", integer.emit_mad, emit_fma, _ROUNDINGS + " lo hi wide cc", f"{INTEGERS} f32 f64"
+)
+integer.register_shared(
+    "div", integer.emit_div, emit_div, _ROUNDINGS + " approx full", f"{INTEGERS} f32 f64"
+)
+integer.register_shared("abs", integer.emit_abs, emit_abs, "ftz", _SIGNED)
+integer.register_shared("neg", integer.emit_neg, emit_neg, "ftz", _SIGNED)
+_EXTREMES = f"{INTEGERS} u16x2 s16x2 {FLOATS}"
 _MINMAX = "ftz NaN xorsign abs relu"
-integer.register_shared("min", integer.emit_minmax, emit_minmax, _MINMAX)
-integer.register_shared("max", integer.emit_minmax, emit_minmax, _MINMAX)
+integer.register_shared("min", integer.emit_minmax, emit_minmax, _MINMAX, _EXTREMES)
+integer.register_shared("max", integer.emit_minmax, emit_minmax, _MINMAX, _EXTREMES)

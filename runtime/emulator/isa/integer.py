@@ -7,7 +7,7 @@ import numpy as np
 from ..ptx.ast import Imm, Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, Lanes
-from .registry import TABLE, Entry, instruction, runtime
+from .registry import INTEGERS, instruction, runtime
 
 _BINARY = {"add": "+", "sub": "-"}
 FLOAT_TYPES = frozenset("f16 f16x2 bf16 bf16x2 f32 f64 f32x2".split())
@@ -124,13 +124,13 @@ def emit_mad(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], kind, f"{product} + {c}")
 
 
-@instruction("madc", modifiers="lo hi cc")
+@instruction("madc", modifiers="lo hi cc", types="u32 u64 s32 s64")
 def emit_madc(e: Emitter, i: Instruction) -> None:
     """madc."""
     emit_mad(e, i)
 
 
-@instruction("sad", modifiers="")
+@instruction("sad", modifiers="", types=INTEGERS)
 def emit_sad(e: Emitter, i: Instruction) -> None:
     """sad d, a, b, c: c plus the distance of a and b."""
     kind = e.kind_of(i.type)
@@ -138,7 +138,7 @@ def emit_sad(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], kind, f"{c} + (maximum({a}, {b}) - minimum({a}, {b}))")
 
 
-@instruction("mul24", "mad24", modifiers="lo hi sat")
+@instruction("mul24", "mad24", modifiers="lo hi sat", types="u32 s32")
 def emit_mul24(e: Emitter, i: Instruction) -> None:
     """24-bit products."""
     kind = e.kind_of(i.type)
@@ -179,7 +179,7 @@ def emit_div(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], kind, f"divide({a}, {b}, {i.parts[0] == 'rem'})")
 
 
-@instruction("rem", modifiers="")
+@instruction("rem", modifiers="", types=INTEGERS)
 def emit_rem(e: Emitter, i: Instruction) -> None:
     """rem."""
     emit_div(e, i)
@@ -285,33 +285,33 @@ def insert_bits(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Any:
     return wide.astype(a.dtype)
 
 
-@instruction("popc", modifiers="")
+@instruction("popc", modifiers="", types="b32 b64")
 def emit_popc(e: Emitter, i: Instruction) -> None:
     """popc."""
     e.dst(i.operands[0], "u32", f"population({e.src(i.operands[1], e.kind_of(i.type))})")
 
 
-@instruction("clz", modifiers="")
+@instruction("clz", modifiers="", types="b32 b64")
 def emit_clz(e: Emitter, i: Instruction) -> None:
     """clz."""
     e.dst(i.operands[0], "u32", f"leading_zeros({e.src(i.operands[1], e.kind_of(i.type))})")
 
 
-@instruction("bfind", modifiers="shiftamt")
+@instruction("bfind", modifiers="shiftamt", types="u32 u64 s32 s64")
 def emit_bfind(e: Emitter, i: Instruction) -> None:
     """bfind."""
     value = e.src(i.operands[1], e.kind_of(i.type))
     e.dst(i.operands[0], "u32", f"find_first({value}, {i.has('shiftamt')})")
 
 
-@instruction("brev", modifiers="")
+@instruction("brev", modifiers="", types="b32 b64")
 def emit_brev(e: Emitter, i: Instruction) -> None:
     """brev."""
     kind = e.kind_of(i.type)
     e.dst(i.operands[0], kind, f"reverse_bits({e.src(i.operands[1], kind)})")
 
 
-@instruction("bfe", modifiers="")
+@instruction("bfe", modifiers="", types="u32 u64 s32 s64")
 def emit_bfe(e: Emitter, i: Instruction) -> None:
     """bfe."""
     kind = e.kind_of(i.type)
@@ -327,7 +327,7 @@ def emit_bfe(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], kind, text)
 
 
-@instruction("bfi", modifiers="")
+@instruction("bfi", modifiers="", types="b32 b64")
 def emit_bfi(e: Emitter, i: Instruction) -> None:
     """bfi."""
     kind = e.kind_of(i.type)
@@ -344,7 +344,7 @@ def dot_bytes(a: Lanes, b: Lanes, c: Lanes) -> Any:
     return ((x * y).sum(axis=1) + c.astype(np.int64)).astype(np.uint32)
 
 
-@instruction("dp4a", modifiers="")
+@instruction("dp4a", modifiers="", types="u32 s32")
 def emit_dp4a(e: Emitter, i: Instruction) -> None:
     """dp4a.atype.btype."""
     a = e.src(i.operands[1], e.kind_of(i.parts[1]))
@@ -361,7 +361,7 @@ def dot_halves(a: Lanes, b: Lanes, c: Lanes, first: int) -> Any:
     return total.astype(np.uint32)
 
 
-@instruction("dp2a", modifiers="lo hi")
+@instruction("dp2a", modifiers="lo hi", types="u32 s32")
 def emit_dp2a(e: Emitter, i: Instruction) -> None:
     """dp2a.{lo,hi}.atype.btype."""
     a = e.src(i.operands[1], e.kind_of(i.parts[2]))
@@ -379,14 +379,10 @@ def integer_or(integer: Any, floating: Any) -> Any:
     return emit
 
 
-def register_shared(name: str, integer: Any, floating: Any, modifiers: str) -> None:
+def register_shared(name: str, integer: Any, floating: Any, modifiers: str, types: str) -> None:
     """Register a mnemonic that integer and floating-point types share."""
-    from .registry import COMMON_TYPES
-
-    allowed = frozenset(modifiers.split()) | COMMON_TYPES | {"u16x2", "s16x2"}
-    assert (name,) not in TABLE
-    TABLE[(name,)] = Entry(integer_or(integer, floating), False, allowed)
+    instruction(name, modifiers=modifiers, types=types)(integer_or(integer, floating))
 
 
 for _name in ("addc", "subc"):
-    instruction(_name, modifiers="cc")(emit_add)
+    instruction(_name, modifiers="cc", types="u32 u64 s32 s64")(emit_add)

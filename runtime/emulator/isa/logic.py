@@ -7,12 +7,12 @@ import numpy as np
 from ..ptx.ast import Imm, Instruction, Operand, Pair
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, Lanes
-from .registry import instruction, runtime
+from .registry import INTEGERS, instruction, runtime
 
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}
 
 
-@instruction("and", "or", "xor", modifiers="")
+@instruction("and", "or", "xor", modifiers="", types="pred b16 b32 b64")
 def emit_bitwise(e: Emitter, i: Instruction) -> None:
     """and, or, xor of bits or predicates."""
     kind = e.kind_of(i.type)
@@ -20,14 +20,14 @@ def emit_bitwise(e: Emitter, i: Instruction) -> None:
     e.dst(i.operands[0], kind, f"{a} {_BITWISE[i.parts[0]]} {b}")
 
 
-@instruction("not", modifiers="")
+@instruction("not", modifiers="", types="pred b16 b32 b64")
 def emit_not(e: Emitter, i: Instruction) -> None:
     """not."""
     kind = e.kind_of(i.type)
     e.dst(i.operands[0], kind, f"~{e.src(i.operands[1], kind)}")
 
 
-@instruction("cnot", modifiers="")
+@instruction("cnot", modifiers="", types="b16 b32 b64")
 def emit_cnot(e: Emitter, i: Instruction) -> None:
     """cnot: 1 where the operand is zero."""
     kind = e.kind_of(i.type)
@@ -58,7 +58,7 @@ _LOP3_FORMS = {
 }
 
 
-@instruction("lop3", modifiers="or and")
+@instruction("lop3", modifiers="or and", types="b32")
 def emit_lop3(e: Emitter, i: Instruction) -> None:
     """lop3.b32 d, a, b, c, table; with .or/.and also a predicate d|p."""
     a, b, c = (e.src(operand, "u32") for operand in i.operands[1:4])
@@ -113,13 +113,13 @@ def _shift(e: Emitter, i: Instruction, kind: str, operator: str, name: str) -> N
         e.dst(i.operands[0], kind, f"{name}({value}, {e.src(amount, 'u32')})")
 
 
-@instruction("shl", modifiers="")
+@instruction("shl", modifiers="", types="b16 b32 b64")
 def emit_shl(e: Emitter, i: Instruction) -> None:
     """shl."""
     _shift(e, i, f"u{i.type[1:]}", "<<", "shift_left")
 
 
-@instruction("shr", modifiers="")
+@instruction("shr", modifiers="", types=f"b16 b32 b64 {INTEGERS}")
 def emit_shr(e: Emitter, i: Instruction) -> None:
     """shr: arithmetic for signed types."""
     _shift(e, i, e.kind_of(i.type), ">>", "shift_right")
@@ -135,7 +135,7 @@ def funnel(low: Lanes, high: Lanes, amount: Lanes, left: bool, clamp: bool) -> A
     return shifted.astype(np.uint32)
 
 
-@instruction("shf", modifiers="l r clamp wrap")
+@instruction("shf", modifiers="l r clamp wrap", types="b32")
 def emit_shf(e: Emitter, i: Instruction) -> None:
     """shf.{l,r}.{clamp,wrap}.b32 d, a (low), b (high), c."""
     low, high, amount = (e.src(operand, "u32") for operand in i.operands[1:4])

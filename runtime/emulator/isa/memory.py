@@ -19,9 +19,11 @@ from .registry import COMMON_TYPES, instruction, runtime
 from .rounding import f64_to_half, flush, half_to_f64
 
 Bytes = npt.NDArray[np.uint8]
+MAX_ACCESS_BYTES = 32  # of one thread in one load or store; PTX ISA, vectors
 OFFSET_MASK = 0xFF_FFFF  # offset part of a shared::cluster address; spec-ptx 8
 LOCAL_WINDOW_END = LOCAL_WINDOW + (1 << 32)
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param")
+_TYPES = "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
 _CACHE_WORDS = frozenset(
     "weak relaxed acquire release acq_rel volatile mmio cta cluster gpu sys nc ca cg cs lu cv wb wt "
     "L1::no_allocate L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged "
@@ -282,6 +284,17 @@ def _check_words(e: Emitter, i: Instruction, first: int) -> None:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
 
 
+def _elements(e: Emitter, i: Instruction, operand: Operand) -> int:
+    """Elements per lane that a load or store moves: N of `.vN`, else 1."""
+    count = next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
+    given = len(operand.items) if isinstance(operand, Vec) else 1
+    if isinstance(operand, Vec) != (count > 1) or given != count:
+        raise e.error(f"'{i.opcode}' moves {count} elements per thread, got {given}")
+    if count * KINDS[e.kind_of(i.type)][1] > MAX_ACCESS_BYTES:
+        raise e.error(f"'{i.opcode}' moves more than {MAX_ACCESS_BYTES} bytes per thread")
+    return count
+
+
 def is_wide(space: str) -> bool:
     """Whether addresses of a space are 64-bit here."""
     return space in ("generic", "global", "const", "param")
@@ -309,7 +322,7 @@ def ordered(e: Emitter, i: Instruction) -> Generator[None]:
     e.line("s.order = None")
 
 
-@instruction("ld", "ldu")
+@instruction("ld", "ldu", types=_TYPES)
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
     _check_words(e, i, 1)
@@ -317,6 +330,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
     space = space_of(e, i)
     kind = e.kind_of(i.type)
     dtype, width = KINDS[kind]
+    count = _elements(e, i, d)
     if isinstance(a, Mem) and isinstance(a.base, Sym) and a.base.variable.space == "param":
         _emit_param(e, d, a, kind)
         return
@@ -327,7 +341,6 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         if kind == "u128":
             e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
         elif isinstance(d, Vec):
-            count = len(d.items)
             text = f"load_many(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}, {count})"
             rows = e.hold(text)
             for position, item in enumerate(d.items):
@@ -346,7 +359,7 @@ def _emit_param(e: Emitter, d: Operand, a: Mem, kind: str) -> None:
         e.dst(item, kind, f"parameter(s, {start + position * width}, {dtype.__name__}, {width})")
 
 
-@instruction("st", boundary=False)
+@instruction("st", types=_TYPES)
 def emit_st(e: Emitter, i: Instruction) -> None:
     """st{.semantics}{.space}{.cache}{.vec}.type [a], b."""
     _check_words(e, i, 1)
@@ -355,6 +368,7 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     if space in ("const", "param"):
         raise e.error(f"cannot store to .{space}")
     kind = e.kind_of(i.type)
+    _elements(e, i, b)
     address = e.address(a, is_wide(space))
     with e.effect(), ordered(e, i):
         if kind == "u128":

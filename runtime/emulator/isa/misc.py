@@ -82,8 +82,8 @@ def cancel(s: Strand, k: Any, response: Any, barrier: Any, multicast: bool) -> N
     for lane in active_lanes(s, k):
         launch = s.launch
         answer = np.zeros(2, np.uint64)
-        if launch.remaining:
-            x, y, z = launch.remaining.pop(0)
+        if launch.remaining.count:
+            x, y, z = launch.remaining.take()
             answer[0] = np.uint64(x | y << 32 | z << 48)
             answer[1] = np.uint64(1)
         ctas = s.cta.cluster.ctas if multicast else [s.cta]

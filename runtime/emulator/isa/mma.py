@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..machine import fragments, warpmma
-from ..ptx.ast import Instruction, Operand, Vec
+from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
 from ..ptx.kinds import WARP_LANES, Lanes
 from ..state import SHARED_WINDOW, Strand
@@ -14,11 +14,6 @@ from .memory import OFFSET_MASK, observe_access
 from .registry import instruction, runtime
 
 _TYPES = "f16 bf16 tf32 f32 s32 e4m3 e5m2 u8 s8"
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The registers of a vector operand, or the operand itself."""
-    return operand.items if isinstance(operand, Vec) else (operand,)
 
 
 @runtime
@@ -61,13 +56,13 @@ def emit_mma_sync(e: Emitter, i: Instruction) -> None:
     if i.parts[4:6] != ("row", "col"):
         raise e.error("mma.sync here is row.col only")
     emit_gather(e, None)
-    d, a, b, c = i.operands
+    counts = warpmma.mma_registers(i.parts[3], *i.parts[-4:])
     form = (i.parts[3], *i.parts[-4:], i.has("satfinite"))
-    counts = (len(items_of(a)), len(items_of(b)))
-    registers = ", ".join(e.src(item, "u32") for x in (a, b, c) for item in items_of(x))
+    d, a, b, c = (e.words(x, count) for x, count in zip(i.operands, counts, strict=True))
+    registers = ", ".join(e.src(item, "u32") for item in (*a, *b, *c))
     with e.effect():
-        rows = e.hold(f"warp_mma(s, {form!r}, {counts}, {registers})")
-        for position, item in enumerate(items_of(d)):
+        rows = e.hold(f"warp_mma(s, {form!r}, {counts[1:3]}, {registers})")
+        for position, item in enumerate(d):
             e.dst(item, "u32", f"{rows}[{position}]")
 
 
@@ -116,18 +111,27 @@ _MATRIX_WORDS = (
 )
 
 
+def _matrix_count(e: Emitter, i: Instruction) -> int:
+    """How many matrices ldmatrix or stmatrix moves."""
+    count = next((int(part[1:]) for part in i.parts if part in ("x1", "x2", "x4")), 0)
+    if not count:
+        raise e.error(f"'{i.opcode}' needs .x1, .x2 or .x4")
+    return count
+
+
 @instruction("ldmatrix.sync.aligned", modifiers=_MATRIX_WORDS, boundary=True)
 def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
     """ldmatrix.sync.aligned.SHAPE.xN{.trans}{.shared}.TYPE r, [a]."""
     emit_gather(e, None)
-    count = next(int(part[1:]) for part in i.parts if part in ("x1", "x2", "x4"))
+    count = _matrix_count(e, i)
     source = next((part for part in i.parts if part in ("b4x16_p64", "b6x16_p32")), "")
     generic = not i.has("shared", "shared::cta")
     form = (count, i.has("trans"), i.parts[3], source)
+    targets = e.words(i.operands[0], 2 * count if i.parts[3] == "m16n16" else count)
     address = e.address(i.operands[1], generic)
     with e.effect():
         rows = e.hold(f"matrix_load(s, {form!r}, {address}, {generic})")
-        for position, item in enumerate(items_of(i.operands[0])):
+        for position, item in enumerate(targets):
             e.dst(item, "u32", f"{rows}[{position}]")
 
 
@@ -137,7 +141,8 @@ def emit_stmatrix(e: Emitter, i: Instruction) -> None:
     emit_gather(e, None)
     generic = not i.has("shared", "shared::cta")
     address = e.address(i.operands[0], generic)
-    values = ", ".join(e.src(item, "u32") for item in items_of(i.operands[1]))
+    items = e.words(i.operands[1], _matrix_count(e, i))
+    values = ", ".join(e.src(item, "u32") for item in items)
     form = (i.has("trans"), i.parts[3])
     with e.effect():
         e.line(f"matrix_store(s, {form!r}, {address}, {generic}, {values})")

@@ -9,8 +9,9 @@ from ..ptx.ast import Instruction, Mem, Name, Operand, Pair, Register, Special, 
 from ..ptx.emit import Emitter
 from ..ptx.kinds import KINDS, WARP_LANES, Lanes
 from ..state import LOCAL_WINDOW, SHARED_WINDOW, Strand
-from .registry import instruction, runtime
+from .registry import FLOATS, INTEGERS, instruction, runtime
 
+_WRAP = 1 << 64  # of addresses
 _CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"))
 
 
@@ -49,13 +50,13 @@ def symbol_local(s: Strand, offset: int, dtype: Any) -> Any:
 @runtime
 def symbol_param(s: Strand, offset: int, dtype: Any) -> Any:
     """Address of a kernel parameter; param space addresses are generic addresses here."""
-    return np.full(WARP_LANES, s.launch.param_address + offset, dtype)
+    return np.full(WARP_LANES, (s.launch.param_address + offset) % _WRAP, dtype)
 
 
 @runtime
 def symbol_global(s: Strand, name: str, offset: int, dtype: Any) -> Any:
     """Address of a .global or .const variable."""
-    return np.full(WARP_LANES, s.launch.symbols[name] + offset, dtype)
+    return np.full(WARP_LANES, (s.launch.symbols[name] + offset) % _WRAP, dtype)
 
 
 def _check_special(e: Emitter, operand: Operand) -> None:
@@ -184,7 +185,7 @@ def _compare(e: Emitter, op: str, x: str, y: str, is_float: bool) -> str:
     raise e.error(f"unknown comparison '.{op}'")
 
 
-@instruction("setp", modifiers=_COMPARISONS)
+@instruction("setp", modifiers=_COMPARISONS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_setp(e: Emitter, i: Instruction) -> None:
     """setp.cmp{.bool}.type p{|q}, a, b{, c}."""
     d, a, b = i.operands[:3]
@@ -210,7 +211,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # 1.0
 
 
-@instruction("set", modifiers=_COMPARISONS)
+@instruction("set", modifiers=_COMPARISONS, types=f"b16 b32 b64 {INTEGERS} {FLOATS}")
 def emit_set(e: Emitter, i: Instruction) -> None:
     """set.cmp{.bool}.dtype.stype d, a, b{, c}: all ones (or 1.0) where the comparison holds."""
     d, a, b = i.operands[:3]
@@ -236,7 +237,7 @@ def emit_set(e: Emitter, i: Instruction) -> None:
     e.dst(d, kind, f"where({result}, {yes}, {e.const(0, kind)})")
 
 
-@instruction("selp", modifiers="")
+@instruction("selp", modifiers="", types=f"b16 b32 b64 {INTEGERS} f32 f64")
 def emit_selp(e: Emitter, i: Instruction) -> None:
     """selp d, a, b, p."""
     d, a, b, p = i.operands

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ..ptx.ast import Instruction
 from ..ptx.emit import Emitter
-from ..ptx.errors import PtxError, source_line
+from ..ptx.errors import PtxError
 
 Emit = Callable[[Emitter, Instruction], None]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -21,11 +21,13 @@ class Entry:
       boundary: it begins a segment, because it may block or because other warps may run between
         it and what precedes it.
       modifiers: the allowed further parts of the opcode; None allows any, and the emitter checks.
+      types: what its last part may be; None leaves that to the emitter.
     """
 
     emit: Emit
     boundary: bool
     modifiers: frozenset[str] | None
+    types: tuple[str, ...] | None = None
 
 
 TABLE: dict[tuple[str, ...], Entry] = {}
@@ -37,22 +39,28 @@ COMMON_TYPES = frozenset(
 )
 
 
+INTEGERS = "u16 u32 u64 s16 s32 s64"
+FLOATS = "f16 f16x2 bf16 bf16x2 f32 f64"
+
+
 def instruction(
-    *mnemonics: str, modifiers: str | None = None, boundary: bool = False
+    *mnemonics: str, modifiers: str | None = None, types: str | None = None, boundary: bool = False
 ) -> Callable[[Emit], Emit]:
     """Register an emitter for mnemonics such as `add` or `mbarrier.try_wait`.
 
     Args:
-      modifiers: space-separated opcode parts that may follow, types included; None for any.
+      modifiers: space-separated opcode parts that may follow; None for any.
+      types: space-separated last parts; any type when None.
       boundary: see `Entry`.
     """
+    last = None if types is None else tuple(types.split())
     allowed = None if modifiers is None else frozenset(modifiers.split()) | COMMON_TYPES
 
     def register(emit: Emit) -> Emit:
         for mnemonic in mnemonics:
             key = tuple(mnemonic.split("."))
             assert key not in TABLE, f"{mnemonic} is registered twice"
-            TABLE[key] = Entry(emit, boundary, allowed)
+            TABLE[key] = Entry(emit, boundary, allowed, last)
         return emit
 
     return register
@@ -79,14 +87,16 @@ def find(text: str, instruction_: Instruction) -> Entry:
             continue
         if entry.modifiers is not None:
             for part in parts[length:]:
-                if part not in entry.modifiers:
+                if part not in entry.modifiers and part not in (entry.types or ()):
                     raise _unknown(text, instruction_, f"modifier '.{part}' of")
+        if entry.types is not None and parts[-1] not in entry.types:
+            allowed = ", ".join(f".{name}" for name in entry.types)
+            raise PtxError.at(
+                text, instruction_.line, f"the type of '{instruction_.opcode}' must be {allowed}"
+            )
         return entry
     raise _unknown(text, instruction_, "instruction")
 
 
 def _unknown(text: str, instruction_: Instruction, what: str) -> PtxError:
-    line = instruction_.line
-    return PtxError(
-        f"unknown {what} '{instruction_.opcode}'", line=line, text=source_line(text, line)
-    )
+    return PtxError.at(text, instruction_.line, f"unknown {what} '{instruction_.opcode}'")

@@ -1,7 +1,7 @@
 """Which instructions exist on one target only (spec-ptx; ptxas agrees, see coverage)."""
 
 from ..ptx.ast import Instruction
-from ..ptx.errors import PtxError, source_line
+from ..ptx.errors import PtxError
 
 _BLACKWELL_TYPES = frozenset(
     "f32x2 e2m1x2 e2m3x2 e3m2x2 ue8m0x2 e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4 b8 b8x16".split()
@@ -26,7 +26,7 @@ def only_target(instruction: Instruction) -> str | None:
         is_blackwell = bool(words & _BLACKWELL_TYPES) or "rs" in words
         is_blackwell |= head == "cvt" and "bf16x2" in words and bool(words & _TINY)
         is_blackwell |= (
-            head in ("add", "sub", "fma") and parts[-2] == "f32" and parts[-1] in _HALVES
+            head in ("add", "sub", "fma") and parts[-2:-1] == ("f32",) and parts[-1] in _HALVES
         )
     elif head in ("min", "max"):
         is_blackwell = len(instruction.operands) == 4
@@ -49,6 +49,5 @@ def check_target(text: str, instruction: Instruction, target: str) -> None:
     """
     only = only_target(instruction)
     if target and only not in (None, target):
-        line = instruction.line
         message = f"{target} has no '{instruction.opcode}': it needs {only}"
-        raise PtxError(message, line=line, text=source_line(text, line))
+        raise PtxError.at(text, instruction.line, message)

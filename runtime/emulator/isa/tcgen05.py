@@ -11,6 +11,7 @@ import numpy as np
 
 from ..machine.faults import Fault
 from ..machine.tensorcore import Mma
+from ..machine.tmem import register_count
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Vec
 from ..ptx.emit import BLOCKED, Emitter
 from ..ptx.kinds import Lanes
@@ -52,9 +53,8 @@ def _key(cta: Cta) -> tuple[Any, ...]:
 @runtime
 def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: bool) -> bool:
     """tcgen05.alloc; the address goes to shared memory. False when the strand was blocked."""
-    lane = active_lanes(s, None)[0]
-    columns = int(count[lane])
-    at = int(address[lane])
+    columns = uniform(s, count, "the number of columns")
+    at = uniform(s, address, "the address of the result")
     if generic:
         at &= 0xFFFF_FFFF
     cta, offset = shared_target(s, at, False)
@@ -70,6 +70,7 @@ def tmem_alloc(s: Strand, group: int, address: Lanes, count: Lanes, generic: boo
         )
         return False
     if s.launch.inspector is not None:
+        lane = active_lanes(s, None)[0]
         s.launch.inspector.access(s, np.array([lane]), cta.shared, np.array([offset]), 4, True)
         s.launch.inspector.allocated(s, base, columns, group)
     cta.shared.store(np.array([offset]), np.array([base], np.uint32).view(np.uint8)[None, :])
@@ -126,8 +127,8 @@ def tmem_dealloc(s: Strand, group: int, address: Lanes, count: Lanes) -> bool:
     Each CTA of a pair has to call it, and either call may wait for the other (spec-ptx 1): the first
     one does in an adversarial schedule, half of the time.
     """
-    lane = active_lanes(s, None)[0]
-    at, columns = int(address[lane]), int(count[lane])
+    at = uniform(s, address, "the tensor-memory address")
+    columns = uniform(s, count, "the number of columns")
     if group == 2 and _waits_for_pair(s, at, columns):
         return False
     if s.launch.inspector is not None:
@@ -197,10 +198,6 @@ def _shape_and_count(e: Emitter, i: Instruction) -> tuple[str, int]:
     if shape is None or count is None:
         raise e.error(f"'{i.opcode}' needs a shape and a count")
     return shape, int(count[1:])
-
-
-def _registers(e: Emitter, operand: Operand) -> list[Operand]:
-    return list(operand.items) if isinstance(operand, Vec) else [operand]
 
 
 def _half_offset(e: Emitter, operands: tuple[Operand, ...]) -> int:
@@ -281,7 +278,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
     shape, count = _shape_and_count(e, i)
     half = _half_offset(e, i.operands[2:])
     targets: list[tuple[int, Any]] = []
-    for item in _registers(e, i.operands[0]):
+    for item in e.words(i.operands[0], register_count(shape, count)):
         if not isinstance(item, Register):
             raise e.error("tcgen05.ld writes registers")
         storage = e.storage[item.index]
@@ -351,7 +348,8 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     emit_gather(e, None)
     shape, count = _shape_and_count(e, i)
     half = _half_offset(e, i.operands[1:-1])
-    values = ", ".join(e.src(item, "u32") for item in _registers(e, i.operands[-1]))
+    items = e.words(i.operands[-1], register_count(shape, count))
+    values = ", ".join(e.src(item, "u32") for item in items)
     address = e.address(i.operands[0], False)
     with e.effect():
         form = (shape, count, i.has("unpack::16b"), half)

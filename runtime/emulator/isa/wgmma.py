@@ -23,6 +23,7 @@ from .registry import instruction, runtime
 from .tcgen05 import uniform
 
 GROUP_WARPS = 4
+A_REGISTERS = 4  # per thread, of A in registers: 64 rows of 32 bytes; spec-ptx 9
 
 
 @dataclass(slots=True)
@@ -275,16 +276,19 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
     )
     if op.k != int(shape.group(2)):
         raise e.error(f"wgmma on {a_format} has k{op.k}, got k{shape.group(2)}")
+    warpmma.check_wgmma(op, in_registers)
     targets: list[tuple[int, Any]] = []
-    for item in d.items if isinstance(d, Vec) else (d,):
+    for item in e.words(d, op.d_registers):
         if not isinstance(item, Register):
             raise e.error("wgmma accumulates in registers")
         targets.append((item.index, None if e.storage[item.index] == "u32" else np.float32))
+    if len(dict(targets)) < len(targets):
+        raise e.error("an accumulator register is listed twice")
     name = f"WGMMA_{i.line}"
     e.namespace[name] = op
     e.namespace[f"{name}_D"] = tuple(targets)
     a_text = "None" if in_registers else e.src(a, "u64")
-    items = a.items if isinstance(a, Vec) else ()
+    items = e.words(a, A_REGISTERS) if in_registers else ()
     parts = "".join(f", {e.src(item, 'u32')}" for item in items)
     inputs = tuple(item.index for item in items if isinstance(item, Register))
     enable = e.src(Imm(bool(scale.value)) if isinstance(scale, Imm) else scale, "pred")

@@ -16,6 +16,7 @@ FaultKind = Literal[
     "tmem",
     "descriptor",
     "tensor-map",
+    "divergent",
     "unsupported",
 ]
 

@@ -138,6 +138,27 @@ def _fp8_in_f16(a: F32, b: F32, c: Registers, d_format: str) -> Registers:
     return np.where(np.isnan(added), np.uint32(numerics.CANONICAL_NAN_F32), added.view(np.uint32))
 
 
+def mma_registers(
+    shape: str, d_format: str, a_format: str, b_format: str, c_format: str
+) -> tuple[int, int, int, int]:
+    """32-bit registers per thread of D, A, B and C of an mma.sync.
+
+    Raises:
+      Fault: "unsupported" for another shape or type than `mma_sync` takes.
+    """
+    a_bits, b_bits = _element_bits(a_format), _element_bits(b_format)
+    shapes = {32: ("m16n8k4", "m16n8k8"), 16: ("m16n8k8", "m16n8k16"), 8: ("m16n8k16", "m16n8k32")}
+    if a_bits != b_bits or shape not in shapes[a_bits]:
+        allowed = ", ".join(shapes[a_bits])
+        raise Fault("unsupported", f"mma.sync {shape} of {a_format} by {b_format}: {allowed}")
+    for accumulator in (d_format, c_format):
+        if accumulator not in ("f16", "f32", "s32"):
+            raise Fault("unsupported", f"mma.sync into {accumulator}: f16, f32 or s32")
+    k = int(shape.removeprefix("m16n8k"))
+    d, c = (2 if name == "f16" else 4 for name in (d_format, c_format))
+    return d, 16 * k * a_bits // 1024, 8 * k * b_bits // 1024, c
+
+
 def mma_sync(
     shape: str,
     d_format: str,
@@ -161,10 +182,7 @@ def mma_sync(
     Raises:
       Fault: "unsupported" for another shape or type.
     """
-    if not shape.startswith("m16n8k"):
-        raise Fault(
-            "unsupported", f"mma.sync shape {shape}: m16n8k4, m16n8k8, m16n8k16 or m16n8k32"
-        )
+    mma_registers(shape, d_format, a_format, b_format, c_format)
     k = int(shape.removeprefix("m16n8k"))
     bits = _element_bits(a_format)
     left = _gather(a, a_format, a_fragment(k, bits), 16, k)
@@ -217,7 +235,12 @@ class Wgmma:
         return self.n // 4 if self.d_format == "f16" else self.n // 2
 
 
-def _check_wgmma(op: Wgmma, a_in_registers: bool) -> None:
+def check_wgmma(op: Wgmma, a_in_registers: bool) -> None:
+    """Fault unless shape, types and transposes go together."""
+    if op.d_format not in ("f16", "f32", "s32"):
+        raise Fault("unsupported", f"wgmma into {op.d_format}: f16, f32 or s32")
+    if _element_bits(op.a_format) != _element_bits(op.b_format):
+        raise Fault("unsupported", f"wgmma of {op.a_format} by {op.b_format}")
     integer = op.a_format in ("u8", "s8")
     allowed = (8, 16, 24, *range(32, 257, 16)) if integer else tuple(range(8, 257, 8))
     if op.n not in allowed:
@@ -248,7 +271,7 @@ def wgmma(
       b: descriptor. d: accumulator in, same shape as the result.
       scale_d: False ignores `d`.
     """
-    _check_wgmma(op, not isinstance(a, int))
+    check_wgmma(op, not isinstance(a, int))
     bits = _element_bits(op.a_format)
     if isinstance(a, int):
         left = smem_operand(

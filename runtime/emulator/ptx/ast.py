@@ -41,6 +41,7 @@ class Variable:
       count: number of elements; 0 for an array of unknown length (`.extern .shared x[]`).
       initial: element values in order, shorter than `count` when the rest is zero.
       address: byte offset in its space, or -1 before layout.
+      line: 1-based line of the PTX text where it is declared.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Variable:
     is_extern: bool = False
     initial: tuple[int | float, ...] = ()
     address: int = -1
+    line: int = 0
 
     @property
     def byte_count(self) -> int:

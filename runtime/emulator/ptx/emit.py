@@ -25,7 +25,7 @@ from .ast import (
     Sym,
     Vec,
 )
-from .errors import PtxError, source_line
+from .errors import PtxError
 from .kinds import KINDS, TYPE_KINDS, constant
 
 BLOCKED = -1
@@ -63,8 +63,7 @@ class Emitter:
 
     def error(self, message: str) -> PtxError:
         """A PtxError that quotes the current instruction."""
-        at = self.line_number
-        return PtxError(message, line=at, text=source_line(self.text, at))
+        return PtxError.at(self.text, self.line_number, message)
 
     @property
     def line_number(self) -> int:
@@ -148,6 +147,8 @@ class Emitter:
         if isinstance(operand, Imm):
             return self.const(operand.value, kind, operand.float_bits, operand.float_width)
         if isinstance(operand, Not):
+            if kind != "pred":
+                raise self.error(f"a negated predicate where {kind} is needed")
             return f"(~R[{operand.register.index}])"
         if isinstance(operand, Special):
             return self.special(operand.name, kind)
@@ -172,8 +173,11 @@ class Emitter:
         dtype = "uint64" if byte_count == 8 else "uint32"
         if byte_count not in (4, 8):
             raise self.error(f"an address needs a 32- or 64-bit register, got {8 * byte_count} bit")
+        if variable.space not in ("shared", "local") and byte_count == 4:
+            raise self.error(f"the address of '{variable.name}' needs a 64-bit register")
         if variable.space in ("shared", "local", "param"):
-            return f"symbol_{variable.space}(s, {variable.address + operand.offset}, {dtype})"
+            place = (variable.address + operand.offset) % (1 << 8 * byte_count)
+            return f"symbol_{variable.space}(s, {place}, {dtype})"
         return f"symbol_global(s, {variable.name!r}, {operand.offset}, {dtype})"
 
     def _packed(self, operand: Vec, kind: str) -> str:
@@ -195,7 +199,7 @@ class Emitter:
     def _as(self, value: str, have: str, want: str) -> str:
         if have == want:
             return value
-        if "pred" in (have, want):
+        if "pred" in (have, want) or "u128" in (have, want):
             raise self.error(f"a {have} operand where {want} is needed")
         have_bytes, want_bytes = KINDS[have][1], KINDS[want][1]
         if have == "pair":
@@ -229,6 +233,20 @@ class Emitter:
         if operand.offset:
             return f"({value} + {self.const(operand.offset, kind)})"
         return value
+
+    def words(self, operand: Operand, count: int) -> tuple[Operand, ...]:
+        """The 32-bit registers that an operand in braces (or one alone) lists.
+
+        Raises:
+          PtxError: they are not so many, or not of 32 bits.
+        """
+        items = operand.items if isinstance(operand, Vec) else (operand,)
+        for item in items:
+            if not isinstance(item, Imm) and not (isinstance(item, Register) and item.bits == 32):
+                raise self.error(f"expected 32-bit registers, got {_spell(item)}")
+        if len(items) != count:
+            raise self.error(f"expected {count} registers, got {len(items)}")
+        return items
 
     # ---- results
 
@@ -306,4 +324,6 @@ class Emitter:
 
 
 def _spell(operand: Operand) -> str:
+    if isinstance(operand, Register):
+        return f"'{operand.name}' of type .{operand.type}"
     return f"'{operand.name}'" if isinstance(operand, Name | Special) else type(operand).__name__

@@ -15,6 +15,11 @@ class PtxError(LaunchError):
         super().__init__(f"PTX line {line}: {message}{quoted}")
         self.line = line
 
+    @classmethod
+    def at(cls, ptx_text: str, line: int, message: str) -> "PtxError":
+        """The error that quotes a line of the PTX text."""
+        return cls(message, line=line, text=source_line(ptx_text, line))
+
 
 def source_line(ptx_text: str, line: int) -> str:
     """Line number `line` (1-based) of a PTX text, or an empty string."""

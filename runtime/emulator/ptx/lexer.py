@@ -7,7 +7,7 @@ A word is an identifier, an opcode or a directive with all of its dot and `::` p
 import re
 from typing import NamedTuple
 
-from .errors import PtxError, source_line
+from .errors import PtxError
 
 _TOKEN = re.compile(
     r"""
@@ -42,9 +42,7 @@ def tokenize(text: str) -> list[Token]:
     while at < end:
         found = match(text, at)
         if found is None:
-            raise PtxError(
-                f"unexpected character {text[at]!r}", line=line, text=source_line(text, line)
-            )
+            raise PtxError.at(text, line, f"unexpected character {text[at]!r}")
         kind = found.lastgroup
         assert kind is not None
         body = found.group()

@@ -1,6 +1,8 @@
 """PTX tokens to a `Module`."""
 
 import struct
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from .ast import (
@@ -23,7 +25,7 @@ from .ast import (
     Variable,
     Vec,
 )
-from .errors import PtxError, source_line
+from .errors import PtxError
 from .lexer import Token, tokenize
 from .lines import inline_assembly
 from .scopes import Scope
@@ -38,6 +40,10 @@ _SPACES: dict[str, Space] = {
 _LINKAGE = frozenset((".visible", ".extern", ".weak", ".common"))
 _SKIPPED_STATEMENTS = frozenset((".section", ".pragma", ".alias"))
 _LINE_STATEMENTS = frozenset((".loc", ".file"))
+_MAX_DEPTH = 64  # braces within braces; more than any compiler writes, less than Python recurses
+_MAX_DIGITS = 66  # of an integer: 0b and 64 bits
+_SHAPES = frozenset((".reqntid", ".maxntid", ".reqnctapercluster"))  # one to three numbers
+_COUNTS = frozenset((".maxclusterrank", ".minnctapersm", ".maxnctapersm", ".maxnreg"))  # one
 
 
 class Parser:
@@ -48,6 +54,7 @@ class Parser:
         self.tokens = tokenize(text)
         self.inline = inline_assembly(text)
         self.at = 0
+        self.depth = 0
         self.globals = Scope()
         self.module = Module(text, "", "", [], {})
 
@@ -55,8 +62,7 @@ class Parser:
 
     def error(self, message: str, token: Token | None = None) -> PtxError:
         """A PtxError at a token (the current one when not given)."""
-        line = (token or self.tokens[self.at]).line
-        return PtxError(message, line=line, text=source_line(self.text, line))
+        return PtxError.at(self.text, (token or self.tokens[self.at]).line, message)
 
     def peek(self) -> str:
         return self.tokens[self.at].text
@@ -80,13 +86,46 @@ class Parser:
             raise self.error(f"expected '{text}', got '{token.text}'", token)
         return token
 
+    @contextmanager
+    def nested(self) -> Generator[None]:
+        """What is parsed inside is one level deeper.
+
+        Raises:
+          PtxError: that is too deep.
+        """
+        if self.depth == _MAX_DEPTH:
+            raise self.error(f"more than {_MAX_DEPTH} levels of braces or operands")
+        self.depth += 1
+        yield
+        self.depth -= 1
+
     def integer(self) -> int:
         negative = self.accept("-")
         token = self.next()
         if token.kind != "int":
             raise self.error(f"expected an integer, got '{token.text}'", token)
-        value = int(token.text.rstrip("U"), 0) if token.text != "0" else 0
+        value = self.integer_of(token)
         return -value if negative else value
+
+    def integer_of(self, token: Token) -> int:
+        """The value of an integer token: decimal, 0x, 0b, or octal with a leading 0."""
+        text = token.text.rstrip("U")
+        base = 8 if text[0] == "0" and text.isdigit() else 0
+        try:
+            value = int(text, base) if len(text) <= _MAX_DIGITS else 1 << 64
+        except ValueError:
+            raise self.error(f"'{token.text}' is no octal number", token) from None
+        if value >> 64:
+            raise self.error(f"'{token.text}' does not fit into 64 bits", token)
+        return value
+
+    def count(self, what: str, *, least: int = 1) -> int:
+        """An integer that may not be less than `least`."""
+        token = self.tokens[self.at]
+        value = self.integer()
+        if value < least:
+            raise self.error(f"{what} must be at least {least}, got {value}", token)
+        return value
 
     def skip_statement(self) -> None:
         """Skip a debug or pragma directive: to ';', over its block, or to the end of its line.
@@ -166,7 +205,7 @@ class Parser:
         while True:
             word = self.next()
             if word.text == ".align":
-                alignment = self.integer()
+                alignment = self.alignment()
             elif word.text in (".ptr", ".attribute"):
                 raise self.error(f"'{word.text}' before the type", word)
             elif word.text in (".v2", ".v4"):
@@ -181,12 +220,12 @@ class Parser:
         while True:
             while self.peek() in (".ptr", ".align", *_SPACES):  # .param .u64 .ptr .align 16 name
                 if self.next().text == ".align":
-                    self.integer()
-            name = self.next().text
+                    self.alignment()
+            token = self.next()
             count, is_array = 1, width > 1
             while self.accept("["):
                 is_array = True
-                count *= 0 if self.peek() == "]" else self.integer()
+                count *= 0 if self.peek() == "]" else self.count("an array's length", least=0)
                 self.expect("]")
             initial: tuple[int | float, ...] = ()
             if self.accept("="):
@@ -194,7 +233,7 @@ class Parser:
                 count = count or len(initial)
             result.append(
                 Variable(
-                    name,
+                    token.text,
                     space,
                     element,
                     element_bytes,
@@ -203,17 +242,26 @@ class Parser:
                     is_array,
                     is_extern,
                     initial,
+                    line=token.line,
                 )
             )
             if space == "param" or not self.accept(","):
                 return result
 
+    def alignment(self) -> int:
+        token = self.tokens[self.at]
+        value = self.integer()
+        if value < 1 or value & (value - 1):
+            raise self.error(f"an alignment is a power of two, got {value}", token)
+        return value
+
     def initialiser(self) -> list[int | float]:
         if self.accept("{"):
             values: list[int | float] = []
-            while not self.accept("}"):
-                values += self.initialiser()
-                self.accept(",")
+            with self.nested():
+                while not self.accept("}"):
+                    values += self.initialiser()
+                    self.accept(",")
             return values
         number = self.number()
         if number is None:
@@ -251,11 +299,16 @@ class Parser:
                 self.accept(",")
             if self.tokens[self.at].kind == "string":
                 self.next()
+            most = 3 if word.text in _SHAPES else 1 if word.text in _COUNTS else len(numbers)
+            if not min(1, most) <= len(numbers) <= most or (most and min(numbers) < 1):
+                raise self.error(f"'{word.text}' takes 1 to {most} positive numbers", word)
             kernel.directives[word.text[1:]] = tuple(numbers)
         if self.accept(";"):
             return
         self.expect("{")
-        _BodyParser(self, kernel).block(scope)
+        body = _BodyParser(self, kernel)
+        with self.nested():
+            body.block(scope)
         _lay_out_params(kernel)
         if name in self.module.kernels:
             raise self.error(f"'{name}' is defined twice", head)
@@ -270,7 +323,7 @@ class Parser:
         token = self.tokens[self.at]
         if token.kind == "int":
             self.at += 1
-            value = int(token.text.rstrip("U"), 0) if token.text.strip("0U") else 0
+            value = self.integer_of(token)
             return Imm(-value if negative else value)
         if token.kind == "float":
             self.at += 1
@@ -305,7 +358,8 @@ class _BodyParser:
             token = parser.next()
             text = token.text
             if text == "{":
-                self.block(Scope(scope))
+                with parser.nested():
+                    self.block(Scope(scope))
             elif text == ".reg":
                 self.registers(scope)
             elif text in _SPACES:
@@ -375,8 +429,7 @@ class _BodyParser:
 
     def error(self, message: str, instruction: Instruction) -> PtxError:
         """A PtxError at an instruction."""
-        line = instruction.line
-        return PtxError(message, line=line, text=source_line(self.parser.text, line))
+        return PtxError.at(self.parser.text, instruction.line, message)
 
     def registers(self, scope: Scope) -> None:
         parser = self.parser
@@ -420,10 +473,7 @@ class _BodyParser:
         negated = False
         if parser.accept("@"):
             negated = parser.accept("!")
-            token = parser.next()
-            guard = scope.register(token.text, self.kernel.registers)
-            if guard is None:
-                raise parser.error(f"unknown predicate register '{token.text}'", token)
+            guard = self.predicate(scope)
         word = parser.next()
         if word.kind != "word":
             raise parser.error(f"expected an instruction, got '{word.text}'", word)
@@ -438,20 +488,25 @@ class _BodyParser:
                 parser.expect(",")
         return Instruction(word.line, word.text, parts, tuple(operands), guard, negated)
 
+    def predicate(self, scope: Scope) -> Register:
+        token = self.parser.next()
+        register = scope.register(token.text, self.kernel.registers)
+        if register is None or register.type != "pred":
+            is_what = "unknown" if register is None else f"of type .{register.type}"
+            raise self.parser.error(f"expected a predicate, '{token.text}' is {is_what}", token)
+        return register
+
     def operand(self, scope: Scope, is_label: bool = False) -> Operand:
         parser = self.parser
         if parser.accept("["):
-            return self.memory(scope)
-        if parser.accept("{"):
-            return self.vector(scope, "}")
-        if parser.accept("("):
-            return self.vector(scope, ")")
+            with parser.nested():
+                return self.memory(scope)
+        for opening, closing in ("{}", "()"):
+            if parser.accept(opening):
+                with parser.nested():
+                    return self.vector(scope, closing)
         if parser.accept("!"):
-            token = parser.next()
-            register = scope.register(token.text, self.kernel.registers)
-            if register is None:
-                raise parser.error(f"unknown register '{token.text}'", token)
-            return Not(register)
+            return Not(self.predicate(scope))
         number = parser.number()
         if number is not None:
             return number
@@ -460,7 +515,8 @@ class _BodyParser:
             raise parser.error(f"expected an operand, got '{token.text}'", token)
         result: Operand = Name(token.text) if is_label else self.resolve(scope, token)
         if parser.accept("|"):
-            return Pair(result, self.operand(scope))
+            with parser.nested():
+                return Pair(result, self.operand(scope))
         if isinstance(result, Sym) and parser.peek() in ("+", "-"):
             parser.accept("+")
             return replace(result, offset=parser.integer())

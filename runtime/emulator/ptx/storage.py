@@ -54,9 +54,7 @@ def _choose_pairs(kernel: Kernel, storage: list[str]) -> None:
 def _operand_is_float(instruction: Instruction, position: int, pairs: list[str]) -> bool | None:
     """Whether the instruction treats a 32-bit operand as f32; None when it does not care."""
     head, parts = instruction.parts[0], instruction.parts
-    if head == "cvt":
-        return parts[-2 if position == 0 else -1] == "f32"
-    if head == "set":
+    if head in ("cvt", "set") and len(parts) > 2:
         return parts[-2 if position == 0 else -1] == "f32"
     if head in ("tcgen05", "shfl"):
         return None
@@ -67,7 +65,7 @@ def _operand_is_float(instruction: Instruction, position: int, pairs: list[str])
         return None
     if head in ("wgmma", "mma"):
         return None
-    return parts[-1] == "f32"
+    return instruction.type == "f32"
 
 
 def _choose_floats(kernel: Kernel, storage: list[str]) -> None:

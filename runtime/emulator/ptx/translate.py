@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from attn_mlir.errors import LaunchError
+
 from ..isa import registry
 from ..isa.targets import check_target
+from ..machine.faults import Fault
 from .ast import Instruction, Kernel, Module
 from .cfg import EXIT, Graph, branch_targets, build_graph, is_exit
 from .emit import FINISHED, Emitter
@@ -59,6 +62,10 @@ class Program:
         self.kernel = kernel
         self.marks = marks or {}
         self.sources: Mapping[str, str] = {}
+        self._boundaries: list[bool] = []
+        for instruction in kernel.instructions:
+            self._boundaries.append(registry.find(module.text, instruction).boundary)
+            check_target(module.text, instruction, module.target)
         self.graph: Graph = build_graph(kernel)
         self.storage = choose_storage(kernel)
         self.initial = [zeros(storage) for storage in self.storage]
@@ -67,19 +74,17 @@ class Program:
         self._namespace: dict[str, Any] = dict(registry.RUNTIME)
         self._split()
         count = len(self.segments)
-        self.counts = [segment.last - segment.first for segment in self.segments]
+        # An empty one leaves the kernel, which counts like the exit that nobody wrote there.
+        self.counts = [max(1, segment.last - segment.first) for segment in self.segments]
         self.full: list[SegmentFunction | None] = [None] * count
         self.masked: list[SegmentFunction | None] = [None] * count
         self._generated: dict[str, Generated] = {}
 
     def _split(self) -> None:
-        text, code = self.module.text, self.kernel.instructions
         for number, block in enumerate(self.graph.blocks):
             start = block.first
             for at in range(block.first, block.last):
-                boundary = registry.find(text, code[at]).boundary
-                check_target(text, code[at], self.module.target)
-                if boundary and at > start:
+                if self._boundaries[at] and at > start:
                     self._add_segment(start, at, number)
                     start = at
             self._add_segment(start, block.last, number)
@@ -176,7 +181,11 @@ class Program:
         emitter.may_block = entry.boundary
         try:
             entry.emit(emitter, instruction)
-        except (IndexError, ValueError) as error:  # operands that an emitter's unpacking refuses
+        except Fault as fault:  # of a rule of the machine that the opcode alone breaks
+            raise emitter.error(str(fault)) from fault
+        except LaunchError:
+            raise
+        except Exception as error:  # an emitter sees the instruction alone: its operands are wrong
             count = len(instruction.operands)
             raise emitter.error(
                 f"'{instruction.opcode}' does not take these {count} operands"
