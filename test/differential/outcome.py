@@ -14,8 +14,9 @@ from differential.case import Program, load, load_with_about
 from differential.judge import differences
 
 # Families that ask what no kernel asks: mbarriers about phases that are long over, with a time limit
-# of zero. Checkers object, and an adversarial schedule lets the limit pass.
-PROBES = frozenset({"mbarrier"})
+# of zero. Checkers object, and an adversarial schedule lets the limit pass. Checkers object as well to
+# threads that arrive on the cluster's barrier again before they wait.
+PROBES = frozenset({"mbarrier", "cluster-ahead"})
 
 
 @dataclass

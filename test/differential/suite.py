@@ -10,6 +10,7 @@ from differential import (
     bulk,
     chains,
     clusters,
+    crowds,
     hints,
     mapmaking,
     matrices,
@@ -59,6 +60,10 @@ FAMILIES: dict[str, Callable[[int], Iterator[Program]]] = {
     "matrix": lambda seed: matrices.moves(seed + 22, 60),
     "wgmma": lambda seed: warpgroups.products(seed + 23, 200),
     "message": lambda seed: messages.messages(seed + 31, 80),
+    "wgmma-moved": lambda seed: warpgroups.products(seed + 35, 40, anywhere=True),
+    "crowd": lambda seed: crowds.crowds(seed + 32, 40),
+    "cluster-ahead": lambda seed: crowds.ahead(seed + 33, 20),
+    "sum": lambda seed: crowds.sums(seed + 34, 38),
     "pipeline": lambda seed: pipelines.pipelines(seed + 29, 80),
 }
 

@@ -96,8 +96,23 @@ def _registers(first: int, count: int) -> str:
     return "{" + ", ".join(f"r{first + i}" for i in range(count)) + "}"
 
 
-def products(seed: int, count: int) -> Iterator[Program]:
-    """One to four wgmma on one accumulator, in one or two groups."""
+def moved(tile: Tile, rng: Rng) -> Tile:
+    """The tile, started in any row of its swizzle pattern, with any base offset."""
+    least = -(-(tile.end - IMAGE) // 128)
+    start = tile.descriptor & 0x3FFF
+    rows = 128 * int(rng.integers(0, 8 if least < -8 else max(1, -least)))
+    base_offset = int(rng.integers(0, 8)) if rng.random() < 0.6 else 0
+    made = tile.descriptor & ~0x3FFF & ~(7 << 49) | start + (rows >> 4) | base_offset << 49
+    # the XOR stays within 1024 bytes of the addresses before it
+    return Tile(made, max(0, tile.start - 1024), min(IMAGE, tile.end + rows + 1024))
+
+
+def products(seed: int, count: int, *, anywhere: bool = False) -> Iterator[Program]:
+    """One to four wgmma on one accumulator, in one or two groups.
+
+    Args:
+      anywhere: tiles start in any row of their swizzle pattern.
+    """
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         form = FORMS[number % len(FORMS)]
@@ -138,6 +153,8 @@ def products(seed: int, count: int) -> Iterator[Program]:
             )
             if step == 1:
                 lines.append("  wgmma.commit_group.sync.aligned;")
+        if anywhere:
+            tiles = [moved(tile, rng) for tile in tiles]
         reached = np.zeros(IMAGE, bool)
         for tile in tiles:
             reached[tile.start : tile.end] = True
@@ -156,7 +173,7 @@ def products(seed: int, count: int) -> Iterator[Program]:
         columns = [Column(opcode, 1, 0, byte_count // int(kind[1]), kind)]
         covers = [opcode, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"]
         yield Program(
-            f"wgmma/{number}", ptx, [source, np.zeros(byte_count, np.uint8)], columns, covers,
+            f"wgmma{'-moved' if anywhere else ''}/{number}", ptx, [source, np.zeros(byte_count, np.uint8)], columns, covers,
             block=128, shared_bytes=IMAGE,
         )  # fmt: skip
 

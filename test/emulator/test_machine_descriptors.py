@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_mlir.runtime.emulator.machine.descriptors import (
+    Architecture,
     SmemDescriptor,
     decode_smem,
     k_major_units,
@@ -77,14 +78,8 @@ def test_swizzle_codes_sm90(code: int, name: str):
         (1 << 46 | 1 << 14, "bits 14..15"),
         (1 << 46 | 1 << 31, "bits 30..31"),
         (1 << 46 | 1 << 60, "bits 53..60"),
-        (1 << 46 | 1 << 49, "base offset 1"),
         (1 << 46 | 1 << 52, "bit 52"),
         (1 << 46 | 1 << 61 | 1, "32-byte aligned"),
-        (1 << 46 | 2 << 61 | 0x480 >> 4, "1024-byte aligned"),
-        (1 << 46 | 2 << 61 | 0x600 >> 4, "1024-byte aligned"),
-        (1 << 46 | 4 << 61 | 0x500 >> 4, "512-byte aligned"),
-        (1 << 46 | 6 << 61 | 0x480 >> 4, "256-byte aligned"),
-        (1 << 46 | 1 << 61 | 0x480 >> 4, "512-byte aligned"),
     ],
 )
 def test_illegal_descriptors(raw: int, text: str):
@@ -108,13 +103,19 @@ def test_base_offset_moves_the_pattern(swizzle: str, base_offset: int, slot: int
         assert (units(moved, 64, 32) == units(aligned, 64, 32) + 8 * base_offset).all()
 
 
-def test_base_offset_is_taken_on_sm90_only():
-    raw = 1 << 62 | 3 << 49 | 0x580 >> 4
-    assert decode_smem(raw, "sm_90").base_offset == 3
-    with pytest.raises(Fault, match="1024-byte aligned"):
-        decode_smem(1 << 62 | 0x580 >> 4, "sm_90")
-    with pytest.raises(Fault, match="base offset 3"):
-        decode_smem(2 << 61 | 1 << 46 | 3 << 49 | 0x580 >> 4)
+@pytest.mark.parametrize(
+    ("architecture", "raw"), [("sm_90", 1 << 62), ("sm_100", 2 << 61 | 1 << 46)]
+)
+def test_a_tile_may_start_in_any_row_of_the_pattern(architecture: Architecture, raw: int):
+    """Without a base offset the absolute address counts; with one the pattern starts there."""
+    raw |= 1024 >> 4 << 32 | 0x580 >> 4
+    absolute, shifted = (decode_smem(raw | b << 49, architecture) for b in (0, 3))
+    assert (absolute.start, absolute.base_offset) == (0x580, 0)
+    assert (shifted.start, shifted.base_offset) == (0x580, 3)
+    rows = [[(0x580 + 128 * r) ^ ((0x580 + 128 * r) >> 7 & 7) << 4] for r in range(8)]
+    assert (16 * k_major_units(absolute, 8, 16) == rows).all()
+    rows = [[0x580 + 128 * r + 16 * r] for r in range(8)]
+    assert (16 * k_major_units(shifted, 8, 16) == rows).all()
 
 
 def test_leading_offset_of_zero_without_swizzle():

@@ -4,15 +4,14 @@ All operands move in units of 16 bytes: every swizzle permutes whole units, so a
 array of unit indices into `SharedMemory.units`.
 
 Measured on an H200 (sm_90, driver 580.159, 2026-11; redo with the tests test/emulator/test_hopper_*.py):
-  - base offset b: the row phase of the swizzle is (address >> 7) - b.
+  - base offset b: the row phase of the swizzle is (address >> 7) - b, wherever the tile starts. So with
+    0 the bits of the absolute address count, and a tile may start in any row of the pattern.
   - the leading offset of a swizzled K-major operand is not used.
   - without swizzle, a leading offset of 0 is 0.
 
 Ambiguities resolved here:
   - spec 2.4 does not say what reserved bits do: a non-zero reserved bit faults.
-  - spec 2.5 and 16.1, base offset other than 0 on sm_100: faults as unsupported.
-  - a start outside the first row of the swizzle pattern without base offset: the H200 takes the
-    absolute address, but PTX asks for the base offset, so it faults.
+  - spec 2.5 and 16.1, base offset other than 0 on sm_100: as on sm_90.
   - spec 2.5, LBO of a K-major operand without swizzle on sm_100: max(LBO, 16).
 """
 
@@ -67,7 +66,7 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
 
     Raises:
       Fault: "descriptor" for reserved bits, a wrong constant, or an unknown swizzle;
-        "unsupported" for a base offset or an absolute leading dimension.
+        "unsupported" for an absolute leading dimension.
     """
     sm100 = architecture == "sm_100"
     reserved = [(14, 16), (30, 32)] + ([(53, 61)] if sm100 else [(46, 49), (52, 62)])
@@ -84,13 +83,6 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
         names, code = _SWIZZLE_SM90, _bits(descriptor, 62, 64)
     if code not in names:
         raise _reject(descriptor, f"swizzle code {code} is not one of {sorted(names)}")
-    base_offset = _bits(descriptor, 49, 52)
-    if base_offset and sm100:
-        raise Fault(
-            "unsupported",
-            f"shared-memory descriptor 0x{descriptor:016x}: matrix base offset "
-            f"{base_offset}; align the tile so that it is 0",
-        )
     start = _bits(descriptor, 0, 14) << 4
     mode = SWIZZLES[names[code]]
     if start % (1 << mode.shift):
@@ -98,18 +90,12 @@ def decode_smem(descriptor: int, architecture: Architecture = "sm_100") -> SmemD
             descriptor,
             f"start 0x{start:x} must be {1 << mode.shift}-byte aligned with swizzle {mode.name}",
         )
-    if (start >> 7) & mode.mask and not base_offset:
-        raise _reject(
-            descriptor,
-            f"start 0x{start:x} is not in the first row of its swizzle pattern: without a base "
-            f"offset, tiles with swizzle {mode.name} are {mode.period_bytes}-byte aligned",
-        )
     return SmemDescriptor(
         start=start,
         leading=_bits(descriptor, 16, 30) << 4,
         stride=_bits(descriptor, 32, 46) << 4,
         swizzle=names[code],
-        base_offset=base_offset,
+        base_offset=_bits(descriptor, 49, 52),
     )
 
 
