@@ -10,6 +10,7 @@ from .machine.watch import MemoryWatch
 from .order import Order
 
 if TYPE_CHECKING:
+    from .machine.faults import Fault
     from .state import Cluster, Cta, Launch, Strand
 
 Channel = tuple[Any, ...] | None  # of `Scheduler.post`
@@ -36,6 +37,15 @@ class Inspector(Protocol):
 
     def memory_watch(self, cta: "Cta") -> MemoryWatch:
         """What the CTA's memories report the accesses of engines to."""
+        ...
+
+    def unwritten(self, cta: "Cta", memory: str, fault: "Fault", extent: int) -> None:
+        """A CTA's memory is read where nothing wrote, in launches that track this.
+
+        Args:
+          memory: "shared memory" or "tensor memory". fault: what to raise to end the launch; else
+            what is there is read. extent: bytes, or columns of tensor memory.
+        """
         ...
 
     # ---- threads

@@ -117,6 +117,9 @@ class Scheduler:
     Args:
       seed: of the adversarial schedule; the same seed gives the same run.
       resident: clusters that run at the same time.
+
+    Attributes:
+      running: the strand whose turn it is, or was last.
     """
 
     def __init__(
@@ -138,6 +141,7 @@ class Scheduler:
         self.expired_at = -1
         self.idle_turns = 0
         self.warp_instructions = 0
+        self.running: Strand | None = None
         launch.scheduler = self
 
     # ---- for the instructions
@@ -392,6 +396,7 @@ class Scheduler:
         before = self.progress
         executed = 0
         at = strand.pc
+        self.running = strand
         try:
             for _ in range(quantum):
                 at = strand.pc

@@ -8,6 +8,7 @@ do not keep those of the other from going on.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -217,7 +218,7 @@ class Cta:
         self.rank = rank
         self.index = index
         self.shared = SharedMemory(launch.shared_bytes, launch.track_initialised)
-        self.tmem = TensorMemory()
+        self.tmem = TensorMemory(launch.track_initialised)
         self.mbarriers = MBarrierTable(self._phase_completed)
         self.named: dict[int, NamedBarrier] = {}
         self.warpgroups: dict[int, Any] = {}
@@ -232,6 +233,9 @@ class Cta:
         if launch.inspector is not None:
             watch = launch.inspector.memory_watch(self)
             self.shared.watch = self.tmem.watch = self.mbarriers.watch = watch
+            unwritten = launch.inspector.unwritten
+            self.shared.unwritten = partial(unwritten, self, "shared memory")
+            self.tmem.unwritten = partial(unwritten, self, "tensor memory")
 
     def _phase_completed(self, offset: int) -> None:
         if self.launch.inspector is not None:

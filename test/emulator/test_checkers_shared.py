@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checked import findings_of, line_of, names_in, program, wait
+from ptx_bench import run_module
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault
@@ -291,10 +292,32 @@ def test_a_barrier_that_runs_ahead_of_who_waits_by_parity() -> None:
 def test_reads_of_shared_memory_never_written() -> None:
     body = "<store> st.shared.b32 [r3], r60;\nld.shared.b32 r4, [r3];"
     assert findings_of(program(body)) == []
-    with pytest.raises(KernelFault, match="read before any write") as raised:
-        findings_of(program(body, "store"))
-    assert raised.value.kind == "uninitialised"
+    (found,) = findings_of(program(body, "store"))
+    assert found.check == "uninitialised" and "read before any write" in found.message
+    assert found.current.text == "ld.shared.b32 r4, [r3];" and found.byte_count == 4
+    assert "warp 0 lanes 0-31" in found.current.who
     assert findings_of(program(body, "store"), check="race") == []
+    with pytest.raises(KernelFault, match="read before any write") as raised:
+        run_module(program(body, "store"), [], check="all")
+    assert raised.value.kind == "uninitialised"
+
+
+def test_collecting_goes_on_after_reads_of_what_nothing_wrote() -> None:
+    """Each line of the PTX once, with what came after it."""
+    body = """
+    ld.shared.b32 r4, [r3]; add.u32 r4, r4, 1; st.shared.b32 [r3], r4;
+    ld.shared.b32 r5, [r3];
+    ld.shared.b32 r6, [r3+256];
+    mov.u32 r7, 0; LOOP: ld.shared.b32 r8, [r3+512]; add.u32 r7, r7, 1; setp.lt.u32 p3, r7, 4; @p3 bra LOOP;
+    @p1 cp.async.bulk.global.shared::cta.bulk_group [rd1], [r2+1024], 128;
+    @p1 cp.async.bulk.commit_group; @p1 cp.async.bulk.wait_group 0;
+    """
+    text = program(f"ld.param.u64 rd1, [out];{body}", params=".param .u64 out")
+    found = findings_of(text, [np.zeros(32, np.uint32)], check="uninitialised")
+    assert [f.current.line for f in found] == [
+        line_of(text, part) for part in ("[r3]; add", "[r3+256]", "[r3+512]", "[r2+1024]")
+    ]
+    assert "bulk store" in found[-1].current.who and "0xd00" not in found[0].place
 
 
 def test_an_aligned_instruction_that_not_all_lanes_reach() -> None:

@@ -132,3 +132,35 @@ def test_a_missing_line_is_found(name: str, cut: str) -> None:
         assert found == set()
     else:
         assert found & OTHER.get((name, cut), {"tensor"}), found
+
+
+def test_sums_with_tensor_memory_never_written_count_when_they_are_read() -> None:
+    for columns, expected in ((8, 0), (16, 1)):
+        found = findings_of(_added_columns(columns), block=(128, 1, 1), check="uninitialised")
+        assert len(found) == expected, found
+    assert "tcgen05.ld" in found[0].message and "columns 8..15" in found[0].place
+
+
+def _added_columns(read: int) -> str:
+    """Half of an accumulator of 16 columns is written, all are added to, some are read."""
+    words = "{" + ", ".join(f"r{30 + n}" for n in range(8)) + "}"
+    zeros = "{" + ", ".join(["r29"] * 8) + "}"
+    loads = "".join(
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {words}, [r22+{column}];\n"
+        for column in range(0, read, 8)
+    )
+    return program(f"""
+    {ALLOC}
+    @p1 st.bulk.weak.shared::cta [r2], 8192, 0; mov.u32 r29, 0;
+    tcgen05.st.sync.aligned.32x32b.x8.b32 [r22], {zeros}; tcgen05.wait::st.sync.aligned;
+    fence.proxy.async.shared::cta; tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    shr.u32 r24, r2, 4; cvt.u64.u32 rd2, r24; or.b64 rd3, rd2, {8 << 16 | 16 << 32 | 1 << 46};
+    mov.b32 r25, {1 << 4 | 1 << 7 | 1 << 10 | 16 >> 3 << 17 | 128 >> 4 << 24};
+    @!p1 bra ISSUED;
+    tcgen05.mma.cta_group::1.kind::f16 [r20], rd3, rd3, r25, p1;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    {wait("r1", 0)}
+    ISSUED: tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    {loads} tcgen05.wait::ld.sync.aligned;
+    {DEALLOC}
+    """)

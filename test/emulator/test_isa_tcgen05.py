@@ -82,7 +82,6 @@ def test_reading_before_the_wait_is_caught() -> None:
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {r3}, [r20]; tcgen05.wait::ld.sync.aligned;", "never written"),
         ("add.u32 r4, r20, 40; tcgen05.st.sync.aligned.32x32b.x1.b32 [r4], {r3};", "tmem"),
         ("mov.u32 r4, %laneid; add.u32 r4, r4, r20; tcgen05.st.sync.aligned.32x32b.x1.b32 [r4], {r3};", "differs"),
         ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 r20, 64;", "tmem"),

@@ -18,7 +18,7 @@ MODES = ["float32", "fused"]
 @dataclass
 class FakeCta:
     shared: SharedMemory = field(default_factory=lambda: SharedMemory(0x20000))
-    tmem: TensorMemory = field(default_factory=TensorMemory)
+    tmem: TensorMemory = field(default_factory=lambda: TensorMemory(track_initialised=True))
 
     def __post_init__(self) -> None:
         self.tmem.alloc(512)
@@ -547,7 +547,6 @@ def plain_op(**changes: object) -> Mma:
         ({"d": 16 << 16}, "layout D .* lane 16; allowed: 0"),
         ({"idesc": idesc(64, 32, 1, 1, 1), "d": 8 << 16}, "allowed: 0 or 16"),
         ({"d": 496}, "accumulator D uses columns 496"),
-        ({"enable_d": True}, "accumulator D reads 4096 tensor-memory cells never written"),
         ({"a_in_tmem": True, "a": 400}, "operand A reads 1024 tensor-memory cells"),
         ({"a_in_tmem": True, "a": 16 << 16 | 400}, "they must agree"),
         ({"idesc": idesc(128, 32, 1, 1, 1, tr_a=1), "a_in_tmem": True, "a": 400}, "K-major"),
@@ -563,6 +562,22 @@ def test_faults_change_nothing(changes: dict[str, object], text: str):
     with pytest.raises(Fault, match=text):
         TensorCore().mma(plain_op(**changes), [cta])
     assert (cta.tmem.cells == POISON).all() and not cta.tmem.written.any()
+
+
+def test_what_is_added_to_cells_never_written_stays_unwritten():
+    """Only the columns that something read later would be undefined; the first half is written here."""
+    cta = FakeCta()
+    columns = plain_op().idesc >> 17 << 3 & 0xFF
+    cta.tmem.store("32x32b", columns // 2, 0, 0, np.zeros((columns // 2, 32), np.uint32))
+    TensorCore().mma(plain_op(enable_d=True), [cta])
+    TensorCore().mma(plain_op(enable_d=True), [cta])
+    written = cta.tmem.written[:32, :columns]
+    assert written[:, : columns // 2].all() and not written[:, columns // 2 :].any()
+    assert (cta.tmem.load("32x32b", columns // 2, 0, 0) == 0).all()
+    with pytest.raises(Fault, match="all of them never written"):
+        cta.tmem.load("32x32b", columns // 2, columns // 2, 0)
+    TensorCore().mma(plain_op(enable_d=False), [cta])
+    assert cta.tmem.written[:, :columns].all()
 
 
 def test_uninitialised_operand_is_found_when_tracked():

@@ -388,6 +388,25 @@ def test_bulk_reduce():
     assert (target == np.arange(8) + 0.5).all()
 
 
+@pytest.mark.parametrize(("start", "length"), [(0, 16), (3, 5), (9, 1), (20, 12)])
+def test_coordinates_times_strides_wrap_round(start: int, length: int):
+    """A ragged slice of rows, bounded by where it ends: 2^30 rows of nearly 2^35 bytes move the base back."""
+    memory, shared = GlobalMemory(), SharedMemory(SHARED_BYTES)
+    rows = np.arange(32 * 8, dtype=np.uint16).reshape(32, 8)
+    big = 2**31 - 1
+    strides = (16, 16, 2**35 - 16)
+    tmap = decode(encode(memory.map(rows), "u16", (8, 2**30, big, big), strides, (8, 16, 1, 1)))
+    load_tile(tmap, (0, 2**30 - length, start + length, 2**30), memory, shared, 0x400)
+    want = np.zeros((16, 8), np.uint16)
+    want[:length] = rows[start : start + length]
+    assert (shared.view(0x400, 256).view(np.uint16).reshape(16, 8) == want).all()
+    before = rows.copy()
+    shared.view(0x400, 256, writing=True)[:] = 7
+    store_tile(tmap, (0, 2**30 - length, start + length, 2**30), memory, shared, 0x400)
+    before[start : start + length] = 0x0707
+    assert (rows == before).all()
+
+
 def test_load_faults():
     case = make_case("f16", (64, 20), (64, 4), (1, 1), "128B")
     shared = SharedMemory(1024)

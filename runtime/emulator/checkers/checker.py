@@ -7,10 +7,11 @@ else: lanes that merely reconverge do not learn from each other.
 
 from typing import Any
 
+from ..machine.faults import Fault
 from ..state import Cta
 from .engines import EngineChecks
 from .findings import CheckMode, Finding
-from .report import Reporter
+from .report import Reporter, current_line
 
 
 class Watch:
@@ -71,3 +72,22 @@ class Checker(EngineChecks):
     def memory_watch(self, cta: Cta) -> Watch:
         """The watch of one CTA's memories."""
         return Watch(self, cta)
+
+    def unwritten(self, cta: Cta, memory: str, fault: Fault, extent: int) -> None:
+        """Report a read of memory that nothing wrote."""
+        ticket, running = self._ticket, cta.launch.scheduler.running
+        if "uninitialised" not in self.reporter.checks or running is None:
+            raise fault
+        address = fault.address or 0
+        place = f"{memory} of {cta.where()}, "
+        if memory == "tensor memory":
+            address &= 0xFFFF
+            place += f"columns {address}..{address + extent - 1}"
+        else:
+            place += f"0x{address:x}..0x{address + extent:x}"
+        who, line = (
+            (running.where(), current_line()) if ticket is None else (ticket.name, ticket.line)
+        )
+        current = self.state_of(running.cta).chronicle.spell(who, "reads", line)
+        message = f"{fault.message}: what is there is not defined"
+        self.reporter.add(Finding("uninitialised", message, place, address, extent, current))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 
 from .faults import Fault
-from .watch import GlobalWatch, MemoryWatch
+from .watch import GlobalWatch, MemoryWatch, Unwritten, refuse_unwritten
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.integer[Any]]
@@ -280,6 +280,7 @@ class SharedMemory:
       units: the same bytes as uint64[n, 2], indexed by offset // 16: what matrix descriptors and
         TMA boxes move. Bulk accesses through `units` are checked by `check_units`.
       initialised: bool per byte, or None when not tracked.
+      unwritten: is told of reads of bytes never written, when those are tracked.
       watch: is told of what engines access, or None.
     """
 
@@ -290,6 +291,7 @@ class SharedMemory:
                 f"{SHARED_WINDOW_BYTES - SHARED_BASE} B"
             )
         self.watch: MemoryWatch | None = None
+        self.unwritten: Unwritten = refuse_unwritten
         self.byte_count = byte_count
         self.end = SHARED_BASE + byte_count
         self.data = _aligned_zeros(-(-self.end // 32) * 32)
@@ -371,9 +373,8 @@ class SharedMemory:
         written = self.initialised.reshape(-1, 16)[units].all(axis=-1)
         if not written.all():
             first = int(units[~written].min()) * 16
-            raise Fault(
-                "uninitialised", f"{what} reads bytes never written", address=first, byte_count=16
-            )
+            message = f"{what} reads bytes never written"
+            self.unwritten(Fault("uninitialised", message, address=first, byte_count=16), 16)
 
     def mark_units_written(self, units: npt.NDArray[np.intp]) -> None:
         """Record a bulk write through `units`."""
@@ -400,13 +401,14 @@ class SharedMemory:
         written = self.initialised[bytes_of].all(axis=1)
         if not written.all():
             lane = int(np.flatnonzero(~written)[0])
-            raise Fault(
+            fault = Fault(
                 "uninitialised",
                 "shared memory read before any write",
                 address=int(offsets[lane]),
                 byte_count=width,
                 lane=lane,
             )
+            self.unwritten(fault, width)
 
     def _out_of_bounds(self, offset: int, byte_count: int, lane: int | None) -> Fault:
         return Fault(

@@ -159,7 +159,7 @@ def tmem_operand(
         tmem.check_columns(start, columns, what="operand A")
         watch_rows(tmem, layout, lane, start, columns, is_write=False)
         written = lane_view(tmem.written, layout, lane, start, columns)
-        tmem.check_written(written, start, what="operand A")
+        tmem.check_written(written, start, columns, what="operand A")
         cells = lane_view(tmem.cells, layout, lane, start, columns)
         parts.append(cells.reshape(banks, -1, columns))
     cells = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
@@ -199,7 +199,7 @@ def scale_operand(
     rows_here = np.arange(columns * 32).reshape(columns, 32).T < count
     shape = (partitions, 32, columns)
     used = np.broadcast_to(rows_here, shape)
-    tmem.check_written(tmem.written[window].reshape(shape) | ~used, column, what=what)
+    tmem.check_written(tmem.written[window].reshape(shape) | ~used, column, columns, what=what)
     words = np.ascontiguousarray(tmem.cells[window]).reshape(shape)
     data = words.view(np.uint8).reshape(partitions, 32, columns, 4)
     data = data[..., first_byte : first_byte + per_row]

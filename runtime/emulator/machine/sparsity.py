@@ -47,8 +47,10 @@ def read_metadata(tmem: TensorMemory, address: int, kind: str, ins: Instruction)
         cell_column = column + chunk // 8 + 0 * row
         nibble = chunk % 8 + 0 * row
     first = int(cell_column.min())
-    tmem.check_columns(first, int(cell_column.max()) - first + 1, what="sparse metadata")
-    tmem.check_written(tmem.written[lane, cell_column], address, what="sparse metadata")
+    columns = int(cell_column.max()) - first + 1
+    tmem.check_columns(first, columns, what="sparse metadata")
+    written = tmem.written[lane, cell_column]
+    tmem.check_written(written, address, columns, what="sparse metadata")
     words = tmem.cells[lane, cell_column]
     codes = ((words >> (4 * nibble).astype(np.uint32)) & 0xF).astype(np.uint8)
     legal = (0x4, 0xE) if kind == "tf32" else _LEGAL_CODES

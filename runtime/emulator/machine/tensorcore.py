@@ -338,8 +338,6 @@ def _accumulator(op: Mma, ins: Instruction, cta: Cta) -> npt.NDArray[np.uint32] 
         return None
     lane = op.d >> 16
     watch_rows(cta.tmem, ins.layout, lane, start, columns, is_write=False)
-    written = lane_view(cta.tmem.written, ins.layout, lane, start, columns)
-    cta.tmem.check_written(written, op.d, what="accumulator D")
     cells = lane_view(cta.tmem.cells, ins.layout, lane, start, columns)
     return cells.reshape(ins.banks, -1, columns)
 
@@ -428,7 +426,10 @@ def _integer_product(
 
 
 def _write(op: Mma, ins: Instruction, cta: Cta, rank: int, result: npt.NDArray[np.uint32]) -> None:
-    """Store D through its layout, except for masked lanes."""
+    """Store D through its layout, except for masked lanes.
+
+    What was added to cells never written is as undefined as they were.
+    """
     columns = ins.n // ins.banks
     lane, start = op.d >> 16, op.d & 0xFFFF
     cells = lane_view(cta.tmem.cells, ins.layout, lane, start, columns)
@@ -437,10 +438,10 @@ def _write(op: Mma, ins: Instruction, cta: Cta, rank: int, result: npt.NDArray[n
     watch_rows(cta.tmem, ins.layout, lane, start, columns, is_write=True)
     if not any(op.lane_mask):
         cells[...] = result
-        written[...] = True
+        written[...] |= not op.enable_d
         return
     words = np.array(op.lane_mask[4 * rank : 4 * rank + 4], np.uint32)
     kept = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
     keep = lane_view(kept[:, None], ins.layout, lane, 0, 1)
     cells[...] = np.where(keep, cells, result)
-    written[...] |= ~keep
+    written[...] |= ~keep & (not op.enable_d)

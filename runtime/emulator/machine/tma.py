@@ -36,6 +36,9 @@ BULK_GRANULE_BYTES = 16  # bulk addresses and sizes; spec-ptx 7.1
 _OOB_NAN = 0x7FF7  # every 16-bit piece of an out-of-bounds element; spec-ptx 7.2
 
 
+_ADDRESSES = 1 << 64  # coordinates times strides may move a box back by wrapping round
+
+
 class _Window:
     """The in-bounds part of a box: which of its elements exist in global memory.
 
@@ -77,7 +80,7 @@ class _Window:
         self.inside = tuple(slices)
         self.target: Bytes | None = None
         if all(shape):
-            address = tmap.base + first
+            address = (tmap.base + first) % _ADDRESSES
             extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
             data = memory.view(address, extent, writing=writing)
             if memory.watch is not None:

@@ -22,7 +22,7 @@ from .descriptors import decode_smem, k_major_units
 from .faults import Fault
 from .formats import unpack_4_bit, unpack_6_bit
 from .memory import SharedMemory
-from .watch import MemoryWatch
+from .watch import MemoryWatch, Unwritten, refuse_unwritten
 
 Cells = npt.NDArray[np.uint32]
 
@@ -88,15 +88,17 @@ def _cell_map(
 class TensorMemory:
     """One CTA's tensor memory.
 
-    The tensor core and the copies fault when they read a cell that was never written since its
-    allocation. A tcgen05.ld may read more than was written (32x32b of an accumulator with 16 lanes
-    per partition, more columns than N) and gets `POISON` there.
+    A cell that was never written since its allocation holds `POISON`. What a product adds to one is
+    as undefined as before, so that the cell counts as unwritten until a product without an input
+    or a store: kernels leave accumulators that they do not use as they were. A tcgen05.ld may read
+    more than was written (32x32b of an accumulator with 16 lanes per partition, more columns than N).
 
     Args:
-      track_initialised: a tcgen05.ld faults if any of its registers is wholly poison, instead of
-        only if all of them are.
+      track_initialised: reads of cells never written are told to `unwritten`: operands and scales
+        of the tensor core, and a tcgen05.ld that reads nothing else.
 
     Attributes:
+      unwritten: is told of reads of cells never written.
       cells: uint32[128, 512].
       written: bool[128, 512].
       allocations: first column -> column count of each live allocation.
@@ -106,6 +108,7 @@ class TensorMemory:
     def __init__(self, track_initialised: bool = False) -> None:
         self.track_initialised = track_initialised
         self.watch: MemoryWatch | None = None
+        self.unwritten: Unwritten = refuse_unwritten
         self.cells: Cells = np.full((TMEM_LANES, TMEM_COLUMNS), POISON, np.uint32)
         self.written: npt.NDArray[np.bool_] = np.zeros((TMEM_LANES, TMEM_COLUMNS), np.bool_)
         self.allocations: dict[int, int] = {}
@@ -191,29 +194,25 @@ class TensorMemory:
                 address=column,
             )
 
-    @staticmethod
-    def check_written(written: npt.NDArray[np.bool_], address: int, *, what: str) -> None:
-        """Fault unless all of `written` (a view of `self.written`) is set."""
-        if not written.all():
-            raise Fault(
-                "uninitialised",
-                f"{what} reads {int((~written).sum())} tensor-memory cells never written",
-                address=address,
-            )
+    def check_written(
+        self, written: npt.NDArray[np.bool_], address: int, columns: int, *, what: str
+    ) -> None:
+        """Judge a read of cells with these flags.
+
+        Args:
+          columns: that it reads from the column of `address` on.
+        """
+        if self.track_initialised and not written.all():
+            message = f"{what} reads {int((~written).sum())} tensor-memory cells never written"
+            self.unwritten(Fault("uninitialised", message, address=address), columns)
 
     def _check_read(self, written: npt.NDArray[np.bool_], address: int) -> None:
         """Judge a tcgen05.ld whose registers come from cells with these flags, [registers, 32]."""
-        if written.all():
-            return
-        per_register = written.any(axis=1)
-        wrong = not per_register.all() if self.track_initialised else not per_register.any()
-        if wrong:
-            raise Fault(
-                "uninitialised",
-                f"tcgen05.ld fills {int((~per_register).sum())} of {per_register.size} registers "
-                "from tensor-memory cells never written",
-                address=address,
+        if self.track_initialised and not written.any():
+            message = (
+                f"tcgen05.ld reads {written.size} tensor-memory cells, all of them never written"
             )
+            self.unwritten(Fault("uninitialised", message, address=address), written.shape[0])
 
     # -- ld and st -----------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """What a CTA's memories tell about the accesses of engines, for race detection."""
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+from .faults import Fault
 
 
 class GlobalWatch(Protocol):
@@ -37,3 +39,20 @@ class MemoryWatch(Protocol):
     def signal(self, offset: int, byte_count: int) -> None:
         """An mbarrier gets an arrival (byte_count 0) or completed transaction bytes."""
         ...
+
+
+class Unwritten(Protocol):
+    """Told of a read of memory that nothing wrote; what is there is read when it returns."""
+
+    def __call__(self, fault: Fault, extent: int) -> None:
+        """`fault` is what to raise where such reads end a launch.
+
+        Args:
+          extent: bytes of shared memory, or columns of tensor memory, that are read.
+        """
+        ...
+
+
+def refuse_unwritten(fault: Fault, extent: int) -> NoReturn:
+    """An `Unwritten` that ends the launch."""
+    raise fault

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..inspector import Channel, Inspector, StrongKind, SyncKey
+from ..machine.faults import Fault
 from ..machine.watch import MemoryWatch
 from ..order import Order
 from ..state import Cta, Strand
@@ -23,6 +24,10 @@ class PartialInspector(Inspector):
         element_bytes: int = 0,
     ) -> None:
         """Its instruction has steps."""
+
+    def unwritten(self, cta: Cta, memory: str, fault: Fault, extent: int) -> None:
+        """Ends the launch, as without a trace."""
+        raise fault
 
     def meeting(
         self,
