@@ -497,6 +497,18 @@ KINDS = (
         one_sided=True,
     ),
     Kind(
+        "second arrival on the cluster's barrier before the wait",
+        "barrier",
+        """
+        barrier.cluster.arrive;
+        <right> barrier.cluster.wait; barrier.cluster.arrive; barrier.cluster.wait;
+        <wrong> barrier.cluster.arrive; barrier.cluster.wait; barrier.cluster.wait;
+        """,
+        "barrier.cluster.wait is missing before it",
+        ctas=2,
+        one_sided=True,
+    ),
+    Kind(
         "wait at the cluster's barrier without an arrival",
         "barrier",
         """

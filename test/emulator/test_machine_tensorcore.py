@@ -9,6 +9,7 @@ import pytest
 from attn_mlir.runtime.emulator.machine.faults import Fault
 from attn_mlir.runtime.emulator.machine.formats import FORMATS, decode, encode
 from attn_mlir.runtime.emulator.machine.memory import SharedMemory
+from attn_mlir.runtime.emulator.machine.operands import smem_operand
 from attn_mlir.runtime.emulator.machine.tensorcore import Mma, TensorCore
 from attn_mlir.runtime.emulator.machine.tmem import POISON, TensorMemory
 
@@ -562,6 +563,33 @@ def test_faults_change_nothing(changes: dict[str, object], text: str):
     with pytest.raises(Fault, match=text):
         TensorCore().mma(plain_op(**changes), [cta])
     assert (cta.tmem.cells == POISON).all() and not cta.tmem.written.any()
+
+
+@pytest.mark.parametrize(
+    ("element", "used"), [("e2m1", 8), ("e2m3", 12), ("e3m2", 12), ("e4m3", 16)]
+)
+def test_padding_of_packed_operands_is_not_read(element: str, used: int):
+    shared = SharedMemory(0x1000, track_initialised=True)
+    assert shared.initialised is not None
+
+    def fetch() -> None:
+        smem_operand(
+            shared,
+            (descriptor(0x400, 128, 256, 0),),
+            architecture="sm_100",
+            element=element,
+            mn_major=False,
+            mn_count=8,
+            k_bytes=32,
+            what="operand A",
+        )
+
+    units = shared.initialised.reshape(-1, 16)[0x40:]
+    units[:, :used] = True
+    fetch()
+    units[3, used - 1] = False
+    with pytest.raises(Fault, match="operand A reads bytes never written"):
+        fetch()
 
 
 def test_what_is_added_to_cells_never_written_stays_unwritten():

@@ -15,7 +15,7 @@ CHECKS = {
     "proxy": "the async proxy uses bytes written through the generic one without a proxy fence",
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
     "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
-    "barrier": "the cluster's barrier waited on by who did not arrive",
+    "barrier": "the cluster's barrier waited on by who did not arrive, or arrived on twice",
     "wgmma": "registers of wgmma used without wgmma.fence before, or changed before the wait for it",
     "warp": "a warp-wide instruction whose member mask and lanes do not go together",
     "uninitialised": "shared, tensor or local memory or registers read before any write",

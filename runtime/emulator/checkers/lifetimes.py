@@ -137,6 +137,18 @@ class LifetimeChecks(EncounterChecks):
             at = (visit.place, visit.address, visit.byte_count)
             self.reporter.add(Finding("exit", message, *at, current))
 
+    def cluster_arriving(self, s: Strand, warp: WarpClocks, mask: int) -> None:
+        """Lanes execute barrier.cluster.arrive."""
+        lanes = lanes_in(mask)
+        if (warp.cluster_arrivals[lanes] > warp.cluster_waits[lanes]).any():
+            current = self.state_of(s.cta).chronicle.spell(s.where(), "arrives", current_line())
+            message = (
+                "barrier.cluster.arrive of a thread that has not waited for the phase that it arrived "
+                "in before: barrier.cluster.wait is missing before it"
+            )
+            self.reporter.add(Finding("barrier", message, "the cluster's barrier", 0, 1, current))
+        warp.cluster_arrivals[lanes] += 1
+
     def cluster_left(self, s: Strand, warp: WarpClocks, mask: int) -> None:
         """Lanes are through barrier.cluster.wait."""
         lanes = lanes_in(mask)

@@ -175,7 +175,7 @@ class ThreadChecks(LifetimeChecks):
             if key[0] == "cluster" and len(state.ctas) > 1:
                 rank = -1  # all of them
             if key[0] == "cluster":
-                warp.cluster_arrivals[lanes_in(mask)] += 1
+                self.cluster_arriving(s, warp, mask)
         own, goal = (state.number, s.cta.rank), (state.number, rank)
         if order is None or (order.releases and order.scope.includes(own, goal)):
             barrier.arriving = warp.release(barrier.arriving, mask)

@@ -360,17 +360,19 @@ class SharedMemory:
         what: str,
         used: npt.NDArray[np.bool_] | None = None,
         quarters: int | None = None,
+        bytes_per_unit: int = 16,
     ) -> None:
         """Fault if tracking is on and some byte of the given 16-byte units was never written.
 
         `used` says which units' values go anywhere; all of them when absent. `quarters`: as `MemoryWatch.units`.
+        Of each unit the first `bytes_per_unit` are read.
         """
         if self.watch is not None:
             self.watch.units(units, False, quarters)
         if self.initialised is None:
             return
         units = units if used is None else units[used]
-        written = self.initialised.reshape(-1, 16)[units].all(axis=-1)
+        written = self.initialised.reshape(-1, 16)[units, :bytes_per_unit].all(axis=-1)
         if not written.all():
             first = int(units[~written].min()) * 16
             message = f"{what} reads bytes never written"

@@ -21,6 +21,9 @@ F32 = npt.NDArray[np.float32]
 # bytes of one element's container in shared memory; mxf4 kinds pack two e2m1 per byte instead
 _CONTAINER_BYTES = {"bf16": 2, "f16": 2, "tf32": 4}
 
+# bytes of 16 that 4- and 6-bit elements fill, sixteen to a unit; the rest is padding
+_BYTES_PER_UNIT = {"e2m1": 8, "e2m3": 12, "e3m2": 12}
+
 
 def decode_bytes(units: npt.NDArray[np.uint64], element: str, packed_4_bit: bool = False) -> F32:
     """Values of 16-byte units: [..., units, 2] (uint64 halves) to [..., elements].
@@ -97,7 +100,12 @@ def smem_operand(
     )
     shared.check_units(gather.low, gather.high, what=what)
     quarters = (1 if mn_major else 0) if is_by_warp else None
-    shared.check_units_written(gather.units, what=what, quarters=quarters)
+    shared.check_units_written(
+        gather.units,
+        what=what,
+        quarters=quarters,
+        bytes_per_unit=16 if packed_4_bit else _BYTES_PER_UNIT.get(element, 16),
+    )
     values = decode_bytes(shared.units.take(gather.units, axis=0), element, packed_4_bit)
     return values.T if mn_major else values
 
