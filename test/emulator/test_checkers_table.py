@@ -478,7 +478,7 @@ KINDS = (
         """
         <wrong> setp.eq.u32 p4, r60, 3;
         <right> setp.eq.u32 p4, r60, r60;
-        @p4 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {r4, r5, r6, r7}, {r8, r9}, {r10}, {r4, r5, r6, r7};
+        @p4 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {r4, r5, r6, r7}, {r60, r60}, {r60}, {r60, r60, r60, r60};
         """,
         "executed by lanes 3 of a warp with lanes 0-31",
         threads=32,
@@ -495,6 +495,35 @@ KINDS = (
         """,
         r"(?s)warp 0.*of mbarrier 0x.*warp 1.*1 of 1 arrivals pending",
         one_sided=True,
+    ),
+    Kind(
+        "copy and bulk reduction of two CTAs into one place",
+        "race",
+        f"""
+        mov.u32 r7, %cluster_ctarank; setp.eq.u32 p4, r7, 0; ld.param.u64 rd1, [out];
+        st.shared.b32 [r3], r60; fence.proxy.async.shared::cta; bar.sync 0; and.pred p5, p1, p4; not.pred p4, p4; and.pred p6, p1, p4;
+        @p5 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [rd1], [r2], 64;
+        <wrong> @p6 cp.async.bulk.global.shared::cta.bulk_group [rd1], [r2], 64;
+        <right> @p6 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [rd1+32], [r2], 64;
+        @p1 cp.async.bulk.commit_group; @p1 cp.async.bulk.wait_group 0;
+        {_CLUSTER}
+        """,
+        "nothing orders these accesses",
+        ctas=2,
+    ),
+    Kind(
+        "bulk reduction and read that it is not ordered with",
+        "race",
+        f"""
+        mov.u32 r7, %cluster_ctarank; ld.param.u64 rd1, [out];
+        st.shared.b32 [r3], r60; fence.proxy.async.shared::cta; bar.sync 0;
+        @p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [rd1], [r2], 64;
+        @p1 cp.async.bulk.commit_group; @p1 cp.async.bulk.wait_group 0;
+        <right> fence.proxy.async; {_CLUSTER}
+        @p1 ld.global.b32 r8, [rd1];
+        """,
+        "nothing orders these accesses",
+        ctas=2,
     ),
     Kind(
         "second arrival on the cluster's barrier before the wait",

@@ -164,3 +164,25 @@ def _added_columns(read: int) -> str:
     {loads} tcgen05.wait::ld.sync.aligned;
     {DEALLOC}
     """)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_commits_of_a_thread_complete_in_order_and_it_knows(schedule: str, seed: int) -> None:
+    """The wait for the second commit tells of the first, whose own wait is left out."""
+    body = f"""
+    {ALLOC}
+    @!p1 bra SKIP;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1+16];
+    {wait("r1+16", 0)}
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    {wait("r1", 1)}
+
+    SKIP: {DEALLOC}
+    """
+    text = program(body)
+    assert findings_of(text, block=(128, 1, 1), schedule=schedule, seed=seed) == []
+    unknown = text.replace(wait("r1+16", 0), "nanosleep.u32 1;\n" * 8)
+    unknown = unknown.replace(wait("r1", 1), "nanosleep.u32 1;\n" * 8 + wait("r1", 1))
+    found = findings_of(unknown, block=(128, 1, 1), check="mbarrier")
+    assert [f.check for f in found] == ["mbarrier"]

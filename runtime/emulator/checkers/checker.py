@@ -48,9 +48,11 @@ class EveryWatch:
     def __init__(self, checker: EngineChecks):
         self._checker = checker
 
-    def box(self, address: int, shape: Any, strides: Any, is_write: bool) -> None:
+    def box(
+        self, address: int, shape: Any, strides: Any, is_write: bool, adds: bool = False
+    ) -> None:
         """A strided box of bytes."""
-        self._checker.engine_global(("box", address, shape, strides), is_write)
+        self._checker.engine_global(("box", address, shape, strides, adds), is_write)
 
 
 class Checker(EngineChecks):

@@ -1,6 +1,7 @@
 """Strong accesses and memory fences of threads, and accesses to global memory that other clusters share."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,7 @@ class EncounterChecks(CheckBase):
             for other, theirs in others:
                 known = _known(theirs, bundle)
                 stranger = _stranger(seen_by_engines(known, theirs.actors))
+                stranger = replace(stranger, adds=who.adds, strong=who.strong)
                 conflict = other.rows(rows, width, stranger, is_write)
                 if conflict is not None:
                     self.report_access(theirs, other, None, conflict, user, known)

@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..inspector import Channel
+from ..order import Scope
 from ..state import Cta, Strand
 from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
 from .spaces import Actor, quarters_of
 from .state import MBARRIER_BYTES, ClusterState
+from .strong import Strong
 from .threads import Box
 
 GROUP_WARPS = 4  # that issue a wgmma together
@@ -182,6 +184,10 @@ class EngineChecks(RegisterChecks):
         """Accesses from here on are the engine's."""
         self._ticket = ticket
 
+    def stream(self) -> int:
+        """The actor of the stream whose work is being done; 0 when none is."""
+        return 0 if self._ticket is None else self._ticket.actor
+
     def finished(self) -> None:
         """Accesses from here on are threads'."""
         self._ticket = None
@@ -193,7 +199,7 @@ class EngineChecks(RegisterChecks):
 
         Args:
           what: ("units", indices), ("lanes", offsets, width) or ("span", offset, byte count) of
-            the CTA's shared memory; ("box", address, shape, strides) of global memory.
+            the CTA's shared memory; ("box", address, shape, strides, adds) of global memory.
         """
         ticket = self._ticket
         if ticket is None or id(cta.cluster) not in self.states:
@@ -270,9 +276,12 @@ class EngineChecks(RegisterChecks):
         self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
     ) -> None:
         actor = (ticket.writer if is_write else 0) or ticket.actor
+        box, adds = (what[1], what[2], what[3]), bool(what[4])
+        strong = Strong((state.number, ticket.cta.rank), Scope.GPU) if adds else None
         who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=actor)
         user = (ticket.name, ticket.line, is_write)
-        self.box_access((what[1], what[2], what[3]), state, who, ticket.clock, user)
+        who = replace(who, adds=adds, strong=strong)
+        self.box_access(box, state, who, ticket.clock, user)
 
     def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
         """An engine touches global memory."""
@@ -307,6 +316,8 @@ class EngineChecks(RegisterChecks):
         self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=True)
         if ticket.actor:
             barrier.arriving = state.actors.join(barrier.arriving, ticket.released(state.actors))
+            for actor, phase in state.committed.get(ticket.actor, {}).items():
+                barrier.arriving[KNOWN, actor] = max(barrier.arriving[KNOWN, actor], phase)
             return
         barrier.copies = barrier.phase + 1
         ticket.actor, ticket.step = barrier.actor, barrier.phase + 1

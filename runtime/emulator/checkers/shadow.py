@@ -48,7 +48,7 @@ class Agreement:
     """What a weak store would have to agree on with others.
 
     Attributes:
-      element_bytes: its element size.
+      element_bytes: its element size; -1 of a bulk reduction.
       is_there: whether the bytes that it stores are there already: bool, broadcasts over `at`.
     """
 

@@ -15,6 +15,7 @@ from .strong import Strong, StrongWords
 
 UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
 WORD_BYTES = 4  # granule after the first access that is not of whole units
+SUMS = Agreement(-1, lambda: np.ones((), np.bool_))  # bulk reductions, of whatever elements
 LANES_PER_GRANULE = 16  # of tensor memory: halves of a warp's partition
 TMEM_HALVES, TMEM_COLUMNS = 8, 512
 
@@ -28,6 +29,7 @@ class Actor:
       step: its tick. writes, reads: steps by actor that it knows of.
       is_recorded: the access becomes part of the shadow; otherwise it is only looked whether it may.
       strong: place and scope of a strong access.
+      adds: it may come in any order with bulk reductions of the same bytes.
     """
 
     actor: Any
@@ -36,6 +38,7 @@ class Actor:
     reads: Steps
     is_recorded: bool = True
     strong: Strong | None = None
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class ByteSpace:
         if offset < 0 or offset + width > self.byte_count or address % width:
             return None
         writes = kind != "load"
-        look = Actor(who.actor, who.step, who.writes, who.reads, False, strong)
+        look = Actor(who.actor, who.step, who.writes, who.reads, False, strong, True)
         conflict = self.lanes(np.array([address]), width, look, writes)
         if who.is_recorded:
             if self.strong is None:
@@ -106,7 +109,7 @@ class ByteSpace:
         else:
             at = first[:, None] + np.arange(width // self.granule)
         if stored is None:
-            return self._access(at, who, is_write)
+            return self._access(at, who, is_write, SUMS if who.adds else None)
 
         def is_there() -> npt.NDArray[np.bool_]:
             same: npt.NDArray[np.bool_] = stored.present() == stored.values
@@ -132,7 +135,7 @@ class ByteSpace:
             self._refine(WORD_BYTES if bits % WORD_BYTES == 0 else 1)
         first = (starts - self.base) // self.granule
         at = np.add.outer(first, np.arange(width // self.granule)).reshape(-1)
-        return self._access(at, who, is_write)
+        return self._access(at, who, is_write, SUMS if who.adds else None)
 
     def range_of(self, conflict: Conflict) -> tuple[int, int]:
         """Address and size of the range from a conflict's first to its last byte."""

@@ -69,6 +69,8 @@ class ClusterState:
       products: wgmma that a warp issued its part of, by (actor, warp).
       pairs: (actor, step) of a CTA pair's allocation, until the second CTA has it too.
       outside: what its threads know of other clusters.
+      committed: phases of mbarriers, by their actors, that commits of a stream completed, by the
+        actor of the stream: who learns of a later commit of the same thread knows of them.
     """
 
     def __init__(self, cluster: Cluster, number: int):
@@ -84,6 +86,7 @@ class ClusterState:
         self.outside = Outside(number, self.actors)
         self.products: dict[tuple[int, int], int] = {}
         self.pairs: dict[Hashable, tuple[int, int]] = {}
+        self.committed: dict[int, dict[int, int]] = {}
         self._recent: dict[tuple[int, ...], set[Hashable]] = {}
         self.ctas: list[CtaState] = []
         for cta in cluster.ctas:

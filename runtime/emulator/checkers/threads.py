@@ -252,7 +252,14 @@ class ThreadChecks(LifetimeChecks):
         if isinstance(barrier, MBarrier):
             barrier.arriving = state.actors.fit(barrier.arriving)
             barrier.arriving[KNOWN, barrier.actor] = barrier.phase + 1
+            if self.stream():
+                phases = state.committed.setdefault(self.stream(), {})
+                phases[barrier.actor] = barrier.phase + 1
         barrier.complete(state.actors)
+
+    def stream(self) -> int:
+        """The actor of the stream whose work is being done; 0 when none is."""
+        return 0
 
     def _check_user(
         self,

@@ -49,7 +49,13 @@ class _Window:
     """
 
     def __init__(
-        self, tmap: TensorMap, coords: Sequence[int], memory: GlobalMemory, *, writing: bool
+        self,
+        tmap: TensorMap,
+        coords: Sequence[int],
+        memory: GlobalMemory,
+        *,
+        writing: bool,
+        adds: bool = False,
     ):
         if len(coords) != tmap.rank:
             raise Fault("tensor-map", f"{len(coords)} coordinates for a map of rank {tmap.rank}")
@@ -84,7 +90,7 @@ class _Window:
             extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
             data = memory.view(address, extent, writing=writing)
             if memory.watch is not None:
-                memory.watch.box(address, shape, strides, writing)
+                memory.watch.box(address, shape, strides, writing, adds)
             self.target = np.lib.stride_tricks.as_strided(data, shape, strides)
 
 
@@ -263,7 +269,7 @@ def reduce_tile(
       operation: add, min, max, inc, dec, and, or, xor; the type is the map's element type.
     """
     storage = storage_type(tmap.element)
-    window = _store_window(tmap, coords, memory)
+    window = _store_window(tmap, coords, memory, adds=True)
     used = _used_units(tmap, window)
     box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
@@ -285,10 +291,12 @@ def _used_units(tmap: TensorMap, window: _Window) -> npt.NDArray[np.bool_] | Non
     return used.reshape(-1)
 
 
-def _store_window(tmap: TensorMap, coords: Sequence[int], memory: GlobalMemory) -> _Window:
+def _store_window(
+    tmap: TensorMap, coords: Sequence[int], memory: GlobalMemory, *, adds: bool = False
+) -> _Window:
     if any(c < 0 for c in coords):
         raise Fault("tensor-map", f"a store needs coordinates of at least 0, got {tuple(coords)}")
-    return _Window(tmap, coords, memory, writing=True)
+    return _Window(tmap, coords, memory, writing=True, adds=adds)
 
 
 def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
@@ -348,9 +356,11 @@ def _check_bulk(dst: int, src: int, byte_count: int) -> None:
             raise Fault("misaligned", "a bulk copy needs a multiple of 16", address=address)
 
 
-def _view(space: Space, address: int, byte_count: int, *, writing: bool = False) -> Bytes:
+def _view(
+    space: Space, address: int, byte_count: int, *, writing: bool = False, adds: bool = False
+) -> Bytes:
     if isinstance(space, GlobalMemory) and space.watch is not None:
-        space.watch.box(address, [byte_count], [1], writing)
+        space.watch.box(address, [byte_count], [1], writing, adds)
     return space.view(address, byte_count, writing=writing)
 
 
@@ -400,7 +410,7 @@ def bulk_reduce(
         return 0
     storage = storage_type(type_name)
     new = np.ascontiguousarray(_view(src_space, src, byte_count)).view(storage)
-    target = _view(dst_space, dst, byte_count, writing=True)
+    target = _view(dst_space, dst, byte_count, writing=True, adds=True)
     old = np.ascontiguousarray(target).view(storage)
     target[...] = _as_bytes(reduce_values(operation, type_name, old, new))
     return byte_count

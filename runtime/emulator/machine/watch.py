@@ -8,8 +8,14 @@ from .faults import Fault
 class GlobalWatch(Protocol):
     """Told of every access to global memory that an engine makes, before it takes effect."""
 
-    def box(self, address: int, shape: Any, strides: Any, is_write: bool) -> None:
-        """A strided box whose last dimension is contiguous bytes."""
+    def box(
+        self, address: int, shape: Any, strides: Any, is_write: bool, adds: bool = False
+    ) -> None:
+        """A strided box whose last dimension is contiguous bytes.
+
+        Args:
+          adds: it is reduced into, each element in one piece.
+        """
         ...
 
 
