@@ -327,3 +327,26 @@ def test_guarded_access_touches_active_lanes_only() -> None:
     body = "mov.b32 x, 9; setp.lt.u32 p1, a, 40; @!p1 mov.u64 rd30, 0; @p1 ld.global.b32 x, [rd30];"
     (x,) = run_lanes(body, [a], [np.uint32])
     assert (x == np.where(a < 40, a, 9)).all()
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("places", [1, 5, 31, 32])
+def test_lanes_of_one_address_come_one_after_the_other(space: str, places: int) -> None:
+    """Each lane's old value counts the lanes before it at the same place."""
+    body = f"""
+    mov.u32 r1, %tid.x; rem.u32 r2, r1, {places}; mov.u32 r3, words; mad.lo.u32 r3, r2, 8, r3;
+    mov.u64 rd4, 0; st.shared.b64 [r3], rd4; bar.warp.sync -1;
+    ld.param.u64 rd1, [sums]; mad.wide.u32 rd1, r2, 8, rd1; add.u32 r5, r1, 1; cvt.u64.u32 rd5, r5;
+    atom.{space}.add.u64 rd6, [{"rd1" if space == "global" else "r3"}], rd5;
+    ld.param.u64 rd2, [out]; mad.wide.u32 rd2, r1, 8, rd2; st.global.b64 [rd2], rd6;
+    """
+    sums, out = np.zeros(32, np.uint64), np.zeros(32, np.uint64)
+    text = module(
+        body, ".param .u64 sums, .param .u64 out", before=".shared .align 8 .b8 words[256];"
+    )
+    run_module(text, [sums, out])
+    before = np.zeros(32, np.uint64)
+    for lane in range(32):
+        assert out[lane] == before[lane % places]
+        before[lane % places] += np.uint64(lane + 1)
+    assert space == "shared" or (sums == before).all()

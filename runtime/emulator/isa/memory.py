@@ -421,19 +421,19 @@ def _sum(ptx_type: str, old: Any, new: Any, in_global: bool) -> Any:
         total = flush(flush(old) + flush(new)) if in_global else old + new
         return select(np.isnan(total), np.uint32(0x7FFF_FFFF).view(np.float32), total)
     if ptx_type == "f64" and in_global:
-        return new if np.isnan(new) else old if np.isnan(old) else old + new
+        return select(np.isnan(new), new, select(np.isnan(old), old, old + new))
     return old + new
 
 
 def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: bool = False) -> Any:
-    """The value that an atomic leaves behind; arguments are numpy arrays of one lane.
+    """The values that atomics of lanes leave behind.
 
     Args:
       in_global: the memory is global: f32 sums there flush subnormals (PTX ISA, atom), and f64 sums
         leave a signalling NaN as it is (measured on an H200).
     """
     if op == "cas":
-        return third if old == new else old
+        return select(old == new, third, old)
     if ptx_type.startswith(("f16", "bf16")):
         is_bf16 = ptx_type.startswith("bf16")
         x, y = (half_to_f64(v.view(np.uint16), is_bf16) for v in (old, new))
@@ -452,6 +452,22 @@ def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: b
     return np.minimum(old, new) if op == "min" else np.maximum(old, new)
 
 
+def _turns(address: Lanes, lanes: Any, byte_count: int) -> list[Any]:
+    """Lanes in groups whose bytes are apart; lanes of the same bytes come in ascending order."""
+    places = address[lanes].tolist()
+    if len(set(places)) == len(places) and not any(place % byte_count for place in places):
+        return [lanes]
+    turns: list[list[int]] = []
+    times: dict[int, int] = {}
+    for lane, place in zip(lanes.tolist(), places, strict=True):
+        turn = len(turns) if place % byte_count else times.get(place, 0)
+        times[place] = turn + 1
+        while len(turns) <= turn:
+            turns.append([])
+        turns[turn].append(lane)
+    return [np.array(turn, np.intp) for turn in turns if turn]
+
+
 @runtime
 def atomic(
     s: Strand,
@@ -463,7 +479,7 @@ def atomic(
     values: tuple[Lanes, ...],
     third: Lanes | None,
 ) -> Any:
-    """Read-modify-write lane after lane; returns the old values, [count, 32].
+    """Read-modify-write, lanes of one address after each other; returns the old values, [count, 32].
 
     Args:
       values: one array per element of a vector atomic.
@@ -473,22 +489,20 @@ def atomic(
     dtype = values[0].dtype
     old_values = np.zeros((len(values), WARP_LANES), dtype)
     changed = False
-    for lane in np.flatnonzero(s.lanes if k is None else k).tolist():
-        one = np.array([lane])
-        base = int(address[lane])
+    for lanes in _turns(address, np.flatnonzero(s.lanes if k is None else k), width * len(values)):
         for element, value in enumerate(values):
-            at = np.full(WARP_LANES, base + element * width, address.dtype)
-            ((memory, _, inner),) = _pieces(s, space, at, one)
-            if s.launch.inspector is not None and s.order is not None:
-                s.launch.inspector.meeting(s, one, memory, inner, width, "update", s.order)
-            old = memory.load(inner, width).view(dtype).reshape(1)
-            last = None if third is None else third[one]
-            in_global = not isinstance(memory, SharedMemory)
-            new = combine(op, ptx_type, old, value[one], last, in_global)
-            raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)
-            changed |= raw.tobytes() != old.tobytes()
-            memory.store(inner, raw[None, :])
-            old_values[element, lane] = old[0]
+            at = address + address.dtype.type(element * width)
+            for memory, index, inner in _pieces(s, space, at, lanes):
+                if s.launch.inspector is not None and s.order is not None:
+                    s.launch.inspector.meeting(s, index, memory, inner, width, "update", s.order)
+                old = memory.load(inner, width).view(dtype).reshape(-1)
+                last = None if third is None else third[index]
+                in_global = not isinstance(memory, SharedMemory)
+                new = combine(op, ptx_type, old, value[index], last, in_global)
+                raw = np.ascontiguousarray(new.astype(dtype)).view(np.uint8)
+                changed |= raw.tobytes() != old.tobytes()
+                memory.store(inner, raw.reshape(-1, width))
+                old_values[element, index] = old
     if changed:
         s.launch.scheduler.progress += 1
     else:
