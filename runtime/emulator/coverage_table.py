@@ -34,7 +34,7 @@ SECTIONS: dict[str, str] = {
 100 | tcgen05.mma.ws.sp.cta_group::1.kind::f16 [r1], rd1, rd2, [r3], r2, p1; | test_coverage_tensor::test_weight_stationary_sparse
 """,
     "4 Tensor memory: ld, st, cp, shift": r"""
-100 | tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r3]; | test_isa_tcgen05::test_misuse_of_tensor_memory
+100 | tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r3]; | test_isa_tcgen05::test_store_and_load_tensor_memory
 100 | tcgen05.ld.sync.aligned.16x64b.x2.b32 {r1, r2}, [r3]; | test_coverage_tensor::test_shapes_of_loads_and_stores
 100 | tcgen05.ld.sync.aligned.16x128b.x1.b32 {r1, r2}, [r3]; | test_coverage_tensor::test_shapes_of_loads_and_stores
 100 | tcgen05.ld.sync.aligned.16x256b.x1.b32 {r1, r2, r4, r5}, [r3]; | test_coverage_tensor::test_shapes_of_loads_and_stores
@@ -46,7 +46,7 @@ SECTIONS: dict[str, str] = {
 100 | tcgen05.st.sync.aligned.16x256b.x1.b32 [r3], {r1, r2, r4, r5}; | test_coverage_tensor::test_shapes_of_loads_and_stores
 100 | tcgen05.st.sync.aligned.16x32bx2.x2.b32 [r3], 2, {r1, r2}; | test_coverage_tensor::test_shapes_of_loads_and_stores
 100 | tcgen05.st.sync.aligned.32x32b.x2.unpack::16b.b32 [r3], {r1, r2}; | test_coverage_tensor::test_packed_loads_and_unpacked_stores
-100 | tcgen05.wait::ld.sync.aligned; | test_isa_tcgen05::test_misuse_of_tensor_memory
+100 | tcgen05.wait::ld.sync.aligned; | test_isa_tcgen05::test_store_and_load_tensor_memory
 100 | tcgen05.wait::st.sync.aligned; | test_isa_tcgen05::test_reading_before_the_wait_is_caught
 100 | tcgen05.cp.cta_group::1.128x256b [r1], rd1; | test_coverage_tensor::test_copies_to_tensor_memory
 100 | tcgen05.cp.cta_group::1.128x128b [r1], rd1; | test_isa_tcgen05::test_copy_from_shared_to_tensor_memory
