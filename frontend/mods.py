@@ -72,6 +72,21 @@ def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
     return tuple(extents for mod in mods for extents in getattr(mod, "extents", ()))
 
 
+def _joined(how: str, mod: Mod, parts: Sequence[object]) -> Mod:
+    """The function with what it joins, and how."""
+    vars(mod)["joins"] = (how, tuple(parts))
+    return mod
+
+
+def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
+    """The functions, those that are joined in the same way taken apart: long chains stay flat."""
+    found: list[Any] = []
+    for mod in mods:
+        known_how, parts = getattr(mod, "joins", ("", ()))
+        found += parts if known_how == how else [mod]
+    return tuple(found)
+
+
 def softcap(cap: float) -> ScoreMod:
     """cap x tanh(score / cap): scores stay within -cap ... cap.
 
@@ -255,6 +270,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("and", mods)
     _several("and_masks", mods)
 
     def all_of(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -263,7 +279,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
             result = result & mod(b, h, q, k)
         return result
 
-    return _expecting(all_of, *_of_all(mods))
+    return _expecting(_joined("and", all_of, mods), *_of_all(mods))
 
 
 def or_masks(*mods: MaskMod) -> MaskMod:
@@ -272,6 +288,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("or", mods)
     _several("or_masks", mods)
 
     def any_of(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -280,7 +297,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
             result = result | mod(b, h, q, k)
         return result
 
-    return _expecting(any_of, *_of_all(mods))
+    return _expecting(_joined("or", any_of, mods), *_of_all(mods))
 
 
 def not_mask(mod: MaskMod) -> MaskMod:
@@ -298,6 +315,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("compose", mods)
     _several("compose", mods)
 
     def composed(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -305,7 +323,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
             score = mod(score, b, h, q, k)
         return score
 
-    return _expecting(composed, *_of_all(mods))
+    return _expecting(_joined("compose", composed, mods), *_of_all(mods))
 
 
 def _broadcast(

@@ -20,8 +20,10 @@ from attn_mlir.capture import Captures
 from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.excerpt import frame_of_error, place
-from attn_mlir.graph import Graph, Traced, kind_text
+from attn_mlir.graph import Graph, kind_text
+from attn_mlir.traced import Traced
 
+TOO_DEEP = "{} calls functions in functions too deep to be traced: combine them in one list"
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 
@@ -59,8 +61,8 @@ def trace(
     sink: int | None = None
     if sinks is not None:
         array = captures.array("sinks", sinks)
-        if array.rank != 1:
-            raise SpecError(f"sinks must be [heads], got {array.rank} dimensions")
+        if array.ndim != 1:
+            raise SpecError(f"sinks must be [heads], got {array.ndim} dimensions")
         sink = graph.cast(graph.load(array.number, [coordinates[2]]), "f32").number
     program = Program(tuple(graph.nodes), score.number, keeps, tuple(graph.tensors), sink)
     return program, captures.arrays
@@ -74,17 +76,20 @@ def _run(
     role: str, function: Any, graph: Graph, captures: Captures, arguments: Sequence[Traced]
 ) -> Traced:
     """Calls a function with stand-ins for its arguments and for the arrays that it captures."""
-    bound = captures.function(role, function, ARGUMENTS[-len(arguments) :])
     graph.function = getattr(function, "__name__", role)
     try:
+        bound = captures.function(role, function, ARGUMENTS[-len(arguments) :])
         result = bound(*arguments)
     except AttnError:
         raise
+    except RecursionError as error:
+        raise SpecError(place(TOO_DEEP.format(graph.function), captures.start(function))) from error
     except Exception as error:
         what = f"{graph.function} raised {type(error).__name__}: {error}"
         raise SpecError(place(what, frame_of_error(error, graph.codes))) from error
     if result is None:
         raise SpecError(place(f"{graph.function} returns nothing", captures.start(function)))
+    captures.check_unwritten()
     return graph.lift(result)
 
 
