@@ -9,6 +9,7 @@ writes into what it captures is refused: it runs once, when it is traced.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import dis
 import functools
@@ -19,7 +20,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from attn_mlir.captured_array import Stand
-from attn_mlir.captured_object import Held, Items, Members, Table, is_plain, is_torch_module
+from attn_mlir.captured_object import (
+    Held,
+    Items,
+    Members,
+    Table,
+    is_of_torch,
+    is_plain,
+    is_torch_module,
+)
 from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
 from attn_mlir.errors import SpecError
 from attn_mlir.excerpt import Spot, place
@@ -316,12 +325,16 @@ _ASSIGNING = ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL", "DELETE_DEREF")
 
 
 def _names_torch(function: types.FunctionType) -> bool:
-    """Whether PyTorch is among the names that a function's code can use."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
+    """Whether PyTorch, or something of it, is among what a function's code can name."""
     used = {name for code in _codes(function.__code__) for name in code.co_names}
-    return any(function.__globals__.get(name) is torch for name in used)
+    found = [function.__globals__.get(name) for name in used]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # a variable that is not set yet
+            found.append(cell.cell_contents)
+    modules = [x.__name__ for x in found if isinstance(x, types.ModuleType)]
+    return any(name.partition(".")[0] == "torch" for name in modules) or any(
+        map(is_of_torch, found)
+    )
 
 
 def _is_library(function: types.FunctionType) -> bool:

@@ -14,7 +14,17 @@ from collections.abc import Callable, Container, ItemsView, Iterator, KeysView, 
 from typing import Any, cast
 
 Captures = Any  # of `capture`, which knows this module
-LIBRARIES = ("numpy", "torch", "jax", "jaxlib", "cupy", "ml_dtypes", "attn_mlir")
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "jax",
+    "jaxlib",
+    "cupy",
+    "ml_dtypes",
+    "attn_mlir",
+    "pytest",
+    "_pytest",
+)
 _PLAIN = (  # values that hold nothing to stand in for
     str | bytes | type(None) | types.EllipsisType | slice | range | enum.Enum | numbers.Number
     | types.BuiltinFunctionType | property | BaseException
@@ -50,6 +60,12 @@ def is_torch_module(value: object) -> bool:
     """Whether a value is a `torch.nn.Module`."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_of_torch(value: object) -> bool:
+    """Whether a value is a tensor or a module of PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor | torch.nn.Module)
 
 
 def _has_content(kind: type) -> bool:

@@ -79,7 +79,7 @@ def power(graph: Graph, base: Any, exponent: Any) -> Traced:
     if isinstance(base, int | float) and base == 2:
         return graph.apply("exp2", exponent)
     if isinstance(exponent, np.generic):
-        exponent = exponent.item()
+        exponent = float(exponent)
     if not isinstance(exponent, int | float):
         return graph.apply("pow", base, exponent)
     base = graph.lift(base)

@@ -9,7 +9,6 @@ these functions capture are checked when a call tells the sizes (`check_extents`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -17,10 +16,13 @@ import numpy as np
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.trace import MaskMod, ScoreMod, clip, maximum, tanh, where
+from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, maximum, tanh, where
 
 FLOATS = ("f32", "bf16", "f16")
 INTEGERS = ("i32", "i64")
+CAPS = (2.0**-100, 2.0**100)  # of a softcap: the cap and 1 / cap are far from the ends of f32
+MAX_TANH_CAP = 1024.0  # up to here the error of `tanh` stays below 2^-13
+SMALL_PART = 2.0**-12  # of a cap; up to here tanh(x) is x within 2^-25
 
 Mod = TypeVar("Mod", bound=Callable[..., Any])
 
@@ -91,15 +93,24 @@ def softcap(cap: float) -> ScoreMod:
     """cap x tanh(score / cap): scores stay within -cap ... cap.
 
     Raises:
-      SpecError: a cap that is no finite number above 0.
+      SpecError: a cap that is no number within `CAPS`.
     """
-    if not _is_number(cap) or not 0 < cap < math.inf:
-        raise SpecError(f"cap of a softcap must be finite and greater than 0, got {cap!r:.40}")
+    if not _is_number(cap) or not CAPS[0] <= cap <= CAPS[1]:
+        raise SpecError(
+            f"cap of a softcap must be a number from {CAPS[0]:.4g} to {CAPS[1]:.4g}, got "
+            f"{cap!r:.40}"
+        )
 
     def softcapped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return tanh(score / float(cap)) * float(cap)
 
-    return softcapped
+    def hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        """`tanh` is good to 2^-23, which a large cap would multiply."""
+        part = score * (1.0 / float(cap))
+        grown = expm1(part * 2.0)
+        return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * float(cap))
+
+    return softcapped if cap <= MAX_TANH_CAP else hardly_capped
 
 
 def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:

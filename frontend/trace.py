@@ -1,18 +1,20 @@
 """Traces Python functions of one score into programs: `score_mod` and `mask_mod`.
 
 The function runs once, with stand-ins for the score and its coordinates. What it does with them is
-written down: arithmetic, comparisons, `& | ^ ~ << >>`, and by this module, numpy or torch `where`,
-`exp`, `exp2`, `log`, `log2`, `tanh`, `sigmoid`, `sqrt`, `floor`, `ceil`, `abs`, `minimum`,
-`maximum`, `clip` and the named forms of the operators; and indexing of arrays that it captures
-(`capture`). Python numbers become constants. What depends on a value, such as `if`, cannot be.
+written down: operators, functions of this module, numpy, torch and `torch.nn.functional` (`functions`
+lists them), methods of tensors, and indexing of arrays that it captures (`capture`). Python numbers
+become constants. What depends on a value, such as `if`, cannot be traced, and what the function writes
+into objects outside itself is refused: it would be written once, and not for each score.
 
 Numbers are f32, i32 or i1. Mixed operands meet in the first of these that occurs; truth values
-count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` are for integers and round down. i32
-wraps around, and dividing an integer by 0 gives some number.
+count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round down, and `**` gives f32 but for
+whole constant exponents up to 16. Conversions to 64 bits are to 32; `float16` and `bfloat16` round and
+go on in f32. i32 wraps around, and dividing an integer by 0 gives some number.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,11 +88,30 @@ def _run(
         raise SpecError(place(TOO_DEEP.format(graph.function), captures.start(function))) from error
     except Exception as error:
         what = f"{graph.function} raised {type(error).__name__}: {error}"
+        if (name := _function_of_jax(error)) is not None:
+            what = (
+                f"{graph.function} calls {name} of jax, which takes no traced values: use that of "
+                "attn_mlir.trace or numpy"
+            )
         raise SpecError(place(what, frame_of_error(error, graph.codes))) from error
     if result is None:
         raise SpecError(place(f"{graph.function} returns nothing", captures.start(function)))
     captures.check_unwritten()
     return graph.lift(result)
+
+
+def _function_of_jax(error: Exception) -> str | None:
+    """The function of jax that was given a stand-in, by what it says of it."""
+    if not isinstance(error, TypeError) or Traced.__qualname__ not in str(error):
+        return None
+    found = re.search(
+        r"<function (\w+) at|^(\w+) requires ndarray|passed to (\w+) at|not a valid (JAX) type",
+        str(error),
+    )
+    if found is None:
+        return None
+    name = next(name for name in found.groups() if name)
+    return "a function" if name == "JAX" else name
 
 
 def _function(op: str) -> Callable[..., Any]:
@@ -107,14 +128,29 @@ def _function(op: str) -> Callable[..., Any]:
 
 exp = _function("exp")
 exp2 = _function("exp2")
+expm1 = _function("expm1")
 log = _function("log")
 log2 = _function("log2")
+log1p = _function("log1p")
 tanh = _function("tanh")
 sigmoid = _function("sigmoid")
+erf = _function("erf")
+gelu = _function("gelu")
+silu = _function("silu")
+softplus = _function("softplus")
+sin = _function("sin")
+cos = _function("cos")
 sqrt = _function("sqrt")
+power = _function("power")
 floor = _function("floor")
 ceil = _function("ceil")
+round = _function("round")
+trunc = _function("trunc")
+sign = _function("sign")
 minimum = _function("minimum")
 maximum = _function("maximum")
 clip = _function("clip")
 where = _function("where")
+isnan = _function("isnan")
+isinf = _function("isinf")
+isfinite = _function("isfinite")

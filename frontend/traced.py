@@ -133,7 +133,7 @@ class Traced:
         return self.graph.apply("where", condition, self, other)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name in ("weak_type", "sharding"):  # jax asks, and goes on
             raise AttributeError(name)
         if name.endswith("_") and (name[:-1] in OPERATIONS or name[:-1] in COMPOSED):
             raise self.graph.refuse(
@@ -224,7 +224,10 @@ class Traced:
     def __array_function__(
         self, function: Any, kinds: Any, args: Sequence[Any], options: dict[str, Any]
     ) -> Any:
-        return self.graph.call(function.__name__, args, options)
+        name = function.__name__
+        if name in ("shape", "ndim"):
+            return getattr(self, name)
+        return self.graph.call(name, args, options)
 
     @classmethod
     def __torch_function__(

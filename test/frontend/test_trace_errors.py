@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import inspect
 import math
 import re
@@ -181,3 +183,25 @@ def test_unknown_functions_of_torch(name: str) -> None:
     function = getattr(torch, name)
     with pytest.raises(SpecError, match=f"{name}"):
         tr.trace(lambda s, b, h, q, k: s + function(s))
+
+
+@pytest.mark.parametrize("name", ["sin", "where", "maximum"])
+def test_functions_of_jax_are_refused_by_name(name: str) -> None:
+    """In the words of jax, which are all that tells it from other functions; and by jax, if it is there."""
+    said = {
+        "sin": "interpreting argument to <function sin at 0x7f> as an abstract array. The value is {}",
+        "where": "where requires ndarray or scalar arguments, got {} at position 0.",
+        "maximum": "The value is of type {} and was passed to maximum at position 0.",
+    }
+
+    def like_jax(*args: Any) -> Any:
+        raise TypeError(said[name].format(type(args[0])))
+
+    functions = [like_jax]
+    with contextlib.suppress(ImportError):
+        functions.append(getattr(importlib.import_module("jax.numpy"), name))
+    for function in functions:
+        with pytest.raises(
+            SpecError, match=f"calls ({name}|a function) of jax, which takes no traced"
+        ):
+            tr.trace(lambda s, b, h, q, k, f=function: f(s, s, s) if name == "where" else f(s))
