@@ -14,7 +14,6 @@ import dataclasses
 import dis
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -200,16 +199,8 @@ class Captures:
         """
         if id(value) in self._numbers:
             return self._numbers[id(value)][1]
-        readable = value
-        if getattr(value, "requires_grad", False):
-            if sys.modules["torch"].is_grad_enabled():
-                raise self._graph.refuse(
-                    f"captures {name}, which requires a gradient, and attention has none: call "
-                    f"under torch.no_grad(), or capture {name}.detach()"
-                )
-            readable = value.detach()
         try:
-            found = view(readable, name)
+            found = view(value, name)
         except SpecError as error:
             raise self._graph.refuse(f"captures an array that no kernel reads: {error}") from error
         if found.dtype not in TENSOR_DTYPES:
@@ -223,9 +214,11 @@ class Captures:
         self._graph.tensors.append(CapturedTensor(unique, found.dtype, max(len(found.shape), 1)))
         number = len(self._graph.tensors) - 1
         self._numbers[id(value)] = (value, number)
+        if getattr(value, "requires_grad", False):  # what was asked for without gradients stays so
+            value = value.detach()
         # one number is passed as an array of one element
         one = dataclasses.replace(found, shape=(1,), strides=(1,))
-        self.arrays[unique] = readable if found.shape else one
+        self.arrays[unique] = value if found.shape else one
         return number
 
     def _rebound(self, function: types.FunctionType) -> Any:

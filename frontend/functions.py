@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def power(graph: Graph, base: Any, exponent: Any) -> Traced:
     if isinstance(base, int | float) and base == 2:
         return graph.apply("exp2", exponent)
     if isinstance(exponent, np.generic):
-        exponent = float(exponent)
+        exponent = float(cast("Any", exponent))
     if not isinstance(exponent, int | float):
         return graph.apply("pow", base, exponent)
     base = graph.lift(base)

@@ -295,7 +295,7 @@ def test_modules_of_torch() -> None:
             np.testing.assert_allclose(scored(mod), SCORES + bias.numpy()[AT[1], AT[2]], rtol=1e-6)
     with torch.inference_mode():
         assert scored(layer.forward()).shape == SIZES
-    with pytest.raises(SpecError, match=r"captures bias, which requires a gradient.*no_grad"):
+    with pytest.raises(SpecError, match=r"bias requires a gradient.*call under torch.no_grad"):
         tr.trace(lambda s, b, h, q, k: s + bias[h, q])
 
 

@@ -202,3 +202,36 @@ def test_mask_mods_of_objects(name: str) -> None:
         return
     check_mask(getattr(batch, name))
     check_mask(lambda b, h, q, k: getattr(batch, name)(b, h, q, k) & (k > 0))
+
+
+def test_a_layer_in_inference() -> None:
+    """Parameters as operands, as sinks, in modifiers and in closures over the layer."""
+    import attn_mlir as am
+    from attn_mlir.errors import SpecError
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = nn.Parameter(torch.randn(1, 9, 2, 64).bfloat16())
+            self.sinks = nn.Parameter(torch.randn(2))
+            self.bias = nn.Parameter(torch.randn(2, 9, 12))
+
+        def forward(self, k: Any, v: Any) -> Any:
+            def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+                return s + self.bias[h, ...][q, k]
+
+            options = {"sinks": self.sinks, "score_mod": biased, "device": "emulator"}
+            return am.attention(self.query, k, v, **options)
+
+    layer = Layer()
+    k, v = torch.randn(2, 1, 12, 2, 64).bfloat16()
+    with torch.inference_mode():
+        o = layer(k, v)
+        q, heads_last = layer.query.float().transpose(1, 2), (k.float(), v.float())
+        k_first, v_first = (x.transpose(1, 2) for x in heads_last)
+        scores = q @ k_first.transpose(2, 3) / 8 + layer.bias
+        padded = torch.cat([scores, layer.sinks[None, :, None, None].expand(1, 2, 9, 1)], -1)
+        truth = (torch.softmax(padded, -1)[..., :-1] @ v_first).transpose(1, 2)
+    np.testing.assert_allclose(o.float().numpy(), truth.numpy(), atol=0.02)
+    with pytest.raises(SpecError, match="q requires a gradient, which attention has none of"):
+        layer(k, v)
