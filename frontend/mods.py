@@ -9,7 +9,6 @@ these functions capture are checked when a call tells the sizes (`check_extents`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -17,10 +16,13 @@ import numpy as np
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.trace import MaskMod, ScoreMod, clip, maximum, tanh, where
+from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, maximum, tanh, where
 
 FLOATS = ("f32", "bf16", "f16")
 INTEGERS = ("i32", "i64")
+CAPS = (2.0**-100, 2.0**100)  # of a softcap: the cap and 1 / cap are far from the ends of f32
+MAX_TANH_CAP = 1024.0  # up to here the error of `tanh` stays below 2^-13
+SMALL_PART = 2.0**-12  # of a cap; up to here tanh(x) is x within 2^-25
 
 Mod = TypeVar("Mod", bound=Callable[..., Any])
 
@@ -72,19 +74,43 @@ def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
     return tuple(extents for mod in mods for extents in getattr(mod, "extents", ()))
 
 
+def _joined(how: str, mod: Mod, parts: Sequence[object]) -> Mod:
+    """The function with what it joins, and how."""
+    vars(mod)["joins"] = (how, tuple(parts))
+    return mod
+
+
+def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
+    """The functions, those that are joined in the same way taken apart: long chains stay flat."""
+    found: list[Any] = []
+    for mod in mods:
+        known_how, parts = getattr(mod, "joins", ("", ()))
+        found += parts if known_how == how else [mod]
+    return tuple(found)
+
+
 def softcap(cap: float) -> ScoreMod:
     """cap x tanh(score / cap): scores stay within -cap ... cap.
 
     Raises:
-      SpecError: a cap that is no finite number above 0.
+      SpecError: a cap that is no number within `CAPS`.
     """
-    if not _is_number(cap) or not 0 < cap < math.inf:
-        raise SpecError(f"cap of a softcap must be finite and greater than 0, got {cap!r:.40}")
+    if not _is_number(cap) or not CAPS[0] <= cap <= CAPS[1]:
+        raise SpecError(
+            f"cap of a softcap must be a number from {CAPS[0]:.4g} to {CAPS[1]:.4g}, got "
+            f"{cap!r:.40}"
+        )
 
     def softcapped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return tanh(score / float(cap)) * float(cap)
 
-    return softcapped
+    def hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        """`tanh` is good to 2^-23, which a large cap would multiply."""
+        part = score * (1.0 / float(cap))
+        grown = expm1(part * 2.0)
+        return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * float(cap))
+
+    return softcapped if cap <= MAX_TANH_CAP else hardly_capped
 
 
 def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -255,6 +281,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("and", mods)
     _several("and_masks", mods)
 
     def all_of(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -263,7 +290,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
             result = result & mod(b, h, q, k)
         return result
 
-    return _expecting(all_of, *_of_all(mods))
+    return _expecting(_joined("and", all_of, mods), *_of_all(mods))
 
 
 def or_masks(*mods: MaskMod) -> MaskMod:
@@ -272,6 +299,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("or", mods)
     _several("or_masks", mods)
 
     def any_of(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -280,7 +308,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
             result = result | mod(b, h, q, k)
         return result
 
-    return _expecting(any_of, *_of_all(mods))
+    return _expecting(_joined("or", any_of, mods), *_of_all(mods))
 
 
 def not_mask(mod: MaskMod) -> MaskMod:
@@ -298,6 +326,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
     Raises:
       SpecError: none given.
     """
+    mods = _flat("compose", mods)
     _several("compose", mods)
 
     def composed(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -305,7 +334,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
             score = mod(score, b, h, q, k)
         return score
 
-    return _expecting(composed, *_of_all(mods))
+    return _expecting(_joined("compose", composed, mods), *_of_all(mods))
 
 
 def _broadcast(

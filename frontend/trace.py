@@ -1,18 +1,20 @@
 """Traces Python functions of one score into programs: `score_mod` and `mask_mod`.
 
 The function runs once, with stand-ins for the score and its coordinates. What it does with them is
-written down: arithmetic, comparisons, `& | ^ ~ << >>`, and by this module, numpy or torch `where`,
-`exp`, `exp2`, `log`, `log2`, `tanh`, `sigmoid`, `sqrt`, `floor`, `ceil`, `abs`, `minimum`,
-`maximum`, `clip` and the named forms of the operators; and indexing of arrays that it captures
-(`capture`). Python numbers become constants. What depends on a value, such as `if`, cannot be.
+written down: operators, functions of this module, numpy, torch and `torch.nn.functional` (`functions`
+lists them), methods of tensors, and indexing of arrays that it captures (`capture`). Python numbers
+become constants. What depends on a value, such as `if`, cannot be traced, and what the function writes
+into objects outside itself is refused: it would be written once, and not for each score.
 
 Numbers are f32, i32 or i1. Mixed operands meet in the first of these that occurs; truth values
-count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` are for integers and round down. i32
-wraps around, and dividing an integer by 0 gives some number.
+count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round down, and `**` gives f32 but for
+whole constant exponents up to 16. Conversions to 64 bits are to 32; `float16` and `bfloat16` round and
+go on in f32. i32 wraps around, and dividing an integer by 0 gives some number.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +22,10 @@ from attn_mlir.capture import Captures
 from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.excerpt import frame_of_error, place
-from attn_mlir.graph import Graph, Traced, kind_text
+from attn_mlir.graph import Graph, kind_text
+from attn_mlir.traced import Traced
 
+TOO_DEEP = "{} calls functions in functions too deep to be traced: combine them in one list"
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 
@@ -59,8 +63,8 @@ def trace(
     sink: int | None = None
     if sinks is not None:
         array = captures.array("sinks", sinks)
-        if array.rank != 1:
-            raise SpecError(f"sinks must be [heads], got {array.rank} dimensions")
+        if array.ndim != 1:
+            raise SpecError(f"sinks must be [heads], got {array.ndim} dimensions")
         sink = graph.cast(graph.load(array.number, [coordinates[2]]), "f32").number
     program = Program(tuple(graph.nodes), score.number, keeps, tuple(graph.tensors), sink)
     return program, captures.arrays
@@ -74,18 +78,40 @@ def _run(
     role: str, function: Any, graph: Graph, captures: Captures, arguments: Sequence[Traced]
 ) -> Traced:
     """Calls a function with stand-ins for its arguments and for the arrays that it captures."""
-    bound = captures.function(role, function, ARGUMENTS[-len(arguments) :])
     graph.function = getattr(function, "__name__", role)
     try:
+        bound = captures.function(role, function, ARGUMENTS[-len(arguments) :])
         result = bound(*arguments)
     except AttnError:
         raise
+    except RecursionError as error:
+        raise SpecError(place(TOO_DEEP.format(graph.function), captures.start(function))) from error
     except Exception as error:
         what = f"{graph.function} raised {type(error).__name__}: {error}"
+        if (name := _function_of_jax(error)) is not None:
+            what = (
+                f"{graph.function} calls {name} of jax, which takes no traced values: use that of "
+                "attn_mlir.trace or numpy"
+            )
         raise SpecError(place(what, frame_of_error(error, graph.codes))) from error
     if result is None:
         raise SpecError(place(f"{graph.function} returns nothing", captures.start(function)))
+    captures.check_unwritten()
     return graph.lift(result)
+
+
+def _function_of_jax(error: Exception) -> str | None:
+    """The function of jax that was given a stand-in, by what it says of it."""
+    if not isinstance(error, TypeError) or Traced.__qualname__ not in str(error):
+        return None
+    found = re.search(
+        r"<function (\w+) at|^(\w+) requires ndarray|passed to (\w+) at|not a valid (JAX) type",
+        str(error),
+    )
+    if found is None:
+        return None
+    name = next(name for name in found.groups() if name)
+    return "a function" if name == "JAX" else name
 
 
 def _function(op: str) -> Callable[..., Any]:
@@ -102,14 +128,29 @@ def _function(op: str) -> Callable[..., Any]:
 
 exp = _function("exp")
 exp2 = _function("exp2")
+expm1 = _function("expm1")
 log = _function("log")
 log2 = _function("log2")
+log1p = _function("log1p")
 tanh = _function("tanh")
 sigmoid = _function("sigmoid")
+erf = _function("erf")
+gelu = _function("gelu")
+silu = _function("silu")
+softplus = _function("softplus")
+sin = _function("sin")
+cos = _function("cos")
 sqrt = _function("sqrt")
+power = _function("power")
 floor = _function("floor")
 ceil = _function("ceil")
+round = _function("round")
+trunc = _function("trunc")
+sign = _function("sign")
 minimum = _function("minimum")
 maximum = _function("maximum")
 clip = _function("clip")
 where = _function("where")
+isnan = _function("isnan")
+isinf = _function("isinf")
+isfinite = _function("isfinite")

@@ -232,7 +232,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
         offset = arith.AddIOp(offset, step).result
     base = low.arguments[Pointer(view.argument)]
     dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
-    element = ir.MemRefType(tensor.type).element_type
+    element = ws.signless(ir.MemRefType(tensor.type).element_type)
     return llvm.GEPOp(base.type, base, [offset], dynamic, element, 0).result
 
 
@@ -266,5 +266,5 @@ def load_input(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Value:
         INT.max(INT.min(coord, INT.sub(low.extent(tensor, dim), 1)), 0)
         for dim, coord in enumerate(coords)
     ]
-    kind = ir.MemRefType(tensor.type).element_type
+    kind = ws.signless(ir.MemRefType(tensor.type).element_type)
     return llvm.LoadOp(kind, element_pointer(low, tensor, inside), invariant=True).result

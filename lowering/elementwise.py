@@ -19,6 +19,7 @@ from attn_mlir.dialect.scalars import (
     i32,
 )
 
+from .approximations import EXPANSIONS
 from .context import CHUNK, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
 from .narrow import is_packed, packed, round_and_pack, unpacked
@@ -93,7 +94,7 @@ class _Region:
         """Evaluates the scalar operations of the body, in order."""
         varying = self.varying(operations)
         for op in operations:
-            if op.name not in _SPECIAL:
+            if op.name not in _SPECIAL and op.name not in EXPANSIONS:
                 check_scalar(op)
             (result,) = op.results
             if op in varying:
@@ -135,6 +136,8 @@ class _Region:
         """An operation that is the same for all columns."""
         if op.name in _SPECIAL:
             return _SPECIAL[op.name](self.low, op, operands)
+        if op.name in EXPANSIONS:
+            return EXPANSIONS[op.name](*operands)
         attributes = dict(op.attributes.items())
         return ir.Operation.create(
             op.name, results=[op.results[0].type], operands=operands, attributes=attributes
@@ -148,6 +151,8 @@ class _Region:
         if op.name not in _SPECIAL:
             attributes = dict(op.attributes.items())
             vectors = [x if is_wide else _splat(x, width) for x, is_wide in pairs]
+            if op.name in EXPANSIONS:
+                return EXPANSIONS[op.name](*vectors)
             return ir.Operation.create(
                 op.name, results=[kind], operands=vectors, attributes=attributes
             ).result
@@ -208,8 +213,16 @@ def _lower_special(low: Lowering, op: Any) -> None:
     low[op.operation.results[0]] = _SPECIAL[op.operation.name](low, op.operation, operands)
 
 
+def _lower_expanded(low: Lowering, op: Any) -> None:
+    """One of `EXPANSIONS` outside an element-wise region."""
+    operands = [low[value] for value in op.operation.operands]
+    low[op.operation.results[0]] = EXPANSIONS[op.operation.name](*operands)
+
+
 for _name in _SPECIAL:
     lowers_named(_name, _lower_special)
+for _name in EXPANSIONS:
+    lowers_named(_name, _lower_expanded)
 
 
 @lowers(ws.MapOp)

@@ -15,6 +15,9 @@ SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
 DTYPES = {
     "i8": "bool",
+    "si8": "i8",
+    "ui8": "u8",
+    "ui16": "u16",
     "f8E4M3FN": "e4m3",
     "f8E5M2": "e5m2",
 }  # element type -> dtype of a tensor of the call, where they differ

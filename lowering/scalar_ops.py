@@ -1,7 +1,8 @@
 """The scalar operations that kernels may hold: those the NVPTX backend has code for.
 
-The backend ends the process over an operation that it cannot select (`math.sin`, measured with
-LLVM 23), so what is not in this table is refused by name, before the backend sees it.
+The backend ends the process over an operation that it cannot select (`math.tan`, measured with
+LLVM 23), so what is not in this table is refused by name, before the backend sees it. Some, such as
+`math.sin`, are written out before (`approximations`).
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ _ARITH = (
 _MATH = (
     *("fma", "absf", "copysign", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh"),
     *("floor", "ceil", "round", "roundeven", "trunc", "absi", "ctpop"),
+    *("sin", "cos", "erf", "log1p", "expm1", "powf"),
 )
 
 SCALAR_OPS = frozenset({*(f"arith.{name}" for name in _ARITH), *(f"math.{name}" for name in _MATH)})

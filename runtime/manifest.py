@@ -22,11 +22,15 @@ DTYPE_BYTES = {
     "bf16": 2,
     "f16": 2,
     "f32": 4,
+    "f64": 8,
     "e4m3": 1,
     "e5m2": 1,
+    "i8": 1,
+    "i16": 2,
     "i32": 4,
     "i64": 8,
     "u8": 1,
+    "u16": 2,
     "bool": 1,
 }  # element types of tensors
 SCALAR_TYPES = ("i32", "i64", "f32")

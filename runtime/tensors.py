@@ -107,12 +107,15 @@ def view(value: object, name: str) -> TensorView:
       name: of the argument, for messages.
 
     Raises:
-      SpecError: not an array, a dtype that no kernel has, or the library refuses to export it.
+      SpecError: not an array, a dtype that no kernel has, one that wants a gradient, or the library
+        refuses to export it.
     """
     if isinstance(value, TensorView):
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
+    if getattr(value, "requires_grad", False) is True:
+        value = _without_gradient(value, name)
     if str(getattr(value, "dtype", "")) in _TORCH_BYTES:
         return _from_torch_bytes(value, name)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
@@ -223,6 +226,20 @@ def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
         read_only=read_only,
         owner=(value, capsule),
     )
+
+
+def _without_gradient(value: Any, name: str) -> Any:
+    """A tensor of torch that would take part in a gradient, where none is being computed.
+
+    Raises:
+      SpecError: one is being computed, and would be wrong.
+    """
+    if sys.modules["torch"].is_grad_enabled():
+        raise SpecError(
+            f"{name} requires a gradient, which attention has none of: call under torch.no_grad(), "
+            f"or pass {name}.detach()"
+        )
+    return value.detach()
 
 
 def _from_torch_bytes(value: Any, name: str) -> TensorView:

@@ -23,6 +23,9 @@ RESULT_NAME = "attn.name"
 # dtype -> element type
 DTYPES = {"bf16": "bf16", "f16": "f16", "f32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2"}
 
+# dtype of a captured tensor -> element type, where they differ; of i8 the sign tells it from bool
+ELEMENTS = {"bool": "i8", "i8": "si8", "u8": "ui8", "u16": "ui16"}
+
 NARROW_DTYPES = ("e4m3", "e5m2")  # operands of these have factors
 DESCALES = ("q_descale", "k_descale", "v_descale")
 
@@ -193,7 +196,7 @@ def build_combine_module(
 
 def _captured_type(captured: CapturedTensor) -> ir.Type:
     """Type of a captured tensor: all extents at run time; a bool takes a byte."""
-    element = ir.Type.parse("i8" if captured.dtype == "bool" else captured.dtype)
+    element = ir.Type.parse(ELEMENTS.get(captured.dtype, captured.dtype))
     return ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()] * captured.rank, element)
 
 

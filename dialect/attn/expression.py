@@ -27,7 +27,16 @@ _FLOAT_OPS: dict[str, Any] = {
     "sqrt": math.SqrtOp,
     "floor": math.FloorOp,
     "ceil": math.CeilOp,
+    "sin": math.SinOp,
+    "cos": math.CosOp,
+    "erf": math.ErfOp,
+    "log1p": math.Log1pOp,
+    "expm1": math.ExpM1Op,
+    "round": math.RoundEvenOp,
+    "trunc": math.TruncOp,
+    "pow": math.PowFOp,
 }
+_NARROW: dict[str, Any] = {"f16": ir.F16Type, "bf16": ir.BF16Type}
 _INTEGER_OPS: dict[str, Any] = {
     "add": arith.AddIOp,
     "sub": arith.SubIOp,
@@ -98,8 +107,10 @@ class _Emitter:
             "where": lambda _, args: arith.SelectOp(*args).result,
             "div": lambda _, args: fdiv(*args),
             "not": lambda _, args: arith.XOrIOp(args[0], _constant(_type("i1"), True)).result,
-            "floordiv": lambda _, args: _floor_division(*args)[0],
-            "mod": lambda _, args: _floor_division(*args)[1],
+            "floordiv": lambda node, args: _division(node.type)(*args)[0],
+            "mod": lambda node, args: _division(node.type)(*args)[1],
+            "f16": _rounded,
+            "bf16": _rounded,
         }
         if node.op in special:
             return special[node.op](node, args)
@@ -117,14 +128,20 @@ class _Emitter:
         index = ir.IndexType.get()
         coords = [arith.IndexCastOp(index, coord).result for coord in args]
         element = tensor.ExtractOp(source, coords).result
-        kind, wanted = element.type, _type(node.type)
+        wanted, is_unsigned = _type(node.type), str(element.type).startswith("ui")
+        if is_unsigned or str(element.type).startswith("si"):
+            element = _signless(element)
+        kind = element.type
         if kind == wanted:
             return element
         if isinstance(wanted, ir.F32Type):
-            return arith.ExtFOp(wanted, element).result
+            narrows = isinstance(kind, ir.F64Type)
+            return (arith.TruncFOp if narrows else arith.ExtFOp)(wanted, element).result
         if node.type == "i1":
             zero = _constant(kind, 0)
             return arith.CmpIOp(arith.CmpIPredicate.ne, element, zero).result
+        if kind.width < wanted.width:
+            return (arith.ExtUIOp if is_unsigned else arith.ExtSIOp)(wanted, element).result
         return arith.TruncIOp(wanted, element).result
 
     def _cast(self, node: Node, args: Sequence[Value]) -> Value:
@@ -138,12 +155,29 @@ class _Emitter:
         return op(wanted, args[0]).result
 
 
+def _signless(element: Value) -> Value:
+    """An integer without the sign in its type, which `arith` computes with."""
+    kind = ir.IntegerType.get_signless(element.type.width)
+    name = "builtin.unrealized_conversion_cast"
+    return ir.Operation.create(name, results=[kind], operands=[element]).result
+
+
+def _rounded(node: Node, args: Sequence[Value]) -> Value:
+    """Rounded to a narrower float type, and f32 again."""
+    narrow = arith.TruncFOp(_NARROW[node.op].get(), args[0]).result
+    return arith.ExtFOp(args[0].type, narrow).result
+
+
 def _compare(op: str, is_float: bool, args: Sequence[Value]) -> Value:
     if is_float:
         predicate = getattr(arith.CmpFPredicate, _FLOAT_PREDICATES[op])
         return arith.CmpFOp(predicate, *args).result
     predicate = getattr(arith.CmpIPredicate, _INTEGER_PREDICATES[op])
     return arith.CmpIOp(predicate, *args).result
+
+
+def _division(kind: str) -> Callable[[Value, Value], tuple[Value, Value]]:
+    return _float_floor_division if kind == "f32" else _floor_division
 
 
 def _floor_division(a: Value, b: Value) -> tuple[Value, Value]:
@@ -160,3 +194,20 @@ def _floor_division(a: Value, b: Value) -> tuple[Value, Value]:
         arith.SelectOp(down, lower, quotient).result,
         arith.SelectOp(down, raised, remainder).result,
     )
+
+
+def _float_floor_division(a: Value, b: Value) -> tuple[Value, Value]:
+    """The same for floats, as Python computes it: the remainder is exact, and from it the quotient."""
+    f32 = _type("f32")
+    rest = arith.RemFOp(a, b).result
+    zero, one = _constant(f32, 0.0), _constant(f32, 1.0)
+    predicate = arith.CmpFPredicate
+    uneven = arith.CmpFOp(predicate.ONE, rest, zero).result
+    is_below = [arith.CmpFOp(predicate.OLT, value, zero).result for value in (rest, b)]
+    down = arith.AndIOp(uneven, arith.XOrIOp(*is_below).result).result
+    quotient = arith.DivFOp(arith.SubFOp(a, rest).result, b).result
+    quotient = math.RoundEvenOp(quotient).result
+    quotient = arith.SelectOp(down, arith.SubFOp(quotient, one).result, quotient).result
+    is_zero = arith.CmpFOp(predicate.OEQ, b, zero).result
+    quotient = arith.SelectOp(is_zero, arith.DivFOp(a, b).result, quotient).result
+    return quotient, arith.SelectOp(down, arith.AddFOp(rest, b).result, rest).result

@@ -6,17 +6,31 @@ numpy arrays, which is the definition that the compiled form is tested against.
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from attn_mlir.errors import SpecError
 
 ARGUMENTS = ("score", "batch", "head", "q", "k")  # of a modifier: f32, then i32 coordinates
 TYPES = ("f32", "i32", "i1")
-TENSOR_DTYPES = ("f32", "bf16", "f16", "i32", "i64", "bool")
+TENSOR_DTYPES = ("f32", "bf16", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "i64", "bool")
+
+
+def _erf(x: Any) -> Any:
+    """The error function, element by element: numpy has none."""
+    found = np.frompyfunc(math.erf, 1, 1)(x)
+    return np.asarray(found, np.asarray(x).dtype)
+
+
+def _rounded(dtype: Any) -> Callable[[Any], Any]:
+    """Rounds to a narrower type and goes on in the wider one."""
+    return lambda x: np.asarray(x).astype(dtype).astype(np.asarray(x).dtype)
+
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": np.negative,
@@ -30,6 +44,15 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "not": np.logical_not,
+    "sin": np.sin,
+    "cos": np.cos,
+    "erf": _erf,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "f16": _rounded(np.float16),
+    "bf16": _rounded(ml_dtypes.bfloat16),
 }
 _where: Callable[..., Any] = np.where
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -39,6 +62,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": np.divide,
     "floordiv": np.floor_divide,
     "mod": np.mod,
+    "pow": np.power,
     "min": np.minimum,
     "max": np.maximum,
     "and": np.bitwise_and,
@@ -55,8 +79,11 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ORDERED = ("lt", "le", "gt", "ge")
-FLOAT_ONLY = ("exp", "exp2", "log", "log2", "tanh", "sqrt", "floor", "ceil", "div")
-INTEGER_ONLY = ("floordiv", "mod", "shl", "shr")
+FLOAT_ONLY = (
+    *("exp", "exp2", "log", "log2", "tanh", "sqrt", "floor", "ceil", "div"),
+    *("sin", "cos", "erf", "log1p", "expm1", "round", "trunc", "f16", "bf16", "pow"),
+)
+INTEGER_ONLY = ("shl", "shr")
 LOGICAL = ("and", "or", "xor", "not")
 
 
@@ -199,4 +226,4 @@ def load_type(dtype: str) -> str:
     """The type of a value loaded from a tensor of this dtype."""
     if dtype == "bool":
         return "i1"
-    return "i32" if dtype in ("i32", "i64") else "f32"
+    return "i32" if dtype[0] in "iu" else "f32"

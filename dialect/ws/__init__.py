@@ -11,6 +11,7 @@ from .compute import (
     MmaOp,
     ReduceOp,
     YieldOp,
+    signless,
 )
 from .dialect import (
     DIALECT,
@@ -92,6 +93,7 @@ __all__ = [
     "element_bits",
     "fragment_type",
     "ring_type",
+    "signless",
     "tile_bytes",
     "tile_type",
 ]

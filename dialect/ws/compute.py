@@ -136,6 +136,9 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
       source: tensor argument.
       coords: i32 coordinates, one per tensor dimension.
 
+    Results:
+      value: of the element type; an `si8` or `ui8` is read as `i8`, and so on.
+
     Memory effects: none that matter, inputs of a kernel do not change. Hardware: any.
 
     Example:
@@ -148,15 +151,22 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
     value: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
-        """As many coordinates as dimensions; the result has the element type."""
+        """As many coordinates as dimensions; the result has the element type, without its sign."""
         kind = self.source.type
         if not isinstance(kind, ir.MemRefType):
             return fail(self, f"expects a memref, got {kind}")
         if len(self.coords) != kind.rank:
             return fail(self, f"expects {kind.rank} coordinates, got {len(self.coords)}")
-        if self.value.type != kind.element_type:
-            return fail(self, f"expects a result of {kind.element_type}, got {self.value.type}")
+        if self.value.type != signless(kind.element_type):
+            wanted = signless(kind.element_type)
+            return fail(self, f"expects a result of {wanted}, got {self.value.type}")
         return True
+
+
+def signless(kind: Any) -> Any:
+    """An element type as registers hold it: integers without a sign."""
+    signs = ("si", "ui")
+    return ir.IntegerType.get_signless(kind.width) if str(kind).startswith(signs) else kind
 
 
 class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):

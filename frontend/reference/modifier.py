@@ -19,7 +19,8 @@ Array = npt.NDArray[Any]
 
 _DTYPES = {
     "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16), "f32": np.dtype(np.float32),
-    "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "bool": np.dtype(np.bool_),
+    "f64": np.dtype(np.float64), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
+    "i16": np.dtype(np.int16), "u16": np.dtype(np.uint16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "bool": np.dtype(np.bool_),
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from attn_mlir.passes.diagnostics import op_error
 from . import builder as b
 
 Value = Any
+_CAST = "builtin.unrealized_conversion_cast"  # takes the sign from an element's type
 
 
 class Modifier:
@@ -109,11 +110,11 @@ def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
         raise op_error(op, "is not element-wise, so a score_mod cannot hold it")
     operands = [values[operand] for operand in operation.operands]
     (result,) = operation.results
-    if isinstance(op, arith.IndexCastOp):  # coordinates stay i32
+    if isinstance(op, arith.IndexCastOp) or operation.name == _CAST:  # coordinates stay i32
         return operands[0]
     if isinstance(op, tensor.ExtractOp):
         source, *coords = operands
-        return ws.ElementOp(source, coords, result.type).value
+        return ws.ElementOp(source, coords, ws.signless(result.type)).value
     if operation.name.startswith(("arith.", "math.")):
         attributes = dict(operation.attributes.items())
         made = ir.Operation.create(

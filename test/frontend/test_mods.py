@@ -48,6 +48,18 @@ def test_softcap() -> None:
     np.testing.assert_allclose(scored(mods.softcap(3)), 3 * np.tanh(SCORES / 3), rtol=1e-14)
 
 
+@pytest.mark.parametrize("cap", [1e-3, 1024.0, 1025.0, 1e6, 1e20, 2.0**100])
+def test_softcaps_of_all_sizes(cap: float) -> None:
+    """In float32 as well: a cap far above the scores leaves them as they are."""
+    program, _ = trace(mods.softcap(cap))
+    assert program is not None
+    for scores in (SCORES * cap, SCORES):
+        at = {"score": np.float32(scores), "batch": b, "head": h, "q": q, "k": k}
+        made = program.evaluate(at, {}, np.float32).score
+        truth = cap * np.tanh(np.float64(at["score"]) / cap)
+        np.testing.assert_allclose(made, truth, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("heads", "slopes"),
     [
@@ -139,8 +151,14 @@ def test_combinations() -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: mods.softcap(0), "cap of a softcap must be finite and greater than 0, got 0"),
-    (lambda: mods.softcap(float("inf")), "cap of a softcap must be finite"),
+    (
+        lambda: mods.softcap(0),
+        "cap of a softcap must be a number from 7.889e-31 to 1.268e+30, got 0",
+    ),
+    (lambda: mods.softcap(1e39), "1.268e+30, got 1e+39"),
+    (lambda: mods.softcap(1e-39), "1.268e+30, got 1e-39"),
+    (lambda: mods.softcap(float("inf")), "got inf"),
+    (lambda: mods.softcap(float("nan")), "got nan"),
     (lambda: mods.softcap("20"), "got '20'"),  # pyright: ignore
     (lambda: mods.alibi_slopes(0), "heads of ALiBi must be an integer of at least 1, got 0"),
     (

@@ -12,6 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir import trace as tr
 from attn_mlir.reference import check_attention
 
 Array = npt.NDArray[Any]
@@ -54,6 +55,44 @@ def everything(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return x + y + z + s.to(int) * 0.1
 
 
+DISTANCES = RANDOM.integers(-128, 128, (HEADS, 80)).astype(np.int8)
+BYTES = RANDOM.integers(0, 256, 80).astype(np.uint8)
+SHORTS = RANDOM.integers(-(2**15), 2**15, 80).astype(np.int16)
+WORDS = RANDOM.integers(0, 2**16, 80).astype(np.uint16)
+DOUBLES = RANDOM.standard_normal((HEADS, 80))
+
+
+def written_out(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """What is made of multiply-adds, and of several operations; of rows, which is less code."""
+    x = q * 0.37 - 1.6
+    y = (
+        np.sin(x)
+        + np.cos(x)
+        + np.log1p(abs(x))
+        + np.expm1(x)
+        + tr.erf(x)
+        + np.round(x)
+        + np.trunc(x)
+    )
+    y = (
+        y
+        + x // 0.75
+        + x % -0.75
+        + np.fmod(q, 3)
+        + abs(x) ** 1.5
+        + 0.97**q
+        + np.sign(x)
+        + tr.gelu(x)
+    )
+    return np.where(np.isfinite(s), s, 0.0) + y * 0.1 + x.half() + s.bfloat16() * 0.1
+
+
+def all_kinds_of_arrays(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Arrays of other types than operands have, indexed in steps."""
+    x = DISTANCES[h][q] * 0.01 + BYTES[q] * 0.01 + SHORTS[q] * 1e-4 + WORDS[q] * 1e-4
+    return s * (k < 30) + x + DOUBLES[h, k] + DOUBLES[h, 3:9][q - 2] + DOUBLES[..., ::-2][h, q]
+
+
 @dataclass(frozen=True)
 class Case:
     """Options of `attention`; `rows` and `keys` in tokens."""
@@ -69,6 +108,9 @@ I32 = np.int32
 DOCUMENTS = np.sort(RANDOM.integers(0, 4, (BATCH, SQ))).astype(I32)
 CASES: dict[str, Case] = {
     "every operation": Case({"score_mod": everything}),
+    "written out": Case({"score_mod": written_out}, 9, 40),
+    "all kinds of arrays": Case({"score_mod": all_kinds_of_arrays}, 9, 40),
+    "a softcap far above the scores": Case({"score_mod": mods.softcap(1e6)}, 9, 40),
     "softcap": Case({"score_mod": mods.softcap(2.0)}),
     "softcap causal": Case({"score_mod": mods.softcap(2.0), "mask": am.causal()}, SK, SQ),
     "alibi": Case({"score_mod": mods.alibi(HEADS), "mask": am.causal()}, dtype=np.float16),

@@ -75,7 +75,7 @@ def test_missing_field(scale_manifest: Fields, missing: str) -> None:
         (("symbols",), ["rows", "cols", "free"], r"no tensor tells \['free'\]"),
         (("tensors", 0), "x", r"tensors\[0\] is not an object"),
         (("tensors", 0, "role"), "inout", r"tensors\[0\].role must be one of \['in', 'out'\]"),
-        (("tensors", 0, "dtype"), "f64", r"tensors\[0\].dtype must be one of"),
+        (("tensors", 0, "dtype"), "c64", r"tensors\[0\].dtype must be one of"),
         (("tensors", 0, "shape"), [], "1 to 8 extents"),
         (("tensors", 0, "shape"), ["rows", -1], "must be a number or a symbol, got -1"),
         (("tensors", 0, "shape"), ["rows", ["add", 1, 1]], "must be a number or a symbol"),

@@ -176,3 +176,13 @@ def test_dense_strides() -> None:
     assert dense_strides((2, 3, 4)) == (12, 4, 1)
     assert dense_strides((2, 0, 4)) == (4, 4, 1)
     assert dense_strides(()) == ()
+
+
+def test_parameters_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.ones(3))
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert view(parameter, "q").address == parameter.data_ptr()
+    with pytest.raises(SpecError, match=r"q requires a gradient.*torch.no_grad\(\), or pass q.det"):
+        view(parameter, "q")

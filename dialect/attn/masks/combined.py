@@ -15,11 +15,15 @@ what is combined with one neither; such masks have a range that may be too large
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from attn_mlir.errors import SpecError
+
 from .arithmetic import Arith, ColumnRange, TileRange, ordered
 from .base import Edges, Mask
 from .null import NullMask
 
 T = TypeVar("T")
+
+MAX_PARTS = 64  # of a mask; its formulas are nested as deep as it is
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,20 @@ def _parts(kind: type[_Pair], *masks: Mask) -> list[Mask]:
     return sorted(found, key=str)
 
 
+def _count(mask: Mask) -> int:
+    """Masks that are no pairs."""
+    if isinstance(mask, NotMask):
+        return _count(mask.mask)
+    return _count(mask.left) + _count(mask.right) if isinstance(mask, _Pair) else 1
+
+
 def _joined(kind: type[_Pair], parts: list[Mask]) -> Mask:
+    count = sum(map(_count, parts))
+    if count > MAX_PARTS:
+        raise SpecError(
+            f"a mask of {count} parts has no kernel: at most {MAX_PARTS} are joined by & and |; "
+            "what they share can be a mask_mod"
+        )
     joined = parts[0]
     for part in parts[1:]:
         joined = kind(joined, part)
