@@ -211,14 +211,17 @@ class Captures:
         unique, count = name, 1
         while unique in self.arrays or unique in RESERVED:
             unique, count = f"{name}_c{count}", count + 1
-        self._graph.tensors.append(CapturedTensor(unique, found.dtype, max(len(found.shape), 1)))
+        is_dense = bool(found.shape) and found.strides[-1] == 1
+        self._graph.tensors.append(
+            CapturedTensor(unique, found.dtype, len(found.shape) + (not is_dense))
+        )
         number = len(self._graph.tensors) - 1
         self._numbers[id(value)] = (value, number)
         if getattr(value, "requires_grad", False):  # what was asked for without gradients stays so
             value = value.detach()
-        # one number is passed as an array of one element
-        one = dataclasses.replace(found, shape=(1,), strides=(1,))
-        self.arrays[unique] = value if found.shape else one
+        # kernels want a dense last axis: one of a single element
+        last = dataclasses.replace(found, shape=(*found.shape, 1), strides=(*found.strides, 1))
+        self.arrays[unique] = value if is_dense else last
         return number
 
     def _rebound(self, function: types.FunctionType) -> Any:

@@ -187,6 +187,7 @@ class Stand:
         index = self.graph.index(self._name, item)
         if (axis.first, axis.step) == (0, 1) and axis.extent == self._extent(axis):
             return index
+        index = self.graph.counted_from_start(index, axis.extent)
         inside = self.graph.apply("max", self.graph.apply("min", index, axis.extent - 1), 0)
         return inside * axis.step + axis.first
 
@@ -202,7 +203,7 @@ class Stand:
                 raise self._no_number()
             if axis.source is not None:
                 coords[axis.source] = axis.first
-        element = self.graph.load(self.number, coords or [0])
+        element = self.graph.load(self.number, coords)
         for cast_to in self._casts:
             element = cast_to(element)
         return element

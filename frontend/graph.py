@@ -14,17 +14,20 @@ from attn_mlir.dialect.attn.program import (
     INTEGER_ONLY,
     LOGICAL,
     ORDERED,
+    TYPES,
     UNARY,
     CapturedTensor,
     Node,
     load_type,
+    never_negative,
 )
 from attn_mlir.errors import SpecError
 from attn_mlir.excerpt import frame_of_caller, place
 from attn_mlir.functions import COMPOSED, IGNORED, OPERATIONS
 from attn_mlir.traced import Traced
 
-INT32 = range(-(2**31), 2**31)
+INT32, INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+BITS = {"i32": 32, "i64": 64}
 
 
 class Graph:
@@ -57,26 +60,32 @@ class Graph:
         return Traced(self, self._numbers[key])
 
     def load(self, number: int, coordinates: Sequence[Any]) -> Traced:
-        """A stand-in for an element of a captured tensor; coordinates are moved into it."""
+        """A stand-in for an element of a captured tensor.
+
+        Args:
+          coordinates: see `Node` for those outside the tensor; axes that the caller does not know
+            of, at the end, have one element.
+        """
         tensor = self.tensors[number]
-        numbers = tuple(self.index(tensor.name, arg).number for arg in coordinates)
+        further = [0] * (tensor.rank - len(coordinates))
+        args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
+        numbers = tuple(arg.number for arg in args)
         return self.add(Node("load", load_type(tensor.dtype), numbers, number))
 
     def index(self, name: str, value: Any) -> Traced:
         """A stand-in for an index into an array of that name."""
         arg = self.lift(value)
-        if arg.type != "i32":
+        if arg.type not in BITS:
             raise self.refuse(f"indexes {name} with {kind_text(arg)}; indices are integers")
-        if self._is_negative(arg):
-            raise self.refuse(
-                f"indexes {name} with a negative number, which does not count from the end here"
-            )
         return arg
 
-    def _is_negative(self, arg: Traced) -> bool:
-        value = self.nodes[arg.number].value
-        is_constant = self.nodes[arg.number].op == "constant"
-        return is_constant and isinstance(value, int) and value < 0
+    def counted_from_start(self, index: Traced, extent: int) -> Traced:
+        """An index that counts from the end if it is below 0, as one from the start."""
+        if never_negative(self.nodes)[index.number]:
+            return index
+        return self.apply(
+            "where", self.apply("lt", index, 0), self.apply("add", index, extent), index
+        )
 
     def lift(self, value: Any) -> Traced:
         """A stand-in for a stand-in or a number."""
@@ -85,9 +94,9 @@ class Graph:
         if isinstance(value, bool):
             return self.add(Node("constant", "i1", value=value))
         if isinstance(value, int):
-            if value not in INT32:
-                raise self.refuse(f"uses {value}; integers have 32 bits (write {value}.0?)")
-            return self.add(Node("constant", "i32", value=value))
+            if value not in INT64:
+                raise self.refuse(f"uses {value}; integers have 64 bits (write {value}.0?)")
+            return self.add(Node("constant", "i32" if value in INT32 else "i64", value=value))
         if isinstance(value, float):
             return self.add(Node("constant", "f32", value=value))
         if isinstance(value, Stand):
@@ -124,7 +133,7 @@ class Graph:
         elif op in ORDERED or (op not in LOGICAL and op not in COMPARISONS):
             args = [self.cast(arg, "i32") if arg.type == "i1" else arg for arg in args]
         args = self._common(args)
-        if args[0].type == "i32" or op in INTEGER_ONLY:
+        if args[0].type in BITS or op in INTEGER_ONLY:
             self._check_integer(op, args)
         if op == "not" and args[0].type != "i1":
             return self.apply("xor", args[0], -1)
@@ -132,20 +141,21 @@ class Graph:
         return self.add(Node(op, result, tuple(arg.number for arg in args)))
 
     def _check_integer(self, op: str, args: Sequence[Traced]) -> None:
-        if args[0].type != "i32":
+        if args[0].type not in BITS:
             raise self.refuse(f"applies {op} to floats; it is for integers")
         right = self.nodes[args[-1].number]
         if right.op != "constant":
             return
         if op in ("floordiv", "mod") and right.value == 0:
             raise self.refuse("divides an integer by 0")
-        if op in ("shl", "shr") and right.value not in range(32):
-            raise self.refuse(f"shifts by {right.value}; integers have 32 bits")
+        bits = BITS[args[0].type]
+        if op in ("shl", "shr") and right.value not in range(bits):
+            raise self.refuse(f"shifts by {right.value}; integers have {bits} bits")
 
     def _common(self, args: Sequence[Traced]) -> list[Traced]:
-        """Operands in one type: f32 before i32 before i1."""
+        """Operands in one type, the first one of `TYPES` that occurs."""
         kinds = [arg.type for arg in args]
-        wanted = next(kind for kind in ("f32", "i32", "i1") if kind in kinds)
+        wanted = next(kind for kind in TYPES if kind in kinds)
         return [self.cast(arg, wanted) for arg in args]
 
     def cast(self, arg: Traced, wanted: str) -> Traced:
@@ -156,7 +166,9 @@ class Graph:
             return self.apply("ne", arg, 0)
         node = self.nodes[arg.number]
         if node.op == "constant" and node.value is not None and arg.type != "f32":
-            return self.lift(float(node.value) if wanted == "f32" else int(node.value))
+            number = float(node.value) if wanted == "f32" else int(node.value)
+            if wanted == "f32" or number in (INT32 if wanted == "i32" else INT64):
+                return self.add(Node("constant", wanted, value=number))
         return self.add(Node("cast", wanted, (arg.number,)))
 
     def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -187,4 +199,4 @@ class Graph:
 
 def kind_text(value: Traced) -> str:
     """A value's type for people."""
-    return {"f32": "a float", "i32": "an integer", "i1": "a truth value"}[value.type]
+    return {"f32": "a float", "i1": "a truth value"}.get(value.type, "an integer")

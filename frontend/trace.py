@@ -6,10 +6,11 @@ lists them), methods of tensors, and indexing of arrays that it captures (`captu
 become constants. What depends on a value, such as `if`, cannot be traced, and what the function writes
 into objects outside itself is refused: it would be written once, and not for each score.
 
-Numbers are f32, i32 or i1. Mixed operands meet in the first of these that occurs; truth values
+Numbers are f32, i64, i32 or i1. Mixed operands meet in the first of these that occurs; truth values
 count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round down, and `**` gives f32 but for
-whole constant exponents up to 16. Conversions to 64 bits are to 32; `float16` and `bfloat16` round and
-go on in f32. i32 wraps around, and dividing an integer by 0 gives some number.
+whole constant exponents up to 16. f64 is f32 here, and `float16` and `bfloat16` round and go on in f32.
+Coordinates are i32, larger constants and what arrays of i64 hold are i64. Integers wrap around, and
+dividing one by 0 gives some number.
 """
 
 from __future__ import annotations

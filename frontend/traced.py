@@ -16,11 +16,12 @@ Graph = Any  # of `graph`, which knows this module
 
 _DTYPES = {  # name of a dtype of Python, numpy or torch -> what it is here
     **dict.fromkeys(("float", "float32", "float64", "double", "single"), "f32"),
-    **dict.fromkeys(("int", "int32", "int64", "long"), "i32"),
+    **dict.fromkeys(("int", "int64", "long"), "i64"),
+    "int32": "i32",
     **dict.fromkeys(("bool", "bool_"), "i1"),
     "float16": "f16", "half": "f16", "bfloat16": "bf16",
 }  # fmt: skip
-_NUMPY_NAMES = {"f32": "float32", "i32": "int32", "i1": "bool"}
+_NUMPY_NAMES = {"f32": "float32", "i64": "int64", "i32": "int32", "i1": "bool"}
 
 
 class Traced:
@@ -34,7 +35,7 @@ class Traced:
 
     @property
     def type(self) -> str:
-        """f32, i32 or i1."""
+        """f32, i64, i32 or i1."""
         return self.graph.nodes[self.number].type
 
     @property
@@ -108,7 +109,11 @@ class Traced:
         """The value as i32, rounded towards 0."""
         return self.graph.cast(self, "i32")
 
-    double, long = float, int
+    double = float
+
+    def long(self) -> Traced:
+        """The value as i64, rounded towards 0."""
+        return self.graph.cast(self, "i64")
 
     def half(self) -> Traced:
         """The value rounded to f16."""

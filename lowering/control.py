@@ -25,11 +25,6 @@ def lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
     low.active.stored = before
 
 
-@lowers(ws.ExtentOp)
-def _extent(low: Lowering, op: ws.ExtentOp) -> None:
-    low[op.size] = low.extent(op.source, op.dim.value)
-
-
 def _flatten(lowered: Any) -> list[Value]:
     return list(lowered.parts) if isinstance(lowered, Fragment) else [lowered]
 

@@ -198,12 +198,17 @@ def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     return load_input(low, op.operands[0], operands[1:])
 
 
+def _extent(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    return low.extent(op.operands[0], ir.IntegerAttr(op.attributes["dim"]).value)
+
+
 _SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {
     "math.log2": _log2,
     "math.log": _log,
     "math.exp": _exp,
     "math.tanh": _tanh,
     ws.ElementOp.OPERATION_NAME: _element,
+    ws.ExtentOp.OPERATION_NAME: _extent,
 }
 
 

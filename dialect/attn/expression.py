@@ -5,7 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.keep import KeepOp
-from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, Node, Program
+from attn_mlir.dialect.attn.program import ARGUMENTS, COMPARISONS, Node, Program, never_negative
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.scalars import fdiv
 
@@ -96,6 +96,7 @@ class _Emitter:
         self._arguments: dict[str, Value] = dict(zip(ARGUMENTS, arguments, strict=True))
         self._tensors = tensors
         self._nodes = program.nodes
+        self._never_negative = never_negative(program.nodes)
 
     def emit(self, node: Node, args: Sequence[Value]) -> Value:
         """The value of one node."""
@@ -118,15 +119,20 @@ class _Emitter:
         if node.op in COMPARISONS:
             return _compare(node.op, is_float, args)
         if node.op == "neg" and not is_float:
-            return arith.SubIOp(_constant(_type("i32"), 0), args[0]).result
+            return arith.SubIOp(_constant(args[0].type, 0), args[0]).result
         table = _FLOAT_OPS if is_float else _INTEGER_OPS
         return table[node.op](*args).result
 
     def _load(self, node: Node, args: Sequence[Value]) -> Value:
-        """An element of a captured tensor, as f32, i32 or i1."""
+        """An element of a captured tensor, as a value of one of the program's types."""
         source = self._tensors[int(node.value or 0)]
         index = ir.IndexType.get()
-        coords = [arith.IndexCastOp(index, coord).result for coord in args]
+        coords: list[Value] = []
+        for axis, (coord, number) in enumerate(zip(args, node.args, strict=True)):
+            coord = _narrowed(coord)
+            if not self._never_negative[number]:
+                coord = _from_end(source, axis, coord)
+            coords.append(arith.IndexCastOp(index, coord).result)
         element = tensor.ExtractOp(source, coords).result
         wanted, is_unsigned = _type(node.type), str(element.type).startswith("ui")
         if is_unsigned or str(element.type).startswith("si"):
@@ -142,15 +148,17 @@ class _Emitter:
             return arith.CmpIOp(arith.CmpIPredicate.ne, element, zero).result
         if kind.width < wanted.width:
             return (arith.ExtUIOp if is_unsigned else arith.ExtSIOp)(wanted, element).result
-        return arith.TruncIOp(wanted, element).result
+        raise AssertionError(f"no {node.type} is loaded from a tensor of {kind}")
 
     def _cast(self, node: Node, args: Sequence[Value]) -> Value:
         source, target = self._nodes[node.args[0]].type, node.type
         wanted = _type(target)
         if source == "f32":
             return arith.FPToSIOp(wanted, args[0]).result
-        if target == "i32":
-            return arith.ExtUIOp(wanted, args[0]).result
+        if source == "i64" and target == "i32":
+            return arith.TruncIOp(wanted, args[0]).result
+        if target in ("i32", "i64"):
+            return (arith.ExtUIOp if source == "i1" else arith.ExtSIOp)(wanted, args[0]).result
         op = arith.UIToFPOp if source == "i1" else arith.SIToFPOp
         return op(wanted, args[0]).result
 
@@ -168,6 +176,25 @@ def _rounded(node: Node, args: Sequence[Value]) -> Value:
     return arith.ExtFOp(args[0].type, narrow).result
 
 
+def _narrowed(coord: Value) -> Value:
+    """A coordinate as i32; one that has more bits is moved into the range, so stays outside."""
+    i32 = _type("i32")
+    if coord.type == i32:
+        return coord
+    low, high = (_constant(coord.type, bound) for bound in (-(2**31), 2**31 - 1))
+    inside = arith.MaxSIOp(arith.MinSIOp(coord, high).result, low).result
+    return arith.TruncIOp(i32, inside).result
+
+
+def _from_end(source: Value, axis: int, coord: Value) -> Value:
+    """A coordinate, counted from the end of its axis if it is below 0."""
+    i32 = _type("i32")
+    extent = tensor.DimOp(source, _constant(ir.IndexType.get(), axis)).result
+    from_end = arith.AddIOp(coord, arith.IndexCastOp(i32, extent).result).result
+    below = arith.CmpIOp(arith.CmpIPredicate.slt, coord, _constant(i32, 0)).result
+    return arith.SelectOp(below, from_end, coord).result
+
+
 def _compare(op: str, is_float: bool, args: Sequence[Value]) -> Value:
     if is_float:
         predicate = getattr(arith.CmpFPredicate, _FLOAT_PREDICATES[op])
@@ -182,13 +209,12 @@ def _division(kind: str) -> Callable[[Value, Value], tuple[Value, Value]]:
 
 def _floor_division(a: Value, b: Value) -> tuple[Value, Value]:
     """Quotient rounded down, and the remainder with the divisor's sign, as in Python."""
-    i32 = _type("i32")
     quotient, remainder = arith.DivSIOp(a, b).result, arith.RemSIOp(a, b).result
-    zero = _constant(i32, 0)
+    zero = _constant(a.type, 0)
     uneven = arith.CmpIOp(arith.CmpIPredicate.ne, remainder, zero).result
     signs = arith.CmpIOp(arith.CmpIPredicate.slt, arith.XOrIOp(remainder, b).result, zero).result
     down = arith.AndIOp(uneven, signs).result
-    lower = arith.SubIOp(quotient, _constant(i32, 1)).result
+    lower = arith.SubIOp(quotient, _constant(a.type, 1)).result
     raised = arith.AddIOp(remainder, b).result
     return (
         arith.SelectOp(down, lower, quotient).result,

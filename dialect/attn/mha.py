@@ -75,7 +75,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
     it hides scores, one `attn.sink` adds a key without a value, and one `attn.blocks` lists the
     blocks of scores to compute. The region may read tensors and scalars defined outside
-    (`tensor.extract`).
+    (`tensor.extract`, `tensor.dim`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 

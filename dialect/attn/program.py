@@ -17,7 +17,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 
 ARGUMENTS = ("score", "batch", "head", "q", "k")  # of a modifier: f32, then i32 coordinates
-TYPES = ("f32", "i32", "i1")
+TYPES = ("f32", "i64", "i32", "i1")  # operands of two types meet in the first of these
 TENSOR_DTYPES = ("f32", "bf16", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "i64", "bool")
 
 
@@ -94,7 +94,8 @@ class Node:
     Attributes:
       op: an entry of `UNARY` or `BINARY`, or `argument`, `constant`, `load`, `where`, `cast`.
       type: one of `TYPES`.
-      args: numbers of earlier nodes; for `load` the coordinates.
+      args: numbers of earlier nodes; for `load` the coordinates: one below 0 counts from the end,
+        and what is still outside the tensor stands for the nearest element inside.
       value: the argument's name, the constant, or the number of the captured tensor.
     """
 
@@ -200,7 +201,7 @@ class Program:
         dtype: Any,
     ) -> Any:
         args: list[Any] = [values[number] for number in node.args]
-        kinds: dict[str, Any] = {"f32": dtype, "i32": np.int64, "i1": np.bool_}
+        kinds: dict[str, Any] = {"f32": dtype, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
         match node.op:
             case "argument":
                 return np.asarray(arguments[str(node.value)], kinds[node.type])
@@ -213,7 +214,8 @@ class Program:
             case "load":
                 tensor: Any = tensors[self.tensors[int(node.value or 0)].name]
                 inside: list[Any] = [
-                    np.clip(c, 0, n - 1) for c, n in zip(args, tensor.shape, strict=True)
+                    np.clip(_where(c < 0, np.add(c, n, dtype=np.int64), c), 0, n - 1)
+                    for c, n in zip(args, tensor.shape, strict=True)
                 ]
                 return np.asarray(tensor[tuple(inside)]).astype(kinds[node.type])
             case op if op in UNARY:
@@ -226,4 +228,35 @@ def load_type(dtype: str) -> str:
     """The type of a value loaded from a tensor of this dtype."""
     if dtype == "bool":
         return "i1"
+    if dtype in TYPES:
+        return dtype
     return "i32" if dtype[0] in "iu" else "f32"
+
+
+def never_negative(nodes: Sequence[Node]) -> list[bool]:
+    """Which of the nodes are known to be 0 or more, so that none counts from the end of a tensor.
+
+    Sums and products that leave their type's range do not count: they are outside a tensor anyway.
+    """
+    found: list[bool] = []
+    for node in nodes:
+        args = [found[number] for number in node.args]
+        match node.op:
+            case "argument":
+                known = node.value != "score"
+            case "constant":
+                known = node.value is not None and not float(node.value) < 0
+            case "add" | "mul" | "min" | "or" | "xor" | "floordiv":
+                known = all(args)
+            case "where":
+                known = all(args[1:])
+            case "max" | "and":
+                known = any(args)
+            case "mod":
+                known = args[1]
+            case "cast" | "shr":
+                known = args[0]
+            case op:
+                known = op == "abs"
+        found.append(known or node.type == "i1")
+    return found

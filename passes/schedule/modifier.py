@@ -112,6 +112,10 @@ def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
     (result,) = operation.results
     if isinstance(op, arith.IndexCastOp) or operation.name == _CAST:  # coordinates stay i32
         return operands[0]
+    if isinstance(op, tensor.DimOp):
+        if not isinstance(op.index.owner, arith.ConstantOp):
+            raise op_error(op, "expects a constant dimension")
+        return b.extent(operands[0], ir.IntegerAttr(op.index.owner.value).value)
     if isinstance(op, tensor.ExtractOp):
         source, *coords = operands
         return ws.ElementOp(source, coords, ws.signless(result.type)).value

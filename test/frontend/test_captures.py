@@ -154,6 +154,9 @@ def test_a_slice_keeps_indices_within_itself() -> None:
     part = TABLE[:, 3:6]
     made = scored(lambda s, b, h, q, k: s + TABLE[h, 3:6][k])
     np.testing.assert_array_equal(made, SCORES + part[AT[1], np.clip(AT[3], 0, 2)])
+    made = scored(lambda s, b, h, q, k: s + TABLE[h, 3:6][k - 3] + TABLE[1:, 3:6][-1][-2])
+    at = np.where(AT[3] < 3, AT[3], np.minimum(AT[3] - 3, 2))
+    np.testing.assert_allclose(made, SCORES + part[AT[1], at] + part[2, 1])
 
 
 class Counter:

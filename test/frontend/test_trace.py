@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_mlir import trace as tr
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.program import Program, never_negative
 from attn_mlir.errors import SpecError
 from attn_mlir.reference.modifier import host_arrays
 
@@ -156,7 +156,7 @@ def combined(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 def test_random_expressions(text: str) -> None:
     """Truth values are integers here, as in a program; numpy has rules of its own for them."""
     at = coordinates()
-    inside: dict[str, Any] = {"TABLE": Clamped(TABLE), "NUMBERS": Clamped(NUMBERS)}
+    inside: dict[str, Any] = {"TABLE": Indexed(TABLE), "NUMBERS": Indexed(NUMBERS)}
     direct = eval(text, {"np": np, **inside}, {"s": Direct(at["score"]), "q": Direct(at["q"]),
                                               "k": Direct(at["k"]), "h": Direct(at["head"])})  # fmt: skip
     scope: dict[str, Any] = {"np": np, "TABLE": TABLE, "NUMBERS": NUMBERS}
@@ -220,8 +220,8 @@ for _name in ("add", "sub", "mul", "and_", "or_", "lt", "le", "gt", "ge", "eq", 
     setattr(Direct, f"__r{_plain}__", _direct(getattr(operator, _name), reflected=True))
 
 
-class Clamped:
-    """An array whose indices are moved into it."""
+class Indexed:
+    """An array whose indices count from the end below 0, and are then moved into it."""
 
     def __init__(self, array: Array):
         self.array = array
@@ -229,7 +229,10 @@ class Clamped:
     def __getitem__(self, index: Any) -> Any:
         coords = index if isinstance(index, tuple) else (index,)
         values = [c.value if isinstance(c, Direct) else c for c in coords]
-        inside = [np.clip(c, 0, n - 1) for c, n in zip(values, self.array.shape, strict=True)]
+        inside = [
+            np.clip(np.where(c < 0, c + n, c), 0, n - 1)
+            for c, n in zip(values, self.array.shape, strict=True)
+        ]
         picked = self.array[tuple(inside)]
         return Direct(picked.astype(np.float64 if picked.dtype.kind == "f" else np.int64))
 
@@ -303,7 +306,7 @@ def test_an_array_is_one_argument_under_its_first_name_and_only_when_it_is_read(
 @pytest.mark.parametrize(
     ("dtype", "ours", "kind"),
     [(np.float32, "f32", "f32"), (np.float16, "f16", "f32"), (ml_dtypes.bfloat16, "bf16", "f32"),
-     (np.int32, "i32", "i32"), (np.int64, "i64", "i32"), (np.bool_, "bool", "i1")],
+     (np.int32, "i32", "i32"), (np.int64, "i64", "i64"), (np.bool_, "bool", "i1")],
 )  # fmt: skip
 def test_dtypes_of_captured_arrays(dtype: Any, ours: str, kind: str) -> None:
     array = np.array([0, 1, 2, 3, 4, 5, 6, 7]).astype(dtype)
@@ -314,6 +317,49 @@ def test_dtypes_of_captured_arrays(dtype: Any, ours: str, kind: str) -> None:
     score = evaluated(program, arrays).score
     at = coordinates()
     np.testing.assert_array_equal(score, at["score"] + array.astype(np.float64)[at["q"]])
+
+
+def test_integers_of_64_bits() -> None:
+    """Ids keep their bits, whatever they meet; coordinates have 32 of them as long as they can."""
+    ids = np.array([1, 2**32 + 1, 2**33, -5, 0, 3, 2**40, 7])
+    at = coordinates()
+    q, k = (at[name].astype(np.int64) for name in "qk")
+    truth = (ids[q] * 3 - k == 3 * 2**32 + 3) | (ids[k] > 2**33) | (q << 40 == 2**40)
+    program, arrays = tr.trace(
+        None,
+        lambda b, h, q, k: (
+            (ids[q] * 3 - k == 3 * 2**32 + 3) | (ids[k] > 2**33) | (q.long() << 40 == 2**40)
+        ),
+    )
+    assert program is not None
+    kept = np.broadcast_to(evaluated(program, arrays).kept, at["score"].shape)
+    np.testing.assert_array_equal(kept, np.broadcast_to(truth, kept.shape))
+    narrow, _ = tr.trace(None, lambda b, h, q, k: (q + 1) * 3 > k)
+    assert narrow is not None and {node.type for node in narrow.nodes} == {"f32", "i32", "i1"}
+
+
+def test_what_cannot_be_below_0() -> None:
+    """An index that counts from the end costs instructions, which others do not pay."""
+    row, signs = np.arange(9.0, dtype=np.float32), np.array([3, -2], np.int32)
+    never: list[Callable[..., Any]] = [
+        lambda s, b, h, q, k: row[q + 3 * k],
+        lambda s, b, h, q, k: row[abs(q - k)],
+        lambda s, b, h, q, k: row[tr.clip(q - k, 0, 8)],
+        lambda s, b, h, q, k: row[(q - k) % 5] + row[(q - k) & 7] + row[q // 2] + row[q >> 1],
+        lambda s, b, h, q, k: row[np.where(q > k, q, 2)] + row[(q > k).long()],
+    ]
+    perhaps: list[Callable[..., Any]] = [
+        lambda s, b, h, q, k: row[q - 1],
+        lambda s, b, h, q, k: row[q * signs[0]],
+        lambda s, b, h, q, k: row[s.to(int)],
+        lambda s, b, h, q, k: row[q % signs[1]] + row[np.minimum(q, -1)] + row[~q],
+    ]
+    for function in (*never, *perhaps):
+        program, _ = tr.trace(function)
+        assert program is not None
+        known = never_negative(program.nodes)
+        loads = [node for node in program.nodes if node.op == "load" and node.type == "f32"]
+        assert all(known[number] for node in loads for number in node.args) == (function in never)
 
 
 def test_masks() -> None:

@@ -184,22 +184,41 @@ def test_one_kernel_for_all_captured_arrays() -> None:
     assert request(normal(2, 9)) != request(normal(2, 9, dtype=np.float16))
 
 
-def test_indices_are_moved_into_the_array() -> None:
-    """As the program says: entries beyond an end are those at the end, also where an array says so."""
+def test_indices_outside_an_array() -> None:
+    """As the program says: below 0 from the end, then the nearest; also where an array says so."""
     table = normal(HEADS, 11)
-    wrong = RANDOM.integers(-(2**31), 2**31, SK).astype(I32)  # as an index: below or beyond
+    wrong = RANDOM.integers(-(2**63), 2**63, SK)
+    wrong[: SK // 2] = RANDOM.integers(-15, 15, SK // 2)
 
-    def beyond(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return s + table[h, q - k] + table[wrong[k], k]
+    def outside(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + table[h, q - k] + table[wrong[k], wrong[k].int()] + table[-1, -3]
 
-    judged(Case({"score_mod": beyond}), am.EmulatorDevice())
+    judged(Case({"score_mod": outside}, 20, 40), am.EmulatorDevice())
+
+
+def test_integers_of_64_bits() -> None:
+    ids = (RANDOM.integers(0, 3, (BATCH, SQ)) << 32) | 5
+
+    def far(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        x = (ids[b, q] * 3 + q - k * 2**33) // 7 % 11 + ((ids[b, k] >> 31) & 3)
+        y = np.minimum(ids[b, k], 2**35) + abs(-ids[b, q]) + (q * 2.0**33).to(int) % 5
+        return s + x * 0.1 + y * 1e-11
+
+    def same(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return ids[b, q] == ids[b, k]
+
+    judged(Case({"score_mod": far, "mask_mod": same}, 20, 40), am.EmulatorDevice())
 
 
 def test_captured_views_are_read_in_place() -> None:
-    wide = normal(SQ, 2, SK)
-    judged(Case({"score_mod": mods.bias(wide[:, 1])}), am.EmulatorDevice())
-    with pytest.raises(am.errors.SpecError, match="must be dense"):
-        judged(Case({"score_mod": mods.bias(normal(SK, SQ).T)}), am.EmulatorDevice())
+    """Whatever their strides: a last axis that is not dense, or that is one element repeated."""
+    wide, turned = normal(SQ, 2, SK), normal(SK, SQ).T
+    spread = np.broadcast_to(normal(SQ, 1), (SQ, SK))
+    biases = (wide[:, 1], turned, normal(SQ, 2 * SK)[:, ::2], spread)
+    judged(
+        Case({"score_mod": mods.compose(*(mods.bias(table) for table in biases))}),
+        am.EmulatorDevice(),
+    )
 
 
 @pytest.mark.parametrize(

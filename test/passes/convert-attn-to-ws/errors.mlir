@@ -94,9 +94,27 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
     -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
-    %zero = arith.constant 0 : index
-    // expected-error @below {{'tensor.dim' op is not element-wise, so a score_mod cannot hold it}}
-    %n = tensor.dim %t, %zero : tensor<?xf32>
+    // expected-error @below {{'tensor.rank' op is not element-wise, so a score_mod cannot hold it}}
+    %n = tensor.rank %t : tensor<?xf32>
+    %rows = arith.index_cast %n : index to i32
+    %factor = arith.sitofp %rows : i32 to f32
+    %y = arith.mulf %score, %factor : f32
+    "attn.yield"(%y) : (f32) -> ()
+  }) {mask = #attn.null, attn.config = {}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32, %t: tensor<?xf32>)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    %axis = arith.index_cast %b : i32 to index
+    // expected-error @below {{'tensor.dim' op expects a constant dimension}}
+    %n = tensor.dim %t, %axis : tensor<?xf32>
     %rows = arith.index_cast %n : index to i32
     %factor = arith.sitofp %rows : i32 to f32
     %y = arith.mulf %score, %factor : f32
