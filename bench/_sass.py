@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attn_mlir.errors import TargetError
-from attn_mlir.lowering.ptxas import find_ptxas
-from attn_mlir.tools import find_tool
+from attn_mlir.tools import find_ptxas, find_tool
 
 _LABEL = re.compile(r"^(\.L_x_\d+|\.text\.\S+|[A-Za-z_$][\w$]*):$")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")

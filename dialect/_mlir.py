@@ -18,7 +18,7 @@ Facts about the binding that every user of this module meets:
 * A dialect loaded twice into one context is a segmentation fault; only `load_dialects` loads.
 """
 
-import ctypes
+import hashlib
 import importlib
 import importlib.machinery
 import os
@@ -69,7 +69,7 @@ _DIALECTS = {"attn": "attn_mlir.dialect.attn", "ws": "attn_mlir.dialect.ws"}
 _T = TypeVar("_T")
 _lock = threading.RLock()
 _root: str | None = None
-_libraries: list[ctypes.CDLL] = []
+_libraries: list[object] = []
 _kept: list[object] = []
 
 
@@ -115,6 +115,8 @@ def _bind_libraries_locally(libraries: Path) -> None:
     """
     if not sys.platform.startswith("linux") or not hasattr(os, "RTLD_DEEPBIND"):
         return
+    import ctypes
+
     library = libraries / "libMLIRPythonCAPI.so"
     if library.exists():
         mode = os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND
@@ -172,6 +174,24 @@ def provider_version(folder: Path | None = None) -> str:
         folder = _folder(spec)
     file = folder / "VERSION"
     return file.read_text().strip() if file.exists() else "unknown"
+
+
+def provider_identity() -> str:
+    """Which MLIR would be used, for keys of caches: it is not imported, and may be missing.
+
+    Returns:
+      The pinned package with its version; `mlir` with a digest of what the file system says about
+      its libraries, since it carries no version; or `none`.
+    """
+    official = _find("mlir")
+    if official is not None and (libraries := _folder(official) / "_mlir_libs").is_dir():
+        found = sorted(
+            (path.name, (status := path.stat()).st_size, status.st_mtime_ns, status.st_ctime_ns)
+            for path in libraries.iterdir()
+        )
+        return f"mlir {libraries} {hashlib.sha256(repr(found).encode()).hexdigest()}"
+    spec = _find(PROVIDER_PACKAGE)
+    return "none" if spec is None else f"{PROVIDER_PACKAGE} {provider_version(_folder(spec))}"
 
 
 def __getattr__(name: str) -> Any:

@@ -230,6 +230,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    from attn_mlir.files import make_folder
     from attn_mlir.runtime import doctor
     from attn_mlir.runtime.bundle import Bundle
 
@@ -247,7 +248,7 @@ def _doctor(args: argparse.Namespace) -> int:
         print(f"{topic:20s} {finding}", flush=True)
 
     if args.write is not None:
-        args.write.mkdir(parents=True, exist_ok=True)
+        make_folder(args.write)
         for target in doctor.TARGETS:
             print(bundle_for(target).save(args.write / f"tma_copy.{target}.attn"))
         return 0

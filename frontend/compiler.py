@@ -1,8 +1,8 @@
 """From a request to a bundle: `compile`, with the cache in front of the compiler.
 
 A hit touches neither MLIR nor numpy. The key holds the request, the target and everything that
-turns one into the other: a hash of the compiler's sources (which contain the pipelines), the
-versions of MLIR and ptxas, and a ptxas that was chosen by hand.
+turns one into the other: a hash of the compiler's sources (which contain the pipelines), which
+MLIR there is, and a hash of the ptxas that would be run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import hashlib
 import importlib
 import importlib.util
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,17 +20,19 @@ from typing import Any
 
 from attn_mlir import env
 from attn_mlir._version import __version__
+from attn_mlir.dialect import _mlir
 from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.spec import MhaSpec, check_target
 from attn_mlir.splits import CombineSpec
+from attn_mlir.tools import disassemble, find_ptxas
 
 Progress = Callable[[str], None]
 
 DEFAULT_TARGET = "sm_100a"
 COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
-MLIR_PACKAGES = ("mlir", "mlir_python_bindings", "numba_cuda_mlir")  # in order of preference
 
 _memory: dict[tuple[str, str], Bundle] = {}  # what this process has compiled or read, by key
 
@@ -54,8 +55,7 @@ def compile(
     if not isinstance(spec, MhaSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
     check_target(target)
-    settings = env.settings()
-    if settings.no_cache or settings.dump:
+    if env.settings().dump:
         return compile_afresh(spec, target=target, progress=progress)
 
     def make() -> bytes:
@@ -136,11 +136,13 @@ def cached(operation: str, request: str, target: str, make: Callable[[], bytes])
       make: gives the bytes of the bundle file.
     """
     settings = env.settings()
-    key = cache_key(operation, request, target, settings)
-    name = (str(settings.cache_dir), key.digest())
+    if settings.no_cache:
+        return Bundle.from_bytes(make())
+    cache = Cache(settings.cache_dir or default_root())
+    key = cache_key(operation, request, target, cache)
+    name = (str(cache.root), key.digest())
     bundle = _memory.get(name)
     if bundle is None:
-        cache = Cache(settings.cache_dir or default_root())
         start = time.perf_counter()
         bundle, hit = cache.get_or_make(key, make)
         took = f"{(time.perf_counter() - start) * 1e3:.1f} ms"
@@ -150,14 +152,14 @@ def cached(operation: str, request: str, target: str, make: Callable[[], bytes])
     return bundle
 
 
-def cache_key(operation: str, request: str, target: str, settings: env.Settings) -> Key:
-    """The key of a request in this environment."""
+def cache_key(operation: str, request: str, target: str, cache: Cache) -> Key:
+    """The key of a request in this environment; the cache remembers the hashes of programs."""
     parts = {
         "operation": operation,
         "request": request,
         "sources": source_hash(),
-        "mlir": _first_installed(MLIR_PACKAGES),
-        "ptxas": _ptxas_identity(settings),
+        "mlir": _mlir_identity(),
+        "ptxas": _ptxas_identity(cache),
     }
     return Key(version=__version__, target=target, parts=parts)
 
@@ -184,46 +186,38 @@ def _python_files(root: str) -> Iterable[str]:
 
 
 @functools.cache
-def _first_installed(packages: tuple[str, ...]) -> str:
-    """`name-version` of the first of these distributions, from the names of their metadata.
-
-    `importlib.metadata` gives the same and takes 17 ms to import, a tenth of a warm start.
-    """
-    for package in packages:
-        for entry in sys.path:
-            with_version = f"{package}-"
-            try:
-                names = os.listdir(entry or ".")
-            except OSError:
-                continue
-            for name in names:
-                if name.startswith(with_version) and name.endswith(".dist-info"):
-                    return name.removesuffix(".dist-info")
-    return "none"
+def _mlir_identity() -> str:
+    """Which MLIR would compile, without importing it; `none` where there is none."""
+    return _mlir.provider_identity()
 
 
-def _ptxas_identity(settings: env.Settings) -> str:
-    if settings.ptxas is None:
-        return _first_installed(("nvidia_cuda_nvcc",))
+def _ptxas_identity(cache: Cache) -> str:
+    """A hash of the ptxas that would be run; `none` where there is none, and nothing was kept."""
     try:
-        status = settings.ptxas.stat()
-    except OSError:
-        return f"{settings.ptxas} (missing)"
-    return f"{settings.ptxas} {status.st_size} {status.st_mtime_ns}"
+        return cache.hash_of(_ptxas(env.settings().ptxas))
+    except (TargetError, OSError):
+        return "none"
+
+
+@functools.cache
+def _ptxas(named: Path | None) -> Path:
+    """`find_ptxas` with this setting, looked for once."""
+    return find_ptxas()
 
 
 def _dump(bundle: Bundle, settings: env.Settings) -> None:
-    """Write what ATTN_MLIR_DUMP asks for and a finished bundle can give; the IR is the compiler's."""
-    if not settings.dump - {"ir"}:
-        return
-    from attn_mlir.tools import disassemble
+    """Write what ATTN_MLIR_DUMP asks for and a finished bundle can give; the IR is the compiler's.
 
-    folder = settings.dump_dir
-    folder.mkdir(parents=True, exist_ok=True)
+    Raises:
+      SpecError: ATTN_MLIR_DUMP_DIR cannot be written to.
+    """
     stem = f"{bundle.entry}.{bundle.target}.{bundle.manifest.sha256[:8]}"
-    if "ptx" in settings.dump:
-        (folder / f"{stem}.ptx").write_text(bundle.ptx)
-    if "cubin" in settings.dump:
-        (folder / f"{stem}.cubin").write_bytes(bundle.cubin)
+    texts: dict[str, bytes | str] = {"ptx": bundle.ptx, "cubin": bundle.cubin}
     if "sass" in settings.dump:
-        (folder / f"{stem}.sass").write_text(disassemble(bundle.cubin))
+        try:
+            texts["sass"] = disassemble(bundle.cubin)
+        except TargetError as error:
+            env.log("warning", f"ATTN_MLIR_DUMP=sass leaves nothing: {error}")
+    for kind, text in texts.items():
+        if kind in settings.dump:
+            write_file(make_folder(settings.dump_dir) / f"{stem}.{kind}", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from attn_mlir.compiler import DEFAULT_TARGET, compile_afresh
 from attn_mlir.errors import TargetError
 from attn_mlir.experiment import Trial, run_attention
+from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.show import memory_table, resource_lines, role_table, stage_table, table
@@ -87,19 +89,17 @@ def demo(
 
 
 def write_files(bundle: Bundle, out: Path) -> dict[str, Path]:
-    """Leave everything that was built in a folder; the disassembly only where nvdisasm is."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Leave everything that was built in a folder; the disassembly only where nvdisasm is.
+
+    Raises:
+      SpecError: the folder cannot be written to.
+    """
+    make_folder(out)
     files = {"bundle": bundle.save(out / "mha.attn")}
-    files["PTX"] = out / "mha.ptx"
-    files["PTX"].write_text(bundle.ptx)
-    files["cubin"] = out / "mha.cubin"
-    files["cubin"].write_bytes(bundle.cubin)
-    try:
-        text = disassemble(bundle.cubin)
-    except TargetError:
-        return files
-    files["SASS"] = out / "mha.sass"
-    files["SASS"].write_text(text)
+    files["PTX"] = write_file(out / "mha.ptx", bundle.ptx)
+    files["cubin"] = write_file(out / "mha.cubin", bundle.cubin)
+    with contextlib.suppress(TargetError):
+        files["SASS"] = write_file(out / "mha.sass", disassemble(bundle.cubin))
     return files
 
 

@@ -1,15 +1,23 @@
-"""NVIDIA's programs from PyPI packages: where they lie, and the disassembler."""
+"""NVIDIA's programs from PyPI packages: where they lie, what they are, and the disassembler.
+
+A leaf: the compiler looks for its assembler here, and so does the cache, whose key it is part of.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from attn_mlir import env
 from attn_mlir.errors import TargetError
+from attn_mlir.files import reason, scratch_folder
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def find_tool(name: str, package: str) -> Path:
@@ -23,14 +31,55 @@ def find_tool(name: str, package: str) -> Path:
       TargetError: there is none.
     """
     for entry in sys.path:
-        for folder in ("cu13", "cuda_nvcc", name):
-            path = Path(entry or ".", "nvidia", folder, "bin", name)
+        nvidia = os.path.join(entry or ".", "nvidia")
+        for folder in (*_cuda_folders(nvidia), "cuda_nvcc", name):
+            path = os.path.join(nvidia, folder, "bin", name)
             if os.access(path, os.X_OK):
-                return path
+                return Path(path)
     found = shutil.which(name)
     if found is None:
-        raise TargetError(f"{name} is missing: pip install {package}, or put it on PATH")
+        raise TargetError(f"no {name}: install the package {package}, or put it on PATH")
     return Path(found)
+
+
+def _cuda_folders(nvidia: str) -> list[str]:
+    """`cu14`, `cu13`, ...: the newest first."""
+    try:
+        names = os.listdir(nvidia)
+    except OSError:
+        return []
+    found = [name for name in names if name.startswith("cu") and name[2:].isdigit()]
+    return sorted(found, key=lambda name: int(name[2:]), reverse=True)
+
+
+def find_ptxas() -> Path:
+    """The assembler: `ATTN_MLIR_PTXAS`, else that of the wheel `nvidia-cuda-nvcc`, else PATH.
+
+    Raises:
+      TargetError: there is none, or the one that was named does not exist.
+    """
+    named = env.settings().ptxas
+    if named is None:
+        return find_tool("ptxas", "nvidia-cuda-nvcc")
+    if not (os.path.isfile(named) and os.access(named, os.X_OK)):
+        raise TargetError(f"ATTN_MLIR_PTXAS names {named}, which is not a program")
+    return named
+
+
+def run_tool(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    """Run a program and return what it says, whatever its exit status.
+
+    Raises:
+      TargetError: it cannot be started.
+    """
+    import subprocess  # a hit in the cache runs nothing
+
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise TargetError(f"{command[0]} cannot be run: {reason(error)}") from error
 
 
 def disassemble(cubin: bytes) -> str:
@@ -40,10 +89,10 @@ def disassemble(cubin: bytes) -> str:
       TargetError: nvdisasm is missing or does not take the cubin.
     """
     tool = find_tool("nvdisasm", "nvidia-cuda-nvdisasm")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.cubin")
+    with scratch_folder() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
+        done = run_tool([tool, "-c", path])
     if done.returncode:
         raise TargetError(f"nvdisasm failed: {done.stderr.strip() or done.returncode}")
     return done.stdout

@@ -3,8 +3,6 @@
 import hashlib
 import io
 import json
-import os
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +10,14 @@ from typing import Any, ClassVar
 
 from attn_mlir._version import __version__
 from attn_mlir.dialect._mlir import gpu, ir, provider_version
-from attn_mlir.errors import SpecError, VerifyError
+from attn_mlir.errors import VerifyError
+from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.registry import register
+from attn_mlir.tools import find_ptxas
 
 from .manifest import attached
-from .ptxas import Assembled, assemble, find_ptxas, ptxas_version
+from .ptxas import Assembled, assemble, ptxas_version
 from .source import SOURCE_NAME, recorded_source
-
-FILE_MODE = 0o644  # temporary files begin as their owner's alone
 
 
 def ptx_of(module: Any) -> dict[str, str]:
@@ -103,21 +101,7 @@ class WriteBundle:
             manifest = manifests[name]
             assembled = assemble(ptx, manifest["target"])
             data = bundle_bytes(manifest, ptx, assembled, recorded_source(module))
-            path = Path(self.output)
-            _write(path / f"{name}.attn" if len(texts) > 1 else path, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-            os.chmod(temporary, FILE_MODE)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise SpecError(f"cannot write {path}: {error.strerror}") from error
+            output = Path(self.output)
+            path = output / f"{name}.attn" if len(texts) > 1 else output
+            make_folder(path.parent)
+            write_file(path, data)

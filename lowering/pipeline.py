@@ -3,7 +3,6 @@
 import hashlib
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from attn_mlir import env
@@ -12,6 +11,7 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
+from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes import pipeline
 from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
 
@@ -125,10 +125,9 @@ class _Stages:
     def dump(self, name: str, module: Any) -> None:
         """Writes the module's text where dumps go."""
         if self._dump_ir:
-            folder = Path(env.settings().dump_dir)
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = make_folder(env.settings().dump_dir)
             number = len(self.records)
-            (folder / f"{self._name}.{number}-{name}.mlir").write_text(str(module))
+            write_file(folder / f"{self._name}.{number}-{name}.mlir", str(module))
 
 
 def kernel_name(request: MhaRequest) -> str:

@@ -1,19 +1,14 @@
 """`ptxas`: from PTX text to machine code, and what it says about it."""
 
 import functools
-import importlib.util
-import os
 import platform
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attn_mlir import env
 from attn_mlir.errors import TargetError
+from attn_mlir.files import scratch_folder
+from attn_mlir.tools import find_ptxas, run_tool
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -35,41 +30,11 @@ class Assembled:
     spill_bytes: int
 
 
-def find_ptxas() -> Path:
-    """Finds the program: `ATTN_MLIR_PTXAS`, else the wheel `nvidia-cuda-nvcc`, else PATH.
-
-    Raises:
-      TargetError: there is none, or the one that was named does not exist.
-    """
-    named = env.settings().ptxas
-    if named is not None:
-        if not os.access(named, os.X_OK):
-            raise TargetError(f"ATTN_MLIR_PTXAS names {named}, which is not a program")
-        return named
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for found in sorted(Path(folder).glob("cu*/bin/ptxas"), reverse=True):
-            return found
-    found_on_path = shutil.which("ptxas")
-    if found_on_path is None:
-        raise TargetError(
-            "no ptxas: install the package nvidia-cuda-nvcc, or name one by ATTN_MLIR_PTXAS"
-        )
-    return Path(found_on_path)
-
-
 @functools.cache
 def ptxas_version(program: Path) -> str:
     """Version of a ptxas, such as 13.5.37; raises TargetError where it cannot be run."""
-    match = _VERSION.search(_run([str(program), "--version"]).stdout)
+    match = _VERSION.search(run_tool([program, "--version"]).stdout)
     return match[1] if match else "unknown"
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
 
 
 @functools.cache
@@ -81,8 +46,8 @@ def _fixed_addresses() -> tuple[str, ...]:
     """
     command = ("setarch", platform.machine(), "-R")
     try:
-        answer = subprocess.run([*command, "true"], capture_output=True, check=False)
-    except OSError:
+        answer = run_tool([*command, "true"])
+    except TargetError:
         return ()
     return () if answer.returncode else command
 
@@ -95,15 +60,15 @@ def assemble(ptx: str, chip: str) -> Assembled:
       chip: as `-arch` takes it.
 
     Raises:
-      TargetError: ptxas is missing, or refuses the text; its own words are in the message.
+      TargetError: ptxas is missing, refuses the text (its own words are in the message), or
+        temporary files cannot be written.
     """
     program = find_ptxas()
-    with tempfile.TemporaryDirectory(prefix="attn-mlir-") as folder:
-        source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+    with scratch_folder() as folder:
+        source, target = folder / "kernel.ptx", folder / "kernel.cubin"
         source.write_text(ptx)
-        options = ["-v", f"-arch={chip}", str(source), "-o", str(target)]
-        command = [*_fixed_addresses(), str(program), *options]
-        answer = _run(command)
+        options = ["-v", f"-arch={chip}", source, "-o", target]
+        answer = run_tool([*_fixed_addresses(), program, *options])
         if answer.returncode:
             raise TargetError(f"{program} refuses the PTX for {chip}: {answer.stderr.strip()}")
         cubin = target.read_bytes()

@@ -11,19 +11,20 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from attn_mlir.errors import SpecError
+from attn_mlir.files import read_file, reason, write_file
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
 
 CUBIN = "kernel.cubin"
 PTX = "kernel.ptx"
 MANIFEST = "bundle.json"
 SOURCE = "kernel.mlir"
+MAX_BUNDLE_BYTES = 1 << 26  # a hundred times the largest of ours
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Bundle:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the bundle file, all of it or nothing, and return its path."""
-        return write_atomically(Path(path), self.data)
+        return write_file(Path(path), self.data)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Bundle:
@@ -79,9 +80,9 @@ class Bundle:
         """
         path = Path(path)
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise SpecError(f"cannot read the bundle '{path}': {error.strerror}") from error
+            data = read_file(path, most_bytes=MAX_BUNDLE_BYTES)
+        except (OSError, ValueError) as error:
+            raise SpecError(f"cannot read the bundle '{path}': {reason(error)}") from error
         return Bundle.from_bytes(data, path=path)
 
     @staticmethod
@@ -131,20 +132,3 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
             f"{name} is not a bundle or is damaged ({error}): a bundle is a zip with "
             f"{CUBIN}, {PTX} and {MANIFEST}"
         ) from error
-
-
-def write_atomically(path: Path, data: bytes) -> Path:
-    """Write a file through a temporary neighbour and a rename, and return its path."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise SpecError(f"cannot write '{path}': {error.strerror}") from error
-    return path

@@ -1,28 +1,46 @@
 """Compiled kernels kept on disk: `<root>/<version>/<arch>/<sha256 of the key>/`.
 
-An entry is a directory with `kernel.attn` (a bundle file) and `key.json` (what was asked, for
-people). It appears by one rename, so that a reader sees all of it or nothing; a lock per key keeps
-two processes from compiling the same kernel at once. A damaged entry is a miss and a warning.
+An entry is a folder with `kernel.attn` (a bundle file) and `key.json`: what was asked, and the
+sha256 of the bundle that answers it. Both are compared with what is asked now, so that the file of
+another kernel is not served. An entry appears by one rename, so that a reader sees all of it or
+nothing; a lock per key keeps two processes from compiling the same kernel at once. A bundle is
+code: folders that somebody else could write to are not used (`trust`). Whatever goes wrong with
+the disk is a miss and a warning, never an error: the kernel is compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from attn_mlir import env
 from attn_mlir.errors import AttnError
-from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.files import reason, remove_leftovers
+from attn_mlir.runtime.bundle import MAX_BUNDLE_BYTES, Bundle
+from attn_mlir.runtime.hashes import remembered_hash
+from attn_mlir.runtime.locks import LOCK_SUFFIX, Lock, remove_old_locks
+from attn_mlir.runtime.trust import distrust, read_regular
 
 BUNDLE_FILE = "kernel.attn"
 KEY_FILE = "key.json"
+HASH_FOLDER = "programs"
+MAX_KEY_BYTES = 1 << 24  # a request with the largest traced modifier stays far below
+LEFTOVER_SECONDS = 3600.0  # a folder that is filled takes milliseconds to appear under its name
+FOLDER_MODE = 0o700
+
+
+@functools.cache
+def warn(text: str) -> None:
+    """Tell once per process, on stderr, why nothing is kept."""
+    env.log("warning", text)
 
 
 @dataclass(frozen=True)
@@ -39,53 +57,72 @@ class Key:
     target: str
     parts: Mapping[str, str]
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """All of it, as JSON has it."""
+        return {"version": self.version, "target": self.target, "parts": dict(self.parts)}
+
     def canonical_json(self) -> str:
         """The same text for the same key."""
-        fields = {"version": self.version, "target": self.target, "parts": dict(self.parts)}
-        return json.dumps(fields, sort_keys=True, indent=1)
+        return json.dumps(self.fields, sort_keys=True, indent=1)
 
     def digest(self) -> str:
         """sha256 of the canonical text, in hex."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
 
-def default_root() -> Path:
-    """`$XDG_CACHE_HOME/attn-mlir`, else `~/.cache/attn-mlir`."""
+def default_root() -> Path | None:
+    """`$XDG_CACHE_HOME/attn-mlir`, else `~/.cache/attn-mlir`; None where nobody is at home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "attn-mlir"
+    if os.path.isabs(base):
+        return Path(base) / "attn-mlir"
+    try:
+        return Path.home() / ".cache" / "attn-mlir"
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache below `root`; nothing is made on disk before something is kept."""
+    """A cache below `root`, or one that keeps nothing; nothing is made before something is kept.
 
-    root: Path
+    Attributes:
+      lock_seconds: how long to wait for another process that compiles the same kernel.
+    """
 
-    def directory(self, key: Key) -> Path:
+    root: Path | None
+    lock_seconds: float = 60.0
+
+    def directory(self, key: Key) -> Path | None:
         """Where a key's entry lies, whether it exists or not."""
-        return self.root / key.version / key.target / key.digest()
+        return None if self.root is None else self.root / key.version / key.target / key.digest()
 
     def get(self, key: Key) -> Bundle | None:
         """The bundle that was kept for a key, or None."""
-        path = self.directory(key) / BUNDLE_FILE
-        if not path.is_file():
+        entry = self.directory(key)
+        if entry is None or not self._is_trusted(entry):
             return None
         try:
-            return Bundle.load(path)
-        except AttnError as error:
-            env.log("warning", f"the cache entry {path.parent} is not used: {error}")
+            return _read(entry, key)
+        except FileNotFoundError:
+            return None
+        except (AttnError, OSError, ValueError) as error:
+            told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
+            env.log("warning", f"the cache entry {entry} is not used: {told}")
             return None
 
     def put(self, key: Key, data: bytes) -> Path | None:
         """Keep a bundle file, in place of what was there; the entry, or None with a warning."""
         target = self.directory(key)
+        if target is None or not self._is_trusted(target):
+            return None
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folders(target.parent)
             temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
             try:
                 (temporary / BUNDLE_FILE).write_bytes(data)
-                (temporary / KEY_FILE).write_text(key.canonical_json() + "\n")
-                if target.exists():
+                (temporary / KEY_FILE).write_text(_key_text(key, data))
+                if os.path.lexists(target):
                     old = Path(tempfile.mkdtemp(prefix=".old-", dir=target.parent))
                     os.rename(target, old / "entry")
                     shutil.rmtree(old, ignore_errors=True)
@@ -94,8 +131,9 @@ class Cache:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
         except OSError as error:
-            env.log("warning", f"the kernel is not kept in {self.root}: {error}")
+            warn(f"the kernel is not kept in {self.root}: {reason(error)}")
             return None
+        _remove_leftovers(target.parent)
         return target
 
     def get_or_make(self, key: Key, make: Callable[[], bytes]) -> tuple[Bundle, bool]:
@@ -114,19 +152,84 @@ class Cache:
             path = entry / BUNDLE_FILE if entry is not None else None
             return Bundle.from_bytes(data, path=path), False
 
-    @contextlib.contextmanager
-    def _locked(self, key: Key) -> Generator[None]:
-        """Hold the key's lock; where a file system has no locks, two processes both compile."""
-        path = self.directory(key).with_suffix(".lock")
-        try:
-            import fcntl
+    def hash_of(self, program: Path) -> str:
+        """The hash of a program's content, which processes with this cache tell each other.
 
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stream = path.open("w")
-        except (ImportError, OSError):
-            yield
-            return
-        with stream:
-            with contextlib.suppress(OSError):
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            yield
+        Raises:
+          OSError: there is no such file.
+        """
+        return remembered_hash(program, self._hash_folder)
+
+    def _hash_folder(self) -> Path | None:
+        """The folder for hashes of programs, made if need be; None where nothing is kept."""
+        if self.root is None:
+            return None
+        folder = self.root / HASH_FOLDER
+        with contextlib.suppress(OSError):
+            self._make_folders(folder)
+            return folder if self._is_trusted(folder) else None
+        return None
+
+    def _locked(self, key: Key) -> contextlib.AbstractContextManager[object]:
+        """Hold the key's lock; where there can be none, two processes both compile."""
+        entry = self.directory(key)
+        if entry is None or not self._is_trusted(entry):
+            return contextlib.nullcontext()
+        try:
+            self._make_folders(entry.parent)
+        except OSError:  # `put` will say so
+            return contextlib.nullcontext()
+        return Lock(entry.with_name(entry.name + LOCK_SUFFIX), self.lock_seconds)
+
+    def _is_trusted(self, entry: Path) -> bool:
+        """Whether nobody else can write to the entry and the folders above it, up to the root."""
+        for path in self._down_to(entry):
+            try:
+                found = distrust(path)
+            except FileNotFoundError:
+                return True
+            except (OSError, ValueError) as error:
+                found = reason(error)
+            if found is not None:
+                warn(f"the cache {self.root} is not used, at {path}: {found}")
+                return False
+        return True
+
+    def _down_to(self, folder: Path) -> list[Path]:
+        """The root and the folders below it on the way to one of them, which is the last."""
+        assert self.root is not None
+        inner = folder.relative_to(self.root).parts
+        return [self.root.joinpath(*inner[:count]) for count in range(len(inner) + 1)]
+
+    def _make_folders(self, folder: Path) -> None:
+        """Make a folder of the cache: for its owner alone, but those above the root as usual."""
+        assert self.root is not None
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for path in self._down_to(folder):
+            path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+def _key_text(key: Key, data: bytes) -> str:
+    """What `key.json` says about an entry with this bundle file."""
+    fields = {**key.fields, "sha256": hashlib.sha256(data).hexdigest()}
+    return json.dumps(fields, sort_keys=True, indent=1) + "\n"
+
+
+def _read(entry: Path, key: Key) -> Bundle:
+    """The bundle of an entry.
+
+    Raises:
+      OSError, ValueError: it cannot be read, or is not the answer to this key.
+      AttnError: it is damaged.
+    """
+    data = read_regular(entry / BUNDLE_FILE, MAX_BUNDLE_BYTES)
+    told = read_regular(entry / KEY_FILE, MAX_KEY_BYTES)
+    if told != _key_text(key, data).encode():
+        raise ValueError(f"{KEY_FILE} is not that of this kernel and this {BUNDLE_FILE}")
+    return Bundle.from_bytes(data, path=entry / BUNDLE_FILE)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes left that were killed while they compiled or wrote an entry."""
+    remove_leftovers(folder, lambda name: name.startswith((".new-", ".old-")), LEFTOVER_SECONDS)
+    remove_old_locks(folder, LEFTOVER_SECONDS)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.lowering.ptxas import find_ptxas
+from attn_mlir.tools import find_ptxas
 
 # Tests neither fill nor trust the cache of whoever runs them.
 ROOT = Path(__file__).resolve().parent.parent

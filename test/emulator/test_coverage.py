@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from attn_mlir.errors import TargetError
-from attn_mlir.lowering.ptxas import find_ptxas
 from attn_mlir.runtime.emulator import coverage
 from attn_mlir.runtime.emulator.coverage import (
     EXAMPLE_LINE,
@@ -21,6 +20,7 @@ from attn_mlir.runtime.emulator.coverage import (
     refusal,
     status,
 )
+from attn_mlir.tools import find_ptxas
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -13,7 +13,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import compiler, env
+from attn_mlir.dialect import _mlir
+from attn_mlir.dialect._mlir import PROVIDER_PACKAGE, PROVIDER_VERSION
 from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.runtime.cache import Cache
 
 Pack = Callable[..., bytes]
 
@@ -70,19 +73,45 @@ def test_kept_for_the_next_process(pipeline: FakePipeline, monkeypatch: pytest.M
     assert len(pipeline.calls) == 1
 
 
-@pytest.mark.parametrize("change", ["source_hash", "mlir", "ptxas"])
+@pytest.mark.parametrize("change", ["source_hash", "_mlir_identity", "_ptxas_identity"])
 def test_a_new_compiler_is_a_miss(
-    change: str, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    change: str, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     am.compile(SPEC)
-    if change == "source_hash":
-        monkeypatch.setattr(compiler, "source_hash", lambda: "other")
-    elif change == "mlir":
-        monkeypatch.setattr(compiler, "_first_installed", lambda packages: "other-1.0")
-    else:
-        cache = str(tmp_path / "cache")
-        use(monkeypatch, ATTN_MLIR_CACHE_DIR=cache, ATTN_MLIR_PTXAS=sys.executable)
+    monkeypatch.setattr(compiler, change, lambda *_: "other")
     am.compile(SPEC)
+    assert len(pipeline.calls) == 2
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("way", ["named", "on PATH"])
+def test_another_ptxas_of_the_same_size_and_time_is_a_miss(
+    way: str, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ptxas = program(tmp_path / "ptxas", "exit 1")
+    status = ptxas.stat()
+    if way == "named":
+        cache = str(tmp_path / "cache")
+        use(monkeypatch, ATTN_MLIR_CACHE_DIR=cache, ATTN_MLIR_PTXAS=str(ptxas))
+    else:
+        monkeypatch.setattr(sys, "path", [])
+        monkeypatch.setenv("PATH", str(tmp_path))
+        compiler._ptxas.cache_clear()
+    try:
+        for text in ("exit 1", "exit 2"):
+            program(tmp_path / "new", text).replace(ptxas)
+            os.utime(ptxas, ns=(status.st_atime_ns, status.st_mtime_ns))
+            assert ptxas.stat().st_size == status.st_size
+            monkeypatch.setattr(compiler, "_memory", {})
+            am.compile(SPEC)
+            am.compile(SPEC)
+    finally:
+        compiler._ptxas.cache_clear()
     assert len(pipeline.calls) == 2
 
 
@@ -93,6 +122,33 @@ def test_no_cache(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(pipeline.calls) == 2 and not (tmp_path / "other").exists()
 
 
+def test_no_cache_holds_for_every_kernel(
+    pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, ATTN_MLIR_CACHE_DIR=str(tmp_path / "other"), ATTN_MLIR_NO_CACHE="1")
+    made: list[str] = []
+
+    def make() -> bytes:
+        made.append("combine")
+        return pipeline.pack()
+
+    for _ in range(2):
+        compiler.cached("combine", "{}", "sm_100a", make)
+    assert len(made) == 2 and not (tmp_path / "other").exists()
+
+
+def test_without_a_home_nothing_is_kept(
+    pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    use(monkeypatch)
+    assert am.compile(SPEC).path is None
+
+
 def test_dumps(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     use(monkeypatch, ATTN_MLIR_DUMP="ptx,cubin", ATTN_MLIR_DUMP_DIR=str(dumps))
@@ -100,6 +156,30 @@ def test_dumps(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path
     stem = f"scale_rows.sm_100a.{bundle.manifest.sha256[:8]}"
     assert sorted(path.name for path in dumps.iterdir()) == [f"{stem}.cubin", f"{stem}.ptx"]
     assert (dumps / f"{stem}.ptx").read_text() == bundle.ptx
+
+
+def test_a_dump_goes_on_without_a_disassembler(
+    pipeline: FakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dumps = tmp_path / "dumps"
+    use(monkeypatch, ATTN_MLIR_DUMP="all", ATTN_MLIR_DUMP_DIR=str(dumps))
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setenv("PATH", "")
+    assert am.compile(SPEC).entry == "scale_rows"
+    assert sorted(path.suffix for path in dumps.iterdir()) == [".cubin", ".ptx"]
+    assert "no nvdisasm: install the package nvidia-cuda-nvdisasm" in capsys.readouterr().err
+
+
+def test_a_dump_that_cannot_be_written(
+    pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    use(monkeypatch, ATTN_MLIR_DUMP="ptx", ATTN_MLIR_DUMP_DIR=str(tmp_path / "file" / "dumps"))
+    with pytest.raises(SpecError, match="cannot make the folder '.*dumps': Not a directory"):
+        am.compile(SPEC)
 
 
 def test_refused(pipeline: FakePipeline) -> None:
@@ -136,15 +216,24 @@ def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -
         assert any(path.endswith(needle) for path in seen)
 
 
-def test_installed_packages_are_named_with_versions() -> None:
-    name = compiler._first_installed(("no_such_package", "numpy"))
-    assert name.startswith("numpy-") and name[6].isdigit()
-    assert compiler._first_installed(("no_such_package",)) == "none"
+def test_programs_take_part_in_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    key = compiler.cache_key("mha", "{}", "sm_100a", cache)
+    assert key.parts["mlir"] == f"{PROVIDER_PACKAGE} {PROVIDER_VERSION}"
+    assert len(key.parts["ptxas"]) == 64
+    use(monkeypatch, ATTN_MLIR_PTXAS=str(tmp_path / "none"))
+    missing = compiler.cache_key("mha", "{}", "sm_100a", cache)
+    assert missing.parts["ptxas"] == "none" and missing.digest() != key.digest()
 
 
-def test_settings_take_part_in_the_key(tmp_path: Path) -> None:
-    base = env.read({})
-    missing = dataclasses.replace(base, ptxas=tmp_path / "none")
-    key = compiler.cache_key("mha", "{}", "sm_100a", missing)
-    assert "missing" in key.parts["ptxas"]
-    assert key.digest() != compiler.cache_key("mha", "{}", "sm_100a", base).digest()
+def test_the_official_mlir_is_known_by_its_libraries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = tmp_path / "mlir" / "_mlir_libs" / "libMLIR.so"
+    library.parent.mkdir(parents=True)
+    library.write_text("1")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = _mlir.provider_identity()
+    assert first.startswith("mlir ")
+    library.write_text("2")
+    assert _mlir.provider_identity() != first

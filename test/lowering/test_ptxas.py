@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from attn_mlir import env
+from attn_mlir import env, files
 from attn_mlir.errors import TargetError
 from attn_mlir.lowering import ptxas
+from attn_mlir.tools import find_ptxas
 
 PTX = """
 .version 8.8
@@ -38,7 +41,7 @@ def test_assembles() -> None:
 
 
 def test_version() -> None:
-    assert ptxas.ptxas_version(ptxas.find_ptxas()).count(".") == 2
+    assert ptxas.ptxas_version(find_ptxas()).count(".") == 2
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,19 +51,17 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "data").write_text("text")
     name_ptxas(monkeypatch, tmp_path / "data")
     with pytest.raises(TargetError, match="data, which is not a program"):
-        ptxas.find_ptxas()
+        find_ptxas()
 
 
 def test_no_program_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     name_ptxas(monkeypatch, None)
-    monkeypatch.setattr(ptxas.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(
-        TargetError, match="no ptxas: install the package nvidia-cuda-nvcc, or name"
-    ):
-        ptxas.find_ptxas()
+    with pytest.raises(TargetError, match="no ptxas: install the package nvidia-cuda-nvcc, or put"):
+        find_ptxas()
     monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
-    assert ptxas.find_ptxas() == Path("/somewhere/ptxas")
+    assert find_ptxas() == Path("/somewhere/ptxas")
 
 
 def test_a_program_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -97,3 +98,27 @@ def test_costs_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     name_ptxas(monkeypatch, program)
     assert ptxas.assemble(PTX, "sm_100a") == ptxas.Assembled(b"code", 168, 64)
     assert ptxas.ptxas_version(program) == "unknown"
+
+
+def test_a_full_temporary_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find_ptxas()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(TargetError, match="temporary files cannot be written .* TMPDIR"):
+        ptxas.assemble(PTX, "sm_100a")
+
+
+def test_what_killed_processes_left_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old, young, other = (
+        tmp_path / name for name in ("attn-mlir-old", "attn-mlir-new", "of-others")
+    )
+    for folder in (old, young, other):
+        folder.mkdir()
+        (folder / "kernel.ptx").write_text(PTX)
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    files._remove_scratch.cache_clear()
+    assert ptxas.assemble(PTX, "sm_100a").registers
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attn-mlir-new", "of-others"]

@@ -1,0 +1,68 @@
+"""Hashes of programs, remembered by what the file system says about the file.
+
+To read the 50 MB of an assembler takes longer than to find a kernel. A file that was replaced or
+changed has another inode or another time of change, which nobody can set back, also where size and
+time of modification are the same; then it is read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attn_mlir.errors import SpecError
+from attn_mlir.files import write_file
+from attn_mlir.runtime.trust import read_regular
+
+HASH_LENGTH = 64  # of sha256 in hex
+SETTLED_SECONDS = 2.0  # a file that changed later may change again without a new time of change
+
+_known: dict[tuple[str, ...], str] = {}  # of this process
+
+
+def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
+    """sha256 of a file's content, in hex.
+
+    Args:
+      memory: gives a folder where other processes find hashes, if there is one to be trusted.
+
+    Raises:
+      OSError: there is no such file, or it cannot be read.
+    """
+    status = path.stat()
+    numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    identity = (os.fspath(path), *map(str, numbers))
+    if identity not in _known:
+        is_settled = time.time() - status.st_ctime > SETTLED_SECONDS
+        folder = memory() if is_settled else None
+        found = None if folder is None else _recall(folder, identity)
+        if found is None:
+            with path.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+            if folder is not None:
+                _keep(folder, identity, found)
+        if not is_settled:
+            return found
+        _known[identity] = found
+    return _known[identity]
+
+
+def _name(identity: tuple[str, ...]) -> str:
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def _recall(folder: Path, identity: tuple[str, ...]) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        text = read_regular(folder / _name(identity), HASH_LENGTH).decode()
+        return text if len(text) == HASH_LENGTH else None
+    return None
+
+
+def _keep(folder: Path, identity: tuple[str, ...], found: str) -> None:
+    with contextlib.suppress(SpecError):
+        write_file(folder / _name(identity), found)
