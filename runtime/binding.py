@@ -16,6 +16,7 @@ from typing import Literal
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.expr import evaluate, show
 from attn_mlir.runtime.manifest import (
+    F32_MAX,
     Manifest,
     PointerParam,
     ScalarArg,
@@ -29,7 +30,6 @@ from attn_mlir.runtime.tensormap import MapDescription, describe
 from attn_mlir.runtime.tensors import TensorView, element_count, view
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
-F32_MAX = 3.4028234663852886e38
 
 ParamType = Literal["u64", "i32", "i64", "f32", "map"]
 
@@ -104,7 +104,26 @@ def bind(
         for scalar in manifest.scalars
         if scalar.dtype != "f32"
     }
-    return Bound(manifest, views, symbols, numbers, _grid(manifest, known))
+    bound = Bound(manifest, views, symbols, numbers, _grid(manifest, known))
+    _check_work(bound, known)
+    return bound
+
+
+def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
+    """Refuse a kernel without outputs, and a grid without CTAs where no size of the call is 0.
+
+    Raises:
+      SpecError: names the outputs that nothing would write to.
+    """
+    outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.role == "out"]
+    if not outputs:
+        raise SpecError(f"bundle.json: no tensor of {bound.manifest.entry} is an output")
+    left = [name for name in outputs if not bound.tensors[name].empty]
+    if left and 0 in bound.grid and 0 not in sizes.values():
+        raise SpecError(
+            f"bundle.json: the grid {list(bound.grid)} has no CTA, so that nothing would write to "
+            f"{', '.join(left)}: compile the bundle again"
+        )
 
 
 def shape_text(tensor: TensorArg) -> str:

@@ -1,8 +1,9 @@
 """Bundles: the one file that the compiler writes and the runtime reads.
 
 A bundle is a zip that holds `kernel.cubin`, `kernel.ptx`, `bundle.json`
-(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. Reading checks the schema and both hashes, so that a
-damaged file is refused before anything is launched.
+(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. Reading
+checks the schema and both hashes, so that a damaged file is refused before anything is launched,
+and compares the manifest with what the PTX declares. It takes memory in proportion to the file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from attn_mlir.errors import SpecError
 from attn_mlir.files import read_file, reason, write_file
+from attn_mlir.runtime.declared import check_declared
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
 
 CUBIN = "kernel.cubin"
@@ -25,6 +28,10 @@ PTX = "kernel.ptx"
 MANIFEST = "bundle.json"
 SOURCE = "kernel.mlir"
 MAX_BUNDLE_BYTES = 1 << 26  # a hundred times the largest of ours
+MAX_DIRECTORY_BYTES = 1 << 12  # of a zip: 46 and a name per member
+
+_END = struct.Struct("<4s4H2LH")  # of a zip: signature, disks, members, directory, comment
+_END64, _END64_BYTES = b"PK\6\7", 20  # of a large zip, in front of the end
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,8 @@ class Bundle:
         parts = _unzip(data, name)
         try:
             decoded: object = json.loads(parts[MANIFEST])
+        except RecursionError:
+            raise SpecError(f"{name} is damaged: {MANIFEST} is nested too deeply") from None
         except ValueError as error:
             raise SpecError(f"{name} is damaged: {MANIFEST} is not JSON ({error})") from error
         manifest = parse_manifest(decoded)
@@ -103,6 +112,7 @@ class Bundle:
                     f"{expected[:16]}...: compile it again"
                 )
         ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))
+        check_declared(manifest, ptx)
         return Bundle(
             manifest=manifest, cubin=parts[CUBIN], ptx=ptx, source=source, data=data, path=path
         )
@@ -118,17 +128,38 @@ def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
 def _unzip(data: bytes, name: str) -> dict[str, bytes]:
     """The members by name; a source that is not there is empty."""
     try:
+        _check_directory(data)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            missing = sorted({CUBIN, PTX, MANIFEST} - set(archive.namelist()))
-            if missing:
+            names = archive.namelist()
+            if missing := sorted({CUBIN, PTX, MANIFEST} - set(names)):
                 raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
-            members = {member: archive.read(member) for member in (CUBIN, PTX, MANIFEST)}
-            has_source = SOURCE in archive.namelist()
-            return {**members, SOURCE: archive.read(SOURCE) if has_source else b""}
+            if len(set(names)) < len(names):
+                raise SpecError(f"{name} is not a bundle: it has two members of one name")
+            if packed := [i.filename for i in archive.infolist() if i.compress_type]:
+                raise SpecError(
+                    f"{name} is not a bundle: {', '.join(packed):.80} is compressed, and bundles "
+                    "are not"
+                )
+            members = [CUBIN, PTX, MANIFEST, *([SOURCE] if SOURCE in names else [])]
+            return {SOURCE: b""} | {member: archive.read(member) for member in members}
     except SpecError:
         raise
     except Exception as error:  # zipfile meets damage with a dozen kinds of error
         raise SpecError(
-            f"{name} is not a bundle or is damaged ({error}): a bundle is a zip with "
+            f"{name} is not a bundle or is damaged ({error!s:.200}): a bundle is a zip with "
             f"{CUBIN}, {PTX} and {MANIFEST}"
         ) from error
+
+
+def _check_directory(data: bytes) -> None:
+    """Refuse a zip whose directory is longer than that of a bundle: reading it takes memory.
+
+    Raises:
+      ValueError: the file does not end as `zipfile` ends one without a comment.
+    """
+    end = data[-_END.size :]
+    if len(end) < _END.size or data[-_END.size - _END64_BYTES :].startswith(_END64):
+        raise ValueError("it does not end as a zip of a few small members does")
+    signature, *_, directory_bytes, _, comment_bytes = _END.unpack(end)
+    if signature != b"PK\5\6" or comment_bytes or directory_bytes > MAX_DIRECTORY_BYTES:
+        raise ValueError("it does not end as a zip of a few small members does")

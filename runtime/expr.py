@@ -14,6 +14,7 @@ from attn_mlir.errors import SpecError
 
 Expr: TypeAlias = int | str | tuple[str, "Expr", "Expr"]
 
+MAX_VALUE = 2**63 - 1  # of numbers, and of what is computed from them and from sizes
 MAX_DEPTH = 32  # nesting that no grid rule comes near; bounds the recursion on hostile files
 
 
@@ -47,7 +48,7 @@ def parse_expr(value: object, symbols: Collection[str], *, where: str, depth: in
     Raises:
       SpecError: not an expression, an unknown operator or an unknown symbol.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_VALUE:
         return value
     if isinstance(value, str):
         if value not in symbols:
@@ -71,7 +72,7 @@ def evaluate(expr: Expr, symbols: Mapping[str, int]) -> int:
     """The value of a parsed expression.
 
     Raises:
-      SpecError: a division by zero or by a negative number.
+      SpecError: a division by zero or by a negative number, or a value beyond 64 bits.
     """
     if isinstance(expr, int):
         return expr
@@ -81,7 +82,10 @@ def evaluate(expr: Expr, symbols: Mapping[str, int]) -> int:
     a, b = evaluate(left, symbols), evaluate(right, symbols)
     if name in ("ceildiv", "floordiv") and b <= 0:
         raise SpecError(f"{show(expr)} divides by {b} for {dict(symbols)}")
-    return OPERATORS[name](a, b)
+    value = OPERATORS[name](a, b)
+    if abs(value) > MAX_VALUE:
+        raise SpecError(f"{show(expr)} is beyond 64 bits for {dict(symbols)}")
+    return value
 
 
 def show(expr: Expr) -> str:

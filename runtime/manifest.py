@@ -9,6 +9,7 @@ tensor map.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -34,9 +35,18 @@ DTYPE_BYTES = {
     "bool": 1,
 }  # element types of tensors
 SCALAR_TYPES = ("i32", "i64", "f32")
-SWIZZLES = ("none", "32B", "64B", "128B")
+MAP_DTYPES = ("bf16", "f16", "f32", "e4m3", "e5m2", "i32", "u8")  # that tensor maps have a code for
+SWIZZLE_BYTES = {"none": 4096, "32B": 32, "64B": 64, "128B": 128}  # widest box; cuda.h, 256 x 16 B
+BOX_LINE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: boxDim[0]
 MAX_BLOCK_THREADS = 1024  # threads per block; CUDA programming guide, technical specifications
+MAX_CLUSTER = 16  # CTAs per cluster, with an opt-in; CUDA programming guide, clusters
 MAX_TENSOR_RANK = 8
+MAX_DEPTH = 64  # of objects and lists in one another: far above any report
+INTEGER_BITS = {"i32": 32, "i64": 64}
+F32_MAX = 3.4028234663852886e38
+
+# What an argument, a size, a kernel or a chip may be called: messages and tables print it.
+_NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,254}", re.ASCII)
 
 Extent = int | str
 Dim3 = tuple[int, int, int]
@@ -136,7 +146,8 @@ class Manifest:
     """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
 
     A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
-    multiprocessors.
+    multiprocessors. The request says in the front end's words what the kernel computes; it is empty
+    where nobody said so, and the runtime only keeps it.
     """
 
     schema: int
@@ -155,6 +166,7 @@ class Manifest:
     params: tuple[Param, ...]
     report: Mapping[str, object]
     versions: Mapping[str, str]
+    request: Mapping[str, object]
 
     def tensor(self, name: str) -> TensorArg:
         """The tensor argument of that name."""
@@ -183,6 +195,13 @@ class _Reader:
             raise self.wrong(field, f"one of {list(choices)}" if choices else "a string")
         return value
 
+    def identifier(self, field: str) -> str:
+        """A name that can be printed as it is."""
+        value = self.text(field)
+        if not _NAME.fullmatch(value):
+            raise self.wrong(field, "a name of letters, digits, _, $, %, . and -")
+        return value
+
     def integer(self, field: str, low: int, high: int = 2**31 - 1) -> int:
         value = self.fields.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -193,8 +212,10 @@ class _Reader:
         value = self.fields.get(field)
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.wrong(field, "a number or null")
+        if not abs(value) <= F32_MAX:  # also of a NaN
+            raise self.wrong(field, "finite and within f32")
         return float(value)
 
     def items(self, field: str) -> list[object]:
@@ -217,10 +238,10 @@ class _Reader:
             raise self.wrong(field, "true or false")
         return bool(value)
 
-    def dim3(self, field: str) -> Dim3:
-        values = self.integers(field, 1, MAX_BLOCK_THREADS)
-        if len(values) != 3 or math.prod(values) > MAX_BLOCK_THREADS:
-            raise self.wrong(field, f"three sizes of at most {MAX_BLOCK_THREADS} together")
+    def dim3(self, field: str, most: int) -> Dim3:
+        values = self.integers(field, 1, most)
+        if len(values) != 3 or math.prod(values) > most:
+            raise self.wrong(field, f"three sizes of at most {most} together")
         return (values[0], values[1], values[2])
 
     def objects(self, field: str) -> list[_Reader]:
@@ -252,7 +273,7 @@ def _tensor(reader: _Reader, symbols: Sequence[str]) -> TensorArg:
     if alignment & (alignment - 1):
         raise reader.wrong("alignment_bytes", "a power of two")
     return TensorArg(
-        name=reader.text("name"),
+        name=reader.identifier("name"),
         role="in" if reader.text("role", ("in", "out")) == "in" else "out",
         dtype=reader.text("dtype", tuple(DTYPE_BYTES)),
         shape=shape,
@@ -264,12 +285,20 @@ def _tensor(reader: _Reader, symbols: Sequence[str]) -> TensorArg:
 
 
 def _scalar(reader: _Reader) -> ScalarArg:
-    return ScalarArg(
-        name=reader.text("name"),
+    scalar = ScalarArg(
+        name=reader.identifier("name"),
         dtype=reader.text("dtype", SCALAR_TYPES),
         default=reader.number("default"),
         min_exclusive=reader.number("min_exclusive"),
     )
+    default, low = scalar.default, scalar.min_exclusive
+    if default is not None:
+        bits = INTEGER_BITS.get(scalar.dtype)
+        if bits is not None and not (default.is_integer() and abs(default) < 2.0 ** (bits - 1)):
+            raise reader.wrong("default", f"a whole number within {scalar.dtype}")
+        if low is not None and default <= low:
+            raise reader.wrong("default", f"greater than min_exclusive, {low:g}")
+    return scalar
 
 
 def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> TensorMapParam:
@@ -287,11 +316,20 @@ def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> T
         raise reader.wrong("box", f"as long as dims (1 to 5), which has {len(dims)} entries")
     if dims[0].axis != tensor.unit_stride_axis or dims[0].step != 1:
         raise reader.wrong("dims", f"led by the unit-stride axis {tensor.unit_stride_axis}, step 1")
+    swizzle = reader.text("swizzle", tuple(SWIZZLE_BYTES))
+    line = box[0] * DTYPE_BYTES[tensor.dtype]
+    if tensor.dtype not in MAP_DTYPES:
+        raise reader.wrong("tensor", f"a tensor of {', '.join(MAP_DTYPES)}")
+    if line % BOX_LINE_MULTIPLE_BYTES or line > SWIZZLE_BYTES[swizzle]:
+        allowed = (
+            f"a multiple of {BOX_LINE_MULTIPLE_BYTES} bytes wide, at most {SWIZZLE_BYTES[swizzle]}"
+        )
+        raise reader.wrong("box", f"{allowed} with swizzle {swizzle}")
     moved_back: MovedBack | None = None
     if "moved_back" in reader.fields:
         back = _Reader(reader.fields["moved_back"], reader.name("moved_back"))
         moved_back = MovedBack(back.integer("axis", 0, rank - 1), back.integer("steps", 1))
-    return TensorMapParam(tensor.name, box, reader.text("swizzle", SWIZZLES), dims, moved_back)
+    return TensorMapParam(tensor.name, box, swizzle, dims, moved_back)
 
 
 def _param(
@@ -312,6 +350,22 @@ def _param(
     return StrideParam(tensor.name, axis, reader.text("type", ("i32", "i64")))
 
 
+def _check_depth(value: object) -> None:
+    """Refuse what is nested so deeply that looking through it would not end well."""
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += cast("dict[str, object]", item).values()
+            elif isinstance(item, list):
+                inner += cast("list[object]", item)
+        if not inner:
+            return
+        level = inner
+    raise SpecError(f"bundle.json: lists and objects are nested more than {MAX_DEPTH} deep")
+
+
 def parse_manifest(value: object) -> Manifest:
     """Turn decoded JSON into a `Manifest`.
 
@@ -319,6 +373,7 @@ def parse_manifest(value: object) -> Manifest:
       TargetError: the schema is newer than `SCHEMA`.
       SpecError: a field is missing or wrong; the message names it.
     """
+    _check_depth(value)
     top = _Reader(value, "")
     schema = top.integer("schema", 1)
     if schema > SCHEMA:
@@ -327,7 +382,7 @@ def parse_manifest(value: object) -> Manifest:
             "upgrade attn-mlir, or compile the bundle again"
         )
     names = top.items("symbols")
-    symbols = tuple(name for name in names if isinstance(name, str))
+    symbols = tuple(name for name in names if isinstance(name, str) and _NAME.fullmatch(name))
     if len(symbols) != len(names) or len(set(symbols)) != len(symbols):
         raise top.wrong("symbols", "a list of different names")
     tensors = tuple(_tensor(reader, symbols) for reader in top.objects("tensors"))
@@ -336,6 +391,8 @@ def parse_manifest(value: object) -> Manifest:
     scalar_names = {scalar.name for scalar in scalars}
     if len(by_name.keys() | scalar_names) != len(tensors) + len(scalars):
         raise top.wrong("tensors", "named differently from each other and from the scalars")
+    if both := sorted(scalar_names & set(symbols)):
+        raise top.wrong("symbols", f"named differently from the scalars, which have {both}")
     bound = {extent for tensor in tensors for extent in tensor.shape if isinstance(extent, str)}
     if missing := sorted(set(symbols) - bound):
         raise top.wrong("symbols", f"extents of tensors; no tensor tells {missing}")
@@ -343,14 +400,21 @@ def parse_manifest(value: object) -> Manifest:
     grid = [parse_expr(item, known, where="grid") for item in top.items("grid")]
     if len(grid) != 3:
         raise top.wrong("grid", "three expressions")
+    versions = {
+        name: version
+        for name, version in top.mapping("versions").items()
+        if isinstance(version, str)
+    }
+    if len(versions) != len(top.mapping("versions")):
+        raise top.wrong("versions", "strings by name")
     return Manifest(
         schema=schema,
-        entry=top.text("entry"),
-        target=top.text("target"),
+        entry=top.identifier("entry"),
+        target=top.identifier("target"),
         sha256=top.text("sha256"),
         sha256_ptx=top.text("sha256_ptx"),
-        block=top.dim3("block"),
-        cluster=top.dim3("cluster"),
+        block=top.dim3("block", MAX_BLOCK_THREADS),
+        cluster=top.dim3("cluster", MAX_CLUSTER),
         smem_bytes=top.integer("smem_bytes", 0),
         grid=(grid[0], grid[1], grid[2]),
         persistent=top.flag("persistent"),
@@ -361,5 +425,6 @@ def parse_manifest(value: object) -> Manifest:
             _param(reader, by_name, symbols, scalar_names) for reader in top.objects("params")
         ),
         report=top.mapping("report"),
-        versions={name: str(version) for name, version in top.mapping("versions").items()},
+        versions=versions,
+        request=top.mapping("request"),
     )

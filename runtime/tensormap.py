@@ -102,6 +102,7 @@ def describe(
             f"{ADDRESS_ALIGNMENT_BYTES} bytes"
         )
     extents = tuple(extent(dim.extent) for dim in param.dims)
+    _check_reach(param, tensor, extents)
     if max(extents) > EXTENT_LIMIT:
         raise SpecError(f"{name} has an extent of {max(extents)}: TMA allows up to 2^32")
     return MapDescription(
@@ -113,6 +114,25 @@ def describe(
         box=param.box,
         swizzle=param.swizzle,
     )
+
+
+def _check_reach(param: TensorMapParam, tensor: TensorView, extents: tuple[int, ...]) -> None:
+    """Refuse a map that ends before or behind its tensor along some axis.
+
+    Raises:
+      SpecError: names the tensor and the axis.
+    """
+    last = [0] * len(tensor.shape)  # element that the map reaches along each axis
+    for dim, extent in zip(param.dims, extents, strict=True):
+        last[dim.axis] += (extent - 1) * dim.step
+    if param.moved_back is not None:
+        last[param.moved_back.axis] -= param.moved_back.steps
+    for axis, (reached, size) in enumerate(zip(last, tensor.shape, strict=True)):
+        if size and reached != size - 1:
+            raise SpecError(
+                f"bundle.json: the tensor map of {param.tensor} ends with element {reached} along "
+                f"axis {axis}, the tensor with {size - 1}: compile the bundle again"
+            )
 
 
 def encode(description: MapDescription) -> bytes:

@@ -237,6 +237,7 @@ def pack() -> Pack:
     """`pack_bundle` for a scale kernel with fields replaced, without machine code."""
 
     def make(**changes: object) -> bytes:
-        return pack_bundle(SCALE_MANIFEST, SCALE_PTX, b"no machine code", **changes)
+        ptx = SCALE_PTX.replace("TARGET", str(changes.get("target", "sm_100a")))
+        return pack_bundle(SCALE_MANIFEST, ptx, b"no machine code", **changes)
 
     return make

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime import binding
 from attn_mlir.runtime.binding import bind, parameters
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
 from attn_mlir.runtime.tensormap import MapDescription
@@ -244,14 +245,62 @@ def test_grid_that_the_cluster_does_not_divide() -> None:
         bind(manifest(cluster=[2, 1, 1]), operands(), {"scale": 1.0})
 
 
-def test_size_that_does_not_fit_its_parameter() -> None:
+def test_size_that_does_not_fit_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     far = np.lib.stride_tricks.as_strided(
         np.zeros(1 << 10, np.float32), (2, HEADS, 77), (0, 4 * 2**31, 4)
     )
+    roles = {
+        tensor["name"]: "out" if tensor["name"] == "o" else "in" for tensor in ATTENTION["tensors"]
+    }
+    monkeypatch.setattr(binding, "_check_aliases", lambda *_: None)
     bound = bind(
-        manifest(tensors=[{**tensor, "role": "in"} for tensor in ATTENTION["tensors"]]),
+        manifest(
+            tensors=[{**tensor, "role": roles[tensor["name"]]} for tensor in ATTENTION["tensors"]]
+        ),
         operands(lse=far),
         {"scale": 1.0},
     )
     with pytest.raises(SpecError, match="lse's stride along axis 1 is 2147483648.*32-bit"):
+        parameters(bound, dict.fromkeys(("q", "k", "v", "o", "lse"), 0x1000), lambda _: b"")
+
+
+@pytest.mark.parametrize("grid", [[0, 4, "batch"], [["sub", "sq", "sq"], 1, 1]])
+def test_a_grid_that_would_leave_the_outputs_as_they_are(grid: list[Any]) -> None:
+    with pytest.raises(SpecError, match="has no CTA, so that nothing would write to o, lse"):
+        bind(manifest(grid=grid), operands(), {"scale": 1.0})
+
+
+def test_nothing_to_do_is_no_mistake() -> None:
+    assert bind(manifest(), operands(batch=0), {"scale": 1.0}).launches_nothing
+    grid = [["mul", "sk", 2], 1, 1]
+    assert bind(manifest(grid=grid), operands(sk=0), {"scale": 1.0}).launches_nothing
+
+
+def test_a_kernel_without_outputs_is_refused() -> None:
+    tensors = [{**tensor, "role": "in"} for tensor in ATTENTION["tensors"]]
+    with pytest.raises(SpecError, match="no tensor of attn_mha is an output"):
+        bind(manifest(tensors=tensors), operands(), {"scale": 1.0})
+
+
+def with_extent(map_: int, dim: int, extent: Any) -> Manifest:
+    params = copy.deepcopy(ATTENTION["params"])
+    params[map_]["dims"][dim]["extent"] = extent
+    return manifest(params=params)
+
+
+@pytest.mark.parametrize(
+    ("map_", "dim", "extent", "message"),
+    [
+        (0, 1, 64, "map of q ends with element 63 along axis 1, the tensor with 76"),
+        (1, 1, "sq", "map of k ends with element 76 along axis 1, the tensor with 299"),
+        (2, 1, ["add", "sk", 1], "map of v ends with element 300 along axis 1"),
+        (0, 2, 1, "map of q ends with element 63 along axis 3, the tensor with 127"),
+        (3, 3, 5, "map of o ends with element 4 along axis 2, the tensor with 3"),
+        (1, 4, ["sub", 1, "batch"], "map of k ends with element 0 along axis 0"),
+        (1, 1, ["mul", 2**62, 4], "beyond 64 bits"),
+    ],
+)
+def test_a_map_that_is_not_its_tensors(map_: int, dim: int, extent: Any, message: str) -> None:
+    bound = bind(with_extent(map_, dim, extent), operands(), {"scale": 1.0})
+    with pytest.raises(SpecError, match=message):
         parameters(bound, dict.fromkeys(("q", "k", "v", "o", "lse"), 0x1000), lambda _: b"")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
 import stat
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,13 +25,13 @@ from attn_mlir.runtime.bundle import Bundle
 
 def tiny_bundle() -> bytes:
     """The smallest bundle: one tensor, no parameters."""
-    cubin, ptx = b"cubin", "ptx"
+    cubin, ptx = b"cubin", ".version 8.6\n.target sm_100a\n.entry e(.param .u64 x) { ret; }\n"
     fields = {
         "schema": 1, "entry": "e", "target": "sm_100a", "block": [1, 1, 1], "cluster": [1, 1, 1],
         "smem_bytes": 0, "grid": ["n", 1, 1], "symbols": ["n"],
         "tensors": [{"name": "x", "role": "out", "dtype": "f32", "shape": ["n"],
                      "unit_stride_axis": 0, "alignment_bytes": 4}],
-        "scalars": [], "params": [], "report": {}, "versions": {},
+        "scalars": [], "params": [{"kind": "pointer", "tensor": "x"}], "report": {}, "versions": {},
         "sha256": hashlib.sha256(cubin).hexdigest(),
         "sha256_ptx": hashlib.sha256(ptx.encode()).hexdigest(),
     }  # fmt: skip
@@ -139,3 +144,99 @@ def test_wrong_hash(pack: Callable[..., bytes], field: str) -> None:
 def test_newer_schema_names_the_remedy(pack: Callable[..., bytes]) -> None:
     with pytest.raises(TargetError, match="upgrade attn-mlir"):
         Bundle.from_bytes(pack(schema=2))
+
+
+def zipped(members: dict[str, bytes], **options: Any) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", **options) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def parts(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def memory_of(data: bytes) -> int:
+    """Bytes that refusing a file takes at most, beyond the file."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(SpecError):
+            Bundle.from_bytes(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compression_is_refused_before_anything_is_read(method: int) -> None:
+    bomb = {**parts(tiny_bundle()), "kernel.ptx": bytes(1 << 24)}
+    data = zipped(bomb, compression=method)
+    with pytest.raises(SpecError, match="kernel.ptx.* is compressed, and bundles are not"):
+        Bundle.from_bytes(data)
+    assert memory_of(data) < 1 << 20
+
+
+def test_a_zip_of_very_many_members_is_refused_at_its_end() -> None:
+    data = zipped({**parts(tiny_bundle()), **{f"{number}": b"" for number in range(20_000)}})
+    assert memory_of(data) < 1 << 20
+
+
+def test_a_member_that_says_to_be_larger_than_the_file() -> None:
+    data = bytearray(tiny_bundle())
+    at = data.index(b"PK\1\2")  # of the directory: the sizes of the first member
+    struct.pack_into("<2L", data, at + 20, 1 << 31, 1 << 31)
+    assert memory_of(bytes(data)) < 1 << 20
+
+
+def test_two_members_of_one_name() -> None:
+    with pytest.warns(UserWarning):
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, data in [*parts(tiny_bundle()).items(), ("bundle.json", b"{}")]:
+                archive.writestr(name, data)
+    with pytest.raises(SpecError, match="two members of one name"):
+        Bundle.from_bytes(stream.getvalue())
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500])
+def test_deeply_nested_json(text: str) -> None:
+    with pytest.raises(SpecError, match="nested"):
+        Bundle.from_bytes(zipped({**parts(tiny_bundle()), "bundle.json": text.encode()}))
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, '{"schema": ' + "9" * 5000 + "}", '{"schema": NaN}'])
+def test_odd_numbers(text: str) -> None:
+    with pytest.raises(SpecError, match="not JSON|schema must be"):
+        Bundle.from_bytes(zipped({**parts(tiny_bundle()), "bundle.json": text.encode()}))
+
+
+def test_endless_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecError, match="cannot read the bundle '/dev/zero': it has more than"):
+        Bundle.load("/dev/zero")
+    with pytest.raises(SpecError, match="cannot read the bundle"):
+        Bundle.load(f"{tmp_path}/{'x' * 300}")
+    with pytest.raises(SpecError, match="cannot read the bundle"):
+        Bundle.load("null\0byte")
+
+
+def test_names_as_long_as_the_system_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250 + ".attn")
+    Bundle.from_bytes(tiny_bundle()).save(path)
+    assert Bundle.load(path).entry == "e"
+    with pytest.raises(SpecError, match="cannot write .*File name too long"):
+        Bundle.from_bytes(tiny_bundle()).save(tmp_path / ("x" * 300))
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "old.attn"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SpecError, match="cannot write .*No space left on device"):
+        Bundle.from_bytes(tiny_bundle()).save(path)
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["old.attn"]

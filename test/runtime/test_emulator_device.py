@@ -181,7 +181,7 @@ class TestDoctor:
             doctor.copy_once(Bundle.from_bytes(scale_bundles["sm_100a"]), EmulatorDevice())
 
     def test_not_a_copy_kernel(self, pack: Any, scale_manifest: Any) -> None:
-        tensors = [{**tensor, "role": "in"} for tensor in scale_manifest["tensors"]]
+        tensors = [{**tensor, "role": "out"} for tensor in scale_manifest["tensors"]]
         with pytest.raises(TargetError, match="scale_rows is not that of a copy kernel"):
             doctor.copy_once(Bundle.from_bytes(pack(tensors=tensors)), EmulatorDevice())
 

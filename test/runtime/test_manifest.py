@@ -85,6 +85,20 @@ def test_missing_field(scale_manifest: Fields, missing: str) -> None:
         (("tensors", 1, "name"), "scale", "named differently"),
         (("scalars", 0, "dtype"), "f16", r"scalars\[0\].dtype must be one of"),
         (("scalars", 0, "default"), "2", "default must be a number or null"),
+        (("entry",), "e(e)", "entry must be a name of letters"),
+        (("target",), "sm_100a\n", "target must be a name"),
+        (("tensors", 0, "name"), "\x1b[31mx", r"tensors\[0\].name must be a name"),
+        (("symbols",), ["rows", "cols", "[/]"], "symbols must be a list of different names"),
+        (("symbols",), ["rows", "cols", "scale"], "symbols must be named differently from the sca"),
+        (("cluster",), [8, 4, 1], "cluster must be three sizes of at most 16 together"),
+        (("grid",), [2**63, 1, 1], "grid is not an expression"),
+        (("scalars", 0, "default"), float("inf"), "default must be finite"),
+        (("scalars", 0, "default"), 10**400, "default must be finite"),
+        (("scalars", 0, "default"), 0.0, "default must be greater than min_exclusive, 0"),
+        (("scalars", 0), {"name": "n", "dtype": "i32", "default": 1.5}, "a whole number within i3"),
+        (("scalars", 0), {"name": "n", "dtype": "i32", "default": 2.0**31}, "whole number within"),
+        (("versions",), {"ptxas": 13}, "versions must be strings by name"),
+        (("request",), "mha", "request is not an object"),
         (("params", 0, "kind"), "address", r"params\[0\].kind must be one of"),
         (("params", 0, "tensor"), "z", r"params\[0\].tensor must be one of \['x', 'y'\]"),
         (("params", 2, "axis"), 2, r"params\[2\].axis must be an integer from 0 to 1"),
@@ -110,6 +124,8 @@ def test_wrong_field(
         ("box", [64], "box must be as long as dims"),
         ("box", [512, 8], "box must be a list of integers from 1 to 256"),
         ("swizzle", "256B", "swizzle must be one of"),
+        ("swizzle", "64B", "box must be a multiple of 16 bytes wide, at most 64 with swizzle 64B"),
+        ("box", [4, 8], "box must be a multiple of 16 bytes wide"),
         ("dims", [{"extent": "rows", "axis": 0, "step": 1}] * 2, "led by the unit-stride axis 1"),
         ("dims", [{"extent": "cols", "axis": 1, "step": 0}] * 2, "step must be an integer from 1"),
         ("dims", [{"extent": ["add", "m", 1], "axis": 1, "step": 1}] * 2, "uses the symbol 'm'"),
@@ -137,3 +153,16 @@ def test_the_grid_may_go_by_whole_scalars(scale_manifest: Fields) -> None:
 def test_not_an_object(value: object) -> None:
     with pytest.raises(SpecError, match="is not an object"):
         parse_manifest(value)
+
+
+@pytest.mark.parametrize("dtype", ["i64", "bool"])
+def test_no_map_of_some_dtypes(tma_manifest: Fields, dtype: str) -> None:
+    tma_manifest["tensors"][0]["dtype"] = dtype
+    with pytest.raises(SpecError, match=r"params\[0\].tensor must be a tensor of bf16|box must be"):
+        parse_manifest(tma_manifest)
+
+
+def test_what_was_asked_is_kept(scale_manifest: Fields) -> None:
+    assert parse_manifest(scale_manifest).request == {}
+    scale_manifest["request"] = {"op": "mha", "heads": 2}
+    assert parse_manifest(scale_manifest).request == {"op": "mha", "heads": 2}
