@@ -116,7 +116,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--sq", type=int, default=256, help="queries (%(default)s)")
     parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
-    parser.add_argument("--mask", default="causal", help="that the bundle was compiled for")
+    parser.add_argument("--mask", default=None, help="for a bundle that does not say what it has")
     parser.add_argument("--scale", type=float, default=None, help="(default: 1 / sqrt(head dim))")
     parser.add_argument("--seed", type=int, default=0, help="of the operands (%(default)s)")
     parser.add_argument(
@@ -147,7 +147,7 @@ def _run(args: argparse.Namespace) -> int:
         batch=args.batch,
         sq=args.sq,
         sk=args.sq if args.sk is None else args.sk,
-        mask=parse_mask(args.mask),
+        mask=None if args.mask is None else parse_mask(args.mask),
         scale=args.scale,
         seed=args.seed,
         device=device_of(args.device, args.schedule, args.schedule_seed, args.trace),

@@ -81,9 +81,7 @@ def demo(
         console.print(f"{kind:8s} {path}", highlight=False, soft_wrap=True)
     console.print()
     with console.status(f"running batch {batch}, {sq} queries, {sk} keys"):
-        trial = run_attention(
-            bundle, batch=batch, sq=sq, sk=sk, mask=spec.mask, seed=seed, device=device
-        )
+        trial = run_attention(bundle, batch=batch, sq=sq, sk=sk, seed=seed, device=device)
     _show_trial(console, trial, f"batch {batch}, {sq} queries, {sk} keys")
     return 0 if trial.comparison.ok else 1
 

@@ -10,13 +10,16 @@ The text of a mask, `str(mask)`, is what `parse_mask` reads.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 
 ALLOWED = "full, causal, window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
+
+MAX_DEPTH = 64  # of ~ and ( ) in one another
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z]+)(?::(?P<numbers>[0-9a-z,]*))?)")
 _NAMES: dict[str, tuple[tuple[int, ...], Callable[..., Mask]]] = {  # with how many numbers
@@ -44,6 +47,7 @@ class _Parser:
     def __init__(self, text: str):
         self._text = text
         self._at = 0
+        self._depth = 0
         self._token = self._next()
 
     def parse(self) -> Mask:
@@ -79,9 +83,11 @@ class _Parser:
 
     def _factor(self) -> Mask:
         if self._takes("~"):
-            return ~self._factor()
+            with self._deeper():
+                return ~self._factor()
         if self._takes("("):
-            mask = self._union()
+            with self._deeper():
+                mask = self._union()
             if not self._takes(")"):
                 raise self._error()
             return mask
@@ -95,6 +101,17 @@ class _Parser:
             raise self._error()
         self._token = self._next()
         return make(*numbers)
+
+    @contextlib.contextmanager
+    def _deeper(self) -> Generator[None]:
+        """One sign or parenthesis further inside."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SpecError(
+                f"mask {self._text!r:.60} has no kernel: it is nested more than {MAX_DEPTH} deep"
+            )
+        yield
+        self._depth -= 1
 
     def _number(self, word: str) -> int | None:
         if word == "inf":

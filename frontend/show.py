@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from attn_mlir import env
+from attn_mlir.request import request_lines
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.expr import show
 
@@ -18,7 +20,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        made.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         made.add_row(*(_cell(value) for value in row))
     return made
@@ -30,8 +32,8 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        return "[" + ", ".join(_cell(item) for item in cast("list[object]", value)) + "]"
-    return str(value)
+        return "\\[" + ", ".join(_cell(item) for item in cast("list[object]", value)) + "]"
+    return escape(str(value))
 
 
 def records(value: object) -> list[Mapping[str, Any]]:
@@ -51,14 +53,20 @@ def record_table(title: str, items: Sequence[Mapping[str, Any]]) -> Table:
     return table(title, columns, [[item.get(name) for name in columns] for item in items])
 
 
+def _number(value: object) -> float:
+    """A number of a report; anything else counts as 0."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e9 else 0.0
+
+
 def stage_table(bundle: Bundle) -> Table:
     """What each stage of the compilation took and gave."""
     stages = records(bundle.report.get("stages"))
+    seconds = [_number(stage.get("seconds")) for stage in stages]
     rows: list[list[object]] = [
-        [stage.get("name"), f"{float(stage.get('seconds', 0.0)) * 1e3:.1f} ms", stage.get("bytes")]
-        for stage in stages
+        [stage.get("name"), f"{took * 1e3:.1f} ms", stage.get("bytes")]
+        for stage, took in zip(stages, seconds, strict=True)
     ]
-    total = sum(float(stage.get("seconds", 0.0)) for stage in stages)
+    total = sum(seconds)
     made = table("stages", ["stage", "time", "bytes"], rows)
     made.columns[1].justify = made.columns[2].justify = "right"
     made.add_row("total", f"{total * 1e3:.1f} ms", "", style="bold")
@@ -69,8 +77,8 @@ def resource_lines(bundle: Bundle) -> list[str]:
     """Registers, spills and shared memory in words."""
     report = bundle.report
     return [
-        f"registers per thread {report.get('registers', '?')}, "
-        f"spilled {report.get('spill_bytes', '?')} B, "
+        f"registers per thread {_cell(report.get('registers', '?'))}, "
+        f"spilled {_cell(report.get('spill_bytes', '?'))} B, "
         f"shared memory {bundle.manifest.smem_bytes} B per CTA",
     ]
 
@@ -100,12 +108,14 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     console.print(
         f"grid ({grid}), block {manifest.block}, cluster {manifest.cluster}", highlight=False
     )
+    for line in request_lines(manifest.request):
+        console.print(escape(line), highlight=False)
     arguments: list[list[object]] = [
         [
             tensor.name,
             tensor.role,
             tensor.dtype,
-            f"\\[{', '.join(map(str, tensor.shape))}]",
+            list(tensor.shape),
             f"axis {tensor.unit_stride_axis} dense, {tensor.alignment_bytes}-byte aligned",
         ]
         for tensor in manifest.tensors

@@ -160,7 +160,7 @@ class MhaSpec:
             "head_dim": self.head_dim,
             "v_head_dim": self.values_dim,
             "dtype": self.dtype,
-            "mask": self.mask.attribute,
+            "mask": str(self.mask),
             "query_tiles": self.query_tiles,
             "tile_order": self.tile_order,
             "out_dtype": self.output_dtype,

@@ -1,6 +1,7 @@
 """`compile_mha`: a request to the bytes of a bundle, with a report of every stage."""
 
 import hashlib
+import json
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -58,6 +59,7 @@ class MhaRequest(Protocol):
     def modifier(self) -> Program | None: ...
     @property
     def block(self) -> tuple[int, int, int] | None: ...
+    def canonical_json(self) -> str: ...
 
 
 class CombineRequest(Protocol):
@@ -77,6 +79,7 @@ class CombineRequest(Protocol):
     def heads_along_rows(self) -> bool: ...
     @property
     def lse_terms(self) -> int: ...
+    def canonical_json(self) -> str: ...
 
 
 class _Stages:
@@ -156,7 +159,7 @@ def compile_mha(
 
     Args:
       request: heads, kv_heads, head_dim, values_dim, dtype, output_dtype, return_lse, mask,
-        modifier, block.
+        modifier, block, and the canonical text of all of it.
       target: the chip.
       progress: called with each stage's name when it begins.
 
@@ -186,7 +189,7 @@ def compile_mha(
     order = f"tile-order={request.tile_order}" if request.tile_order else ""
     options = f"q-tiles={request.query_tiles or 0} {order}"
     passes = f"attn-configure{{{options}}},convert-attn-to-ws"
-    return _compiled(name, build, passes, target, progress)
+    return _compiled(name, request.canonical_json(), build, passes, target, progress)
 
 
 def compile_combine(
@@ -208,23 +211,29 @@ def compile_combine(
             lse_terms=request.lse_terms,
         )
 
-    return _compiled(name, build, "convert-attn-to-ws", target, progress)
+    passes = "convert-attn-to-ws"
+    return _compiled(name, request.canonical_json(), build, passes, target, progress)
 
 
 def _compiled(
     name: str,
+    request: str,
     build: Callable[[ir.Context], ir.Module],
     passes: str,
     target: str,
     progress: Progress | None,
 ) -> bytes:
-    """A kernel of the `attn` dialect, from the function that builds its module to its bundle."""
+    """A kernel of the `attn` dialect, from the function that builds its module to its bundle.
+
+    Args:
+      request: canonical text of what is asked, which the manifest keeps.
+    """
     stages = _Stages(name, progress)
     context = stages.run("mlir", make_context)
     with context, ir.Location.unknown():
         module = stages.build("attn", lambda: build(context))
         stages.passes("ws", module, passes)
-        return _finish(stages, module, name, target)
+        return _finish(stages, module, name, target, json.loads(request))
 
 
 def compile_tma_copy(target: str) -> bytes:
@@ -246,8 +255,10 @@ def compile_tma_copy(target: str) -> bytes:
         return _finish(stages, module, name, target)
 
 
-def _finish(stages: _Stages, module: Any, name: str, target: str) -> bytes:
-    """From a module of `ws` kernels to the bundle of the kernel `name`."""
+def _finish(
+    stages: _Stages, module: Any, name: str, target: str, request: dict[str, Any] | None = None
+) -> bytes:
+    """From a module of `ws` kernels to the bundle of the kernel `name`, made for a request."""
     stages.passes("nvvm", module, ws_to_nvvm(target, with_source=True))
     stages.passes("llvm", module, UPSTREAM)
     stages.passes("ptx", module, nvvm_to_ptx(with_source=True))
@@ -257,4 +268,6 @@ def _finish(stages: _Stages, module: Any, name: str, target: str) -> bytes:
     stages.records[-1]["bytes"] = len(assembled.cubin)
     manifest = attached(module)[name]
     manifest["report"]["stages"] = stages.records
+    if request is not None:
+        manifest["request"] = request
     return bundle_bytes(manifest, ptx, assembled, recorded_source(module))

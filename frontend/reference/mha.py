@@ -53,6 +53,7 @@ def attention_f64(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    modifier: Modifier | None = None,
     first_batch: int = 0,
     q_descale: Any = None,
     k_descale: Any = None,
@@ -68,6 +69,7 @@ def attention_f64(
       scale: of the scores; 1 / sqrt(head_dim) when left out.
       score_mod, mask_mod: as of `attention`.
       sinks: [heads], logits of a key without value, which counts in O and not in LSE.
+      modifier: what tracing makes of these three, in place of them.
       first_batch: number of the first batch entry, as modifiers see it; see `sequences`.
       q_descale, k_descale, v_descale: factors of the operands, as of `attention`; 1 when left out.
 
@@ -78,7 +80,7 @@ def attention_f64(
       SpecError: shapes that do not belong together, or functions that cannot be traced.
     """
     factor = _check(q, k, v, scale)
-    modifier = Modifier.of(score_mod, mask_mod, sinks)
+    modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
     of_scores, of_values = tables[0] * tables[1], tables[2]
     o = np.zeros((*q.shape[:3], v.shape[3]), np.float64)
@@ -103,6 +105,7 @@ def attention_yardstick(
     score_mod: ScoreMod | None = None,
     mask_mod: MaskMod | None = None,
     sinks: object | None = None,
+    modifier: Modifier | None = None,
     first_batch: int = 0,
     out_dtype: npt.DTypeLike | None = None,
     q_descale: Any = None,
@@ -128,7 +131,7 @@ def attention_yardstick(
       O in `out_dtype`, LSE in float32.
     """
     factor = np.float32(_check(q, k, v, scale))
-    modifier = Modifier.of(score_mod, mask_mod, sinks)
+    modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
     tables = [_descale(x, k, first_batch) for x in (q_descale, k_descale, v_descale)]
     of_scores, of_values = (x.astype(np.float32) for x in (tables[0] * tables[1], tables[2]))
     dtype = q.dtype

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.emulator.trace import Names
 
 TARGETS = ("sm_90a", "sm_100a")
+MAX_WARPS = 32  # of a CTA; CUDA programming guide, technical specifications
+MAX_BARRIERS = 1024  # of one name: far above any kernel
 _FIRST_ADDRESS = 0x70_0000_0000  # far from 0 and from what the emulator places by itself
 _PAGE_BYTES = 4096  # a tensor's address keeps its offset in a page, hence its alignment
 
@@ -128,19 +130,20 @@ def names_of(report: dict[str, object]) -> Names:
     warps: dict[int, str] = {}
     for role in _records(report.get("roles")):
         first, _, last = str(role.get("warps", "")).partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            for warp in range(int(first), int(last or first) + 1):
+        if first.isdecimal() and (last or first).isdecimal():
+            for warp in range(int(first[:9]), min(int((last or first)[:9]) + 1, MAX_WARPS)):
                 warps[warp] = str(role.get("role", ""))
     barriers: dict[int, str] = {}
     for run in _records(report.get("barriers")):
         begin, count, name = run.get("begin"), run.get("count"), run.get("name")
         if isinstance(begin, int) and isinstance(count, int):
-            for slot in range(count):
+            for slot in range(min(count, MAX_BARRIERS)):
                 barriers[begin + 8 * slot] = f"{name}[{slot}]" if count > 1 else str(name)
     columns = [
-        (int(region["begin"]), int(region["end"]), str(region["what"]))
+        (region["begin"], region["end"], str(region["what"]))
         for region in _records(report.get("memory_map"))
-        if region.get("space") == "tensor" and {"begin", "end", "what"} <= region.keys()
+        if region.get("space") == "tensor" and "what" in region
+        if isinstance(region.get("begin"), int) and isinstance(region.get("end"), int)
     ]
     return Names(warps, barriers, columns)
 

@@ -120,6 +120,20 @@ def test_info(bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["entry"] == "scale_rows"
 
 
+def test_info_prints_whatever_a_report_holds(pack: Pack, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "odd.attn"
+    path.write_bytes(
+        pack(report={
+            "registers": "[/bold]", "roles": [{"[red]": "[/x]", "role": ["[/]", {"a": None}]}],
+            "stages": [{"name": "[/]", "seconds": "long"}, {"seconds": 1e300}, 3],
+            "memory_map": [{"space": "tensor", "begin": "x", "end": None, "what": 1}],
+        })
+    )  # fmt: skip
+    assert cli.main(["info", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "[/x]" in text and "registers per thread [/bold]" in text
+
+
 def test_info_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--env"]) == 0
     assert "ATTN_MLIR_CACHE_DIR" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def test_canonical_json() -> None:
     text = am.mha(heads=16, kv_heads=4, head_dim=128, mask=am.causal()).canonical_json()
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
-        "mask": "#attn.causal", "modifier": None,
+        "mask": "causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True, "lengths": [],
         "block": None,
         "partial": False,
@@ -92,8 +92,8 @@ def test_masks_are_part_of_the_request() -> None:
 
     both = am.causal() & am.chunked(512)
     assert mask_of(both) == mask_of(am.chunked(512) & am.causal())
-    assert mask_of(both) == "#attn.and<#attn.causal, #attn.chunked<512 : i64>>"
-    assert mask_of(am.sliding_window(127)) == "#attn.window<127 : i64, 0 : i64>"
+    assert mask_of(both) == "causal&chunked:512"
+    assert mask_of(am.sliding_window(127)) == "window:127,0"
     assert mask_of(am.sliding_window(None, 0)) == mask_of(am.causal())
     assert mask_of(am.sliding_window(None, None)) == mask_of(am.full())
 

@@ -12,7 +12,7 @@ import attn_mlir as am
 from attn_mlir.errors import LaunchError, SpecError, TargetError
 from attn_mlir.runtime import doctor, kernel
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.devices.emulator import EmulatorDevice, names_of
 from attn_mlir.runtime.kernel import load
 
 Bundles = dict[str, bytes]
@@ -188,3 +188,13 @@ class TestDoctor:
     def test_versions(self) -> None:
         found = doctor.versions()
         assert found["attn-mlir"] == am.__version__ and found["numpy"] == np.__version__
+
+
+def test_names_for_a_trace_come_from_any_report() -> None:
+    report: dict[str, object] = {
+        "roles": [{"role": "mma", "warps": "1-99999999999999"}, {"warps": "²"}, {"warps": None}, 3],
+        "barriers": [{"begin": 8, "count": 10**12, "name": "q"}, {"begin": "x"}],
+        "memory_map": [{"space": "tensor", "begin": "0", "end": 8, "what": "s"}],
+    }
+    names = names_of(report)
+    assert len(names.warps) == 31 and len(names.barriers) == 1024
