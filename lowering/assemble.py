@@ -98,6 +98,8 @@ class WriteBundle:
         for name, ptx in texts.items():
             if name not in manifests:
                 raise VerifyError(f"'gpu.binary' op {name} has no manifest")
+            if Path(name).name != name:
+                raise VerifyError(f"'gpu.binary' op {name} is no name for a file")
             manifest = manifests[name]
             assembled = assemble(ptx, manifest["target"])
             data = bundle_bytes(manifest, ptx, assembled, recorded_source(module))

@@ -72,8 +72,12 @@ class AttnToBundle:
     output: str = "kernel.attn"
 
     def expand(self) -> str:
-        """Down to PTX with the lines of its source, then `ptxas` and the file."""
+        """Down to PTX with the lines of its source, then `ptxas` and the file.
+
+        A bundle's arguments are passed by name, so each must have one.
+        """
         steps = (
+            "attn-check-names",
             "attn-to-ws",
             ws_to_nvvm(self.target, with_source=True),
             UPSTREAM,

@@ -19,6 +19,7 @@ from attn_mlir.errors import SpecError
 PLUGINS = [
     "attn_mlir.passes.configure",
     "attn_mlir.passes.legality",
+    "attn_mlir.passes.names",
     "attn_mlir.passes.schedule",
     "attn_mlir.lowering",
 ]

@@ -46,7 +46,7 @@ INTEGER_BITS = {"i32": 32, "i64": 64}
 F32_MAX = 3.4028234663852886e38
 
 # What an argument, a size, a kernel or a chip may be called: messages and tables print it.
-_NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,254}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,511}", re.ASCII)
 
 Extent = int | str
 Dim3 = tuple[int, int, int]

@@ -5,15 +5,13 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn import STORAGE_OPERATIONS, CombineOp, MhaOp, ScaledOp
-from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME
 from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.names import OPERANDS, check_names, default_of, names_of
 from attn_mlir.passes.registry import register
 
 from .combine import schedule_combine
 from .mha import Capture, schedule_mha
 from .sequences import root
-
-OPERANDS = 4  # q, k, v, scale
 
 
 @register
@@ -33,11 +31,12 @@ class ConvertAttnToWs:
         """Converts; no `attn` operation is left.
 
         Raises:
-          VerifyError: a function that computes something else as well, or an operation that the
-            schedule does not cover.
+          VerifyError: a function that computes something else as well, names that are wrong or
+            there twice, or an operation that the schedule does not cover.
         """
         for function in list(ir.get_ops_of_type(module, func.FuncOp)):
             with function.operation.location, ir.InsertionPoint(function.operation):
+                check_names(function)
                 if _holds_combine(function):
                     _convert_combine(function)
                 else:
@@ -50,7 +49,7 @@ def _convert_attention(function: Any) -> None:
     schedule_mha(
         op,
         function.sym_name.value,
-        default_scale=_default_scale(function, op),
+        default_scale=default_of(function, OPERANDS.index("scale")),
         captures=_captures(function),
     )
 
@@ -93,25 +92,9 @@ def _only_attention(function: Any) -> MhaOp:
 
 def _captures(function: Any) -> list[Capture]:
     """The arguments after q, k, v and scale, which storage and the score modifier read."""
-    arguments = list(function.arguments)[OPERANDS:]
-    names = [_entry(function, value, ARGUMENT_NAME) for value in arguments]
+    arguments = list(function.arguments)[len(OPERANDS) :]
+    names = names_of(function)[len(OPERANDS) :]
     return [
-        Capture(ir.StringAttr(name).value if name else f"capture{number}", value)
+        Capture(name or f"capture{number}", value)
         for number, (name, value) in enumerate(zip(names, arguments, strict=True))
     ]
-
-
-def _entry(function: Any, argument: Any, name: str) -> Any:
-    """An attribute of a function's argument, or None."""
-    attributes = function.operation.attributes
-    if "arg_attrs" not in attributes:
-        return None
-    position = list(function.arguments).index(argument)
-    entries = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[position])
-    return entries[name] if name in entries else None
-
-
-def _default_scale(function: Any, op: MhaOp) -> float | None:
-    """The default that the scale's argument carries."""
-    default = _entry(function, op.scale, ARGUMENT_DEFAULT)
-    return None if default is None else ir.FloatAttr(default).value

@@ -25,7 +25,9 @@
 
 // SOURCE: ws.wait
 
-func.func @small(%q: tensor<?x?x2x64xf16>, %k: tensor<?x?x1x64xf16>, %v: tensor<?x?x1x64xf16>, %scale: f32)
+func.func @small(
+    %q: tensor<?x?x2x64xf16> {attn.name = "q"}, %k: tensor<?x?x1x64xf16> {attn.name = "k"},
+    %v: tensor<?x?x1x64xf16> {attn.name = "v"}, %scale: f32 {attn.name = "scale"})
     -> (tensor<?x?x2x64xf16>, tensor<?x2x?xf32>) {
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):

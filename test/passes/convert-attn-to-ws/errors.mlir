@@ -211,3 +211,35 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
       -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+// Names may be missing here, but those that are there belong to their operands.
+
+// expected-error @below {{'func.func' op expects attn.name = "v" on argument 2, got "k"}}
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>,
+             %v: tensor<?x?x2x64xbf16> {attn.name = "k"}, %scale: f32)
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// expected-error @below {{'func.func' op expects attn.default on argument 3 to be a finite float above 0, got "1"}}
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>,
+             %scale: f32 {attn.default = "1"})
+    -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
