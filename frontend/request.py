@@ -74,7 +74,21 @@ def _spec(request: Mapping[str, Any]) -> MhaSpec:
     )
 
 
-def _program(text: str) -> Program:
+def _parsed(text: object) -> Program:
+    """The program that a request's modifier is the text of; its nodes may be anything.
+
+    Raises:
+      SpecError: it is no text of a program.
+    """
+    if not isinstance(text, str):
+        raise SpecError(f"no program of a score modifier: {text!r:.60}")
+    try:
+        return Program.from_json(text)
+    except (RecursionError, AttributeError) as error:
+        raise SpecError(f"no program of a score modifier: {text!r:.60}") from error
+
+
+def _program(text: object) -> Program:
     """A score modifier that can be evaluated.
 
     Raises:
@@ -82,7 +96,7 @@ def _program(text: str) -> Program:
     """
     import numpy as np
 
-    program = Program.from_json(text)
+    program = _parsed(text)
     zero = np.zeros((1, 1))
     arguments = {"score": zero, "batch": 0, "head": 0, "q": np.array([[0]]), "k": np.array([[0]])}
     try:  # one element meets every node, and so every misfit
@@ -145,9 +159,9 @@ def request_lines(request: Mapping[str, object]) -> list[str]:
     listed = ", ".join(f"{name} {_word(value)}" for name, value in shown.items())
     lines = [f"computes {_word(request.get('op'))}: {listed}"]
     modifier = request.get("modifier")
-    if isinstance(modifier, str):
+    if modifier is not None:
         try:
-            program = Program.from_json(modifier)
+            program = _program(modifier)
         except SpecError as error:
             return [*lines, f"score modifier: {error}"]
         reads = ", ".join(f"{t.name} ({t.dtype}, rank {t.rank})" for t in program.tensors)

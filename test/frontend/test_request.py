@@ -83,6 +83,8 @@ def test_a_bundle_keeps_its_request(traced: Bundle) -> None:
         (lambda r: r.update(modifier="{}"), "no program of a score modifier"),
         (lambda r: r.update(modifier=r["modifier"].replace('"i32"', '"f32"')), "cannot be evaluat"),
         (lambda r: r.update(modifier=r["modifier"].replace('"op":"', '"op":"x')), "cannot be eval"),
+        (lambda r: r.update(modifier=2**63), "no program of a score modifier: 9223372036854775808"),
+        (lambda r: r.update(modifier="[" * 10**5), "no program of a score modifier"),
         (lambda r: r.update(lengths=None), "request is none"),
         (lambda r: r.update(lengths=["seqused_k"]), "the request takes q, k, v, o, seqused_k"),
         (lambda r: r.update(block=5), "request is none"),
@@ -91,8 +93,10 @@ def test_a_bundle_keeps_its_request(traced: Bundle) -> None:
 def test_changed_requests(
     change: Callable[[dict[str, Any]], object], message: str, traced: Bundle
 ) -> None:
+    changed = with_request(traced, change)
     with pytest.raises(SpecError, match=message):
-        attention_of(with_request(traced, change))
+        attention_of(changed)
+    assert request_lines(changed.manifest.request)
 
 
 def test_run_compares_with_what_was_compiled(
