@@ -108,7 +108,7 @@ class Cache:
             return None
         except (AttnError, OSError, ValueError) as error:
             told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
-            env.log("warning", f"the cache entry {entry} is not used: {told}")
+            warn(f"the cache entry {entry} is not used: {told}")
             return None
 
     def put(self, key: Key, data: bytes) -> Path | None:
@@ -166,8 +166,9 @@ class Cache:
             return None
         folder = self.root / HASH_FOLDER
         with contextlib.suppress(OSError):
-            self._make_folders(folder)
-            return folder if self._is_trusted(folder) else None
+            if self._is_trusted(folder):
+                self._make_folders(folder)
+                return folder
         return None
 
     def _locked(self, key: Key) -> contextlib.AbstractContextManager[object]:

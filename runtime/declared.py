@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.manifest import (
+    MAP_BYTES,
     Dim3,
     Manifest,
     Param,
     PointerParam,
     TensorMapParam,
 )
-from attn_mlir.runtime.tensormap import MAP_BYTES
 
 MAP_ALIGNMENT_BYTES = 64  # PTX ISA, tensor maps
 MAX_PARAM_TEXT = 1000  # characters of one parameter

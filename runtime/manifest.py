@@ -41,6 +41,7 @@ BOX_LINE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: boxDim[0]
 MAX_BLOCK_THREADS = 1024  # threads per block; CUDA programming guide, technical specifications
 MAX_CLUSTER = 16  # CTAs per cluster, with an opt-in; CUDA programming guide, clusters
 MAX_TENSOR_RANK = 8
+MAP_BYTES = 128  # of a tensor map; cuda.h, CUtensorMap
 MAX_DEPTH = 64  # of objects and lists in one another: far above any report
 INTEGER_BITS = {"i32": 32, "i64": 64}
 F32_MAX = 3.4028234663852886e38

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.expr import Expr, evaluate
-from attn_mlir.runtime.manifest import TensorMapParam
+from attn_mlir.runtime.manifest import MAP_BYTES, TensorMapParam
 from attn_mlir.runtime.tensors import TensorView
 
-MAP_BYTES = 128
 STRIDE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 STRIDE_LIMIT_BYTES = 1 << 40  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 EXTENT_LIMIT = 1 << 32  # cuda.h, cuTensorMapEncodeTiled: globalDim

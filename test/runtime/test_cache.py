@@ -296,3 +296,10 @@ def test_hashes_are_not_taken_from_folders_of_everybody(
     (tmp_path / "cache" / "programs").chmod(0o777)
     monkeypatch.setattr(hashes, "_known", {})
     assert cache.hash_of(program) == one
+
+
+def test_nothing_is_made_in_folders_of_everybody(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    assert Cache(tmp_path / "cache")._hash_folder() is None
+    assert list((tmp_path / "cache").iterdir()) == []
