@@ -20,7 +20,6 @@ from pathlib import Path
 
 from attn_mlir.errors import SpecError
 from attn_mlir.files import read_file, reason, write_file
-from attn_mlir.runtime.declared import check_declared
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
 
 CUBIN = "kernel.cubin"
@@ -93,8 +92,12 @@ class Bundle:
         return Bundle.from_bytes(data, path=path)
 
     @staticmethod
-    def from_bytes(data: bytes, *, path: Path | None = None) -> Bundle:
-        """Check the bytes of a bundle file and unpack them; errors as `load`."""
+    def from_bytes(data: bytes, *, path: Path | None = None, is_checked: bool = False) -> Bundle:
+        """Check the bytes of a bundle file and unpack them; errors as `load`.
+
+        Args:
+          is_checked: the manifest was compared with the PTX before, and the bytes are the same.
+        """
         name = f"'{path}'" if path is not None else "the data"
         parts = _unzip(data, name)
         try:
@@ -112,7 +115,10 @@ class Bundle:
                     f"{expected[:16]}...: compile it again"
                 )
         ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))
-        check_declared(manifest, ptx)
+        if not is_checked:
+            from attn_mlir.runtime.declared import check_declared  # 5 ms, which a cache hit saves
+
+            check_declared(manifest, ptx)
         return Bundle(
             manifest=manifest, cubin=parts[CUBIN], ptx=ptx, source=source, data=data, path=path
         )

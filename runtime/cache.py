@@ -11,6 +11,7 @@ the disk is a miss and a warning, never an error: the kernel is compiled.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -147,10 +148,10 @@ class Cache:
         with self._locked(key):
             if (bundle := self.get(key)) is not None:
                 return bundle, True
-            data = make()
-            entry = self.put(key, data)
+            bundle = Bundle.from_bytes(make())
+            entry = self.put(key, bundle.data)
             path = entry / BUNDLE_FILE if entry is not None else None
-            return Bundle.from_bytes(data, path=path), False
+            return dataclasses.replace(bundle, path=path), False
 
     def hash_of(self, program: Path) -> str:
         """The hash of a program's content, which processes with this cache tell each other.
@@ -227,7 +228,7 @@ def _read(entry: Path, key: Key) -> Bundle:
     told = read_regular(entry / KEY_FILE, MAX_KEY_BYTES)
     if told != _key_text(key, data).encode():
         raise ValueError(f"{KEY_FILE} is not that of this kernel and this {BUNDLE_FILE}")
-    return Bundle.from_bytes(data, path=entry / BUNDLE_FILE)
+    return Bundle.from_bytes(data, path=entry / BUNDLE_FILE, is_checked=True)
 
 
 def _remove_leftovers(folder: Path) -> None:
