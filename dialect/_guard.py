@@ -7,7 +7,8 @@ are left to the declared checks, which come last. The parser takes any parameter
 ours: a type class says what is wrong with them in `misfit() -> str`, empty when nothing is.
 
 The binding cannot declare a field of class DenseI32ArrayAttr and its like: such a field is `Any`,
-and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32ArrayAttr}`.
+and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32ArrayAttr}`. Nor can it
+declare an attribute that may be absent: the class names those in `OPTIONAL_ATTRIBUTES`, likewise.
 """
 
 import types
@@ -39,10 +40,14 @@ def guard_verifier(op_class: Any) -> None:
         return
     fields = _Fields(*ext.partition_fields(op_class._fields))
     classes = op_class.__dict__.get("ATTRIBUTE_CLASSES", {})
+    optional = op_class.__dict__.get("OPTIONAL_ATTRIBUTES", {})
     verify = getattr(op_class, "verify_invariants", None)
 
     def guarded(op: Any) -> bool:
         try:
+            for name, kind in optional.items():
+                if name in op.attributes:
+                    _check_attribute(name, kind, op.attributes[name])
             is_countable = _check(op, fields, classes)
         except _Misfit as misfit:
             op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
@@ -66,10 +71,8 @@ def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
     for field in fields.attributes:
         if field.name not in attributes:
             raise _Misfit(f"attribute '{field.name}'")
-        got = attributes[field.name]
         constraint = classes.get(field.name, field.constraint)
-        if not _satisfies(constraint, got):
-            raise _Misfit(f"attribute '{field.name}' of {_words(constraint)}, got {got}")
+        _check_attribute(field.name, constraint, attributes[field.name])
     return (
         _check_values("operand", fields.operands, op.operands, attributes, OPERAND_SEGMENTS)
         and _check_values("result", fields.results, op.results, attributes, RESULT_SEGMENTS)
@@ -77,13 +80,16 @@ def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
     )
 
 
+def _check_attribute(name: str, constraint: Any, got: Any) -> None:
+    if not _satisfies(constraint, got):
+        raise _Misfit(f"attribute '{name}' of {_words(constraint)}, got {got}")
+
+
 def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, name: str) -> bool:
     """Checks the types of operands or results; returns whether they are as many as declared."""
     counts = [1] * len(fields)
     if any(field.variadicity != irdl.Variadicity.single for field in fields):
-        if name not in attributes:
-            raise _Misfit(f"attribute '{name}'")
-        counts = list(attributes[name])
+        counts = _segments(name, fields, attributes)
     if len(counts) != len(fields) or sum(counts) != len(values):
         return False
     owners = [field for field, count in zip(fields, counts, strict=True) for _ in range(count)]
@@ -95,6 +101,19 @@ def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, na
         if misfit is not None and (text := misfit(value.type)):
             raise _Misfit(f"{kind} '{field.name}' {text}, got {value.type}")
     return True
+
+
+def _segments(name: str, fields: list[Any], attributes: Any) -> list[int]:
+    """How many values belong to each field, as the operation's attribute of that name says."""
+    if name not in attributes:
+        raise _Misfit(f"attribute '{name}'")
+    got = attributes[name]
+    if isinstance(got, ir.DenseI32ArrayAttr):
+        counts = [int(count) for count in got]
+        if len(counts) == len(fields) and min(counts) >= 0:
+            return counts
+    names = ", ".join(field.name for field in fields)
+    raise _Misfit(f"attribute '{name}' with an i32 count for each of {names}, got {got}")
 
 
 def _satisfies(constraint: Any, got: Any) -> bool:

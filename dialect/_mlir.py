@@ -71,6 +71,7 @@ _lock = threading.RLock()
 _root: str | None = None
 _libraries: list[object] = []
 _kept: list[object] = []
+_attributes_readable = False
 
 
 class _DeferredPackage(ModuleType):
@@ -236,10 +237,50 @@ def make_context(*, dialects: Sequence[str] | None = None) -> Any:
 
     context = ir.Context()
     context.enable_multithreading(False)
+    _make_attributes_readable(context)
     ours = [name for name in _DIALECTS if dialects is None or name in dialects]
     if ours:
         load_dialects(context, *ours)
     return context
+
+
+def _make_attributes_readable(context: Any) -> None:
+    """Lets every attribute be read: those without a class of their own as plain `ir.Attribute`.
+
+    The binding chooses the Python class of an attribute when it is read, and raises TypeError for
+    a location (whose classes are those of operations' locations, no attributes) and for dense
+    elements of other than integers and floats. Text may hold both wherever an attribute stands.
+    """
+    global _attributes_readable
+    from attn_mlir.dialect._mlir import ir
+
+    with _lock:
+        if _attributes_readable:
+            return
+        _attributes_readable = True
+        for name in ("FileLineColLoc", "NameLoc", "CallSiteLoc", "FusedLoc", "UnknownLoc"):
+            kind = getattr(ir, name)
+            ir.register_type_caster(kind.static_typeid, replace=True)(_location_caster(ir, kind))
+        with context:
+            dense = ir.Attribute.parse("dense<0> : tensor<1xi32>").typeid
+        ir.register_type_caster(dense, replace=True)(_cast_dense)
+
+
+def _location_caster(ir: Any, kind: Any) -> Any:
+    """The class for an operation's location; an attribute stays what it is."""
+    return lambda found: kind(found) if isinstance(found, ir.Location) else found
+
+
+def _cast_dense(found: Any) -> Any:
+    """The class that fits the elements, if there is one."""
+    from attn_mlir.dialect._mlir import ir
+
+    for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
+        try:
+            return kind(found)
+        except ValueError:
+            pass
+    return found
 
 
 def dialect_names(context: Any) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.diagnostics import op_error
-from attn_mlir.passes.plan_memory import PLAN
 from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import CHUNK
@@ -33,8 +33,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
     Raises:
       VerifyError: on the operation, with what was got and what is allowed.
     """
-    if PLAN not in kernel.operation.attributes:
-        raise op_error(kernel, f"has no '{PLAN}': run ws-plan-memory first")
+    check_plan(kernel, target)
     roles = kernel.roles()
     if not roles:
         raise op_error(kernel, "expects at least one role")

@@ -168,6 +168,7 @@ def _process(
     """
     from attn_mlir.dialect._mlir import ir
     from attn_mlir.passes import diagnostics
+    from attn_mlir.passes.parse import parse_module
     from attn_mlir.passes.pipeline import build, run_pipeline
 
     found: list[diagnostics.Diagnostic] = []
@@ -187,7 +188,7 @@ def _process(
     with context:
         build(pipeline)  # usage errors come first, and as usage errors
         try:
-            module = ir.Module.parse(chunk.text)
+            module = parse_module(chunk.text, context)
             _check_dialects(module, options)
             timings = run_pipeline(
                 module,
@@ -203,7 +204,8 @@ def _process(
             text = _print_op(module, options)
         except (ir.MLIRError, AttnError) as error:
             cause = error.__cause__
-            source = cause if isinstance(cause, ir.MLIRError) else error
+            has_places = isinstance(cause, ir.MLIRError) and cause.error_diagnostics
+            source = cause if has_places else error
             found.extend(diagnostics.diagnostics_of(source))
     handler.detach()
     return text, found

@@ -103,7 +103,7 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     """Plans one kernel and returns its memory map; errors as `PlanMemory.run`."""
     traces = prove(kernel)
     _check_registers(kernel, target)
-    items = [item for op in kernel.body.blocks[0].operations if (item := _item(op))]
+    items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
     shared = [item for item in items if item.space == "shared"]
     tensor = [item for item in items if item.space == "tensor"]
     offsets = _place(shared, traces) | _place(tensor, [])
@@ -128,7 +128,8 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     return regions
 
 
-def _item(op: Any) -> Item | None:
+def placed_item(op: Any) -> Item | None:
+    """What a declaration takes of which memory; None for any other operation."""
     if isinstance(op, ws.AllocRingOp):
         kind = ws.RingType(op.ring.type)
         value, count = op.ring, kind.stages * kind.ways
@@ -252,7 +253,7 @@ def memory_map(kernel: ws.KernelOp) -> list[Region]:
     """The memory map of a planned kernel."""
     regions: list[Region] = []
     for op in kernel.body.blocks[0].operations:
-        item = _item(op)
+        item = placed_item(op)
         if item is not None:
             begin = _entry(op, "offset")
             regions.append(Region(item.space, item.label, begin, begin + item.total))

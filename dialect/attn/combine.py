@@ -1,6 +1,7 @@
 """`attn.combine`: puts the results for parts of the keys together."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
@@ -44,6 +45,8 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
         : (tensor<?x?x?x16x128xf32>, tensor<?x?x16x?xf32>)
           -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>)
     """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({HEADS_ALONG_ROWS: ir.UnitAttr})
 
     o: ext.Result[Any]
     lse: ext.Result[Any]

@@ -1,6 +1,7 @@
 """`attn.mha`: multi-head attention with grouped key-value heads."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
@@ -92,6 +93,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         func.return %o, %lse : tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>
       }
     """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({PARTIAL: ir.UnitAttr})
 
     o: ext.Result[Any]
     lse: ext.Result[Any]

@@ -8,6 +8,7 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .dialect import WS, fail
 
 ARGUMENT_ROLES = ("in", "out", "scalar")
+DEFAULTS = "ws.defaults"
 
 
 def _strings(attribute: Any) -> list[str]:
@@ -31,6 +32,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
       arg_names: a name per argument.
       arg_roles: `in`, `out` or `scalar` per argument.
       arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
+      ws.defaults (optional): by name of a scalar its value, a float, where a call gives none.
 
     Memory effects: those of its roles. Hardware: that of what it holds.
 
@@ -49,6 +51,8 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
          arg_roles = ["in", "scalar"], arg_dims = [["m", ""], []]}
         : () -> ()
     """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({DEFAULTS: ir.DictAttr})
 
     sym_name: ir.StringAttr
     arg_names: ir.ArrayAttr
@@ -89,6 +93,9 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
                         f"expects names for run-time dimensions, {name} has {kind} dimension "
                         f"{number} and name '{size}'",
                     )
+        for entry in op.attributes[DEFAULTS] if DEFAULTS in op.attributes else ():
+            if not isinstance(entry.attr, ir.FloatAttr):
+                return fail(op, f"expects floats in {DEFAULTS}, got {entry.attr} for {entry.name}")
         taken: dict[int, str] = {}
         for role in op.roles():
             first, count = role.warp_range

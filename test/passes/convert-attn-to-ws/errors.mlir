@@ -243,3 +243,17 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
       -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
   func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
 }
+
+// -----
+
+// expected-error @below {{'func.func' op expects attn.name on argument 4 to be a name of letters, digits, _ and ., got loc("x":1:2)}}
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>,
+             %scale: f32, %bias: tensor<2xf32> {attn.name = loc("x":1:2)}) -> tensor<?x?x2x64xbf16> {
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
+      -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o : tensor<?x?x2x64xbf16>
+}

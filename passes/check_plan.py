@@ -1,0 +1,102 @@
+"""Reads a plan that stands in the text: every place and count that `ws-plan-memory` would have left.
+
+A planned kernel is a level to start from, so its plan may have been written or changed by hand. It
+is not proven again; what is checked is that each entry is there, that things lie where they may and
+within the memory that the kernel asks for, and that barriers count those who arrive.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.diagnostics import op_error
+
+from .plan_memory import (
+    ADDRESS_CELL_BYTES,
+    BARRIER_BYTES,
+    MIN_TENSOR_COLS,
+    PLAN,
+    Item,
+    arrivals,
+    placed_item,
+)
+from .protocol.skeleton import Process, processes
+from .target import Target
+
+_PLACE = ("offset", "slot_step")
+_RING = (*_PLACE, "full", "empty", "full_count", "empty_count")
+_KERNEL = ("smem_bytes", "tensor_cols", "tensor_address")
+MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, mbarrier object
+
+
+def check_plan(kernel: ws.KernelOp, target: Target) -> None:
+    """Checks the plan of a kernel and of all that it declares.
+
+    Raises:
+      VerifyError: on the operation whose plan is absent, incomplete or impossible.
+    """
+    whole = _entries(kernel, _KERNEL)
+    for name, limit in (("smem_bytes", target.smem_bytes), ("tensor_cols", target.tmem_cols)):
+        if whole[name] > limit:
+            raise _impossible(kernel, name, f"at most {limit}", whole[name])
+    cols = whole["tensor_cols"]
+    if cols and (cols < MIN_TENSOR_COLS or cols & (cols - 1)):
+        raise _impossible(
+            kernel, "tensor_cols", f"0 or a power of two from {MIN_TENSOR_COLS}", cols
+        )
+    _check_bytes(kernel, "tensor_address", whole, ADDRESS_CELL_BYTES, whole["smem_bytes"])
+    members = processes(kernel)
+    for op in kernel.body.blocks[0].operations:
+        item = placed_item(op)
+        if item is not None:
+            _check_item(item, whole, members)
+
+
+def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> None:
+    is_ring = isinstance(item.op, ws.AllocRingOp)
+    plan = _entries(item.op, _RING if is_ring else _PLACE)
+    if plan["slot_step"] != item.slot:
+        raise _impossible(item.op, "slot_step", str(item.slot), plan["slot_step"])
+    if plan["offset"] % item.alignment:
+        raise _impossible(item.op, "offset", f"a multiple of {item.alignment}", plan["offset"])
+    limit = whole["smem_bytes" if item.space == "shared" else "tensor_cols"]
+    if plan["offset"] + item.total > limit:
+        raise _impossible(item.op, "offset", f"at most {limit - item.total}", plan["offset"])
+    if is_ring:
+        counts = arrivals(item.value, members)
+        for name, count in zip(("full_count", "empty_count"), counts, strict=True):
+            if plan[name] != count or not 0 < count <= MAX_ARRIVALS:
+                raise _impossible(item.op, name, str(count), plan[name])
+        for name in ("full", "empty"):
+            run = item.count * BARRIER_BYTES
+            _check_bytes(item.op, name, plan, run, whole["smem_bytes"])
+
+
+def _check_bytes(op: Any, name: str, plan: dict[str, int], length: int, limit: int) -> None:
+    """What an entry points at in shared memory lies within it, aligned as a barrier is."""
+    if plan[name] % BARRIER_BYTES or plan[name] + length > limit:
+        allowed = f"a multiple of {BARRIER_BYTES}, at most {limit - length}"
+        raise _impossible(op, name, allowed, plan[name])
+
+
+def _entries(op: Any, names: Iterable[str]) -> dict[str, int]:
+    """The numbers of a plan, by name, each at least 0."""
+    attributes = op.operation.attributes
+    if PLAN not in attributes:
+        raise op_error(op, f"has no '{PLAN}': run ws-plan-memory first")
+    found = attributes[PLAN]
+    if not isinstance(found, ir.DictAttr):
+        raise op_error(op, f"expects '{PLAN}' to be a dictionary, got {found}")
+    numbers: dict[str, int] = {}
+    for name in names:
+        entry = found[name] if name in found else None
+        if not isinstance(entry, ir.IntegerAttr) or entry.value < 0:
+            got = "nothing" if entry is None else entry
+            raise op_error(op, f"expects '{PLAN}' to say {name}, a number from 0 on, got {got}")
+        numbers[name] = entry.value
+    return numbers
+
+
+def _impossible(op: Any, name: str, allowed: str, got: int) -> Any:
+    return op_error(op, f"expects {name} of '{PLAN}' to be {allowed}, got {got}")
