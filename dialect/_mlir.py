@@ -252,8 +252,7 @@ def _make_attributes_readable(context: Any) -> None:
     elements of other than integers and floats. Text may hold both wherever an attribute stands.
     """
     global _attributes_readable
-    from attn_mlir.dialect._mlir import ir
-
+    ir: Any = __getattr__("ir")
     with _lock:
         if _attributes_readable:
             return
@@ -268,13 +267,16 @@ def _make_attributes_readable(context: Any) -> None:
 
 def _location_caster(ir: Any, kind: Any) -> Any:
     """The class for an operation's location; an attribute stays what it is."""
-    return lambda found: kind(found) if isinstance(found, ir.Location) else found
+
+    def cast(found: Any) -> Any:
+        return kind(found) if isinstance(found, ir.Location) else found
+
+    return cast
 
 
 def _cast_dense(found: Any) -> Any:
     """The class that fits the elements, if there is one."""
-    from attn_mlir.dialect._mlir import ir
-
+    ir: Any = __getattr__("ir")
     for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
         try:
             return kind(found)

@@ -88,6 +88,11 @@ def _entries(op: Any, names: Iterable[str]) -> dict[str, int]:
     found = attributes[PLAN]
     if not isinstance(found, ir.DictAttr):
         raise op_error(op, f"expects '{PLAN}' to be a dictionary, got {found}")
+    names = tuple(names)
+    unknown = [entry.name for entry in found if entry.name not in names]
+    if unknown:
+        known = ", ".join(names)
+        raise op_error(op, f"has unknown entry '{unknown[0]}' in '{PLAN}': known are {known}")
     numbers: dict[str, int] = {}
     for name in names:
         entry = found[name] if name in found else None

@@ -5,13 +5,12 @@ passes and upstream's. Ours run as Python calls on the `builtin.module`; runs of
 a PassManager as text. Everything is looked up before anything runs.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from attn_mlir.dialect._mlir import ir, passmanager
-from attn_mlir.errors import AttnError, SpecError
+from attn_mlir.errors import SpecError
 from attn_mlir.passes import registry
 from attn_mlir.passes.diagnostics import mlir_errors
 
@@ -45,12 +44,30 @@ class Step:
     Attributes:
       name: what reports call it.
       run: rewrites an ir.Module.
-      upstream: the text of the upstream elements, None for a pass of ours.
+      text: pipeline text that stands for it, with all options.
+      passes: names of the passes in it.
     """
 
     name: str
     run: Callable[[Any], None]
-    upstream: str | None = None
+    text: str
+    passes: tuple[str, ...]
+
+
+class Observer(Protocol):
+    """Who is told while a pipeline runs."""
+
+    def before(self, step: Step, module: Any) -> None:
+        """A step is about to run."""
+        ...
+
+    def after(self, step: Step, module: Any) -> None:
+        """A step has run, and the module was verified if it had to be."""
+        ...
+
+    def failed(self, step: Step, module: Any) -> None:
+        """A step has failed, and left the module so."""
+        ...
 
 
 class _Parser:
@@ -124,7 +141,11 @@ def parse_elements(text: str) -> tuple[Element, ...]:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """Splits `a=1 b flag c={x y}` at the blanks outside braces; a flag gets the value `""`."""
+    """Splits `a=1 b flag c={x y}` at the blanks outside braces; a flag gets the value `""`.
+
+    Raises:
+      SpecError: an option twice, or a value without a name, as in `a = 1`.
+    """
     options: dict[str, str] = {}
     depth, word = 0, ""
     for char in text + " ":
@@ -132,6 +153,9 @@ def parse_options(text: str) -> dict[str, str]:
         if char.isspace() and depth == 0:
             if word:
                 name, _, value = word.partition("=")
+                if not name or name in options:
+                    what = f"option '{name}' twice" if name else f"'{word}' without a name"
+                    raise SpecError(f"options hold {what}: write key=value key=value, got {text}")
                 options[name] = value.removeprefix("{").removesuffix("}")
             word = ""
         else:
@@ -201,7 +225,9 @@ def _upstream_step(elements: Sequence[Element], *, verify: bool) -> Step:
         with mlir_errors():
             manager.run(module.operation)
 
-    return Step(text, run, text)
+    spelled = str(manager).removeprefix(f"{ANCHOR}(").removesuffix(")")
+    passes = tuple(name for element in elements for name in _names(element))
+    return Step(text, run, " ".join(spelled.split()), passes)
 
 
 def _our_step(instance: Any, *, verify: bool) -> Step:
@@ -214,7 +240,7 @@ def _our_step(instance: Any, *, verify: bool) -> Step:
             if verify and changes:
                 module.operation.verify()
 
-    return Step(instance.name, run)
+    return Step(instance.name, run, registry.spelled(instance), (instance.name,))
 
 
 def build(text: str, *, verify_each: bool = True, fuse: bool = True) -> list[Step]:
@@ -255,12 +281,19 @@ def verify(module: Any) -> None:
         module.operation.verify()
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Wall time of one step, in seconds."""
-
-    name: str
-    seconds: float
+def run_steps(module: Any, steps: Sequence[Step], observers: Sequence[Observer] = ()) -> None:
+    """Runs steps over a module, in place, as `run_pipeline`. Needs a current context."""
+    for step in steps:
+        for observer in observers:
+            observer.before(step, module)
+        try:
+            step.run(module)
+        except Exception:
+            for observer in observers:
+                observer.failed(step, module)
+            raise
+        for observer in observers:
+            observer.after(step, module)
 
 
 def run_pipeline(
@@ -269,35 +302,19 @@ def run_pipeline(
     *,
     verify_each: bool = True,
     fuse: bool = True,
-    after: Callable[[str, Any], None] | None = None,
-) -> list[Timing]:
+    observers: Sequence[Observer] = (),
+) -> None:
     """Runs a pipeline over a module, in place.
 
     Args:
       module: an ir.Module of a context from `make_context`.
       text: the pipeline, with or without `builtin.module(...)`.
       verify_each, fuse: as `build`.
-      after: called with (name of the step, module) after each step, and with the module as it
-        was left after a step that failed.
-
-    Returns:
-      The time of each step, in order.
+      observers: are told of each step, in this order.
 
     Raises:
       AttnError: SpecError before anything ran; VerifyError, ResourceError or TargetError of a
         pass, after which the module must not be used.
     """
-    timings: list[Timing] = []
     with module.context, ir.Location.unknown():
-        for step in build(text, verify_each=verify_each, fuse=fuse):
-            start = time.perf_counter()
-            try:
-                step.run(module)
-            except AttnError:
-                if after is not None:
-                    after(f"{step.name} (failed)", module)
-                raise
-            timings.append(Timing(step.name, time.perf_counter() - start))
-            if after is not None:
-                after(step.name, module)
-    return timings
+        run_steps(module, build(text, verify_each=verify_each, fuse=fuse), observers)

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
-from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect._mlir import ir, passmanager
 from attn_mlir.errors import SpecError
 
 PLUGINS = [
@@ -166,9 +166,27 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SpecError:
     return SpecError(f"unknown {kind} '{name}': {hint}")
 
 
-def unknown_pass(name: str) -> SpecError:
-    """Returns the error for a name that neither we nor upstream have."""
-    return unknown("pass or pipeline", name, {*passes(), *pipelines(), *UPSTREAM_NAMES})
+def unknown_pass(name: str, *, flags: Iterable[str] = ()) -> SpecError:
+    """Returns the error for a name that neither we nor upstream have.
+
+    Args:
+      name: the name.
+      flags: further names that may be meant, where the name was given as a flag.
+    """
+    kind = "flag, pass or pipeline" if flags else "pass or pipeline"
+    return unknown(kind, name, {*passes(), *pipelines(), *UPSTREAM_NAMES, *flags})
+
+
+def is_known(name: str) -> bool:
+    """Whether we or upstream have a pass or pipeline of this name."""
+    if name in UPSTREAM_NAMES or find(name) is not None:
+        return True
+    with ir.Context():
+        try:
+            passmanager.PassManager.parse(f"any({name})")
+        except ValueError as error:
+            return f"'{name}' does not refer to a registered pass" not in str(error)
+    return True
 
 
 def option_fields(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
@@ -201,8 +219,26 @@ def make(entry: type[Any] | TextPipeline, options: dict[str, str]) -> Any:
         try:
             values[field.name] = _value(hints[field.name], text)
         except ValueError as error:
-            raise SpecError(f"option '{name}' of '{entry.name}' expects {error}") from error
+            hint = f": write {name}=VALUE" if not text else ""
+            raise SpecError(f"option '{name}' of '{entry.name}' expects {error}{hint}") from error
     return entry(**values)
+
+
+def spelled(instance: Any) -> str:
+    """The pipeline text of a pass of ours, with all options: what `make` builds it from again."""
+    options: list[str] = []
+    for field in dataclasses.fields(instance):
+        text = _spelled_value(getattr(instance, field.name))
+        text = text if text and " " not in text else f"{{{text}}}"
+        options.append(f"{field.name.replace('_', '-')}={text}")
+    return f"{instance.name}{{{' '.join(options)}}}" if options else instance.name
+
+
+def _spelled_value(value: Any) -> str:
+    """The inverse of `_value`."""
+    if isinstance(value, tuple):
+        return ",".join(map(_spelled_value, typing.cast("tuple[Any, ...]", value)))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value(kind: Any, text: str) -> Any:

@@ -1,7 +1,8 @@
 """`--verify-diagnostics`: the diagnostics that a test file expects, against those it got.
 
 An expectation is a comment: `// expected-error @below {{text}}`. Kinds are error, warning, remark
-and note; `-re` makes the text a regular expression; the place is `@above`, `@below` (the nearest
+and note; with `-re` the parts of the text in further braces are regular expressions, as in
+`// expected-error-re @below {{got {{[0-9]+}} bytes}}`; the place is `@above`, `@below` (the nearest
 line without an expectation), `@+2`, `@-1`, `@unknown`, or the line of the comment itself. The text
 must occur in the message. What is produced must be expected, and the other way round.
 """
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 
 from attn_mlir.passes.diagnostics import Diagnostic
 
+_PLACE = r"[ \t]*(?:@(above|below|unknown|[+-]\d+))?[ \t]*"
+_PATTERN = r"\{\{(.*?)\}\}(?=\}\}(?!\})|(?!\}))"  # a regular expression within the text
 _EXPECTATION = re.compile(
-    r"expected-(error|warning|remark|note)(-re)?[ \t]*"
-    r"(?:@(above|below|unknown|[+-]\d+))?[ \t]*\{\{(.*?)\}\}(?!\})"
+    rf"expected-(error|warning|remark|note)"
+    rf"(?:{_PLACE}\{{\{{(.*?)\}}\}}(?!\}})|-re{_PLACE}"
+    rf"\{{\{{((?:\{{\{{.*?\}}\}}(?=\}}\}}(?!\}})|(?!\}}))|(?!\}}\}}(?!\}})).)*)\}}\}}(?!\}}))"
 )
 
 
@@ -25,8 +29,8 @@ class Expectation:
     Attributes:
       severity: kind of the diagnostic.
       line: 1-based line on which it is expected, None for `@unknown`.
-      text: what the message must hold.
-      is_regex: whether `text` is a regular expression.
+      text: what the message must hold, as it is written.
+      is_regex: whether the parts of `text` in braces are regular expressions.
       written: line of the comment.
     """
 
@@ -41,8 +45,14 @@ class Expectation:
         if diagnostic.severity != self.severity or line_of(diagnostic) != self.line:
             return False
         if self.is_regex:
-            return re.search(self.text, diagnostic.message) is not None
+            return re.search(_regex(self.text), diagnostic.message) is not None
         return self.text in diagnostic.message
+
+
+def _regex(text: str) -> str:
+    """The regular expression of a text whose parts in braces are such."""
+    parts = re.split(_PATTERN, text)
+    return "".join(f"(?:{p})" if n % 2 else re.escape(p) for n, p in enumerate(parts))
 
 
 def line_of(diagnostic: Diagnostic) -> int | None:
@@ -59,9 +69,10 @@ def expectations(text: str) -> list[Expectation]:
     found: list[Expectation] = []
     for number, line in enumerate(lines, 1):
         for match in _EXPECTATION.finditer(line):
-            severity, regex, place, message = match.groups()
-            target = _target(place, number, marked)
-            found.append(Expectation(severity, target, message, bool(regex), number))
+            severity, place, message, regex_place, regex = match.groups()
+            target = _target(place or regex_place, number, marked)
+            text_of = message if regex is None else regex
+            found.append(Expectation(severity, target, text_of, regex is not None, number))
     return found
 
 
@@ -86,12 +97,15 @@ def _flat(found: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
         yield from _flat(diagnostic.notes)
 
 
-def check(text: str, found: Sequence[Diagnostic]) -> list[Diagnostic]:
+def check(
+    text: str, found: Sequence[Diagnostic], *, only_expected: bool = False
+) -> list[Diagnostic]:
     """Compares what a chunk expects with what it got.
 
     Args:
       text: the chunk, with the line numbers that the diagnostics use.
       found: its diagnostics.
+      only_expected: diagnostics that nobody expects are no matter.
 
     Returns:
       One error per diagnostic that nobody expected and per expectation that did not come true;
@@ -103,7 +117,7 @@ def check(text: str, found: Sequence[Diagnostic]) -> list[Diagnostic]:
         match = next((item for item in waiting if item.accepts(diagnostic)), None)
         if match is not None:
             waiting.remove(match)
-        else:
+        elif not only_expected:
             message = f"unexpected {diagnostic.severity}: {diagnostic.message}"
             complaints.append(Diagnostic("error", diagnostic.location, message))
     for item in waiting:

@@ -79,7 +79,7 @@ EXPECTED = """\
 // expected-note @below {{second}}
 op
 op // expected-warning {{third {x}}}
-// expected-error-re @+2 {{four[a-z]+}}
+// expected-error-re @+2 {{four{{[a-z]+}}}}
 
 op
 op
@@ -95,7 +95,7 @@ def test_expectations_are_read():
         ("error", 3, "first"),
         ("note", 3, "second"),
         ("warning", 4, "third {x}"),
-        ("error", 7, "four[a-z]+"),
+        ("error", 7, "four{{[a-z]+}}"),
         ("remark", 8, "fifth"),
         ("error", None, "sixth"),
         ("error", 10, "seventh"),
@@ -121,10 +121,26 @@ def test_what_came_and_what_was_expected_must_be_the_same():
         assert len(check(text, [diagnostic])) == 2
 
 
-def test_regular_expressions_are_searched():
-    text = "op // expected-error-re {{got [0-9]+$}}\n"
-    assert check(text, [Diagnostic("error", "-:1:1", "expects 3, got 17")]) == []
-    assert len(check(text, [Diagnostic("error", "-:1:1", "expects 3, got x")])) == 2
+@pytest.mark.parametrize(
+    ("text", "message", "other"),
+    [
+        ("got {{[0-9]+$}}", "expects 3, got 17", "expects 3, got x"),
+        ("{{^a|b}} (c) {{[0-9]{2}}}", "b (c) 17", "b c 17"),
+        ("a.c", "a.c", "abc"),
+        ("{{a|b}}{{[x}]}}!", "b}!", "ab!"),
+    ],
+)
+def test_regular_expressions_stand_in_braces_within_the_text(text: str, message: str, other: str):
+    chunk = f"op // expected-error-re {{{{{text}}}}}\n"
+    assert check(chunk, [Diagnostic("error", "-:1:1", message)]) == []
+    assert len(check(chunk, [Diagnostic("error", "-:1:1", other)])) == 2
+
+
+def test_what_nobody_expects_may_be_ignored():
+    text = "// expected-error @below {{first}}\nop\n"
+    found = [Diagnostic("error", "-:2:1", "first"), Diagnostic("error", "-:2:1", "second")]
+    assert check(text, found, only_expected=True) == []
+    assert len(check(text, found[1:], only_expected=True)) == 1
 
 
 def test_chunks_keep_their_line_numbers():

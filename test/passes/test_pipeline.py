@@ -10,7 +10,13 @@ import pytest
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes import registry
-from attn_mlir.passes.pipeline import build, parse_elements, parse_options, run_pipeline
+from attn_mlir.passes.pipeline import (
+    Step,
+    build,
+    parse_elements,
+    parse_options,
+    run_pipeline,
+)
 
 TEXT = "func.func @f(%a: f32) -> f32 {\n  %0 = arith.addf %a, %a : f32\n  func.return %a : f32\n}"
 
@@ -136,6 +142,9 @@ def test_pipelines_expand_into_their_passes():
         ("attn-test-mark{ratio=x}", "option 'ratio' of 'attn-test-mark' expects a number, got 'x'"),
         ("attn-test-mark{deep=x}", "'deep' of 'attn-test-mark' expects true or false, got 'x'"),
         ("attn-test-mark{kind=c}", "'kind' of 'attn-test-mark' expects one of a, b, got 'c'"),
+        ("attn-test-mark{num-stages}", "expects an integer, got '': write num-stages=VALUE"),
+        ("attn-test-mark{num-stages = 3}", "options hold '=' without a name: write key=value"),
+        ("attn-test-mark{deep deep=0}", "options hold option 'deep' twice: write key=value"),
         ("attn-test-mark(cse)", "'attn-test-mark' is a pass and takes no '(...)'"),
         ("attn-test-both{x=1}", "'attn-test-both' takes no options, got x"),
         ("func.func(attn-test-mark)", "runs on builtin.module, not on func.func: move it out"),
@@ -155,24 +164,51 @@ def test_options_reach_the_pass(module: ir.Module):
     assert ir.StringAttr(module.operation.attributes["attn.mark"]).value == repr(expected)
 
 
-def test_the_pipeline_runs_in_order_and_is_timed(module: ir.Module):
-    seen: list[str] = []
-    timings = run_pipeline(
-        module, "attn-test-staged,canonicalize", after=lambda name, _: seen.append(name)
-    )
-    assert seen == ["attn-test-mark", "cse,canonicalize"]
-    assert [timing.name for timing in timings] == seen
-    assert all(timing.seconds > 0 for timing in timings)
+class Watch:
+    """Notes who ran, and how it ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def before(self, step: Step, module: Any) -> None:
+        self.seen.append(f"before {step.name}")
+
+    def after(self, step: Step, module: Any) -> None:
+        self.seen.append(f"after {step.name}")
+
+    def failed(self, step: Step, module: Any) -> None:
+        self.seen.append(f"failed {step.name}")
+
+
+def test_the_pipeline_runs_in_order_and_is_watched(module: ir.Module):
+    watch = Watch()
+    run_pipeline(module, "attn-test-staged,canonicalize", observers=[watch])
+    names = ["attn-test-mark", "cse,canonicalize"]
+    assert watch.seen == [f"{when} {name}" for name in names for when in ("before", "after")]
     assert "addf" not in str(module)
     assert "num_stages=3" in str(module)
 
 
 def test_what_a_pass_breaks_is_reported_after_it(module: ir.Module):
-    seen: list[str] = []
+    watch = Watch()
     with pytest.raises(VerifyError, match=r"empty block|terminator") as caught:
-        run_pipeline(module, "attn-test-break,cse", after=lambda name, _: seen.append(name))
-    assert seen == ["attn-test-break (failed)"]
+        run_pipeline(module, "attn-test-break,cse", observers=[watch])
+    assert watch.seen == ["before attn-test-break", "failed attn-test-break"]
     assert isinstance(caught.value.__cause__, ir.MLIRError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", "num-stages=7 ratio=2.5 deep label=x kind=b sizes={1,2}", "label={x y} sizes={}"],
+)
+def test_a_step_is_spelled_so_that_it_can_be_built_again(options: str):
+    with make_context():
+        (step,) = build(f"attn-test-mark{{{options}}}")
+        (again,) = build(step.text)
+        assert step.text == again.text and step.passes == ("attn-test-mark",)
+        (upstream,) = build("func.func(canonicalize),cse")
+        assert upstream.passes == ("canonicalize", "cse")
+        assert build(upstream.text)[0].text == upstream.text
 
 
 def test_two_passes_cannot_share_a_name():

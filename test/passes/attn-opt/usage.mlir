@@ -1,7 +1,7 @@
 // What the command line refuses before anything runs: exit status 2 and one line.
 
 // RUN: %python -c "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode != 2)" attn-opt --attn-configur %s 2>&1 | FileCheck %s --check-prefix=NEAR
-// NEAR: attn-opt: error: unknown pass or pipeline 'attn-configur': did you mean attn-configure
+// NEAR: attn-opt: error: unknown flag, pass or pipeline 'attn-configur': did you mean attn-configure
 
 // RUN: not attn-opt --pass-pipeline='builtin.module(gpu.module(canonicalise))' %s 2>&1 | FileCheck %s --check-prefix=UPSTREAM
 // UPSTREAM: attn-opt: error: unknown pass or pipeline 'canonicalise': did you mean canonicalize
