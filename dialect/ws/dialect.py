@@ -110,7 +110,10 @@ class FragmentType(WS.Type, name="frag"):
 
 
 class RingType(WS.Type, name="ring"):
-    """`!ws.ring<!ws.tile<...>, 3, 2>`: `stages` slots of one tile type, in `ways` instances."""
+    """`!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 2>`: slots with barriers.
+
+    Three slots of one tile type, `stages`, in two parallel instances, `ways`.
+    """
 
     slot: Any
     stage_count: Any
@@ -137,7 +140,10 @@ class RingType(WS.Type, name="ring"):
 
 
 class BufferType(WS.Type, name="buffer"):
-    """`!ws.buffer<!ws.tile<...>, 2>`: `ways` tiles with no barriers of their own."""
+    """`!ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>`: tiles without barriers.
+
+    Two tiles of one type, `ways`; the handover of some ring guards them.
+    """
 
     slot: Any
     way_count: Any
