@@ -199,13 +199,13 @@ def page() -> str:
     from attn_mlir.dialect import attn, ws
 
     parts = [_INTRODUCTION]
-    for namespace, dialect in (("attn", attn.DIALECT), ("ws", ws.DIALECT)):
-        operations = [*dialect.operations]
+    dialects: list[tuple[str, Any]] = [("attn", attn.DIALECT), ("ws", ws.DIALECT)]
+    for namespace, dialect in dialects:
         home = importlib.import_module(f"attn_mlir.dialect.{namespace}.dialect")
         parts.append(f"## Operations of `{namespace}`\n")
         if namespace == "ws":
             parts.append("\n\n".join(_docstring_of_module(home)) + "\n")
-        parts += [_operation(op) for op in sorted(operations, key=lambda op: op.OPERATION_NAME)]
+        parts += [_operation(op) for op in sorted(dialect.operations, key=_name)]
         parts.append(f"## Types of `{namespace}`\n")
         parts += [_type(kind) for kind in dialect.types]
         if namespace == "attn":
@@ -217,6 +217,10 @@ def page() -> str:
             parts += list(_masks())
             parts.append(_FUNCTIONS)
     return "\n".join(parts)
+
+
+def _name(op: Any) -> str:
+    return op.OPERATION_NAME
 
 
 def _docstring_of_module(module: Any) -> list[str]:

@@ -100,3 +100,10 @@ def nvvm_to_ptx(*, with_source: bool = False) -> str:
     """Pipeline text from LLVM to PTX; with the lines of the source, if asked."""
     lines = f"{LINES}," if with_source else ""
     return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"
+
+
+register_pipeline(
+    "nvvm-to-ptx",
+    f"{UPSTREAM},{nvvm_to_ptx(with_source=True)}",
+    help="Kernels at the NVVM level to a `gpu.binary` that holds PTX with the lines of its source.",
+)
