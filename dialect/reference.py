@@ -171,6 +171,7 @@ def _masks() -> Iterator[str]:
         AndMask,
         CausalMask,
         ChunkedMask,
+        Mask,
         NotMask,
         NullMask,
         OrMask,
@@ -179,7 +180,7 @@ def _masks() -> Iterator[str]:
     )
 
     causal, chunked = CausalMask(), ChunkedMask(512)
-    examples = {
+    examples: dict[type[Mask], Mask] = {
         type(mask): mask
         for mask in (
             *(NullMask(), causal, WindowMask(127, 0), chunked, PrefixMask(100)),

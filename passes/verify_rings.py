@@ -26,7 +26,17 @@ from attn_mlir.passes.registry import register
 from .protocol.atoms import is_element, known_at_launch
 from .protocol.counts import Counting, Sum, text
 from .protocol.simulate import Network, Trace
-from .protocol.skeleton import GROUP, Process, Sizes, Tiles, decisions, processes, trips
+from .protocol.skeleton import (
+    GROUP,
+    Process,
+    Sizes,
+    Tiles,
+    decisions,
+    named_sizes,
+    processes,
+    tally,
+    trips,
+)
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles
@@ -80,38 +90,98 @@ def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
         ways.update({(ring, way): None for ring, way, _ in steps})
     for ring, way in ways:
 
-        def of(kind: str, key: tuple[Any, int] = (ring, way)) -> list[tuple[str, Sum]]:
-            return [(p.label, s[*key, kind]) for p, s in counts if (*key, kind) in s]
+        def of(kind: str, key: tuple[Any, int] = (ring, way)) -> list[tuple[Process, Sum]]:
+            return [(process, s[*key, kind]) for process, s in counts if (*key, kind) in s]
 
         _check_ways(ring, way)
-        acquired, committed = of("acquire"), of("commit")
-        waited, released = of("wait"), of("release")
+        committed, waited, released = of("commit"), of("wait"), of("release")
         label = f"{ring.owner.label}[{way}]"
         if len(committed) != 1:
-            names = ", ".join(name for name, _ in committed) or "none"
-            raise op_error(ring.owner, f"expects one role that fills ring {label}, got {names}")
+            names = ", ".join(process.label for process, _ in committed) or "none"
+            raise op_error(
+                ring.owner, f"needs one role that fills slots of ring {label}, got {names}"
+            )
         if not waited:
-            raise op_error(ring.owner, f"expects a role that reads ring {label}, got none")
+            raise op_error(ring.owner, f"needs a role that reads slots of ring {label}, got none")
         ((producer, filled),) = committed
-        for verb, pairs in (("acquires", acquired), ("waits for", waited), ("releases", released)):
-            for name, total in pairs:
+        name = producer.label
+        takers = [process.label for process, _ in of("acquire")]
+        if takers != [name]:
+            raise op_error(
+                ring.owner,
+                f"needs role {name} alone to acquire slots of ring {label}, which it fills, "
+                f"got {', '.join(takers)}",
+            )
+        keepers = [p.label for p, _ in waited if p not in [q for q, _ in released]]
+        if keepers:
+            raise op_error(
+                ring.owner,
+                f"needs a release of ring {label} by role {', '.join(keepers)}, which waits for "
+                "its slots",
+            )
+        for kind in _NEEDED:
+            for process, total in of(kind):
                 if total != filled:
-                    raise op_error(
-                        ring.owner,
-                        f"ring {label}: role {name} {verb} {text(total)} slots, "
-                        f"role {producer} commits {text(filled)}",
-                    )
-        if [name for name, _ in acquired] != [producer]:
-            raise op_error(ring.owner, f"ring {label}: role {producer} commits without acquiring")
-        if {name for name, _ in waited} != {name for name, _ in released}:
-            raise op_error(ring.owner, f"ring {label}: a role waits without releasing")
+                    found = _Mismatch(ring, way, kind, producer, process, filled, total)
+                    raise found.error(_calls(kernel, members))
+
+
+_NEEDED = {
+    "acquire": ("an acquire", "acquires"),
+    "wait": ("a wait", "waits for"),
+    "release": ("a release", "releases"),
+}
+"""What every commit of a slot needs: as a noun, and what a role does."""
+
+
+@dataclass(frozen=True)
+class _Mismatch:
+    """A role that takes a step of a ring way more or less often than its slots are filled."""
+
+    ring: Any
+    way: int
+    kind: str
+    producer: Process
+    process: Process
+    filled: Sum
+    total: Sum
+
+    def error(self, calls: Iterator[tuple[Sizes, Sequence[Sizes]]]) -> Exception:
+        """In words and in numbers of a call where they differ; the formulas are notes."""
+        step, verb = _NEEDED[self.kind]
+        filler, name = self.producer.label, self.process.label
+        label = f"{self.ring.owner.label}[{self.way}]"
+        needs = f"needs {step} by role {name} for each commit of ring {label} by role {filler}"
+        if not {*self.filled, *self.total} - {()}:
+            return op_error(
+                self.ring.owner,
+                f"{needs}: {name} {verb} {text(self.total)} slots of {text(self.filled)}",
+            )
+        notes = (
+            f"role {name} {verb} {text(self.total)} slots",
+            f"role {filler} commits {text(self.filled)} slots",
+        )
+        for sizes, tiles in calls:
+            for tile in tiles:
+                here = {**sizes, **tile}
+                total = self._count(self.process, self.kind, here)
+                filled = self._count(self.producer, "commit", here)
+                if total != filled:
+                    where = named_sizes([self.process, self.producer], here)
+                    message = f"{needs}: with {where}, {name} {verb} {total} slots of {filled}"
+                    return op_error(self.ring.owner, message, notes=notes)
+        return op_error(self.ring.owner, f"{needs}, for all sizes", notes=notes)
+
+    def _count(self, process: Process, kind: str, sizes: Sizes) -> int:
+        found = tally(process.body, {**sizes, GROUP: process.group})
+        return found[kind, self.ring, self.way]
 
 
 def _check_ways(ring: Any, way: int) -> None:
     ways = ws.RingType(ring.type).ways
     if not 0 <= way < ways:
         label = ring.owner.label
-        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses {way}")
+        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses way {way}")
 
 
 def _calls(

@@ -13,7 +13,7 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.passes.diagnostics import op_error
 
 from .atoms import Atoms
-from .skeleton import Branch, Loop, Node, Process, Tiles
+from .skeleton import PREDICATES, Branch, Loop, Node, Process, Tiles
 
 Sum = Counter[tuple[str, ...]]  # factors (sorted; empty for the constant) -> coefficient
 
@@ -44,12 +44,22 @@ def multiply(a: Sum, b: Sum) -> Sum:
 
 
 def text(total: Sum) -> str:
-    """For messages."""
-    terms: list[str] = []
-    for factors, coefficient in sorted(total.items()):
+    """A sum for messages, the same for equal sums: `2 ceildiv(keys, 128) - 1`."""
+    found = ""
+    for factors, coefficient in sorted(
+        total.items(), key=lambda term: (term[1] < 0, not term[0], term)
+    ):
         name = " ".join(factors)
-        terms.append(str(coefficient) if not name else f"{coefficient} {name}")
-    return " + ".join(terms) or "0"
+        size = abs(coefficient)
+        term = name if name and size == 1 else f"{size} {name}".rstrip()
+        minus = "-" if coefficient < 0 else ""
+        found += f" {minus or '+'} {term}" if found else f"{minus}{term}"
+    return found or "0"
+
+
+def _function(operation: str) -> str:
+    """What a formula calls an operation: `min` for `arith.minsi`."""
+    return operation.removeprefix("arith.").removesuffix("si")
 
 
 class Counting:
@@ -114,7 +124,8 @@ class Counting:
             predicate = arith.CmpIPredicate(owner.predicate.value)
             left, right = self.sum(owner.lhs), self.sum(owner.rhs)
             quantity = left if predicate == arith.CmpIPredicate.sgt and not right else None
-            return f"[{text(left)} {predicate.name} {text(right)}]", quantity
+            sign = PREDICATES.get(predicate.name, predicate.name)
+            return f"[{text(left)} {sign} {text(right)}]", quantity
         raise op_error(owner, "decides over ring operations, but depends on data")
 
     def _way(self, step: Any) -> int:
@@ -160,7 +171,7 @@ class Counting:
             case name:
                 settings = [str(attribute) for _, attribute in owner.operation.attributes.items()]
                 inner = ", ".join([*(text(operand) for operand in operands), *settings])
-                return Counter({(f"{name.removeprefix('arith.')}({inner})",): 1})
+                return Counter({(f"{_function(name)}({inner})",): 1})
 
 
 def _under_guard(total: Sum, guard: str, quantity: Sum | None) -> Sum:

@@ -14,7 +14,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.passes.diagnostics import op_error
 
-from .skeleton import GROUP, Branch, Loop, Node, Process, Sizes, Step, Tiles, steps
+from .skeleton import GROUP, Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes, steps
 
 Key = tuple[Any, int]  # ring (SSA value) and way
 Clock = dict[Any, int]
@@ -180,15 +180,18 @@ class Network:
         self.tiles = tiles
         self.handovers: dict[Key, _Handover] = defaultdict(lambda: _Handover([]))
         self.trace = Trace()
+        self._sizes = sizes
         self._consumers: dict[Key, list[str]] = {}
+        self._producers: dict[Key, list[str]] = {}
         self._stages: dict[Any, int] = {}
         self._runners = [_Runner(process, sizes, self) for process in members]
         for runner in self._runners:
             for step in steps(runner.process):
-                if step.kind != "wait":
+                if step.kind not in ("wait", "commit"):
                     continue
                 key = (step.ring, step.way(runner.sizes))
-                names = self._consumers.setdefault(key, [])
+                ends = self._consumers if step.kind == "wait" else self._producers
+                names = ends.setdefault(key, [])
                 if runner.process.label not in names:
                     names.append(runner.process.label)
 
@@ -215,16 +218,25 @@ class Network:
             lines = [self._explain(runner) for runner in stuck]
             first = stuck[0].blocked_on
             assert first is not None
-            raise op_error(first.op, "never returns: " + "; ".join(lines))
+            members = [runner.process for runner in self._runners]
+            call = [{**self._sizes, **tile} for tile in self.tiles]
+            where = " and ".join(filter(None, (named_sizes(members, sizes) for sizes in call)))
+            place = f" with {where}" if where else ""
+            raise op_error(first.op, f"never returns{place}: {'; '.join(lines)}")
         return self.trace
 
     def _explain(self, runner: _Runner) -> str:
+        """What a role waits for, and from whom."""
         step = runner.blocked_on
         assert step is not None
-        way = step.way(runner.sizes)
-        what = "an empty" if step.kind == "acquire" else "a full"
-        label = _ring_label(step.ring)
-        return f"role {runner.process.label} waits for {what} slot of ring {label}[{way}]"
+        key = (step.ring, step.way(runner.sizes))
+        label = f"{_ring_label(step.ring)}[{key[1]}]"
+        if step.kind == "acquire":
+            need, others, verb = "an empty", self._consumers, "releases"
+        else:
+            need, others, verb = "a full", self._producers, "commits"
+        who = " and ".join(others.get(key, ["nobody"]))
+        return f"role {runner.process.label} needs {need} slot of ring {label}, which {who} {verb}"
 
 
 def _ring_label(ring: Any) -> str:

@@ -6,6 +6,7 @@ Kahn's sense: whether they finish does not depend on how fast each one runs.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -192,6 +193,30 @@ def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
     return total
 
 
+def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]]:
+    """How often each kind of step happens to each ring way, in one work tile."""
+    found: Counter[tuple[str, Value, int]] = Counter()
+    for node in nodes:
+        match node:
+            case Step():
+                found[node.kind, node.ring, node.way(sizes)] += 1
+            case Tiles(body=body):
+                found += tally(body, sizes)
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                found += tally(then if condition(sizes) else otherwise, sizes)
+            case Loop(index=index, begin=begin, end=end, step=step, body=body):
+                for number in range(begin(sizes), end(sizes), step(sizes)):
+                    found += tally(body, {**sizes, index: number})
+    return found
+
+
+def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
+    """The sizes that decide over processes, for messages: `keys = 128, tile0 = 1`; or nothing."""
+    used = {name for process in members for name in process.sizes}
+    found = (f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP}))
+    return _BRACKETED.sub(r"[\1]", ", ".join(found))
+
+
 def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
     """What the loops and branches do in one work tile: equal decisions make equal runs."""
     found: list[Any] = []
@@ -221,8 +246,9 @@ _BINARY = {
     "arith.maxsi": "max({}, {})",
     "arith.minsi": "min({}, {})",
 }
-_PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
+PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
 
+_BRACKETED = re.compile(r"\[\(([^()]*)\)\]")  # the place of an element: a sum in parentheses
 _NAME = re.compile(r"n\['([^']+)'\]")
 
 
@@ -290,7 +316,7 @@ class Formulas:
         if name in _BINARY:
             return _BINARY[name].format(*(self._text(operand) for operand in owner.operands))
         if isinstance(owner, arith.CmpIOp):
-            sign = _PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
+            sign = PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
             return f"({self._text(owner.lhs)} {sign} {self._text(owner.rhs)})"
         if isinstance(owner, ws.ElementOp):
             name = self._atoms.element(owner, lambda coord: _NAME.sub(r"\1", self._text(coord)))

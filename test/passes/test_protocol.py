@@ -96,7 +96,7 @@ def test_sums() -> None:
     assert counts.multiply(counts.add(x, one), counts.add(x, one, -1)) == Counter(
         {("x", "x"): 1, (): -1}
     )
-    assert counts.text(counts.add(counts.add(x, x), one)) == "1 + 2 x"
+    assert counts.text(counts.add(counts.add(x, x), one)) == "2 x + 1"
     assert counts.text(Counter()) == "0"
 
 
@@ -104,43 +104,43 @@ def test_sums() -> None:
     ("body", "expected"),
     [
         (fill("a"), "1"),
-        (f"scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }}", "1 m"),
-        (f"scf.for %i = %c1 to %m step %c1 : i32 {{ {fill('a')} }}", "-1 + 1 m"),
+        (f"scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }}", "m"),
+        (f"scf.for %i = %c1 to %m step %c1 : i32 {{ {fill('a')} }}", "m - 1"),
         (f"scf.for %i = %c0 to %four step %c1 : i32 {{ {fill('a')} }}", "4"),
         (
             f"scf.for %i = %c0 to %m step %c1 : i32 {{ scf.for %j = %c0 to %n step %c1 : i32 {{"
             f" {fill('a')} }} }}",
-            "1 m n",
+            "m n",
         ),
         (
             "%t = arith.ceildivsi %m, %c128 : i32\n"
             f"scf.for %i = %c0 to %t step %c1 : i32 {{ {fill('a')} }}",
-            "1 ceildivsi(1 m, 128)",
+            "ceildiv(m, 128)",
         ),
         (
             "%t = arith.muli %m, %c2 : i32\n%u = arith.subi %t, %m : i32\n"
             f"scf.for %i = %c0 to %u step %c1 : i32 {{ {fill('a')} }}",
-            "1 m",
+            "m",
         ),
         (
             "%some = arith.cmpi sgt, %m, %c0 : i32\n"
             f"scf.if %some {{ {fill('a')} }}",
-            "1 [1 m sgt 0]",
+            "[m > 0]",
         ),
         (
             "%some = arith.cmpi sgt, %m, %c0 : i32\n"
             f"scf.if %some {{ scf.for %i = %c0 to %m step %c1 : i32 {{ {fill('a')} }} }}",
-            "1 m",
+            "m",
         ),
         (
             "%some = arith.cmpi sgt, %m, %c0 : i32\n"
             f"scf.if %some {{ {fill('a')} scf.for %i = %c1 to %m step %c1 : i32 {{ {fill('a')} }} }}",
-            "1 m",
+            "m",
         ),
         (
             "%some = arith.cmpi slt, %m, %n : i32\n"
             f"scf.if %some {{ {fill('a')} }} else {{ {fill('a')} {fill('a')} }}",
-            "2 + -1 [1 m slt 1 n]",
+            "2 - [m < n]",
         ),
     ],
 )  # fmt: skip
@@ -327,7 +327,9 @@ def test_a_deadlock_names_both_sides() -> None:
     left = use("b") + fill("a")
     right = use("a") + fill("b")
     kernel = Kernel(role("left", left, first=0), role("right", right, first=1))
-    with pytest.raises(VerifyError, match=r"left waits for a full slot of ring b\[0\]; role right"):
+    with pytest.raises(
+        VerifyError, match=r"left needs a full slot of ring b\[0\], which right commits; role right"
+    ):
         kernel.run()
 
 

@@ -6,7 +6,9 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for -1 + 1 ceildivsi(1 keys, 128) slots, role load commits 1 ceildivsi(1 keys, 128)}}
+  // expected-error @below {{'ws.alloc_ring' op needs a wait by role use for each commit of ring r[0] by role load: with keys = 77, use waits for 0 slots of 1}}
+  // expected-note @below {{role use waits for ceildiv(keys, 128) - 1 slots}}
+  // expected-note @below {{role load commits ceildiv(keys, 128) slots}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -42,7 +44,9 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for 1 slots, role load commits}}
+  // expected-error @below {{'ws.alloc_ring' op needs a wait by role use for each commit of ring r[0] by role load: with keys = 0, use waits for 1 slots of 0}}
+  // expected-note @below {{role use waits for 1 slots}}
+  // expected-note @below {{role load commits ceildiv(keys, 128) slots}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -76,7 +80,9 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use waits for}}
+  // expected-error @below {{'ws.alloc_ring' op needs a wait by role use for each commit of ring r[0] by role load: with keys = 0, use waits for 0 slots of 1}}
+  // expected-note @below {{role use waits for [ceildiv(keys, 128) > 1] slots}}
+  // expected-note @below {{role load commits 1 slots}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -111,7 +117,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op expects one role that fills ring r[0], got none}}
+  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], got none}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -133,7 +139,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op expects one role that fills ring r[0], got load, other}}
+  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], got load, other}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -175,7 +181,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op expects a role that reads ring r[0], got none}}
+  // expected-error @below {{'ws.alloc_ring' op needs a role that reads slots of ring r[0], got none}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -197,7 +203,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role load acquires 2 slots, role load commits 1}}
+  // expected-error @below {{'ws.alloc_ring' op needs an acquire by role load for each commit of ring r[0] by role load: load acquires 2 slots of 1}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -230,7 +236,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: a role waits without releasing}}
+  // expected-error @below {{'ws.alloc_ring' op needs a release of ring r[0] by role use, which waits for its slots}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -261,7 +267,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r[0]: role use releases 1 slots, role load commits 2}}
+  // expected-error @below {{'ws.alloc_ring' op needs a release by role use for each commit of ring r[0] by role load: use releases 1 slots of 2}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -296,7 +302,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op ring r has ways 0..0, a role uses 1}}
+  // expected-error @below {{'ws.alloc_ring' op ring r has ways 0..0, a role uses way 1}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -409,7 +415,7 @@
     %keys = "ws.extent"(%in) {dim = 0 : i64} : (memref<?x64xbf16>) -> i32
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
-    // expected-error @below {{'ws.wait' op never returns: role left waits for a full slot of ring b[0]; role right waits for a full slot of ring a[0]}}
+    // expected-error @below {{'ws.wait' op never returns: role left needs a full slot of ring b[0], which right commits; role right needs a full slot of ring a[0], which left commits}}
     %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
     "ws.release"(%u0) {by = "tma"} : (!t) -> ()
     %s0 = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
@@ -446,7 +452,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %x = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    // expected-error @below {{'ws.acquire' op never returns: role load waits for an empty slot of ring r[0]; role use waits for a full slot of ring r[0]}}
+    // expected-error @below {{'ws.acquire' op never returns: role load needs an empty slot of ring r[0], which use releases; role use needs a full slot of ring r[0], which load commits}}
     %y = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
     "ws.commit"(%x) {by = "tma"} : (!t) -> ()
     "ws.commit"(%y) {by = "tma"} : (!t) -> ()
@@ -483,7 +489,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
-      // expected-error @below {{'ws.acquire' op never returns: role load waits for an empty slot of ring a[0]; role use waits for a full slot of ring b[0]}}
+      // expected-error @below {{'ws.acquire' op never returns with keys = 384: role load needs an empty slot of ring a[0], which use releases; role use needs a full slot of ring b[0], which load commits}}
       %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
       "ws.commit"(%x) {by = "tma"} : (!t) -> ()
     }
@@ -552,7 +558,9 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%ends: memref<?xi32>, %most: i32):
-  // expected-error @below {{ring r[0]: role use waits for 1 minsi(1 maxsi(1 ceildivsi(0, 128), 0), 1 most) slots, role load commits 1 minsi(1 maxsi(1 ceildivsi(1 ends[1 + 1 tile0] + -1 ends[1 tile0], 128), 0), 1 most)}}
+  // expected-error @below {{'ws.alloc_ring' op needs a wait by role use for each commit of ring r[0] by role load: with ends[tile0 + 1] = 77, ends[tile0] = 0, most = 717, use waits for 0 slots of 1}}
+  // expected-note @below {{role use waits for min(max(ceildiv(0, 128), 0), most) slots}}
+  // expected-note @below {{role load commits min(max(ceildiv(ends[tile0 + 1] - ends[tile0], 128), 0), most) slots}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
