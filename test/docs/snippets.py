@@ -9,8 +9,8 @@ Comments of the page, which a reader does not see, may stand directly before a b
     <!-- not run: REASON -->      it is only looked at: its flags, files and names exist
     <!-- before: CODE -->         Python that the page leaves out
     <!-- file: NAME -->           the block is the content of a file that later commands read
-    <!-- shows: PATTERN -->       the block is what the last command printed: the lines that match,
-                                  `...` for others; --write fills it in
+    <!-- shows: PATTERN -->       the block is what the last commands printed: the lines that match
+                                  or their first group, `...` for the rest; --write fills it in
 
 Commands that take minutes or change the machine (`make`, `pip`, tests, measurements) are only looked
 at, without a mark.
@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sh", "mlir", "json", "text")
 LIMIT_SECONDS = 120  # of one page's Python, or of one command
-WIDTH = 116  # characters of a line that is shown
+WIDTH = 200  # characters of a line that is shown
 _BLOCK = re.compile(
     r"(?P<marks>(?:^<!-- (?:not run|before|file|shows):(?:(?!-->).)*-->\n)*)^```(?P<language>[\w-]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -122,11 +122,13 @@ def check_page(page: Path, *, write: bool = False) -> int:
 
 
 def excerpt(printed: str, pattern: str) -> str:
-    """The lines that match, and `...` where others lie between them; long ones are cut."""
+    """The lines that match, or their first group, and `...` for what is left out or too long."""
     lines: list[str] = []
     for line in printed.splitlines():
-        if re.search(pattern, line):
-            lines.append(line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ...")
+        if found := re.search(pattern, line):
+            text = found[1] if found.groups() else line.rstrip()
+            is_cut = len(text) > WIDTH or text != line.rstrip()
+            lines.append(f"{text[:WIDTH]} ..." if is_cut else text)
         elif lines and lines[-1] != "...":
             lines.append("...")
     while lines and lines[-1] == "...":

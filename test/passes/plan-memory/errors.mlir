@@ -87,7 +87,7 @@
 !ring = !ws.ring<!t, 1, 1>
 "ws.kernel"() ({
 ^bb0(%x: memref<?x128xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op expects a role that reads ring r[0], got none}}
+  // expected-error @below {{'ws.alloc_ring' op needs a role that reads slots of ring r[0], got none}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
