@@ -21,6 +21,15 @@ OPERAND_SEGMENTS = "operandSegmentSizes"
 RESULT_SEGMENTS = "resultSegmentSizes"
 
 
+_ANY = 1 << 31
+_COUNTS = {
+    irdl.Variadicity.single: ("1", 1, 1),
+    irdl.Variadicity.optional: ("0 or 1", 0, 1),
+    irdl.Variadicity.variadic: ("any", 0, _ANY),
+}
+"""How many values a field has: in words, at least, at most."""
+
+
 class _Fields(NamedTuple):
     """The fields of an operation class, by what they declare."""
 
@@ -110,10 +119,15 @@ def _segments(name: str, fields: list[Any], attributes: Any) -> list[int]:
     got = attributes[name]
     if isinstance(got, ir.DenseI32ArrayAttr):
         counts = [int(count) for count in got]
-        if len(counts) == len(fields) and min(counts) >= 0:
+        if len(counts) == len(fields) and all(map(_is_count, fields, counts)):
             return counts
-    names = ", ".join(field.name for field in fields)
+    names = ", ".join(f"{field.name} ({_COUNTS[field.variadicity][0]})" for field in fields)
     raise _Misfit(f"attribute '{name}' with an i32 count for each of {names}, got {got}")
+
+
+def _is_count(field: Any, count: int) -> bool:
+    """Whether a field may have so many values."""
+    return _COUNTS[field.variadicity][1] <= count <= _COUNTS[field.variadicity][2]
 
 
 def _satisfies(constraint: Any, got: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.passes.opt.command_line import SPLIT_MARKER, check_name, read
+from attn_mlir.passes.opt.recovery import recovered
 
 
 @dataclass
@@ -55,12 +56,15 @@ class _Run:
       pipeline: what runs on each chunk.
       verify_each: whether modules are verified after each pass.
       watchers: observers that last for the whole run, by name.
+      progress: an observer that says elsewhere which pass is running, or None.
     """
 
     options: argparse.Namespace
     pipeline: str
     verify_each: bool
     watchers: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    progress: Any = None
 
     def __post_init__(self) -> None:
         from attn_mlir.passes.opt.printing import Dumps
@@ -147,7 +151,8 @@ class _Run:
         from attn_mlir.passes.pipeline import run_steps
 
         asked = self.options
-        observers = list(self.watchers.values())
+        observers = [] if self.progress is None else [self.progress]
+        observers += self.watchers.values()
         file = asked.mlir_pass_pipeline_crash_reproducer or asked.mlir_generate_reproducer
         if file is None:
             run_steps(module, steps, observers)
@@ -203,7 +208,7 @@ def check_roundtrip(module: Any) -> None:
             raise op_error(module.operation, message, notes=tuple(difference[:4]))
 
 
-def _main(options: argparse.Namespace, pipeline: str) -> int:
+def _main(options: argparse.Namespace, pipeline: str, progress: Any = None) -> int:
     """Runs all chunks and writes the output; returns the exit status."""
     from attn_mlir.passes import verify_diagnostics
     from attn_mlir.passes.opt import reproducer
@@ -217,7 +222,7 @@ def _main(options: argparse.Namespace, pipeline: str) -> int:
     for name in (options.mlir_print_ir_before, options.mlir_print_ir_after):
         for part in filter(None, (name or "").split(",")):
             check_name(part.strip(), [])
-    run = _Run(options, pipeline, verify_each)
+    run = _Run(options, pipeline, verify_each, progress=progress)
     marker = options.split_input_file
     chunks = split_chunks(text, file, marker) if marker else [Chunk(text, file)]
     outputs: list[str | bytes] = []
@@ -294,14 +299,26 @@ def _show(options: argparse.Namespace) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the tool and returns its exit status."""
+    """Runs the tool in a process of its own and returns its exit status; see `recovery`."""
+    given = sys.argv[1:] if arguments is None else arguments
+    file = next((text for text in given if not text.startswith("-")), "<stdin>")
+    return recovered(lambda progress: run(given, progress), file)
+
+
+def run(arguments: Sequence[str], progress: Any = None) -> int:
+    """Runs the tool in this process and returns its exit status.
+
+    Args:
+      arguments: the command line.
+      progress: an observer that is told which pass is running, or None.
+    """
     try:
-        options, pipeline = read(sys.argv[1:] if arguments is None else arguments)
+        options, pipeline = read(arguments)
         shown = _show(options)
         if shown is not None:
             print(shown)
             return 0
-        return _main(options, pipeline)
+        return _main(options, pipeline, progress)
     except (SpecError, OSError) as error:
         print(f"attn-opt: error: {error}", file=sys.stderr)
         return 2

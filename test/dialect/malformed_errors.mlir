@@ -27,7 +27,7 @@ func.func @custom_after_sound_types(%x: !ws.tile<vector<4xf32>, "shared">, %y: f
 // Segments that are no counts.
 
 func.func @segments_of_another_kind(%n: i32) {
-  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents, ends, packing, got {}}}
+  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents (any), ends (any), packing (any), got {}}}
   "ws.tiles"(%n) ({
   ^bb0(%i: i32):
     "ws.barrier"() : () -> ()
@@ -38,7 +38,7 @@ func.func @segments_of_another_kind(%n: i32) {
 // -----
 
 func.func @segments_of_another_width(%n: i32) {
-  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents, ends, packing, got array<i64: 1, 0, 0>}}
+  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents (any), ends (any), packing (any), got array<i64: 1, 0, 0>}}
   "ws.tiles"(%n) ({
   ^bb0(%i: i32):
     "ws.barrier"() : () -> ()
@@ -49,7 +49,7 @@ func.func @segments_of_another_width(%n: i32) {
 // -----
 
 func.func @segments_below_zero(%n: i32) {
-  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents, ends, packing, got array<i32: 2, -1, 0>}}
+  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents (any), ends (any), packing (any), got array<i32: 2, -1, 0>}}
   "ws.tiles"(%n) ({
   ^bb0(%i: i32):
     "ws.barrier"() : () -> ()
@@ -60,7 +60,7 @@ func.func @segments_below_zero(%n: i32) {
 // -----
 
 func.func @segments_as_text(%n: i32) {
-  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents, ends, packing, got "1"}}
+  // expected-error @below {{'ws.tiles' op expects attribute 'operandSegmentSizes' with an i32 count for each of extents (any), ends (any), packing (any), got "1"}}
   "ws.tiles"(%n) ({
   ^bb0(%i: i32):
     "ws.barrier"() : () -> ()
@@ -131,3 +131,12 @@ func.func @partial(%q: tensor<?x?x2x64xbf16>, %scale: f32) {
 "ws.kernel"() ({
 ^bb0(%scale: f32):
 }) {sym_name = "k", arg_names = ["scale"], arg_roles = ["scalar"], arg_dims = [[]], ws.defaults = {scale = loc("x":1:2)}} : () -> ()
+
+// -----
+
+func.func @no_source(%d: !ws.tile<vector<64x128xbf16>, "shared">, %m: memref<?x128xbf16>, %row: i32) {
+  // expected-error @below {{'ws.tma_store' op expects attribute 'operandSegmentSizes' with an i32 count for each of}}
+  "ws.tma_store"(%d, %m, %row, %row) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 0, 2, 2>}
+    : (!ws.tile<vector<64x128xbf16>, "shared">, memref<?x128xbf16>, i32, i32) -> ()
+  func.return
+}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.passes.attn_opt import main
+from attn_mlir.passes.attn_opt import run as main
 
 GOOD = "func.func @f(%a: f32) {\n  %0 = arith.addf %a, %a : f32\n  func.return\n}\n"
 BAD = 'func.func @f(%a: f32) {\n  "attn.yield"(%a) : (f32) -> ()\n}\n'
@@ -244,12 +244,41 @@ def test_a_reproducer_is_there_when_a_pass_ends_the_process(good: str, tmp_path:
     code = (
         "import os, sys\nfrom attn_mlir.passes import legality\n"
         "legality.CheckStage.run = lambda self, module: os.abort()\n"
-        "from attn_mlir.passes.attn_opt import main\nmain(sys.argv[1:])"
+        "from attn_mlir.passes.attn_opt import main\nsys.exit(main(sys.argv[1:]))"
     )
     arguments = [good, "--attn-check-stage", f"--mlir-pass-pipeline-crash-reproducer={file}"]
-    result = subprocess.run([sys.executable, "-c", code, *arguments], timeout=60, check=False)
-    assert result.returncode < 0
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    message = f"{good}:1:1: error: the process ended by SIGABRT in 'attn-check-stage', which"
+    assert result.stderr.startswith(message)
     assert "attn-check-stage{stage=attn}" in file.read_text()
+
+
+def test_what_ends_the_backend_is_a_diagnosed_failure(tmp_path: Path):
+    file = tmp_path / "wrong.mlir"
+    file.write_text(
+        'gpu.module @m [#nvvm.target<chip = "+ptx88", features = "sm_100a">] {\n'
+        "  llvm.func @k() attributes {nvvm.kernel} {\n"
+        "    %x = llvm.mlir.constant(0 : i32) : i32\n"
+        "    %m = llvm.mlir.constant(-1 : i32) : i32\n"
+        "    %y = nvvm.shfl.sync idx %m, %x, %x, %m : i32 -> i32\n"
+        "    %p = llvm.mlir.zero : !llvm.ptr\n"
+        "    llvm.store %y, %p : i32, !llvm.ptr\n"
+        "    llvm.return\n  }\n}\n"
+    )
+    command = [sys.executable, "-m", "attn_mlir.passes.attn_opt", str(file)]
+    flags = ["--pass-pipeline=builtin.module(gpu-module-to-binary{format=isa})"]
+    result = subprocess.run(
+        [*command, *flags], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 1
+    assert "error: the process ended by SIGABRT in 'gpu-module-to-binary{" in result.stderr
 
 
 def test_statistics_and_times(good: str, capsys: pytest.CaptureFixture[str]):
@@ -317,7 +346,7 @@ def test_passes_are_listed_with_what_their_options_mean(capsys: pytest.CaptureFi
 
 def test_help_costs_no_mlir():
     code = (
-        "import sys\nfrom attn_mlir.passes.attn_opt import main\n"
+        "import sys\nfrom attn_mlir.passes.attn_opt import run as main\n"
         "try:\n    main(['--help'])\nexcept SystemExit as stop:\n    status = stop.code\n"
         "print(status, [name for name in sys.modules if name.startswith('numba_cuda_mlir') or 'dialect' in name])"
     )
