@@ -177,10 +177,7 @@ class BlockMask:
 
         A believed empty or full block that was joined with others is known by the kinds alone.
         """
-        joins = any(
-            n > m for n, m in zip((block.positions, block.keys), self.block_size, strict=True)
-        )
-        joins |= self.kinds.shape[1] > 1 and block.heads > 1
+        joins = joins_blocks(block, self.block_size, self.kinds.shape[1])
         return self.as_mask_mod() if joins and self.is_believed else self.mask_mod
 
     def check_call(self, batch: int, heads: int, sq: int, sk: int) -> None:
@@ -199,16 +196,7 @@ class BlockMask:
     def as_mask_mod(self) -> MaskMod:
         """The predicate that says which scores count for a kernel with these lists."""
         kinds = np.ascontiguousarray(self.kinds, np.int32)
-        by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
-        rows, columns = self.block_size
-        inner = self.mask_mod
-
-        def listed(b: Any, h: Any, q: Any, k: Any) -> Any:
-            kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
-            seen = kind != EMPTY
-            return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
-
-        return listed
+        return listed_mod(kinds, self.block_size, self.mask_mod)
 
     def _kinds_of(self, block: Block) -> Array:
         kinds = self.kinds
@@ -268,6 +256,30 @@ class BlockMask:
             title = [f"batch {b}, head {h}"] if batch * heads > 1 else []
             pictures.append("\n".join([*title, *(f"│{row}│" for row in rows)]))
         return "\n".join(pictures)
+
+
+def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
+    """Whether blocks of a kernel are made of several ones of a block mask for this many heads."""
+    sizes = zip((block.positions, block.keys), block_size, strict=True)
+    return any(need > have for need, have in sizes) or (heads > 1 and block.heads > 1)
+
+
+def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -> MaskMod:
+    """The predicate that says which scores count where the kinds of blocks are believed.
+
+    Args:
+      kinds: an array as of `BlockMask`, of int32.
+      inner: says which scores of partial blocks count; all of them if None.
+    """
+    by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
+    rows, columns = block_size
+
+    def listed(b: Any, h: Any, q: Any, k: Any) -> Any:
+        kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
+        seen = kind != EMPTY
+        return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
+
+    return listed
 
 
 def of_call(

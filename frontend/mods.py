@@ -16,7 +16,7 @@ import numpy as np
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, maximum, tanh, where
+from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, tanh, where
 
 FLOATS = ("f32", "bf16", "f16")
 INTEGERS = ("i32", "i64")
@@ -188,7 +188,7 @@ def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
     def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         distance = q + offset - k
         known = (distance >= 0) & (distance < distances)
-        return score + where(known, logits[b, q, h, maximum(distance, 0)], 0.0)
+        return score + where(known, logits[b, q, h, clip(distance, 0, distances - 1)], 0.0)
 
     return _expecting(biased, Extents("logits", shape, ("batch", "sq", "heads", "")))
 

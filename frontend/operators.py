@@ -15,6 +15,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
+from attn_mlir.outside_graphs import outside_graphs
 from attn_mlir.passes.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from attn_mlir.blocks import BlockMask
 
 
+@outside_graphs
 def attention(
     q: Any,
     k: Any,
@@ -237,10 +239,10 @@ def spec_of(
             f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
         )
     return mha(
-        heads=q.shape[-2],
-        kv_heads=k.shape[-2],
-        head_dim=q.shape[-1],
-        v_head_dim=v.shape[-1],
+        heads=int(q.shape[-2]),  # static, as fakes of PyTorch need not be
+        kv_heads=int(k.shape[-2]),
+        head_dim=int(q.shape[-1]),
+        v_head_dim=int(v.shape[-1]),
         dtype=q.dtype,
         mask=mask,
         out_dtype=out_dtype,

@@ -26,7 +26,7 @@ OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
 BLOCK_ROWS, BLOCK_KEYS = (TILE_M, MAX_Q_TILES * TILE_M), TILE_N
-MAX_HEADS = 1024  # far above any model; a typing error should not compile
+MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",

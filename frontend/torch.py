@@ -1,92 +1,28 @@
-"""Attention for PyTorch: a custom operator, and functions with the signatures that PyTorch users know.
+"""Attention for PyTorch: functions with the signatures that PyTorch users know, over custom operators.
 
 Tensors are laid out as in PyTorch, [batch, heads, sequence, head_dim], and only looked at: results
 are views of memory laid out [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run on
-their GPU, CPU tensors on the emulator.
+their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the graph.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from attn_mlir.blocks import BlockMask, of_call
-from attn_mlir.descales import descales_of
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.blocks import BlockMask
 from attn_mlir.errors import SpecError
-from attn_mlir.mask_text import parse_mask
-from attn_mlir.masks import causal, full
-from attn_mlir.mods import bias, causal_from_top, check_extents, visible_where
-from attn_mlir.operators import check_captured, check_scale, launch, spec_of
-from attn_mlir.runtime.tensors import view
-from attn_mlir.trace import MaskMod, ScoreMod, trace
-
-if TYPE_CHECKING:
-    from attn_mlir.masks import Mask
+from attn_mlir.mods import causal_from_top
+from attn_mlir.operators import check_scale
+from attn_mlir.torch_call import Listing, call
+from attn_mlir.torch_graph import call_in_graph
+from attn_mlir.torch_operators import attention_op
+from attn_mlir.torch_shapes import check_gradient, checked, fold
+from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
-
-NAME = "attn_mlir::attention"
-
-
-def _attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    captured: Sequence[Any],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool = True,
-    block: Sequence[int] = (),
-) -> tuple[Any, Any]:
-    """The operator: O and LSE of tensors [batch, sequence, heads, head_dim].
-
-    Args:
-      captured: lists of blocks, if there is a block, and what the modifier reads.
-      modifier: `Program.canonical` of a score modifier, or "".
-      mask: in closed form, as text: `full`, `causal`, `window:127,0`; see `mask_text`.
-      return_lse: whether LSE is computed; else it is empty.
-      block: of the lists, see `MhaSpec`; empty if there are none.
-    """
-    program = Program.from_json(modifier) if modifier else None
-    operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
-    spec = spec_of(operands, parse_mask(mask), return_lse=return_lse)
-    descales_of(spec, len(q), None, None, None)  # refuses 8 bits: PyTorch has no factors
-    extents = cast("tuple[int, int, int]", tuple(block)) if block else None
-    spec = dataclasses.replace(spec, modifier=program, block=extents)
-    o, lse = launch(q, operands, spec, captured, scale=scale)
-    return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse
-
-
-def _fake(
-    q: Any,
-    k: Any,
-    v: Any,
-    captured: Sequence[Any],
-    modifier: str,
-    mask: str,
-    scale: float,
-    return_lse: bool = True,
-    block: Sequence[int] = (),
-) -> tuple[Any, Any]:
-    """Shapes and dtypes of the operator's results."""
-    batch, sq, heads, _ = q.shape
-    o = q.new_empty((batch, sq, heads, v.shape[3]))
-    return o, q.new_empty((batch, heads, sq) if return_lse else 0, dtype=torch.float32)
-
-
-attention_op: Any = torch.library.custom_op(
-    NAME,
-    _attention,
-    mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale,"
-    " bool return_lse=True, int[] block=[]) -> (Tensor, Tensor)",
-)
-attention_op.register_fake(_fake)
+flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
 
 
 def scaled_dot_product_attention(
@@ -102,39 +38,47 @@ def scaled_dot_product_attention(
     """As `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
-      query: [batch, heads, sq, head_dim], bfloat16 or float16.
-      key: [batch, kv_heads, sk, head_dim].
-      value: [batch, kv_heads, sk, v_head_dim].
+      query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on.
+      key: [..., kv_heads, sk, head_dim].
+      value: [..., kv_heads, sk, v_head_dim]. Extents of 1 in front of the last two are repeated.
       attn_mask: bool, True where a score counts, or float, which is added to the scores; its last
-        two dimensions are sq and sk, those before are batch and heads; extents of 1 are repeated.
+        two dimensions are sq and sk, those before are as of query; extents of 1 are repeated.
       is_causal: query i sees keys 0 ... i; where sq and sk differ no key tile is skipped.
       enable_gqa: whether heads may be a multiple of kv_heads.
 
     Returns:
-      [batch, heads, sq, v_head_dim].
+      [..., heads, sq, v_head_dim].
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: dropout, gradients, other dtypes and ranks.
+      SpecError: an argument is wrong, or has no kernel: dropout, gradients, other dtypes.
     """
     if dropout_p != 0.0:
         raise SpecError(f"dropout_p must be 0, got {dropout_p}: there is no dropout")
     if is_causal and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
-    _check_operands(query, key, value, enable_gqa)
+    query, key, value = checked(query, key, value)
+    operands = fold(query, key, value, enable_gqa=bool(enable_gqa))
     score_mod: ScoreMod | None = None
     mask_mod: MaskMod | None = None
-    mask = full()
+    mask = "full"
     if attn_mask is not None:
-        attn_mask = _of_rank_2_to_4(attn_mask)
-        if attn_mask.dtype == torch.bool:
-            mask_mod = visible_where(attn_mask)
-        else:
-            score_mod = bias(attn_mask)
-    if is_causal and query.shape[2] == key.shape[2]:
-        mask = causal()
+        _check_mask(attn_mask, query)
+        added, mask_mod = _of_mask(operands.mask(attn_mask))
+        score_mod = added
+    if is_causal and query.shape[-2] == key.shape[-2]:
+        mask = "causal"
     elif is_causal:
         mask_mod = causal_from_top
-    return _call(query, key, value, mask, score_mod, mask_mod, scale, return_lse=False)[0]
+    o, _ = _attend(
+        operands.query,
+        operands.key,
+        operands.value,
+        scale,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+        mask=mask,
+    )
+    return operands.unfolded(o)
 
 
 def flex_attention(
@@ -148,139 +92,147 @@ def flex_attention(
     return_lse: bool = False,
     kernel_options: dict[str, Any] | None = None,
     *,
+    return_aux: Any = None,
     mask_mod: MaskMod | None = None,
 ) -> Any:
     """As `torch.nn.attention.flex_attention.flex_attention`.
 
     Args:
       query: [batch, heads, sq, head_dim], bfloat16 or float16.
-      key: [batch, kv_heads, sk, head_dim].
-      value: [batch, kv_heads, sk, v_head_dim].
+      key: [batch or 1, kv_heads, sk, head_dim].
+      value: [batch or 1, kv_heads, sk, v_head_dim].
       score_mod: `score_mod(score, b, h, q_idx, kv_idx)`; see `attn_mlir.trace`.
       block_mask: a BlockMask of PyTorch or of this package; blocks that it leaves out are
         skipped, and its `mask_mod` is evaluated in partly visible blocks alone.
       return_lse: also return LSE, [batch, heads, sq] in float32, natural logarithm.
       kernel_options: not offered.
+      return_aux: PyTorch's AuxRequest; LSE can be had, the largest scores cannot.
       mask_mod: `mask_mod(b, h, q_idx, kv_idx)`, instead of a BlockMask.
 
     Returns:
-      [batch, heads, sq, v_head_dim], with `return_lse` also LSE.
+      [batch, heads, sq, v_head_dim], with `return_lse` also LSE, with `return_aux` also AuxOutput.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
     if kernel_options:
         raise SpecError(f"kernel_options are not offered, got {', '.join(kernel_options)}")
-    _check_operands(query, key, value, enable_gqa)
-    blocks = None if block_mask is None else _block_mask(block_mask, query.shape[2], key.shape[2])
-    o, lse = _call(
-        query, key, value, None, score_mod, mask_mod, scale, return_lse=return_lse, blocks=blocks
+    if return_lse and return_aux is not None:
+        raise SpecError("return_lse and return_aux exclude each other: AuxRequest(lse=True) has it")
+    if return_aux is not None and return_aux.max_scores:
+        raise SpecError("return_aux.max_scores is not offered, only lse")
+    query, key, value = checked(query, key, value)
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() != 4:
+            raise SpecError(
+                f"{name} must be [batch, heads, sequence, head_dim], got {list(tensor.shape)}"
+            )
+    operands = fold(query, key, value, enable_gqa=bool(enable_gqa))
+    blocks: Listing | BlockMask | None = None
+    if block_mask is not None:
+        blocks, mask_mod = _of_blocks(block_mask, query.shape[2], key.shape[2], mask_mod)
+    wants_lse = return_lse or (return_aux is not None and bool(return_aux.lse))
+    o, lse = _attend(
+        operands.query,
+        operands.key,
+        operands.value,
+        scale,
+        score_mod=score_mod,
+        mask_mod=mask_mod,
+        blocks=blocks,
+        return_lse=wants_lse,
     )
+    if return_aux is not None:
+        return o, flex.AuxOutput(lse=lse if wants_lse else None, max_scores=None)
     return (o, lse) if return_lse else o
 
 
-def _call(
+def _attend(
     query: Any,
     key: Any,
     value: Any,
-    mask: Mask | None,
-    score_mod: ScoreMod | None,
-    mask_mod: MaskMod | None,
     scale: float | None,
     *,
-    return_lse: bool,
-    blocks: BlockMask | None = None,
+    score_mod: ScoreMod | None,
+    mask_mod: MaskMod | None,
+    mask: str = "full",
+    blocks: Listing | BlockMask | None = None,
+    return_lse: bool = False,
 ) -> tuple[Any, Any]:
-    """O and LSE by the operator, in PyTorch's layout."""
+    """O [batch, heads, sq, v_head_dim] and LSE of operands laid out as in PyTorch."""
     check_scale(scale)
-    batch, heads, sq, head_dim = query.shape
-    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    lists: list[Any] = []
-    block: tuple[int, int, int] | None = None
-    if blocks is not None:
-        operands = {name: view(tensor, name) for name, tensor in (("q", q), ("k", k), ("v", v))}
-        spec = spec_of(operands, None)
-        spec, mask_mod, lists = of_call(blocks, spec, mask_mod, mask, q, operands)
-        mask, block = spec.mask, spec.block
-    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": key.shape[2]}
-    for mod in (score_mod, mask_mod):
-        check_extents(mod, sizes)
-    program, captured = trace(score_mod, mask_mod)
-    check_captured(captured, sizes)
-    o, lse = attention_op(
-        q,
-        k,
-        v,
-        [_as_tensor(array) for array in (*lists, *captured.values())],
-        "" if program is None else program.canonical(),
-        str(full() if mask is None else mask),
-        1.0 / math.sqrt(head_dim) if scale is None else float(scale),
-        return_lse,
-        list(block or ()),
-    )
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    if score_mod is None and mask_mod is None and blocks is None:
+        o, lse = attention_op(q, k, v, [], "", mask, scale, return_lse)
+    else:
+        in_graph = torch.compiler.is_dynamo_compiling() and not isinstance(blocks, BlockMask)
+        o, lse = (call_in_graph if in_graph else call)(
+            q,
+            k,
+            v,
+            score_mod=score_mod,
+            mask_mod=mask_mod,
+            mask=mask,
+            scale=scale,
+            return_lse=return_lse,
+            blocks=blocks,
+        )
     return o.transpose(1, 2), lse
 
 
-def _block_mask(given: Any, sq: int, sk: int) -> BlockMask:
-    """A BlockMask of PyTorch as one of ours.
+def _check_mask(attn_mask: Any, query: Any) -> None:
+    """Refuses masks that PyTorch refuses."""
+    if not isinstance(attn_mask, torch.Tensor):
+        raise SpecError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
+    allowed = (torch.bool, torch.float32, query.dtype)
+    if attn_mask.dtype not in allowed:
+        raise SpecError(
+            f"attn_mask is {attn_mask.dtype}, allowed are {', '.join(str(x) for x in allowed)}"
+        )
+    if attn_mask.device != query.device:
+        raise SpecError(f"attn_mask is on {attn_mask.device}, query is on {query.device}")
+    check_gradient("attn_mask", attn_mask)
+
+
+def _of_mask(attn_mask: Any) -> tuple[ScoreMod | None, MaskMod | None]:
+    """A mask of rank 4 as a modifier, if it is added to the scores, or else as a predicate."""
+    repeated = [extent == 1 for extent in attn_mask.shape]
+
+    def element(*coordinates: Any) -> Any:
+        at = zip(coordinates, repeated, strict=True)
+        return attn_mask[tuple(0 if is_one else coordinate for coordinate, is_one in at)]
+
+    def biased(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + element(b, h, q_idx, kv_idx)
+
+    return (None, element) if attn_mask.dtype == torch.bool else (biased, None)
+
+
+def _of_blocks(
+    given: Any, sq: int, sk: int, mask_mod: MaskMod | None
+) -> tuple[Listing | BlockMask, MaskMod | None]:
+    """A BlockMask and the predicate for its partly visible blocks.
 
     Raises:
-      SpecError: something else, or one for other lengths.
+      SpecError: something else, one for other lengths, or a predicate besides it.
     """
     if isinstance(given, BlockMask):
-        return given
+        return given, mask_mod
     fields = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE", "seq_lengths", "mask_mod")
     if not all(hasattr(given, name) for name in fields):
         raise SpecError(f"block_mask must be a BlockMask, got {type(given).__name__}")
     lengths = tuple(given.seq_lengths)
     if lengths != (sq, sk):
         raise SpecError(f"block_mask is for sq, sk = {lengths}, the call has {(sq, sk)}")
-    mod = given.mask_mod
-    hides_nothing = getattr(mod, "__name__", "") == "noop_mask"  # PyTorch's, where none was given
-    return BlockMask.from_kv_blocks(
+    if mask_mod is not None:
+        raise SpecError("mask_mod and block_mask exclude each other: make the block mask with it")
+    tensors = (
         given.kv_num_blocks,
         given.kv_indices,
         getattr(given, "full_kv_num_blocks", None),
         getattr(given, "full_kv_indices", None),
-        sq=sq,
-        sk=sk,
-        block_size=tuple(given.BLOCK_SIZE),
-        mask_mod=None if hides_nothing else mod,
     )
-
-
-def _as_tensor(array: Any) -> Any:
-    """A captured array as a tensor that aliases it."""
-    owner: Any = getattr(array, "owner", array)
-    if isinstance(owner, tuple):  # a view of a tensor and its DLPack capsule
-        owner = cast("tuple[Any, ...]", owner)[0]
-    tensor: Any = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
-    return tensor if tensor.dim() else tensor.reshape(1)
-
-
-def _of_rank_2_to_4(attn_mask: Any) -> Any:
-    """A mask of torch as `bias` takes it: rank 3 there is [heads, q, k] in front of a batch of 1."""
-    if not isinstance(attn_mask, torch.Tensor):
-        raise SpecError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
-    if attn_mask.dim() not in (2, 3, 4):
-        raise SpecError(f"attn_mask must have 2 to 4 dimensions, got {list(attn_mask.shape)}")
-    return attn_mask.unsqueeze(0) if attn_mask.dim() == 3 else attn_mask
-
-
-def _check_operands(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, torch.Tensor):
-            raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() != 4:
-            raise SpecError(
-                f"{name} must be [batch, heads, sequence, head_dim], got {list(tensor.shape)}"
-            )
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise SpecError(
-                f"{name} requires a gradient, which attention has none of: call under "
-                "torch.no_grad() or detach it"
-            )
-    if not enable_gqa and query.shape[1] != key.shape[1]:
-        raise SpecError(
-            f"query has {query.shape[1]} heads, key has {key.shape[1]}: pass enable_gqa=True"
-        )
+    hides_nothing = getattr(given.mask_mod, "__name__", "") == "noop_mask"  # where none was given
+    block_size: Any = tuple(given.BLOCK_SIZE)
+    return Listing(tensors, block_size), None if hides_nothing else given.mask_mod

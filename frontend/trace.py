@@ -16,6 +16,7 @@ dividing one by 0 gives some number.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,12 +120,24 @@ def _function(op: str) -> Callable[..., Any]:
     def apply(*args: Any) -> Any:
         stand_in = next((arg for arg in args if isinstance(arg, Traced)), None)
         if stand_in is None:
-            raise SpecError(f"{op} of attn_mlir.trace is for score_mod and mask_mod functions")
+            return _by_torch(op, args)
         return stand_in.graph.call(op, args, {})
 
     apply.__name__ = op
     apply.__doc__ = f"`{op}` of traced values and numbers."
     return apply
+
+
+def _by_torch(op: str, args: Sequence[Any]) -> Any:
+    """A function of tensors: PyTorch evaluates modifiers as well, and its compiler traces them."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not any(isinstance(arg, torch.Tensor) for arg in args):
+        raise SpecError(f"{op} of attn_mlir.trace is for score_mod and mask_mod functions")
+    if op not in ("minimum", "maximum") or all(isinstance(arg, torch.Tensor) for arg in args):
+        home = torch if hasattr(torch, op) else torch.nn.functional
+        return torch.pow(*args) if op == "power" else getattr(home, op)(*args)
+    tensor, bound = args if isinstance(args[0], torch.Tensor) else args[::-1]
+    return torch.clamp(tensor, **{"max" if op == "minimum" else "min": bound})
 
 
 exp = _function("exp")

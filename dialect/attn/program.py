@@ -183,25 +183,32 @@ class Program:
           tensors: an array per captured tensor.
           dtype: what stands for f32: float64 for the truth, float32 for the yardstick.
         """
+        kinds = {"f32": dtype, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
         values: list[Any] = []
         with np.errstate(all="ignore"):  # infinities and NaNs as on the device
             for node in self.nodes:
-                values.append(self._value(node, values, arguments, tensors, dtype))
+                args = [values[number] for number in node.args]
+                values.append(self.value_of(node, args, arguments, tensors, kinds))
         kept: Any = np.bool_(True)
         for number in self.keeps:
             kept = kept & values[number]
         return Modified(values[self.score], kept, None if self.sink is None else values[self.sink])
 
-    def _value(
+    def value_of(
         self,
         node: Node,
-        values: Sequence[Any],
+        args: Sequence[Any],
         arguments: Mapping[str, Any],
         tensors: Mapping[str, Any],
-        dtype: Any,
+        kinds: Mapping[str, Any],
     ) -> Any:
-        args: list[Any] = [values[number] for number in node.args]
-        kinds: dict[str, Any] = {"f32": dtype, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
+        """Computes one node.
+
+        Args:
+          args: values of the nodes that it needs.
+          arguments, tensors: see `evaluate`.
+          kinds: the numpy dtype of each of `TYPES`.
+        """
         match node.op:
             case "argument":
                 return np.asarray(arguments[str(node.value)], kinds[node.type])

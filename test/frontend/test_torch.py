@@ -6,12 +6,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from torch.nn.attention.flex_attention import AuxRequest  # noqa: E402 # pyright: ignore
+
 import attn_mlir.torch as at  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.mods import bias  # noqa: E402
+from attn_mlir.trace import trace  # noqa: E402
 
 pytestmark = pytest.mark.slow
 BATCH, HEADS, KV_HEADS, SQ, SK = 2, 4, 2, 40, 70
@@ -81,6 +86,32 @@ def test_views_are_neither_copied_nor_refused() -> None:
     assert made.transpose(1, 2).is_contiguous()
 
 
+@pytest.mark.parametrize("lead", [(), (3,), (2, 1, 2)])
+def test_ranks(lead: tuple[int, ...]) -> None:
+    """Heads of rank 3 and less are single ones: a kernel for one head serves them all."""
+    q, k = (torch.randn(*lead, length, 64).to(torch.bfloat16) for length in (9, 20))
+    mask = torch.rand(*lead[:-1], 1, 9, 20) < 0.7 if lead else None
+    made = at.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+    close(made, truth(q, k, k, attn_mask=mask))
+
+
+def test_repeated_batch_and_strides() -> None:
+    """One key for all of the batch, and masks whatever their strides."""
+    q, k, v = operands()
+    turned, steps = torch.randn(SK, SQ).T, torch.randn(HEADS, SQ, 3 * SK)[..., ::3]
+    for mask in (turned, steps, torch.randn(SQ, 1).expand(SQ, SK)):
+        made = at.scaled_dot_product_attention(q, k[:1], v[:1, :1], attn_mask=mask)
+        close(made, truth(q, k[:1], v[:1, :1], attn_mask=mask))
+
+
+def test_autocast() -> None:
+    """Operands in float32 are converted where PyTorch converts them."""
+    q, k, v = (x.float() for x in operands())
+    with torch.autocast("cpu"):
+        made = at.scaled_dot_product_attention(q, k, v)
+    close(made, truth(q, k, v))
+
+
 def flex_truth(q: Any, k: Any, v: Any, score_mod: Any, mask_mod: Any) -> tuple[Any, Any]:
     """What the functions say, evaluated by PyTorch itself on index tensors."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).double() for x in (k, v))
@@ -118,6 +149,35 @@ def test_flex_attention() -> None:
     seen = torch.isfinite(expected_lse)
     assert (lse[seen] - expected_lse[seen]).abs().max() < 1e-3
     assert torch.equal(torch.isneginf(lse), ~seen)
+
+
+def test_auxiliary_results() -> None:
+    q, k, v = operands()
+    o, aux = at.flex_attention(q, k, v, return_aux=AuxRequest(lse=True))
+    close(o, truth(q, k, v))
+    assert (
+        aux.max_scores is None and (aux.lse - flex_truth(q, k, v, None, None)[1]).abs().max() < 1e-3
+    )
+    _, nothing = at.flex_attention(q, k, v, return_aux=AuxRequest())
+    assert nothing.lse is None and nothing.max_scores is None
+
+
+def test_indices_and_ids_as_in_pytorch() -> None:
+    """Below 0 they count from the end, ids have 64 bits, and outside a tensor there is nothing."""
+    q, k, v = operands()
+    table, ids = torch.randn(HEADS, SQ + SK), (torch.arange(SK) // 25) << 32
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + table[h, q_idx - kv_idx] + table[-1, -h]
+
+    def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return ids[q_idx] == ids[kv_idx]
+
+    o = at.flex_attention(q, k, v, score_mod, mask_mod=mask_mod)
+    close(o, flex_truth(q, k, v, score_mod, mask_mod)[0])
+    short = table[:, : SK - 2]
+    with pytest.raises(SpecError, match="short is indexed with -69 along axis 1, which has 68"):
+        at.flex_attention(q, k, v, lambda s, b, h, i, j: s + short[h, i - j])
 
 
 def test_block_mask() -> None:
@@ -161,6 +221,46 @@ def test_operator() -> None:
     assert o.shape == q.shape and o.dtype == q.dtype and lse.dtype == torch.float32
 
 
+def fake(*shape: int, dtype: Any = torch.bfloat16) -> Any:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+BIAS = trace(bias(np.zeros((SQ, SK), np.float32)))[0]
+BIASED = "" if BIAS is None else BIAS.canonical()
+FAKES: list[tuple[dict[str, Any], str]] = [
+    ({"q": fake(2, 40, 4, 64, dtype=torch.float32)}, "q has dtype f32"),
+    ({"k": fake(2, 70, 4, 64, dtype=torch.float16)}, "k is f16, q is bf16"),
+    ({"q": fake(2, 40, 256)}, "q must be [batch, sequence, heads, head_dim]"),
+    ({"k": fake(2, 70, 4, 72)}, "k has head_dim 72, q has 64"),
+    ({"v": fake(2, 71, 4, 64)}, "k and v must agree but for head_dim"),
+    ({"k": fake(2, 70, 3, 64), "v": fake(2, 70, 3, 64)}, "kv_heads must divide heads"),
+    ({"q": fake(2, 40, 4, 60), "k": fake(2, 70, 4, 60)}, "head_dim 60 has no kernel"),
+    ({"mask": "triangle"}, "mask 'triangle' has no kernel"),
+    ({"scale": 0.0}, "scale must be finite and greater than 0"),
+    ({"modifier": "{}"}, "no program of a score modifier"),
+    ({"captured": [fake(3)]}, "captured must hold 0 tensors (none), got 1"),
+    ({"modifier": BIASED}, "captured must hold 1 tensors (tensor), got 0"),
+    (
+        {"modifier": BIASED, "captured": [fake(40, 70)]},
+        "captured tensor must be f32 of 2 dimensions, got bf16 of shape [40, 70]",
+    ),
+    (
+        {"modifier": BIASED, "captured": [fake(0, 70, dtype=torch.float32)]},
+        "tensor is captured and indexed, but has no element",
+    ),
+    ({"block": [128, 1, 128]}, "captured must hold 2 tensors (counts, indices), got 0"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FAKES)
+def test_fake_kernel_refuses(changes: dict[str, Any], message: str) -> None:
+    """What the operator refuses, before a graph with it is run."""
+    q, k = fake(2, 40, 4, 64), fake(2, 70, 4, 64)
+    arguments = {"q": q, "k": k, "v": k, "captured": [], "modifier": "", "mask": "full", "scale": 1}
+    with pytest.raises(SpecError, match=re.escape(message)):
+        torch.ops.attn_mlir.attention(**(arguments | changes))
+
+
 def test_inside_a_compiled_function() -> None:
     q, k, v = operands()
 
@@ -173,6 +273,12 @@ def test_inside_a_compiled_function() -> None:
     close(block(q, k, v) - 1, truth(q * 2, k, v))
 
 
+def mixed(*, dtype: str = "bfloat16", head_dim: int = 64) -> tuple[Any, ...]:
+    """Operands of which the key is of another dtype or head size."""
+    q, k, v = operands()
+    return q, torch.zeros(*k.shape[:3], head_dim, dtype=getattr(torch, dtype)), v
+
+
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: at.scaled_dot_product_attention(*operands(), dropout_p=0.1), "dropout_p must be 0"),
     (
@@ -183,27 +289,63 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: at.scaled_dot_product_attention(*operands(kv_heads=KV_HEADS)),
-        "query has 4 heads, key has 2: pass enable_gqa=True",
+        "batch and heads must agree or be 1, got query [2, 4, 40, 64], key [2, 2, 70, 64], value "
+        "[2, 2, 70, 64]; enable_gqa=True lets heads be a multiple",
     ),
     (
         lambda: at.scaled_dot_product_attention(*operands(dtype="float32")),
-        "q has dtype f32, allowed are bf16, f16, e4m3, e5m2",
+        "query is torch.float32, allowed are torch.bfloat16, torch.float16: convert query, key and "
+        "value with .to(torch.bfloat16)",
     ),
     (
-        lambda: at.scaled_dot_product_attention(*(x[0] for x in operands())),
-        "query must be [batch, heads, sequence, head_dim], got [4, 40, 64]",
+        lambda: at.scaled_dot_product_attention(*(x[0, 0, 0] for x in operands())),
+        "query must be [..., sequence, head_dim], got [64]",
     ),
     (
-        lambda: at.scaled_dot_product_attention(*operands(), attn_mask=torch.randn(SK)),
-        "attn_mask must have 2 to 4 dimensions, got [70]",
+        lambda: at.scaled_dot_product_attention(*(x[..., :0] for x in operands())),
+        "query has head_dim 0, which has no kernel",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(*(x.to(torch.float8_e5m2) for x in operands())),
+        "attn_mlir.attention takes 8 bits, with their factors",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(*(x.to_sparse() for x in operands())),
+        "query must be a dense tensor, got one of layout torch.sparse_coo",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(*mixed(dtype="float16")),
+        "key is torch.float16, query is torch.bfloat16: convert one of them",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(*mixed(head_dim=72)),
+        "key has head_dim 72, query has 64",
     ),
     (
         lambda: at.scaled_dot_product_attention(*operands(), attn_mask=torch.randn(SQ, SQ)),
-        "bias has shape [40, 40], it must be [sq, sk] with sk = 70",
+        "attn_mask has shape [40, 40]: it must have 2 to 4 dimensions, each 1 or that of the scores",
     ),
     (
         lambda: at.scaled_dot_product_attention(*operands(), attn_mask=torch.arange(SK)[None]),
-        "bias must be of f32, bf16, f16, got i64",
+        "attn_mask is torch.int64, allowed are torch.bool, torch.float32, torch.bfloat16",
+    ),
+    (
+        lambda: at.scaled_dot_product_attention(
+            *operands(), attn_mask=torch.zeros(SQ, SK, requires_grad=True)
+        ),
+        "attn_mask requires a gradient",
+    ),
+    (
+        lambda: at.flex_attention(*(x[0] for x in operands())),
+        "query must be [batch, heads, sequence, head_dim], got [4, 40, 64]",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), return_aux=AuxRequest(max_scores=True)),
+        "return_aux.max_scores is not offered, only lse",
+    ),
+    (
+        lambda: at.flex_attention(*operands(), return_aux=AuxRequest(), return_lse=True),
+        "return_lse and return_aux exclude each other",
     ),
     (lambda: at.scaled_dot_product_attention(*operands(), attn_mask=1), "attn_mask must be a"),
     (lambda: at.scaled_dot_product_attention(*operands(), scale=0.0), "scale must be finite"),

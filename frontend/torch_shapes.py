@@ -1,0 +1,192 @@
+"""Operands of PyTorch's attention functions checked, and brought to [batch, heads, sequence, head_dim].
+
+What PyTorch repeats is repeated by strides of 0; nothing is copied where strides can say it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.errors import SpecError
+
+torch: Any = importlib.import_module("torch")
+
+DTYPES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Checked operands of rank 4.
+
+    Attributes:
+      query: [batch, heads, sq, head_dim].
+      key: [batch, kv_heads, sk, head_dim].
+      value: [batch, kv_heads, sk, v_head_dim].
+      lead: extents in front of sq in PyTorch's result.
+      joined: how many of these are the batch; the heads are what follows, or 1.
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    lead: tuple[int, ...]
+    joined: int
+
+    def unfolded(self, result: Any) -> Any:
+        """A result [batch, heads, ...] with PyTorch's extents in front."""
+        return result if len(self.lead) == 2 else result.reshape(*self.lead, *result.shape[2:])
+
+    def mask(self, attn_mask: Any) -> Any:
+        """A mask as [batch or 1, heads or 1, sq or 1, sk or 1].
+
+        Raises:
+          SpecError: it does not broadcast to the shape of the scores.
+        """
+        scores = (*self.lead, self.query.shape[2], self.key.shape[2])
+        shape = (1,) * (len(scores) - attn_mask.dim()) + tuple(attn_mask.shape)
+        fits = attn_mask.dim() >= 2 and len(shape) == len(scores)
+        if not fits or any(n not in (1, m) for n, m in zip(shape, scores, strict=True)):
+            raise SpecError(
+                f"attn_mask has shape {list(attn_mask.shape)}: it must have 2 to {len(scores)} "
+                f"dimensions, each 1 or that of the scores, which are {list(scores)}"
+            )
+        return _of_rank_4(attn_mask.reshape(shape), self.lead, self.joined)
+
+
+def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+    """Query, key and value, under autocast in its dtype, as PyTorch's functions take them.
+
+    Raises:
+      SpecError: names the operand, what was got, and what to do.
+    """
+    tensors = {"query": query, "key": key, "value": value}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
+        if tensor.dim() < 2:
+            raise SpecError(f"{name} must be [..., sequence, head_dim], got {list(tensor.shape)}")
+        check_gradient(name, tensor)
+        tensors[name] = tensor = _autocast(tensor)
+        if tensor.dtype not in DTYPES:
+            raise SpecError(f"{name} is {tensor.dtype}, {_advice(tensor.dtype)}")
+        if tensor.dtype != tensors["query"].dtype:
+            raise SpecError(
+                f"{name} is {tensor.dtype}, query is {query.dtype}: convert one of them"
+            )
+        if tensor.device != query.device:
+            raise SpecError(f"{name} is on {tensor.device}, query is on {query.device}")
+        if 0 in tensor.shape[-1:]:
+            raise SpecError(f"{name} has head_dim 0, which has no kernel")
+    if key.shape[-1] != query.shape[-1]:
+        raise SpecError(f"key has head_dim {key.shape[-1]}, query has {query.shape[-1]}")
+    if value.shape[-2] != key.shape[-2]:
+        raise SpecError(f"value has {value.shape[-2]} keys, key has {key.shape[-2]}")
+    return tensors["query"], tensors["key"], tensors["value"]
+
+
+def check_gradient(name: str, tensor: Any) -> None:
+    """Refuses a tensor that wants a gradient.
+
+    Raises:
+      SpecError: says how to do without.
+    """
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise SpecError(
+            f"{name} requires a gradient, which attention has none of: call under torch.no_grad() "
+            "or detach it"
+        )
+
+
+def _autocast(tensor: Any) -> Any:
+    """What autocast makes of an operand of attention, where it is on."""
+    kind = tensor.device.type
+    if tensor.dtype != torch.float32 or not torch.is_autocast_enabled(kind):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(kind))
+
+
+def _advice(dtype: Any) -> str:
+    allowed = "allowed are " + ", ".join(str(kind) for kind in DTYPES)
+    if dtype in (torch.float32, torch.float64):
+        return f"{allowed}: convert query, key and value with .to(torch.bfloat16)"
+    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        return f"{allowed}: attn_mlir.attention takes 8 bits, with their factors"
+    return allowed
+
+
+def fold(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Operands:
+    """Brings operands to rank 4 as PyTorch's `scaled_dot_product_attention` broadcasts them.
+
+    Operands of rank 3 are a batch of single heads, unless heads are grouped: one kernel then serves
+    any number of them.
+
+    Raises:
+      SpecError: extents that do not go together.
+    """
+    tensors = {"query": query, "key": key, "value": value}
+    least = 3 if enable_gqa else 2
+    for name, tensor in tensors.items():
+        if tensor.dim() < least:
+            wanted = (
+                "[..., heads, sequence, head_dim]" if enable_gqa else "[..., sequence, head_dim]"
+            )
+            raise SpecError(f"{name} must be {wanted}, got {list(tensor.shape)}")
+    leads = [tuple(tensor.shape[:-2]) for tensor in tensors.values()]
+    one_head = len(leads[0]) > 1 and all(lead[-1:] == (1,) for lead in leads[1:])
+    if enable_gqa or one_head:
+        heads, kv_heads = leads[0][-1:], leads[1][-1:]
+        if leads[2][-1:] != kv_heads:
+            raise SpecError(f"key has {kv_heads[0]} heads, value has {leads[2][-1]}")
+        batch = _broadcast(tensors, [lead[:-1] for lead in leads])
+        lead, wanted = (*batch, *heads), [(*batch, *heads), *[(*batch, *kv_heads)] * 2]
+    else:
+        lead = _broadcast(tensors, leads)
+        wanted = [lead] * 3
+    joined = 1 if len(lead) == 1 and not enable_gqa else max(len(lead) - 1, 0)
+    query, key, value = (
+        _of_rank_4(tensor.expand(*extents, *tensor.shape[-2:]), extents, joined)
+        for tensor, extents in zip(tensors.values(), wanted, strict=True)
+    )
+    return Operands(query, key, value, lead, joined)
+
+
+def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The extents that these become when those of 1 are repeated.
+
+    Raises:
+      SpecError: shows the operands' shapes.
+    """
+    rank = max(len(given) for given in extents)
+    padded = [(1,) * (rank - len(given)) + given for given in extents]
+    result: list[int] = []
+    for axis in zip(*padded, strict=True):
+        others = [n for n in axis if n != 1]
+        if any(n != others[0] for n in others):
+            shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in tensors.items())
+            raise SpecError(
+                f"batch and heads must agree or be 1, got {shapes}; enable_gqa=True lets heads be "
+                "a multiple"
+            )
+        result.append(others[0] if others else 1)
+    return tuple(result)
+
+
+def _of_rank_4(tensor: Any, lead: Sequence[int], joined: int) -> Any:
+    """A tensor with extents `lead`, or 1 for some of them, in front: the first `joined` as one.
+
+    Strides tell it, or there is a copy.
+    """
+    before, heads = tensor.shape[:joined], tensor.shape[joined:-2]
+    rest = (math.prod(heads), *tensor.shape[-2:])
+    if joined == 1:
+        return tensor.reshape(*before, *rest)
+    if all(extent == 1 for extent in before):
+        return tensor.reshape(1, *rest)
+    whole = tensor.expand(*lead[:joined], *tensor.shape[joined:])
+    return whole.reshape(math.prod(lead[:joined]), *rest)

@@ -1,0 +1,159 @@
+"""`torch.compile` over attention: modifiers are traced into the graph, and what cannot be breaks it cleanly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch.nn.attention.flex_attention import (  # noqa: E402 # pyright: ignore
+    AuxRequest,
+    create_block_mask,
+    flex_attention,
+)
+
+import attn_mlir as am  # noqa: E402
+import attn_mlir.torch as at  # noqa: E402
+from attn_mlir.mods import softcap  # noqa: E402
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
+]
+HEADS, SQ, SK, DIM = 2, 24, 40, 16
+TABLE = torch.linspace(-2, 2, 2 * HEADS * SQ).reshape(HEADS, 2 * SQ)
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+
+
+def operands() -> tuple[Any, ...]:
+    torch.manual_seed(0)
+    return tuple(torch.randn(1, HEADS, n, DIM).to(torch.bfloat16) for n in (SQ, SK, SK))
+
+
+class Layer(torch.nn.Module):
+    """What a modifier may read: a buffer, a parameter, a module's number, a global, an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes = torch.nn.Parameter(torch.tensor([0.3, -0.2]))
+        self.register_buffer("ids", torch.arange(SK) // 25)
+        self.cap = 5.0
+
+    def mods(self, gain: Any) -> tuple[Any, Any]:
+        def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+            distance = q_idx - kv_idx
+            score = score + self.slopes[h] * distance + TABLE[h, distance] + gain[h][-1]
+            return self.cap * torch.tanh(score / self.cap)
+
+        def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+            return (self.ids[q_idx] == self.ids[kv_idx]) | (kv_idx < 3)
+
+        return score_mod, mask_mod
+
+    def forward(self, q: Any, k: Any, v: Any, gain: Any) -> Any:
+        score_mod, mask_mod = self.mods(gain)
+        o, lse = at.flex_attention(
+            q * 2, k, v, score_mod, mask_mod=mask_mod, return_lse=True, scale=0.3
+        )
+        return o + 1, lse
+
+    def truth(self, q: Any, k: Any, v: Any, gain: Any) -> Any:
+        """The same by PyTorch, in float64."""
+        score_mod, mask_mod = self.mods(gain)
+        blocks = create_block_mask(mask_mod, 1, HEADS, SQ, SK, device="cpu")
+        q, k, v = (x.double() for x in (q * 2, k, v))
+        aux = AuxRequest(lse=True)
+        o, found = flex_attention(q, k, v, score_mod, blocks, scale=0.3, return_aux=aux)
+        return o + 1, found.lse
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_modifiers_stay_in_the_graph(backend: str) -> None:
+    layer, gain = Layer(), torch.tensor([[9.0, 0.5], [9.0, -0.5]])
+    compiled = torch.compile(layer, backend=backend, fullgraph=True)
+
+    def check() -> None:
+        made, truth = compiled(*operands(), gain), layer.truth(*operands(), gain)
+        assert made[0].shape == truth[0].shape and made[0].dtype == torch.bfloat16
+        assert (made[0] - truth[0]).abs().max() < 0.02
+        assert (made[1] - truth[1]).abs().max() < 0.01
+
+    check()
+    layer.cap = 2.0  # a number of Python is guarded
+    check()
+    layer.ids[: SK // 2] = 7  # a tensor is an argument
+    check()
+
+
+def test_functions_with_masks_stay_in_the_graph() -> None:
+    """Masks, PyTorch's BlockMask, causal masks from the top, and modifiers of this package."""
+    q, k, v = operands()
+    mask = torch.rand(HEADS, SQ, SK) < 0.7
+    blocks = create_block_mask(lambda b, h, i, j: i + 3 >= j, 1, 1, SQ, SK, device="cpu")
+
+    def function(q: Any, k: Any, v: Any) -> tuple[Any, ...]:
+        return (
+            at.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+            at.scaled_dot_product_attention(q, k, v, is_causal=True),
+            at.flex_attention(q, k, v, softcap(2.0), blocks),
+        )
+
+    made = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)(q, k, v)
+    for compiled, plain in zip(made, function(q, k, v), strict=True):
+        assert torch.equal(compiled, plain)
+
+
+def unknown_to_the_compiler(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return score + 0.0 * time.monotonic()
+
+
+@pytest.mark.parametrize("name", ["am.attention", "modifier", "block mask"])
+def test_breaks_are_clean(name: str) -> None:
+    """What PyTorch's compiler cannot trace is called as it is, between two graphs."""
+    q, k, v = operands()
+    blocks = am.block_mask(None, 1, HEADS, SQ, SK, mask=am.causal())
+    calls: dict[str, Any] = {
+        "am.attention": lambda q: am.attention(*(x.transpose(1, 2) for x in (q, k, v))),
+        "modifier": lambda q: at.flex_attention(q, k, v, unknown_to_the_compiler),
+        "block mask": lambda q: at.flex_attention(q, k, v, block_mask=blocks),
+    }
+
+    def function(q: Any) -> Any:
+        return calls[name](q * 2) + 1
+
+    assert torch.equal(torch.compile(function, backend="eager")(q), function(q))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(function, backend="eager", fullgraph=True)(q)
+
+
+def test_what_reaches_a_backend() -> None:
+    """One operator of attention, with its program as a constant."""
+    from torch._dynamo.backends.common import aot_autograd  # pyright: ignore
+
+    seen: list[str] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        seen.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+        return module
+
+    mask = torch.rand(SQ, SK) < 0.7
+    compiled = torch.compile(
+        lambda q, k, v: at.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+        backend=aot_autograd(fw_compiler=keep),
+        fullgraph=True,
+    )
+    compiled(*operands())
+    assert seen.count("attn_mlir.attention.default") == 1
+    assert not [name for name in seen if "flex" in name]
