@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.binding import check_output
 from attn_mlir.runtime.devices import memory
 from attn_mlir.runtime.dlpack import Export
-from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, element_count, view
+from attn_mlir.runtime.manifest import TensorArg
+from attn_mlir.runtime.tensors import (
+    TensorView,
+    dense_strides,
+    dtype_bytes,
+    element_count,
+    host_array,
+    view,
+)
+
+OUTPUT_ALIGNMENT = 16  # bytes; what kernels ask of tensors that they write in tiles
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,43 @@ def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: 
     else:
         return _through_dlpack(model, library, like, shape, dtype)
     return Output(made, lambda: made)
+
+
+def given_output(
+    out: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
+) -> Output:
+    """A caller's array as memory for a result, checked before anything is compiled.
+
+    Args:
+      out: the array, of any strides along all but the last axis.
+      others: the operands, which it must share nothing with, by name.
+
+    Raises:
+      SpecError: another shape or dtype, another device, or memory that cannot be written to.
+    """
+    wanted = TensorArg("out", "out", dtype, shape, len(shape) - 1, OUTPUT_ALIGNMENT)
+    check_output(wanted, view(out, "out"), others)
+    return Output(out, lambda: out)
+
+
+def dense_on_host(value: object, name: str) -> object:
+    """A small array as a kernel takes it: in host memory dense, so that any view of it will do.
+
+    Args:
+      value: an array of any library.
+      name: of the argument.
+
+    Returns:
+      The array itself where it is dense or on a GPU, where a copy would have to be ordered, else a
+      copy.
+
+    Raises:
+      SpecError: no array.
+    """
+    found = view(value, name)
+    if found.device != "cpu" or found.strides == dense_strides(found.shape):
+        return value
+    return np.array(host_array(found), order="C")
 
 
 def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> Any:

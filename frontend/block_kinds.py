@@ -8,23 +8,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from attn_mlir.blocks import (
+from attn_mlir.block_arguments import (
     BLOCK_SIZE,
-    EMPTY,
-    FULL,
-    PARTIAL,
     Array,
-    BlockMask,
+    check_block_count,
     check_block_size,
-    check_extent,
     on_host,
 )
+from attn_mlir.blocks import EMPTY, FULL, PARTIAL, BlockMask
 from attn_mlir.dialect.attn.masks import INTS
 from attn_mlir.dialect.attn.program import Program
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.mods import check_extents
 from attn_mlir.reference.modifier import host_arrays
+from attn_mlir.runtime.scalars import integer
 from attn_mlir.trace import MaskMod, trace
 
 CHUNK_SCORES = 1 << 19  # scores that are evaluated at a time: 4 MiB per node of the predicate
@@ -57,19 +55,21 @@ def block_mask(
     """
     closed = full() if mask is None else mask
     if not isinstance(cast(object, closed), Mask):
-        raise SpecError(f"mask must be made by attn_mlir.masks, got {mask!r:.60}")
+        raise SpecError(f"mask must be made by attn_mlir.masks, got {shown(mask)}")
     size = check_block_size(block_size)
     sizes = {
-        "batch": check_extent("batch", 1 if batch is None else batch, least=1),
-        "heads": check_extent("heads", 1 if heads is None else heads, least=1),
-        "sq": check_extent("sq", sq),
-        "sk": check_extent("sk", sk),
+        "batch": integer("batch", 1 if batch is None else batch, 1),
+        "heads": integer("heads", 1 if heads is None else heads, 1),
+        "sq": integer("sq", sq),
+        "sk": integer("sk", sk),
     }
     check_extents(mask_mod, sizes)
     program, captured = trace(None, mask_mod)
     tensors = host_arrays({name: on_host(array) for name, array in captured.items()})
     looked_at = _looked_at(program)
     distinct = [sizes[name] if name in looked_at else 1 for name in ("batch", "heads")]
+    sq, sk = sizes["sq"], sizes["sk"]
+    check_block_count((*distinct, sq, sk), size)
     rows = _Rows(closed, program, tensors, size, sq, sk)
     kinds = np.zeros((*distinct, -(-sq // size[0]), -(-sk // size[1])), np.uint8)
     for b, h, row in np.ndindex(*kinds.shape[:3]):

@@ -9,25 +9,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
+from attn_mlir.block_arguments import BLOCK_SIZE, Array, check_block_size, listed
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.lengths import DENSE
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
+from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.spec import MhaSpec
 from attn_mlir.trace import MaskMod
 from attn_mlir.work_tiles import kernel_block
 
-Array = npt.NDArray[Any]
-
 EMPTY, PARTIAL, FULL = 0, 1, 2
-BLOCK_SIZE = 128
 SHADES = {EMPTY: "  ", PARTIAL: "░░", FULL: "██"}
 PICTURE = (32, 40)  # rows and columns of a picture at most
 
@@ -99,13 +98,13 @@ class BlockMask:
             twice. A full block beyond the last key counts as partial.
         """
         size = check_block_size(block_size)
-        sq, sk = check_extent("sq", sq), check_extent("sk", sk)
+        sq, sk = integer("sq", sq), integer("sk", sk)
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise SpecError("full_kv_num_blocks and full_kv_indices must be given together")
         extents = (-(-sq // size[0]), -(-sk // size[1]))
-        kinds = _listed("kv", kv_num_blocks, kv_indices, extents).astype(np.uint8) * PARTIAL
+        kinds = listed("kv", kv_num_blocks, kv_indices, extents).astype(np.uint8) * PARTIAL
         if full_kv_num_blocks is not None:
-            whole = _listed("full_kv", full_kv_num_blocks, full_kv_indices, extents)
+            whole = listed("full_kv", full_kv_num_blocks, full_kv_indices, extents)
             if whole.shape != kinds.shape:
                 raise SpecError(
                     f"full_kv_indices and kv_indices must agree in batch and heads, got "
@@ -304,7 +303,7 @@ def of_call(
       SpecError: no block mask, one for other sizes, or masks besides it that it was not made of.
     """
     if not isinstance(cast(object, block_mask), BlockMask):
-        raise SpecError(f"block_mask must be made by block_mask(...), got {block_mask!r:.60}")
+        raise SpecError(f"block_mask must be made by block_mask(...), got {shown(block_mask)}")
     for name, got, of_blocks in (
         ("mask", mask, block_mask.mask),
         ("mask_mod", mask_mod, block_mask.mask_mod),
@@ -340,75 +339,8 @@ def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
     return np.where(every.all(axis=axis + 1), FULL, np.where(some, PARTIAL, EMPTY)).astype(np.uint8)
 
 
-def _listed(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Array:
-    """Which blocks a pair of lists names, [batch, heads, query blocks, key blocks] of bool."""
-    numbers, places = (np.asarray(on_host(array)) for array in (counts, indices))
-    count_name, index_name = f"{name}_num_blocks", f"{name}_indices"
-    for label, array, rank in ((count_name, numbers, 3), (index_name, places, 4)):
-        if array.ndim != rank or array.dtype.kind not in "iu":
-            raise SpecError(
-                f"{label} must be integers of {rank} dimensions, got shape {list(array.shape)} of "
-                f"{array.dtype}"
-            )
-    if numbers.shape != places.shape[:3] or places.shape[2:] != extents:
-        raise SpecError(
-            f"{index_name} must be [batch, heads, {extents[0]}, {extents[1]}] and {count_name} "
-            f"one less, got {list(places.shape)} and {list(numbers.shape)}"
-        )
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() <= extents[1]:
-        raise SpecError(
-            f"{count_name} must be 0 to {extents[1]}, got {numbers.min()} to {numbers.max()}"
-        )
-    used = np.arange(extents[1]) < numbers[..., None]
-    wrong = places[used & ((places < 0) | (places >= extents[1]))]
-    if wrong.size:
-        raise SpecError(
-            f"{index_name} names block {wrong[0]} of keys, there are {extents[1]} blocks"
-        )
-    found = np.zeros(places.shape, np.bool_)
-    at = np.nonzero(used)
-    found[(*at[:3], places[used])] = True
-    if found.sum() != used.sum():
-        raise SpecError(f"{index_name} names a block of keys twice")
-    return found
-
-
 def _no_extent_of_0(array: Array) -> Array:
     """The array, or zeros with extents of at least 1: a kernel looks at its lists' last entry."""
     if array.size:
         return array
     return np.zeros([max(extent, 1) for extent in array.shape], array.dtype)
-
-
-def on_host(array: Any) -> Any:
-    """An array in the host's memory: a copy of one that torch or cupy has on a GPU."""
-    copies: list[Any] = [getattr(array, name, None) for name in ("cpu", "get")]
-    return next((copy() for copy in copies if callable(copy)), array)
-
-
-def check_block_size(block_size: object) -> tuple[int, int]:
-    """Query positions and keys of a block, from one number for both or two.
-
-    Raises:
-      SpecError: something else.
-    """
-    sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
-    found = tuple(cast("Sequence[object]", sizes)) if isinstance(sizes, Sequence) else ()
-    if len(found) != 2 or any(not _is_int(size) or size < 1 for size in found):
-        raise SpecError(f"block_size must be one or two numbers above 0, got {block_size!r:.40}")
-    return cast("tuple[int, int]", found)
-
-
-def check_extent(name: str, value: object, *, least: int = 0) -> int:
-    """The extent itself.
-
-    Raises:
-      SpecError: no integer, or less than it may be.
-    """
-    if not _is_int(value) or value < least:
-        raise SpecError(f"{name} must be an integer of at least {least}, got {value!r:.40}")
-    return value
-
-
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

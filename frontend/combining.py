@@ -33,6 +33,7 @@ def combine(
     parts: tuple[Output, Output],
     spec: MhaSpec,
     *,
+    out: Output | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> tuple[Any, Any]:
@@ -46,6 +47,7 @@ def combine(
         [2, count x batch, heads, sq], f32; of a ragged batch [count x total, heads, v_head_dim] and
         [2, heads, count x total].
       spec: the request without a split.
+      out: memory for O; made when left out.
       device, stream: of the launch.
     """
     partial, sums = (view(part.tensor, "parts") for part in parts)
@@ -53,7 +55,7 @@ def combine(
     positions = (first // split.count, *others)
     *lead, rows = positions
     batch = lead[0] if lead else 1
-    o = output_like(model, like, (*positions, heads, columns), spec.output_dtype)
+    o = out or output_like(model, like, (*positions, heads, columns), spec.output_dtype)
     lse = output_like(model, like, (*lead, heads, rows), "f32") if spec.return_lse else None
     sinks = [] if split.sinks is None else [split.sinks]
     request = CombineSpec(
@@ -72,12 +74,20 @@ def combine(
         _seen_as(partial, (split.count, batch, rows, heads, columns)),
         _seen_as(sums, (LSE_TERMS, split.count, batch, heads, rows), between),
         *sinks,
-        _seen_as(view(o.tensor, "o"), (batch, rows, heads, columns)),
+        _as_batch(view(o.tensor, "o")),
     ]
     if lse is not None:
         tensors.append(_seen_as(view(lse.tensor, "lse"), (batch, heads, rows)))
     Kernel(compile_combine(request, target=DEFAULT_TARGET))(*tensors, device=device, stream=stream)
     return o.finish(), None if lse is None else lse.finish()
+
+
+def _as_batch(tensor: TensorView) -> TensorView:
+    """A tensor of rows, [total, heads, columns], as a batch of one sequence; a batch as it is."""
+    if len(tensor.shape) == 4:
+        return tensor
+    rows = tensor.shape[0] * tensor.strides[0]
+    return dataclasses.replace(tensor, shape=(1, *tensor.shape), strides=(rows, *tensor.strides))
 
 
 def _seen_as(

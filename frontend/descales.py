@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from attn_mlir.arrays import dense_on_host
+from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, bytes_at, view
+from attn_mlir.runtime.binding import F32_TINY
+from attn_mlir.runtime.tensors import TensorView, host_array, view
 from attn_mlir.spec import DESCALES, NARROW_DTYPES, MhaSpec
 
 
@@ -44,7 +48,7 @@ def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Tens
             f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
         )
     allowed = f"f32 of one element, [{kv_heads}] or [{batch}, {kv_heads}]"
-    found = view(value, name)
+    found = view(dense_on_host(value, name), name)
     shape = found.shape
     if found.dtype != "f32":
         raise SpecError(f"{name} must be {allowed}, got {list(shape)} of {found.dtype}")
@@ -63,9 +67,32 @@ def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Tens
 
 def _check_numbers(table: TensorView, name: str) -> None:
     """Refuses factors that no quantisation has: they would turn the order of the scores around."""
-    data = bytes_at(table.address, table.span_bytes).view(np.float32)
-    strides = [stride * table.item_bytes for stride in table.strides]
-    numbers = np.lib.stride_tricks.as_strided(data, table.shape, strides)
-    if not (np.isfinite(numbers) & (numbers > 0)).all():
-        wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))][0]
-        raise SpecError(f"{name} must be finite and greater than 0, got {wrong}")
+    numbers = host_array(table)
+    wrong = numbers[~(np.isfinite(numbers) & (numbers >= F32_TINY))]
+    if wrong.size:
+        raise SpecError(
+            f"{name} must be finite and greater than 0, at least {F32_TINY:.4g}, got {wrong[0]}"
+        )
+
+
+def check_scaled(tables: Sequence[TensorView], scale: float) -> None:
+    """Refuses factors that the scale of the scores leaves float32 with.
+
+    The scale times that of Q, and that times K's, are what a kernel multiplies scores by.
+
+    Args:
+      tables: of `descales_of`. On a GPU the numbers are not looked at.
+
+    Raises:
+      SpecError: the product that was got, and its bounds.
+    """
+    product = np.full((1, 1), scale, np.float64)
+    for name, table in zip(DESCALES[:2], tables, strict=False):
+        if table.device != "cpu" or table.empty:
+            return
+        product = product * host_array(table)
+        if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
+            raise SpecError(
+                f"{name} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
+                f"scale = {scale:.4g}: it must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
+            )

@@ -53,3 +53,15 @@ class TargetError(AttnError):
 
 class LaunchError(AttnError):
     """A launch was refused or failed, on a GPU or on the emulator."""
+
+
+def shown(value: object, width: int = 60) -> str:
+    """A value as messages quote it: its `repr` on one line, cut to `width` characters.
+
+    Never raises: a value whose `repr` does, as that of an integer of 5000 digits, is told by its type.
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # somebody else's code
+        text = f"<{type(value).__qualname__}>"
+    return text[:width]

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir import env
+from attn_mlir.arrays import dense_on_host
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import TensorView, bytes_at, view
+from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 Numbers = npt.NDArray[np.int32]
-
-MAX_LENGTH = 2**31 - 1  # offsets and lengths are i32
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Told:
 
     Attributes:
       kinds: what tells them: static, part of the kernel.
-      arrays: the index arrays by name, in the order of the call.
+      arrays: the index arrays by name, in the order of the call, those in host memory dense.
       scalars: bounds of the lengths by name.
       sizes: batch and the longest lengths of queries and keys: `batch`, `sq`, `sk`.
     """
@@ -74,7 +73,7 @@ def told_by(
     """
     if cache_seqlens is not None and seqused_k is not None:
         raise SpecError("seqused_k and cache_seqlens both tell how many keys count: pass one")
-    if cache_counts_new and cache_seqlens is None:
+    if flag("cache_counts_new", cache_counts_new) and cache_seqlens is None:
         raise SpecError("cache_counts_new says what cache_seqlens counts: pass cache_seqlens")
     if cache_counts_new:
         seqused_k, cache_seqlens = cache_seqlens, None
@@ -92,7 +91,7 @@ def told_by(
     )
     check_ranks(operands, kinds)
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
-    arrays = {name: given[name] for name in kinds.tensors}
+    arrays = {name: dense_on_host(given[name], name) for name in kinds.tensors}
     batch = _batch((queries, keys), arrays)
     contents = {name: _contents(value, name) for name, value in arrays.items()}
     longest = {side.name: _longest(side, contents) for side in (queries, keys)}
@@ -156,9 +155,7 @@ def _contents(value: object, name: str) -> Numbers | None:
         if copy is None:
             raise SpecError(f"{name} is a {type(value).__qualname__}: cannot be read for a check")
         return _contents(copy(), name)
-    memory = bytes_at(found.address, found.span_bytes)
-    strides = [stride * found.item_bytes for stride in found.strides]
-    return np.array(np.ndarray(found.shape, np.int32, memory.data, 0, strides))
+    return np.array(host_array(found))
 
 
 def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
@@ -169,12 +166,7 @@ def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
             raise SpecError(f"{name} is for sequences that cu_seqlens_{side.name} tells")
         return side.tensor.shape[1]
     if side.longest is not None:
-        length = cast(Any, side.longest)
-        if isinstance(length, bool) or not hasattr(length, "__index__"):
-            raise SpecError(f"{name} must be an integer, got {length!r:.40}")
-        if not 0 <= length <= MAX_LENGTH:
-            raise SpecError(f"{name} must be from 0 to 2^31 - 1, got {length}")
-        return int(length)
+        return integer(name, side.longest)
     offsets = contents[f"cu_seqlens_{side.name}"]
     if offsets is not None:
         return int(np.diff(offsets.astype(np.int64)).max(initial=0))

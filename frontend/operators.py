@@ -7,19 +7,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.arrays import current_stream, output_like
+from attn_mlir.arrays import current_stream, given_output, output_like
 from attn_mlir.combining import Split, combine
 from attn_mlir.compiler import DEFAULT_TARGET, compile
-from attn_mlir.descales import descales_of
+from attn_mlir.descales import check_scaled, descales_of
+from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.outside_graphs import outside_graphs
 from attn_mlir.passes.tiling import query_tiles_for
+from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.spec import DTYPES, MhaSpec, mha
+from attn_mlir.spec import DTYPES, OUT_DTYPES, MhaSpec, mha
 from attn_mlir.splits import LSE_TERMS, part_spec, split_count
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -55,6 +57,7 @@ def attention(
     query_tiles: int | None = None,
     tile_order: str | None = None,
     num_splits: int = 1,
+    out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Any:
@@ -97,6 +100,8 @@ def attention(
       num_splits: parts of the keys that are computed side by side and combined by a second kernel,
         1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
         same bits.
+      out: an array of O's shape that O is written to and that is returned, of any strides along all
+        but the last axis; its dtype is `out_dtype`. It shares no memory with the operands.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
         emulator, which says so on stderr.
       stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
@@ -124,6 +129,8 @@ def attention(
         cache_seqlens=cache_seqlens,
         cache_counts_new=cache_counts_new,
     )
+    if out is not None and out_dtype is None:
+        out_dtype = output_dtype_of(out)
     spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
@@ -140,7 +147,8 @@ def attention(
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_captured(captured, told.sizes)
-    check_scale(scale)
+    scale = check_scale(scale, spec.head_dim)
+    check_scaled(descales, scale)
     o, lse = launch(
         q,
         operands,
@@ -148,6 +156,7 @@ def attention(
         [*descales, *lists, *captured.values()],
         told,
         split=Split(splits, sinks) if splits > 1 else None,
+        out=out,
         scale=scale,
         device=device,
         stream=stream,
@@ -163,6 +172,7 @@ def launch(
     told: Told | None = None,
     *,
     split: Split | None = None,
+    out: object = None,
     scale: float | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -176,9 +186,14 @@ def launch(
         has blocks, then what its modifier reads, in its order.
       told: the lengths of the sequences; the operands' own when left out.
       split: how the keys are split, if they are.
+      out: as of `attention`.
     """
     q = operands["q"]
     (first, *others), (heads, head_dim) = q.shape[:-2], q.shape[-2:]
+    given_o = None
+    if out is not None:
+        shape = (*q.shape[:-1], spec.values_dim)
+        given_o = given_output(out, shape, spec.output_dtype, operands)
     told = told_by(operands) if told is None else told
     wanted = spec
     if spec.query_tiles is None and spec.block is None:
@@ -187,7 +202,10 @@ def launch(
         spec, first = part_spec(spec), first * split.count
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
     *lead, rows = (first, *others)
-    o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
+    if given_o is not None and split is None:
+        o = given_o
+    else:
+        o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
     terms = () if split is None else (LSE_TERMS,)
     lse = output_like(model, q, (*terms, *lead, heads, rows), "f32") if spec.return_lse else None
     if stream is None and device != "emulator":
@@ -205,7 +223,8 @@ def launch(
     )
     if split is not None:
         assert lse is not None
-        return combine(model, q, split, (o, lse), wanted, device=device, stream=stream)
+        parts = (o, lse)
+        return combine(model, q, split, parts, wanted, out=given_o, device=device, stream=stream)
     return o.finish(), None if lse is None else lse.finish()
 
 
@@ -238,6 +257,10 @@ def spec_of(
         raise SpecError(
             f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
         )
+    for name, tensor in (("q", q), ("k", k)):
+        if 0 in tensor.shape[-2:]:
+            what = "heads" if tensor.shape[-2] == 0 else "elements per head"
+            raise SpecError(f"{name} has 0 {what}: shape {list(tensor.shape)}")
     return mha(
         heads=int(q.shape[-2]),  # static, as fakes of PyTorch need not be
         kv_heads=int(k.shape[-2]),
@@ -249,6 +272,18 @@ def spec_of(
         return_lse=return_lse,
         lengths=told.kinds,
     )
+
+
+def output_dtype_of(out: object) -> str:
+    """The dtype of O that an array for it asks for.
+
+    Raises:
+      SpecError: no array, or one of another dtype.
+    """
+    found = view(out, "out")
+    if found.dtype not in OUT_DTYPES:
+        raise SpecError(f"out has dtype {found.dtype}, allowed are {', '.join(OUT_DTYPES)}")
+    return found.dtype
 
 
 def check_sinks(sinks: Any, heads: int) -> None:
@@ -288,17 +323,14 @@ def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> Non
             )
 
 
-def check_scale(scale: object) -> None:
-    """Refuse a scale that is no finite number greater than 0, before anything is compiled.
+def check_scale(scale: object, head_dim: int = 1) -> float:
+    """A scale of scores, refused before anything is compiled if no kernel computes right with it.
+
+    Args:
+      scale: as of `attention`.
+      head_dim: gives the scale where it is None.
 
     Raises:
       SpecError: says what was got.
     """
-    if scale is None:
-        return
-    try:
-        number = float(scale)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
-        raise SpecError(f"scale must be a number, got {scale!r:.60}") from None
-    if not math.isfinite(number) or number <= 0.0:
-        raise SpecError(f"scale must be finite and greater than 0, got {scale!r:.60}")
+    return f32_number("scale", head_dim**-0.5 if scale is None else scale, 0.0, MAX_SCALE)

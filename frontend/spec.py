@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, cast
 
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.orders import TILE_ORDERS
-from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.passes.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_M, TILE_N
+from attn_mlir.runtime.scalars import as_int, flag, integer
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program
@@ -83,32 +84,51 @@ class MhaSpec:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        _count("heads", self.heads)
-        _count("kv_heads", self.kv_heads)
+        """Checks every field, and makes Python's own numbers of integers of other libraries."""
+        _set(self, "heads", integer("heads", self.heads, 1, MAX_HEADS))
+        _set(self, "kv_heads", integer("kv_heads", self.kv_heads, 1, MAX_HEADS))
         if self.heads % self.kv_heads:
             raise SpecError(
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
+        if not _is_one_of(DTYPES, self.dtype):
+            raise SpecError(
+                f"dtype {shown(self.dtype, 40)} has no kernel: supported are {', '.join(DTYPES)}"
+            )
         step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
-        _head_dim("head_dim", self.head_dim, step)
-        _head_dim("v_head_dim", self.values_dim, step)
-        if self.query_tiles not in (None, 1, 2):
-            raise SpecError(f"query_tiles must be 1, 2 or None, got {self.query_tiles!r:.40}")
-        if self.tile_order is not None and self.tile_order not in TILE_ORDERS:
+        _set(self, "head_dim", _head_dim("head_dim", self.head_dim, step))
+        if self.v_head_dim is not None:
+            _set(self, "v_head_dim", _head_dim("v_head_dim", self.v_head_dim, step))
+        self._check_schedule()
+        self._check_output()
+        self._check_parts()
+
+    def _check_schedule(self) -> None:
+        if self.query_tiles is not None:
+            tiles = as_int(self.query_tiles)
+            if tiles not in (1, 2):
+                raise SpecError(
+                    f"query_tiles must be 1, 2 or None, got {shown(self.query_tiles, 40)}"
+                )
+            _set(self, "query_tiles", tiles)
+        if self.tile_order is not None and not _is_one_of(TILE_ORDERS, self.tile_order):
             allowed = ", ".join(TILE_ORDERS)
             raise SpecError(
-                f"tile_order must be one of {allowed} or None, got {self.tile_order!r:.40}"
+                f"tile_order must be one of {allowed} or None, got {shown(self.tile_order, 40)}"
+            )
+        if not isinstance(cast(object, self.lengths), Lengths):
+            raise SpecError(
+                "lengths must be a Lengths of attn_mlir.dialect.attn.lengths, got "
+                f"{shown(self.lengths)}"
             )
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
-        if self.dtype not in DTYPES:
+
+    def _check_output(self) -> None:
+        if not _is_one_of(OUT_DTYPES, self.output_dtype):
             raise SpecError(
-                f"dtype {self.dtype!r:.40} has no kernel: supported are {', '.join(DTYPES)}"
-            )
-        if self.output_dtype not in OUT_DTYPES:
-            raise SpecError(
-                f"out_dtype {self.out_dtype!r:.40} has no kernel: supported are "
+                f"out_dtype {shown(self.out_dtype, 40)} has no kernel: supported are "
                 f"{', '.join(OUT_DTYPES)} and None"
             )
         if self.output_dtype == "f32" and self.values_dim > MAX_F32_HEAD_DIM:
@@ -116,20 +136,27 @@ class MhaSpec:
                 f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
                 f"{self.values_dim}: O and two key tiles would exceed shared memory"
             )
+        for name in ("return_lse", "partial"):
+            _set(self, name, flag(name, getattr(self, name)))
         if self.partial and (self.output_dtype != "f32" or not self.return_lse):
             raise SpecError("partial results need out_dtype f32 and return_lse")
         if self.partial and self.modifier is not None and self.modifier.sink is not None:
             raise SpecError("sinks of partial results belong to the kernel that combines them")
-        if not isinstance(cast(object, self.return_lse), bool):
-            raise SpecError(f"return_lse must be True or False, got {self.return_lse!r:.40}")
+
+    def _check_parts(self) -> None:
+        if self.modifier is not None and not callable(getattr(self.modifier, "canonical", None)):
+            raise SpecError(
+                "modifier must be what attn_mlir.trace.trace returns or None, got "
+                f"{shown(self.modifier)}: functions are the score_mod and mask_mod of mha(...)"
+            )
         if self.block is not None:
-            _block(self.block, self.group)
+            _set(self, "block", _block(self.block, self.group))
             if self.lengths != DENSE:
                 told = ", ".join(self.lengths.tensors)
                 raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
         if not isinstance(cast(object, self.mask), Mask):
             raise SpecError(
-                f"mask {self.mask!r:.60} has no kernel: supported are full(), causal(), "
+                f"mask {shown(self.mask)} has no kernel: supported are full(), causal(), "
                 "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
             )
 
@@ -243,11 +270,11 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
       SpecError: not one of these.
     """
     spellings = [dtype] if isinstance(dtype, str) else [getattr(dtype, "name", None)]
-    spellings += [getattr(dtype, "__name__", None), str(dtype)]
+    spellings += [getattr(dtype, "__name__", None), shown(dtype)]
     for text in spellings:
         if isinstance(text, str) and _DTYPE_NAMES.get(text) in allowed:
             return _DTYPE_NAMES[text]
-    raise SpecError(f"{argument} {dtype!r:.60} has no kernel: supported are {', '.join(allowed)}")
+    raise SpecError(f"{argument} {shown(dtype)} has no kernel: supported are {', '.join(allowed)}")
 
 
 def check_target(target: str) -> str:
@@ -256,42 +283,46 @@ def check_target(target: str) -> str:
     Raises:
       TargetError: one that attention has no kernel for.
     """
-    if target not in TARGETS:
+    if not _is_one_of(TARGETS, target):
         raise TargetError(
-            f"target {target!r:.40} has no attention kernel: supported are {', '.join(TARGETS)}"
+            f"target {shown(target, 40)} has no attention kernel: supported are "
+            f"{', '.join(TARGETS)}"
         )
     return target
 
 
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _set(spec: MhaSpec, name: str, value: object) -> None:
+    """A field of a request that is being made."""
+    object.__setattr__(spec, name, value)
 
 
-def _block(block: object, group: int) -> None:
-    """Refuse a block that is no work tile: 1 or 2 tiles of 128 rows, times 64 or 128 keys."""
-    found = tuple(cast("Sequence[object]", block)) if isinstance(block, Sequence) else ()
-    if len(found) == 3 and all(_is_int(extent) and extent > 0 for extent in found):
-        positions, heads, keys = cast("tuple[int, int, int]", found)
+def _is_one_of(names: Sequence[str], value: object) -> bool:
+    """Whether a value is one of these texts; arrays may be asked as well."""
+    return isinstance(value, str) and value in names
+
+
+def _block(block: object, group: int) -> tuple[int, int, int]:
+    """The block, or a refusal of one that is no work tile: 1 or 2 tiles of 128 rows, times 64 or 128 keys."""
+    sizes = cast("Sequence[object]", block) if isinstance(block, Sequence) else ()
+    extents = [as_int(extent) or 0 for extent in sizes]
+    if len(extents) == 3 and min(extents) > 0:
+        positions, heads, keys = extents
         if positions * heads in BLOCK_ROWS and keys in BLOCK_KEYS and group % heads == 0:
-            return
+            return positions, heads, keys
     raise SpecError(
-        f"block {block!r:.40} has no kernel: it must be (positions, heads, keys) with positions x "
-        f"heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
+        f"block {shown(cast(object, block), 40)} has no kernel: it must be (positions, heads, keys) with "
+        f"positions x heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
     )
 
 
-def _head_dim(name: str, size: object, step: int) -> None:
-    """Refuse a head size that has no kernel."""
-    if _is_int(size) and not size % step and 0 < size <= MAX_HEAD_DIM:
-        return
-    above = -(-size // step) * step if _is_int(size) else 0
+def _head_dim(name: str, size: object, step: int) -> int:
+    """The head size, or a refusal of one that has no kernel."""
+    found = as_int(size)
+    if found is not None and not found % step and 0 < found <= MAX_HEAD_DIM:
+        return found
+    above = 0 if found is None else -(-found // step) * step
     hint = f" (pad to {above}?)" if 0 < above <= MAX_HEAD_DIM else ""
     raise SpecError(
-        f"{name} {size!r:.40} has no kernel: supported are multiples of {step} up to "
+        f"{name} {shown(size, 40)} has no kernel: supported are multiples of {step} up to "
         f"{MAX_HEAD_DIM}{hint}"
     )
-
-
-def _count(name: str, value: object) -> None:
-    if not _is_int(value) or not 1 <= value <= MAX_HEADS:
-        raise SpecError(f"{name} must be an integer from 1 to {MAX_HEADS}, got {value!r:.40}")

@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.tiling import TILE_M, TILE_N
+from attn_mlir.runtime.scalars import integer
 from attn_mlir.spec import MAX_F32_HEAD_DIM, MhaSpec
 from attn_mlir.work_tiles import work_tiles
 
@@ -54,10 +55,10 @@ class CombineSpec:
     def __post_init__(self) -> None:
         if self.out_dtype not in COMBINE_OUT_DTYPES:
             allowed = ", ".join(COMBINE_OUT_DTYPES)
-            raise SpecError(f"out_dtype must be one of {allowed}, got {self.out_dtype!r:.40}")
+            raise SpecError(f"out_dtype must be one of {allowed}, got {shown(self.out_dtype, 40)}")
         if self.sinks is not None and self.sinks not in SINK_DTYPES:
             allowed = ", ".join(SINK_DTYPES)
-            raise SpecError(f"sinks must be one of {allowed} or None, got {self.sinks!r:.40}")
+            raise SpecError(f"sinks must be one of {allowed} or None, got {shown(self.sinks, 40)}")
 
     def canonical_json(self) -> str:
         """The same text for the same request."""
@@ -70,13 +71,7 @@ def check_num_splits(num_splits: object) -> int:
     Raises:
       SpecError: says what was got.
     """
-    if isinstance(num_splits, int) and not isinstance(num_splits, bool):
-        if 0 <= num_splits <= MAX_SPLITS:
-            return num_splits
-    raise SpecError(
-        f"num_splits must be an integer from 0 (chosen for you) to {MAX_SPLITS}, "
-        f"got {num_splits!r:.40}"
-    )
+    return integer("num_splits", num_splits, 0, MAX_SPLITS, also=" (0 chooses)")
 
 
 def split_count(

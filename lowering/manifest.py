@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.passes.plan_memory import memory_map
 from attn_mlir.passes.target import Target
 
@@ -160,6 +161,7 @@ def _scalars(kernel: ws.KernelOp) -> list[dict[str, Any]]:
         if name in defaults:
             entry["default"] = ir.FloatAttr(defaults[name]).value
             entry["min_exclusive"] = 0.0  # the row maximum is taken before scaling
+            entry["max"] = MAX_SCALE
         scalars.append(entry)
     return scalars
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.expr import evaluate, show
 from attn_mlir.runtime.manifest import (
     F32_MAX,
@@ -26,10 +26,13 @@ from attn_mlir.runtime.manifest import (
     TensorArg,
     TensorMapParam,
 )
+from attn_mlir.runtime.overlap import overlap, overlaps_itself
+from attn_mlir.runtime.scalars import as_float, integer
 from attn_mlir.runtime.tensormap import MapDescription, describe
-from attn_mlir.runtime.tensors import TensorView, element_count, view
+from attn_mlir.runtime.tensors import TensorView, view
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
+F32_TINY = 2.0**-126  # the least number that kernels do not take for 0
 
 ParamType = Literal["u64", "i32", "i64", "f32", "map"]
 
@@ -131,6 +134,22 @@ def shape_text(tensor: TensorArg) -> str:
     return f"[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
+def check_output(tensor: TensorArg, found: TensorView, others: Mapping[str, TensorView]) -> None:
+    """Refuse memory that results of this shape cannot be written to, before a kernel is there.
+
+    Args:
+      tensor: what is needed, under the name that the caller knows.
+      others: further tensors of the call, by name, with which it must share nothing.
+
+    Raises:
+      SpecError: names the tensor, what was got and what is allowed.
+    """
+    _check_shape(tensor, found, {}, {})
+    _check_layout(tensor, found)
+    _check_devices({tensor.name: found, **others})
+    _check_apart(tensor.name, found, others)
+
+
 def _check_shape(
     tensor: TensorArg, found: TensorView, symbols: dict[str, int], told_by: dict[str, str]
 ) -> None:
@@ -178,14 +197,15 @@ def _check_layout(tensor: TensorArg, found: TensorView) -> None:
             f"{name} starts at {found.address:#x}: it must be aligned to {tensor.alignment_bytes} "
             f"bytes, is off by {found.address % tensor.alignment_bytes}"
         )
-    if tensor.role == "out":
-        if found.read_only:
-            raise SpecError(f"{name} is an output, but its memory is read-only")
-        if any(n > 1 and s == 0 for n, s in zip(found.shape, found.strides, strict=True)):
-            raise SpecError(
-                f"{name} is an output, but its elements share memory: shape {list(found.shape)}, "
-                f"strides {list(found.strides)}"
-            )
+    if tensor.role != "out":
+        return
+    if found.read_only:
+        raise SpecError(f"{name} is an output, but its memory is read-only")
+    if overlaps_itself(found):
+        raise SpecError(
+            f"{name} is an output, but its elements share memory: shape {list(found.shape)}, "
+            f"strides {list(found.strides)}; pass a tensor of its own"
+        )
 
 
 def _check_devices(views: Mapping[str, TensorView]) -> None:
@@ -196,26 +216,20 @@ def _check_devices(views: Mapping[str, TensorView]) -> None:
 
 
 def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
-    """Refuse an output that shares memory with another tensor.
-
-    Two spans that meet need not share an element (heads of a packed buffer interleave), unless one
-    of the two tensors fills its span.
-    """
+    """Refuse an output that shares memory with another tensor."""
     for out in manifest.tensors:
-        mine = views[out.name]
-        if out.role != "out" or mine.empty:
-            continue
-        for name, other in views.items():
-            meets = (
-                mine.address < other.address + other.span_bytes
-                and other.address < mine.address + mine.span_bytes
+        if out.role == "out":
+            others = {name: other for name, other in views.items() if name != out.name}
+            _check_apart(out.name, views[out.name], others)
+
+
+def _check_apart(name: str, output: TensorView, others: Mapping[str, TensorView]) -> None:
+    for other, tensor in others.items():
+        if overlap(output, tensor):
+            raise SpecError(
+                f"{name} is an output, but it shares memory with {other}: pass {name} memory of its "
+                "own"
             )
-            if name != out.name and meets and (_fills_span(mine) or _fills_span(other)):
-                raise SpecError(f"{out.name} is an output, but it shares memory with {name}")
-
-
-def _fills_span(tensor: TensorView) -> bool:
-    return tensor.span_bytes == element_count(tensor.shape) * tensor.item_bytes
 
 
 def _scalars(manifest: Manifest, given: Mapping[str, object | None]) -> dict[str, float]:
@@ -226,26 +240,42 @@ def _scalars(manifest: Manifest, given: Mapping[str, object | None]) -> dict[str
 
 
 def _scalar(scalar: ScalarArg, value: object | None) -> float:
+    """A number as the kernel sees it."""
     if value is None:
         if scalar.default is None:
             raise SpecError(f"{scalar.name} has no default: pass {scalar.name}=")
         return scalar.default
-    integer = scalar.dtype != "f32"
-    try:
-        number = float(value)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
-        raise SpecError(f"{scalar.name} must be a number, got {value!r:.60}") from None
-    low = scalar.min_exclusive
-    high = F32_MAX if not integer else 2.0 ** (31 if scalar.dtype == "i32" else 63) - 1
-    fits = math.isfinite(number) and abs(number) <= high
-    if fits and not integer:
-        number = struct.unpack("<f", struct.pack("<f", number))[0]  # what the kernel will see
-    if not fits or (low is not None and number <= low):
-        bound = "" if low is None else f" and greater than {low:g}"
-        raise SpecError(f"{scalar.name} must be a finite {scalar.dtype}{bound}, got {value!r:.60}")
-    if integer and number != int(number):
-        raise SpecError(f"{scalar.name} must be a whole number, got {value!r:.60}")
-    return number
+    if scalar.dtype == "f32":
+        return f32_number(scalar.name, value, scalar.min_exclusive, scalar.max)
+    most = 2 ** (31 if scalar.dtype == "i32" else 63) - 1
+    low = -most if scalar.min_exclusive is None else math.floor(scalar.min_exclusive) + 1
+    return integer(scalar.name, value, low, most if scalar.max is None else int(scalar.max))
+
+
+def f32_number(name: str, value: object, above: float | None, most: float | None) -> float:
+    """A number rounded to float32.
+
+    Kernels take subnormal numbers for 0: those are refused, as what is too large is.
+
+    Args:
+      above, most: what bounds it, the latter allowed; None for float32's own bounds.
+
+    Raises:
+      SpecError: no number, or out of bounds.
+    """
+    number = as_float(value)
+    if number is None:
+        raise SpecError(f"{name} must be a number, got {shown(value)}")
+    most = F32_MAX if most is None else most
+    if math.isfinite(number) and abs(number) <= most and (above is None or number > above):
+        rounded = struct.unpack("<f", struct.pack("<f", number))[0]
+        if abs(rounded) >= F32_TINY or number == 0.0:
+            return rounded
+    bound = "" if above is None else f" and greater than {above:g}"
+    raise SpecError(
+        f"{name} must be finite{bound}, in float32 of a magnitude from {F32_TINY:.4g} to {most:.4g}, "
+        f"got {shown(value)}"
+    )
 
 
 def _grid(manifest: Manifest, symbols: Mapping[str, int]) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 # dlpack.h, DLDeviceType: CPU, CUDA, pinned host memory, managed memory
@@ -20,6 +21,8 @@ _READ_ONLY = 1  # dlpack.h, DLPACK_FLAG_BITMASK_READ_ONLY
 
 _UNVERSIONED = b"dltensor"
 _VERSIONED = b"dltensor_versioned"
+_MAJOR = 1  # of the versioned form: others may lie differently in memory
+MAX_RANK = 64  # numpy's; a capsule that claims more is damaged
 
 
 class DLTensor(ctypes.Structure):
@@ -68,23 +71,85 @@ _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _get_name = ctypes.pythonapi.PyCapsule_GetName
 _get_name.restype = ctypes.c_char_p
 _get_name.argtypes = [ctypes.py_object]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype = ctypes.c_int
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
-def read_capsule(capsule: object) -> tuple[DLTensor, bool]:
-    """What a capsule describes, and whether it forbids writing.
+@dataclass(frozen=True)
+class Described:
+    """What a capsule says of a tensor, copied out of it.
+
+    Attributes:
+      dtype: a name of `DTYPES`.
+      strides: in elements; None for a dense tensor.
+      address: of element 0.
+      device: DLPack's numbers of the kind and of the device.
+      read_only: whether writing is forbidden.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    address: int
+    device: tuple[int, int]
+    read_only: bool
+
+
+def read_capsule(capsule: object) -> Described:
+    """What a capsule describes.
 
     The capsule is not consumed: its own destructor releases the tensor, so it has to be kept as
     long as the description is used.
+
+    Raises:
+      ValueError: no capsule of DLPack, one that was consumed, of another version, or with fields that
+        no tensor has.
     """
-    label = _get_name(capsule)
-    pointer = _get_pointer(capsule, label)
-    if label == _VERSIONED:
-        managed = _ManagedVersioned.from_address(pointer)
-        return managed.dl_tensor, bool(managed.flags & _READ_ONLY)
-    return DLTensor.from_address(pointer), False
+    is_versioned = bool(_is_valid(capsule, _VERSIONED))
+    if not is_versioned and not _is_valid(capsule, _UNVERSIONED):
+        if type(capsule).__name__ != "PyCapsule":
+            raise ValueError(f"__dlpack__ gave a {type(capsule).__name__}, no capsule")
+        name = (_get_name(capsule) or b"without a name").decode(errors="replace")
+        hint = ": it was consumed before" if name.startswith("used_") else ""
+        raise ValueError(f"the capsule is {name!r:.40}, no 'dltensor'{hint}")
+    if not is_versioned:
+        return _described(DLTensor.from_address(_get_pointer(capsule, _UNVERSIONED)), 0)
+    managed = _ManagedVersioned.from_address(_get_pointer(capsule, _VERSIONED))
+    if managed.major != _MAJOR:
+        raise ValueError(f"the capsule is of DLPack {managed.major}.{managed.minor}, not {_MAJOR}")
+    return _described(managed.dl_tensor, managed.flags)
+
+
+def _described(tensor: DLTensor, flags: int) -> Described:
+    """The fields of a tensor, if they can be true."""
+    if not 0 <= tensor.ndim <= MAX_RANK or (tensor.ndim and not tensor.shape):
+        raise ValueError(f"the capsule has {tensor.ndim} dimensions and no shape for them")
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"the capsule has shape {list(shape)}")
+    dtype = DTYPES.get((tensor.code, tensor.bits))
+    if dtype is None or tensor.lanes != 1:
+        raise ValueError(
+            f"the dtype has DLPack code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes, "
+            "allowed are float16, float32, bfloat16 and floats of 8 bits"
+        )
+    strides = None
+    if tensor.strides:
+        strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+    if not tensor.data and 0 not in shape:
+        raise ValueError(f"the capsule has shape {list(shape)}, but no memory")
+    return Described(
+        dtype=dtype,
+        shape=shape,
+        strides=strides,
+        address=(tensor.data or 0) + tensor.byte_offset,
+        device=(tensor.device_type, tensor.device_id),
+        read_only=bool(flags & _READ_ONLY),
+    )
 
 
 # What has been handed out, by address of the description, until the consumer calls the deleter.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import cast
 
 from attn_mlir import env
-from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.runtime.binding import Bound, bind
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Device, Launch
@@ -14,10 +15,12 @@ from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.tensors import TensorView
 
+MAX_DIGITS = 4  # of the number of a GPU
+
 DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
 
 
-def load(source: str | os.PathLike[str] | bytes | Bundle) -> Kernel:
+def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundle) -> Kernel:
     """Make a kernel of a bundle, a bundle file or its bytes.
 
     Raises:
@@ -26,8 +29,12 @@ def load(source: str | os.PathLike[str] | bytes | Bundle) -> Kernel:
     """
     if isinstance(source, Bundle):
         return Kernel(source)
-    if isinstance(source, bytes):
-        return Kernel(Bundle.from_bytes(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Kernel(Bundle.from_bytes(bytes(source)))
+    if not isinstance(cast(object, source), (str, os.PathLike)):
+        raise SpecError(
+            f"load takes a bundle, the path of its file or its bytes, got {shown(source)}"
+        )
     return Kernel(Bundle.load(source))
 
 
@@ -99,17 +106,17 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
     Raises:
       SpecError: no such device.
     """
-    if device == "emulator":
-        return EmulatorDevice()
-    if device == "cuda":
-        return CudaDevice(index)
     if isinstance(device, str):
         head, _, number = device.partition(":")
-        if head == "cuda" and number.isdigit():
+        if device == "emulator":
+            return EmulatorDevice()
+        if device == "cuda":
+            return CudaDevice(index)
+        if head == "cuda" and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
             return CudaDevice(int(number))
-    elif device is not None and callable(getattr(device, "launch", None)):
+    elif not isinstance(device, type) and callable(getattr(device, "launch", None)):
         return device
-    raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {device!r:.60}")
+    raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {shown(device)}")
 
 
 def multiprocessors(device: DeviceChoice, tensor: TensorView) -> int:

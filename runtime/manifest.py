@@ -73,6 +73,7 @@ class ScalarArg:
     dtype: str
     default: float | None
     min_exclusive: float | None
+    max: float | None = None
 
 
 @dataclass(frozen=True)
@@ -291,6 +292,7 @@ def _scalar(reader: _Reader) -> ScalarArg:
         dtype=reader.text("dtype", SCALAR_TYPES),
         default=reader.number("default"),
         min_exclusive=reader.number("min_exclusive"),
+        max=reader.number("max"),
     )
     default, low = scalar.default, scalar.min_exclusive
     if default is not None:

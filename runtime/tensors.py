@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import functools
 import math
+import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ _NUMPY_DTYPES = {
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
 }  # fmt: skip
+
+ADDRESSES = 1 << 63  # bytes that an address space has at most
 
 _TORCH_BYTES = {"torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2"}
 
@@ -85,6 +88,16 @@ class TensorView:
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return (last + 1) * self.item_bytes
 
+    @functools.cached_property
+    def byte_range(self) -> tuple[int, int]:
+        """Address of its lowest byte, and how many bytes it reaches over; strides may be negative."""
+        if self.empty:
+            return self.address, 0
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        below = -sum(step for step in steps if step < 0)
+        above = sum(step for step in steps if step > 0)
+        return self.address - below * self.item_bytes, (below + above + 1) * self.item_bytes
+
     @property
     def place(self) -> str:
         """The device for people: `cpu` or `cuda:0`."""
@@ -114,18 +127,26 @@ def view(value: object, name: str) -> TensorView:
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
-    if getattr(value, "requires_grad", False) is True:
+    if _offers(value, "requires_grad") and getattr(value, "requires_grad", False) is True:
         value = _without_gradient(value, name)
-    if str(getattr(value, "dtype", "")) in _TORCH_BYTES:
+    if _offers(value, "dtype") and str(getattr(value, "dtype", "")) in _TORCH_BYTES:
         return _from_torch_bytes(value, name)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+    if _offers(value, "__dlpack__") and _offers(value, "__dlpack_device__"):
         return _from_dlpack(cast(SupportsDLPack, value), name)
-    if hasattr(value, "__cuda_array_interface__"):
+    if _offers(value, "__cuda_array_interface__"):
         return _from_cuda_array_interface(value, name)
     raise SpecError(
         f"{name} must be a numpy array or have __dlpack__ or __cuda_array_interface__, got "
         f"{type(value).__module__}.{type(value).__qualname__}"
     )
+
+
+def _offers(value: object, name: str) -> bool:
+    """Whether an object has an attribute that can be read."""
+    try:
+        return hasattr(value, name)
+    except Exception:  # somebody else's property
+        return False
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -152,6 +173,11 @@ def _settle(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
 
 
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise SpecError(
+            f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and hide "
+            "keys by a mask_mod"
+        )
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
         raise SpecError(
@@ -161,16 +187,31 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
     item = array.dtype.itemsize
     if any(stride % item for stride in array.strides):
         raise SpecError(f"{name} has strides {array.strides} that split elements of {item} bytes")
-    return TensorView(
-        dtype=dtype,
-        shape=array.shape,
-        strides=_settle(array.shape, [stride // item for stride in array.strides]),
-        address=array.ctypes.data,
-        device="cpu",
-        device_index=0,
-        read_only=not array.flags.writeable,
-        owner=array,
+    return _checked(
+        TensorView(
+            dtype=dtype,
+            shape=array.shape,
+            strides=_settle(array.shape, [stride // item for stride in array.strides]),
+            address=array.ctypes.data,
+            device="cpu",
+            device_index=0,
+            read_only=not array.flags.writeable,
+            owner=array,
+        ),
+        name,
     )
+
+
+def _checked(found: TensorView, name: str) -> TensorView:
+    """The view, if its elements lie within an address space."""
+    steps = [(n - 1) * s for n, s in zip(found.shape, found.strides, strict=True)]
+    reach = sum(abs(step) for step in steps) * found.item_bytes
+    if not found.empty and (reach >= ADDRESSES or not 0 <= found.address < ADDRESSES):
+        raise SpecError(
+            f"{name} has shape {list(found.shape)} and strides {list(found.strides)} from "
+            f"{found.address:#x} on: no memory is as large"
+        )
+    return found
 
 
 def _export(value: SupportsDLPack, on_gpu: bool) -> object:
@@ -195,37 +236,44 @@ def _export(value: SupportsDLPack, on_gpu: bool) -> object:
 
 
 def _from_dlpack(value: SupportsDLPack, name: str) -> TensorView:
+    """A view by DLPack; whatever the library does wrong is an error that names the argument."""
+    if _negated(value):
+        raise SpecError(
+            f"{name} is a tensor whose signs or conjugation are pending: pass {name}.resolve_neg() "
+            "or resolve_conj()"
+        )
     try:
         code, index = value.__dlpack_device__()
-        device = dlpack.DEVICES.get(int(code))
+        code, index = int(code), int(index)
+        device = dlpack.DEVICES.get(code)
         capsule = None if device is None else _export(value, device == "cuda")
+        found = None if device is None else dlpack.read_capsule(capsule)
     except Exception as error:  # libraries differ in what they raise here
         raise SpecError(f"{name} cannot be exported by DLPack: {error}") from error
-    if device is None:
+    if found is None:
         raise SpecError(f"{name} is on a device of DLPack type {code}, allowed are CPU and CUDA")
-    tensor, read_only = dlpack.read_capsule(capsule)
-    dtype = dlpack.DTYPES.get((tensor.code, tensor.bits))
-    if dtype is None or tensor.lanes != 1:
+    if dlpack.DEVICES.get(found.device[0]) != device:
         raise SpecError(
-            f"{name} has a dtype of DLPack code {tensor.code} with {tensor.bits} bits, allowed "
-            "are float16, float32 and bfloat16"
+            f"{name} cannot be exported by DLPack: it says to be on a device of type {code}, and "
+            f"its capsule on one of type {found.device[0]}"
         )
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = (
-        tuple(tensor.strides[axis] for axis in range(tensor.ndim))
-        if tensor.strides
-        else dense_strides(shape)
-    )
-    return TensorView(
-        dtype=dtype,
-        shape=shape,
-        strides=_settle(shape, strides),
-        address=(tensor.data or 0) + tensor.byte_offset,
+    strides = dense_strides(found.shape) if found.strides is None else found.strides
+    view = TensorView(
+        dtype=found.dtype,
+        shape=found.shape,
+        strides=_settle(found.shape, strides),
+        address=found.address,
         device="cuda" if device == "cuda" else "cpu",
-        device_index=int(index),
-        read_only=read_only,
+        device_index=index,
+        read_only=found.read_only,
         owner=(value, capsule),
     )
+    return _checked(view, name)
+
+
+def _negated(value: Any) -> bool:
+    """Whether a tensor of torch stands for the negative of what its memory holds, which DLPack cannot say."""
+    return type(value).__module__ == "torch" and (value.is_neg() or value.is_conj())
 
 
 def _without_gradient(value: Any, name: str) -> Any:
@@ -244,30 +292,64 @@ def _without_gradient(value: Any, name: str) -> Any:
 
 def _from_torch_bytes(value: Any, name: str) -> TensorView:
     """A tensor of 8-bit floats, which not every torch exports, by way of its bytes."""
-    torch = sys.modules["torch"]
-    as_bytes = cast(SupportsDLPack, value.view(torch.uint8))
+    try:
+        as_bytes = cast(SupportsDLPack, value.view(sys.modules["torch"].uint8))
+    except Exception as error:  # of the library
+        raise SpecError(f"{name} cannot be looked at as bytes: {error}") from error
     return dataclasses.replace(_from_dlpack(as_bytes, name), dtype=_TORCH_BYTES[str(value.dtype)])
 
 
 def _from_cuda_array_interface(value: object, name: str) -> TensorView:
-    interface = cast("dict[str, Any]", getattr(value, "__cuda_array_interface__"))  # noqa: B009
-    dtype = _NUMPY_DTYPES.get(np.dtype(interface["typestr"]).name)
+    """A view by `__cuda_array_interface__`, as its version 3 says."""
+    try:
+        interface = cast("dict[str, Any]", getattr(value, "__cuda_array_interface__"))  # noqa: B009
+        if interface.get("mask") is not None:
+            raise ValueError("it is masked")
+        kind = np.dtype(str(interface["typestr"]))
+        dtype = _NUMPY_DTYPES.get(kind.name) if kind.isnative else None
+        shape = tuple(operator.index(extent) for extent in interface["shape"])
+        steps = interface.get("strides")
+        steps = None if steps is None else tuple(operator.index(step) for step in steps)
+        address, read_only = interface["data"]
+        address = operator.index(address or 0)
+        if any(extent < 0 for extent in shape) or (steps is not None and len(steps) != len(shape)):
+            raise ValueError(f"it has shape {list(shape)} and strides {steps}")
+        if not address and 0 not in shape:
+            raise ValueError(f"it has shape {list(shape)}, but no memory")
+    except Exception as error:  # somebody else's fields
+        raise SpecError(
+            f"{name} cannot be taken by __cuda_array_interface__: {type(error).__name__}: {error}"
+        ) from error
     if dtype is None:
         raise SpecError(f"{name} has dtype {interface['typestr']}, allowed are <f2 and <f4")
-    shape = tuple(int(extent) for extent in interface["shape"])
     item = dtype_bytes(dtype)
-    strides = interface.get("strides")
-    address, read_only = interface["data"]
-    return TensorView(
+    if steps is not None and any(step % item for step in steps):
+        raise SpecError(f"{name} has strides {steps} that split elements of {item} bytes")
+    strides = dense_strides(shape) if steps is None else [step // item for step in steps]
+    view = TensorView(
         dtype=dtype,
         shape=shape,
-        strides=_settle(shape, [s // item for s in strides] if strides else dense_strides(shape)),
-        address=int(address or 0),
+        strides=_settle(shape, strides),
+        address=address,
         device="cuda",
         device_index=0,
         read_only=bool(read_only),
         owner=value,
     )
+    return _checked(view, name)
+
+
+def host_array(tensor: TensorView) -> np.ndarray[Any, Any]:
+    """A tensor in host memory as a numpy array that aliases it, whatever its strides.
+
+    Args:
+      tensor: of a dtype that numpy has without another package.
+    """
+    low, length = tensor.byte_range
+    memory = bytes_at(low, length)
+    dtype = np.dtype({name: kind for kind, name in _NUMPY_DTYPES.items()}[tensor.dtype])
+    strides = [stride * tensor.item_bytes for stride in tensor.strides]
+    return np.ndarray(tensor.shape, dtype, memory.data, max(tensor.address - low, 0), strides)
 
 
 def bytes_at(address: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

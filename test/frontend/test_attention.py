@@ -77,6 +77,62 @@ def test_views_of_a_packed_buffer() -> None:
     judged(q, k, v, mask=am.causal())
 
 
+def test_out_in_a_packed_buffer() -> None:
+    packed = np.random.default_rng(0).standard_normal((2, 50, 6, 64)).astype(BF16)
+    q, k, v, out = np.split(packed, [2, 3, 4], axis=2)
+    kept = packed.copy()
+    for splits in (1, 2):
+        out[:] = np.nan
+        o, lse = am.attention(
+            q,
+            k,
+            v,
+            mask=am.causal(),
+            return_lse=True,
+            out=out,
+            num_splits=splits,
+            device="emulator",
+        )
+        assert o is out and (packed[:, :, :4] == kept[:, :, :4]).all()
+        verdict = check_attention(q, k, v, o, lse, mask=am.causal())
+        assert verdict.ok, str(verdict)
+        for other in (q, packed[:, :, 1:3], packed[:, :, 3:5]):
+            with pytest.raises(
+                am.errors.SpecError, match="^out is an output, but it shares memory"
+            ):
+                am.attention(q, k, v, out=other, num_splits=splits, device="emulator")
+    assert (packed[:, :, :4] == kept[:, :, :4]).all()
+
+
+def test_out_of_a_ragged_batch() -> None:
+    ends = np.array([5, 30, 40], np.int32)
+    wide = np.full((50, 4, 64), 7.0, BF16)
+    q, k, v = (x[0] for x in operands(50, 50))
+    o = am.attention(
+        q, k, v, out=wide[:, 1:3], device="emulator",
+        cu_seqlens_q=ends[::-1][::-1], cu_seqlens_k=np.repeat(ends, 2)[::2],
+    )  # fmt: skip
+    for begin, end in ((5, 30), (30, 40)):
+        part = (x[None, begin:end] for x in (q, k, v, o))
+        assert check_attention(*part, None).ok
+    assert (wide[:, [0, 3]] == 7.0).all() and (wide[:5] == 7.0).all() and (wide[40:] == 7.0).all()
+
+
+def test_out_tells_its_dtype() -> None:
+    q, k, v = operands(20, 30)
+    out = np.empty((1, 20, 2, 64), np.float32)
+    assert am.attention(q, k, v, out=out, device="emulator") is out
+    assert check_attention(q, k, v, out, None).ok
+
+
+def test_reversed_lengths() -> None:
+    q, k, v = operands(20, 30, batch=2)
+    used = np.array([7, 99, 30], np.int32)[::-2]
+    o = am.attention(q, k, v, seqused_k=used, device="emulator")
+    assert check_attention(q[:1], k[:1], v[:1], o[:1], None).ok
+    assert check_attention(q[1:], k[1:, :7], v[1:, :7], o[1:], None).ok
+
+
 def test_outputs_with_strides(tmp_path: Path) -> None:
     q, k, v = operands(40, 40, batch=2)
     spec = am.mha(heads=2, kv_heads=1, head_dim=64, mask=am.causal())

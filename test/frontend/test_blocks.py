@@ -191,8 +191,26 @@ def call(**options: Any) -> Any:
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: am.block_mask(3, 1, 1, 4, 4), "mask_mod must be a Python function, got 3"),  # pyright: ignore
-    (lambda: am.block_mask(None, 0, 1, 4, 4), "batch must be an integer of at least 1, got 0"),
-    (lambda: am.block_mask(None, 1, 1, -1, 4), "sq must be an integer of at least 0, got -1"),
+    (lambda: am.block_mask(None, 1, 1, 4, 2**40), r"sk must be .* to 2147483647, got 1099511627776"),
+    (lambda: am.block_mask(None, 1, 2**40, 4, 4), "heads must be an integer from 1 to 2147483647"),
+    (lambda: am.block_mask(None, 1, 1, 4.0, 4), "sq must be an integer from 0 to .*, got 4.0"),
+    (lambda: am.block_mask(None, 1, 1, "4", 4), "sq must be an integer from 0 to .*, got '4'"),
+    (lambda: am.block_mask(None, 1, 1, 2**31 - 1, 2**31 - 1), "are 281474976710656 blocks, at most"),
+    (lambda: am.block_mask(None, 1, 1, 2**20, 2**20, block_size=2**20), "blocks of 1099511627776"),
+    (lambda: am.block_mask(None, 1, 1, 4, 4, block_size=(1, 2, 3)), r"block_size .* got \(1, 2, 3\)"),
+    (lambda: am.block_mask(None, 1, 1, 4, 4, block_size=True), "block_size .* got True"),
+    (lambda: am.block_mask(None, 1, 1, 4, 4, block_size=()), r"block_size .* got \(\)"),
+    (lambda: am.block_mask(None, 1, 1, 4, 4, block_size="12"), "block_size .* got '12'"),
+    (
+        lambda: BlockMask.from_kv_blocks(np.ma.ones((1, 1, 1), int), [], sq=9, sk=9),
+        r"kv_num_blocks is a masked array: pass kv_num_blocks.filled\(...\)",
+    ),
+    (
+        lambda: BlockMask.from_kv_blocks([[[1]]], [[[[0], [0, 1]]]], sq=9, sk=9),
+        "kv_indices cannot be read as an array",
+    ),
+    (lambda: am.block_mask(None, 0, 1, 4, 4), "batch must be an integer from 1 to .*, got 0"),
+    (lambda: am.block_mask(None, 1, 1, -1, 4), "sq must be an integer from 0 to .*, got -1"),
     (lambda: am.block_mask(None, 1, 1, 4, 4, block_size=0), "block_size must be one or two"),
     (lambda: am.block_mask(None, 1, 1, 4, 4, block_size=(1, 2, 3)), "block_size must be one"),
     (lambda: am.block_mask(None, 1, 1, 4, 4, mask="causal"), "mask must be made by"),  # pyright: ignore

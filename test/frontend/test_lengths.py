@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir import env, lengths, operators
+from attn_mlir import arrays, env, lengths, operators
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.lengths import told_by
@@ -77,9 +77,15 @@ def told(changes: dict[str, Any]) -> lengths.Told:
         ({"cache_counts_new": True}, "^cache_counts_new says what cache_seqlens counts"),
         ({"max_seqlen_q": 5}, "^max_seqlen_q is for sequences that cu_seqlens_q tells"),
         ({"max_seqlen_k": 5}, "^max_seqlen_k is for sequences that cu_seqlens_k tells"),
-        ({**RAGGED_Q, "max_seqlen_q": 5.0}, "^max_seqlen_q must be an integer, got 5.0"),
-        ({**RAGGED_Q, "max_seqlen_q": True}, "^max_seqlen_q must be an integer, got True"),
-        ({**RAGGED_Q, "max_seqlen_q": -1}, "^max_seqlen_q must be from 0 to"),
+        (
+            {**RAGGED_Q, "max_seqlen_q": 5.0},
+            "^max_seqlen_q must be an integer from 0 to .*, got 5.0",
+        ),
+        (
+            {**RAGGED_Q, "max_seqlen_q": True},
+            "^max_seqlen_q must be an integer from 0 to .*, got True",
+        ),
+        ({**RAGGED_Q, "max_seqlen_q": -1}, "^max_seqlen_q must be an integer from 0 to .*, got -1"),
         (
             {**RAGGED_Q, "max_seqlen_q": 4},
             "^max_seqlen_q is 4, but sequence 0 of q has 5",
@@ -153,6 +159,71 @@ def test_bounds_pass() -> None:
     assert told({}).kinds == Lengths() and told({}).sizes == {"batch": 2, "sq": 5, "sk": 7}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seqused_q": i32(5, 0)[::-1], "seqused_k": i32(7, 9, 0, 9)[::2]},
+        {"cache_seqlens": i32(2, 9, 9, 0)[::-3]},
+        {**RAGGED_Q, **RAGGED_K, "cu_seqlens_q": i32(9, 5, 0)[::-1]},
+        {**RAGGED_Q, **RAGGED_K, "cu_seqlens_k": np.repeat(i32(0, 5, 9), 3)[::3]},
+        {"seqused_k": np.broadcast_to(i32(3), (2,))},
+    ],
+)
+def test_index_arrays_of_any_strides(changes: dict[str, Any]) -> None:
+    found = told(changes)
+    for name, array in found.arrays.items():
+        assert view(array, name).strides == (1,)
+        assert np.array_equal(np.asarray(array), changes[name])
+    same = {**changes, **{name: np.array(changes[name]) for name in found.arrays}}
+    assert (found.kinds, found.scalars, found.sizes) == (
+        told(same).kinds, told(same).scalars, told(same).sizes
+    )  # fmt: skip
+
+
+def test_reversed_arrays_are_checked_as_they_are() -> None:
+    with pytest.raises(SpecError, match=r"^seqused_k\[1\] is 8: sequence 1 of k has 7"):
+        told({"seqused_k": i32(8, 7)[::-1]})
+    with pytest.raises(
+        SpecError, match="^cu_seqlens_q must not decrease: entry 0 is 9, entry 1 is 5"
+    ):
+        told({**RAGGED_Q, **RAGGED_K, "cu_seqlens_q": i32(0, 5, 9)[::-1]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {**RAGGED_Q, "max_seqlen_q": 2**31},
+            "^max_seqlen_q must be an integer from 0 to 2147483647",
+        ),
+        ({**RAGGED_Q, "max_seqlen_q": "5"}, "^max_seqlen_q must be an integer .*, got '5'"),
+        (
+            {**RAGGED_Q, "max_seqlen_q": np.ones(1, int)},
+            "^max_seqlen_q must be an integer .* array",
+        ),
+        (
+            {"cache_seqlens": i32(1, 1), "cache_counts_new": 1},
+            "^cache_counts_new must be True or Fa",
+        ),
+        ({"cache_seqlens": 3}, "^cache_seqlens must be a numpy array or have"),
+        ({"seqused_k": np.ma.array([1, 2], np.int32)}, "^seqused_k (is a masked array|.* dtype)"),
+        ({"seqused_k": [1, 2]}, "^seqused_k must be a numpy array or have"),
+        (
+            {"seqused_k": np.ones(2, np.float32)},
+            r"^seqused_k must be \[batch\] of i32, got .* of f32",
+        ),
+        ({"seqused_k": np.ones(2, bool)}, r"^seqused_k must be \[batch\] of i32, got .* of bool"),
+    ],
+)
+def test_numbers_that_are_none(changes: dict[str, Any], message: str) -> None:
+    test_refused(changes, message)
+
+
+@pytest.mark.parametrize("longest", [5, np.int64(5), np.array(5), np.uint8(5)])
+def test_bounds_of_any_library(longest: Any) -> None:
+    assert told({**RAGGED_Q, **RAGGED_K, "max_seqlen_q": longest}).scalars["max_seqlen_q"] == 5
+
+
 class OnGpu:
     """Stands for an array on a GPU: its contents are read by `cpu()` only."""
 
@@ -174,7 +245,8 @@ def test_arrays_on_a_gpu_are_read_in_debug_mode_only(monkeypatch: pytest.MonkeyP
         settings = env.read({f"ATTN_MLIR_{key.upper()}": value for key, value in changes.items()})
         monkeypatch.setattr(env, "settings", lambda: settings)
 
-    monkeypatch.setattr(lengths, "view", seen)
+    for module in (lengths, arrays):
+        monkeypatch.setattr(module, "view", seen)
     wrong = {**RAGGED_Q, "cu_seqlens_q": OnGpu(i32(0, 50, 9))}
     with_settings()
     assert told({**wrong, "max_seqlen_q": 50}).scalars == {"max_seqlen_q": 50}

@@ -47,10 +47,10 @@ def call(**changes: Any) -> Any:
         ),
         ({"k": np.zeros((2, 7, 2, 64), np.float16)}, "^k is f16, q is bf16"),
         ({"k": np.zeros((3, 7, 2, 64), BF16)}, "^k has batch 3, q has 2"),
-        ({"num_splits": -1}, r"^num_splits must be an integer from 0 .* to 256, got -1"),
-        ({"num_splits": 257}, "^num_splits must be an integer from 0 .* to 256, got 257"),
-        ({"num_splits": 2.0}, "^num_splits must be an integer from 0 .* to 256, got 2.0"),
-        ({"num_splits": True}, "^num_splits must be an integer from 0 .* to 256, got True"),
+        ({"num_splits": -1}, r"^num_splits must be an integer from 0 to 256 .*got -1"),
+        ({"num_splits": 257}, "^num_splits must be an integer from 0 to 256 .*got 257"),
+        ({"num_splits": 2.0}, "^num_splits must be an integer from 0 to 256 .*got 2.0"),
+        ({"num_splits": True}, "^num_splits must be an integer from 0 to 256 .*got True"),
         (
             {"num_splits": 2, "v": np.zeros((2, 7, 2, 200), BF16)},
             "^num_splits 2 needs v_head_dim of at most 192, got 200",
@@ -62,10 +62,14 @@ def call(**changes: Any) -> Any:
             {"k": np.zeros((2, 7, 3, 64), BF16), "v": np.zeros((2, 7, 3, 64), BF16)},
             "^kv_heads must divide heads, got heads = 4 and kv_heads = 3",
         ),
-        ({"q": np.zeros((2, 5, 0, 64), BF16)}, "^heads must be an integer from 1"),
+        ({"q": np.zeros((2, 5, 0, 64), BF16)}, r"^q has 0 heads: shape \[2, 5, 0, 64\]"),
+        (
+            {"q": np.zeros((2, 5, 4, 0), BF16), "k": np.zeros((2, 7, 2, 0), BF16)},
+            "^q has 0 elements",
+        ),
         (
             {"k": np.zeros((2, 7, 0, 64), BF16), "v": np.zeros((2, 7, 0, 64), BF16)},
-            "^kv_heads must be an integer from 1",
+            r"^k has 0 heads: shape \[2, 7, 0, 64\]",
         ),
         (
             {name: np.zeros((2, 7, 2, 84), BF16) for name in "qkv"},
@@ -73,7 +77,53 @@ def call(**changes: Any) -> Any:
         ),
         ({"v": None}, "^v must be a numpy array or have __dlpack__"),
         ({"mask": "causal"}, "^mask 'causal' has no kernel"),
-        ({"scale": 0.0}, "^scale must be finite and greater than 0, got 0.0"),
+        (
+            {"scale": 0.0},
+            r"^scale must be finite and greater than 0, .* from 1.175e-38 to 2e\+38, got 0.0",
+        ),
+        *(
+            ({"scale": scale}, "^scale must be (a number|finite)")
+            for scale in (
+                10**400,
+                "1",
+                b"1",
+                True,
+                np.True_,
+                1j,
+                np.ones(1),
+                1e-38,
+                2.1e38,
+                object(),
+            )
+        ),
+        *(
+            ({name: value}, f"^{name} must be")
+            for name in (
+                "query_tiles",
+                "num_splits",
+                "tile_order",
+                "return_lse",
+                "cache_counts_new",
+            )
+            for value in (1.0, "1", [], (1,), np.ones(2), 2 + 0j, b"1", object())
+        ),
+        ({"query_tiles": True}, "^query_tiles must be 1, 2 or None, got True"),
+        (
+            {"out": np.zeros((2, 5, 4, 64), np.float64)},
+            "^out has dtype f64, allowed are bf16, f16, f32",
+        ),
+        ({"out": np.zeros((2, 5, 4, 72), BF16)}, r"^out must have shape \[2, 5, 4, 64\], got"),
+        (
+            {"out": np.zeros((2, 5, 64, 4), BF16).transpose(0, 1, 3, 2)},
+            "^out .*axis 3 must be dense",
+        ),
+        ({"out": np.zeros((2, 5, 4, 64), BF16), "out_dtype": "f32"}, "^out must be f32, got bf16"),
+        (
+            {"out": np.broadcast_to(np.zeros(64, BF16), (2, 5, 4, 64))},
+            "^out is an output, but its .* read-only",
+        ),
+        ({"out": [0]}, "^out must be a numpy array or have"),
+        ({"out": np.zeros((5, 4, 64), BF16), "num_splits": 2}, "^out must have shape"),
         ({"scale": -1.0}, "^scale must be finite and greater than 0"),
         ({"scale": float("nan")}, "^scale must be finite"),
         ({"scale": float("inf")}, "^scale must be finite"),

@@ -48,6 +48,18 @@ def test_dtype_spellings(dtype: object, name: str) -> None:
         ({"head_dim": 65}, r"head_dim 65 .* \(pad to 72\?\)"),
         ({"head_dim": 257}, "head_dim 257 has no kernel: supported are multiples of 8 up to 256$"),
         ({"head_dim": 0}, "head_dim 0 has no kernel"),
+        *(
+            ({name: value}, f"^{name} ")
+            for name in ("heads", "kv_heads", "head_dim", "v_head_dim", "query_tiles", "block")
+            for value in (64.0, "64", True, np.True_, 1j, [64], np.ones(2), 10**5000, object, "")
+        ),
+        *(
+            ({name: value}, f"^{name} ")
+            for name in ("dtype", "out_dtype", "tile_order", "mask", "lengths", "return_lse")
+            for value in (5, 1.0, [], {}, object(), np.zeros(3), b"bf16", "")
+        ),
+        ({"query_tiles": 1.0}, "query_tiles must be 1, 2 or None, got 1.0"),
+        ({"lengths": 5}, "lengths must be a Lengths of .*, got 5"),
         ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
         ({"tile_order": "zigzag"}, "tile_order must be one of single, .* or None, got 'zigzag'"),
         ({"tile_order": "ragged"}, "tile_order ragged needs queries by cu_seqlens_q, got none"),
@@ -67,6 +79,21 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
     request: dict[str, Any] = {"heads": 16, "head_dim": 128, **changes}
     with pytest.raises(SpecError, match=message):
         am.mha(**request)
+
+
+def test_integers_of_any_library() -> None:
+    numbers: list[Any] = [np.int64(2), np.array(1), np.uint8(64), np.int32(128), np.int16(1)]
+    names = ("heads", "kv_heads", "head_dim", "v_head_dim", "query_tiles")
+    spec = am.mha(**dict(zip(names, numbers, strict=True)), block=(np.int64(128), 1, 128))  # pyright: ignore
+    same = am.mha(
+        heads=2, kv_heads=1, head_dim=64, v_head_dim=128, query_tiles=1, block=(128, 1, 128)
+    )
+    assert spec == same and spec.canonical_json() == same.canonical_json()
+
+
+def test_a_modifier_is_traced() -> None:
+    with pytest.raises(SpecError, match="^modifier must be what attn_mlir.trace.trace returns"):
+        am.MhaSpec(1, 1, 64, "bf16", am.full(), modifier=max)  # pyright: ignore
 
 
 def test_canonical_json() -> None:

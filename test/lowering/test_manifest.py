@@ -160,7 +160,7 @@ def test_tensors() -> None:
 
 def test_scalars() -> None:
     assert manifest(tensors_text())["scalars"] == [
-        {"name": "scale", "dtype": "f32", "default": 0.5, "min_exclusive": 0.0},
+        {"name": "scale", "dtype": "f32", "default": 0.5, "min_exclusive": 0.0, "max": 2e38},
         {"name": "count", "dtype": "i32"},
     ]
 

@@ -58,6 +58,13 @@ ATTENTION: dict[str, Any] = {
 }  # fmt: skip
 
 
+class Unspeakable:
+    """A value that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text for this")
+
+
 def manifest(**changes: Any) -> Manifest:
     return parse_manifest({**copy.deepcopy(ATTENTION), **changes})
 
@@ -190,16 +197,136 @@ def test_wrong_number_of_tensors(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "scale", [0.0, -1.0, float("nan"), float("inf"), 1e39, 1e-60, "much", [1.0], np.nan]
+    "scale",
+    [
+        *(
+            0.0,
+            -1.0,
+            float("nan"),
+            float("inf"),
+            1e39,
+            1e-60,
+            1e-38,
+            1.4e-45,
+            10**400,
+            float("1e999"),
+            1j,
+        ),
+        *("much", "1", b"1", True, np.True_, [1.0], np.nan, np.ones(1), np.complex64(1), object()),
+    ],
 )
 def test_scale_is_refused(scale: object) -> None:
     with pytest.raises(SpecError, match="^scale must be"):
         bind(manifest(), operands(), {"scale": scale})
 
 
-@pytest.mark.parametrize("scale", [1.4e-45, 3.4e38, 1, np.float32(0.5), np.float64(2)])
+@pytest.mark.parametrize(
+    "scale",
+    [2.0**-126, 3.4e38, 1, np.float32(0.5), np.float64(2), np.int8(1), np.array(2.0), BF16(0.25)],
+)
 def test_scale_is_allowed(scale: float) -> None:
     assert bind(manifest(), operands(), {"scale": scale}).scalars["scale"] > 0
+
+
+@pytest.mark.parametrize(("scale", "is_allowed"), [(2e38, True), (2.1e38, False)])
+def test_bounds_of_a_scalar(scale: float, is_allowed: bool) -> None:
+    limited = manifest(scalars=[{**ATTENTION["scalars"][0], "max": 2e38}])
+    if is_allowed:
+        assert bind(limited, operands(), {"scale": scale}).scalars["scale"] == pytest.approx(2e38)
+        return
+    with pytest.raises(
+        SpecError, match=r"^scale must be .* from 1.175e-38 to 2e\+38, got 2.1e\+38"
+    ):
+        bind(limited, operands(), {"scale": scale})
+
+
+def strided(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A bf16 output with strides in elements."""
+    reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+    return np.lib.stride_tricks.as_strided(np.zeros(reach, BF16), shape, [2 * s for s in strides])
+
+
+ROW = HEADS * DIM
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [
+        (77 * ROW, 0, DIM, 1),  # one row for all
+        (77 * ROW, ROW - 8, DIM, 1),  # the end of a row is the begin of the next
+        (77 * ROW, DIM, DIM, 1),  # heads of a row are the next rows
+        (76 * ROW, ROW, DIM, 1),  # the last row is the first one of the next sequence
+        (77 * ROW, ROW, DIM - 8, 1),
+        (0, ROW, DIM, 1),
+        (8 * 3, 8 * 5, 8 * 7 * 79, 1),  # 5 x 3 = 3 x 5
+    ],
+)
+def test_outputs_whose_elements_overlap(strides: tuple[int, ...]) -> None:
+    o = strided((2, 77, HEADS, DIM), strides)
+    with pytest.raises(SpecError, match="^o is an output, but its elements share memory: shape"):
+        bind(manifest(), operands(o=o), {"scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [
+        (77 * 3 * ROW, 3 * ROW, DIM, 1),  # a slice of a wider buffer
+        (77 * ROW, DIM, 77 * DIM, 1),  # heads first
+        (ROW, 2 * ROW, DIM, 1),  # sequences interleave
+        (77 * ROW + 8, ROW, DIM, 1),
+        (DIM, 2 * HEADS * DIM, 2 * DIM, 1),
+    ],
+)
+def test_outputs_whose_elements_interleave(strides: tuple[int, ...]) -> None:
+    bind(manifest(), operands(o=strided((2, 77, HEADS, DIM), strides)), {"scale": 1.0})
+
+
+@pytest.mark.parametrize(("name", "heads"), [("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)])
+@pytest.mark.parametrize("row", [0, 1, 5, 77])
+def test_output_that_overlaps_an_operand_of_a_packed_buffer(
+    name: str, heads: int, row: int
+) -> None:
+    packed = np.zeros((3, 77, 3 * HEADS, DIM), BF16)
+    last = packed.reshape(-1, DIM)[row * 3 * HEADS + heads - 1 :]  # the operand's last head
+    o = np.lib.stride_tricks.as_strided(last, (2, 77, HEADS, DIM), packed.strides)
+    with pytest.raises(SpecError, match=f"^o is an output, but it shares memory with {name}: pass"):
+        bind(manifest(), operands(sk=77, **{name: packed[:2, :, :heads], "o": o}), {"scale": 1.0})
+
+
+def test_outputs_that_overlap_each_other() -> None:
+    o = np.zeros((2, 77, HEADS, DIM), BF16)
+    lse = o.view(np.float32).reshape(-1)[-2 * HEADS * 77 :].reshape(2, HEADS, 77)
+    with pytest.raises(SpecError, match="^o is an output, but it shares memory with lse"):
+        bind(manifest(), operands(o=o, lse=lse), {"scale": 1.0})
+
+
+def test_output_beside_its_operands_in_a_packed_buffer() -> None:
+    for axis, shape in ((2, (2, 77, 12, DIM)), (1, (2, 4 * 77, HEADS, DIM))):
+        packed = np.zeros(shape, BF16)
+        parts = np.split(packed, 4 if axis == 1 else [4, 6, 8], axis=axis)
+        q, k, v, o = parts
+        k, v = k[:, :, :KV_HEADS], v[:, :, :KV_HEADS]
+        bind(manifest(), operands(sk=77, q=q, k=k, v=v, o=o), {"scale": 1.0})
+
+
+def test_overlap_on_a_gpu_is_told_from_addresses() -> None:
+    def gpu(shape: tuple[int, ...], address: int, typestr: str = "<f2") -> Any:
+        fields = {"shape": shape, "typestr": typestr, "data": (address, False), "version": 3}
+        return type("Gpu", (), {"__cuda_array_interface__": fields})()
+
+    half = manifest(tensors=[
+        {**tensor, "dtype": "f16" if tensor["dtype"] == "bf16" else "f32"}
+        for tensor in ATTENTION["tensors"]
+    ])  # fmt: skip
+    size = 2 * 77 * ROW * 2
+    far = 1 << 40
+    k, v = (gpu((2, 300, KV_HEADS, DIM), far + i * (1 << 30)) for i in (1, 2))
+    lse = gpu((2, HEADS, 77), 3 << 40, "<f4")
+    q, o = gpu((2, 77, HEADS, DIM), far), gpu((2, 77, HEADS, DIM), far + size)
+    bind(half, [q, k, v, o, lse], {"scale": 1.0})
+    o = gpu((2, 77, HEADS, DIM), far + size - 16)
+    with pytest.raises(SpecError, match="^o is an output, but it shares memory with q"):
+        bind(half, [q, k, v, o, lse], {"scale": 1.0})
 
 
 def test_scale_without_default_is_required() -> None:

@@ -15,12 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_mlir.errors import AttnError, SpecError, TargetError
 from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import load, named_device
 
 
 def tiny_bundle() -> bytes:
@@ -59,6 +62,31 @@ def test_save_and_load(scale_bundles: dict[str, bytes], tmp_path: Path) -> None:
 def test_save_where_nothing_can_be(pack: Callable[..., bytes], tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot write"):
         Bundle.from_bytes(pack()).save(tmp_path / "missing" / "scale.attn")
+
+
+@pytest.mark.parametrize("source", [None, 5, True, object(), ["a"], 1.5, Path])
+def test_load_takes_bundles(source: object) -> None:
+    with pytest.raises(
+        SpecError, match="^load takes a bundle, the path of its file or its bytes, got"
+    ):
+        load(source)  # pyright: ignore
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_load_takes_bytes(kind: Callable[[bytes], bytes], pack: Callable[..., bytes]) -> None:
+    assert load(kind(pack())).bundle.entry == "scale_rows"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [5, True, "", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:²", "cuda:１", f"cuda:{9**99}", b"cuda",
+     ["cuda"], np.zeros(3), EmulatorDevice],
+)  # fmt: skip
+def test_devices_that_are_none(device: object) -> None:
+    with pytest.raises(
+        SpecError, match="^device must be 'cuda', 'emulator', a device or None, got"
+    ):
+        named_device(device)  # pyright: ignore
 
 
 def test_no_such_file(tmp_path: Path) -> None:

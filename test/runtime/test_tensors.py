@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime import dlpack
 from attn_mlir.runtime.dlpack import Export
-from attn_mlir.runtime.tensors import bytes_at, dense_strides, view
+from attn_mlir.runtime.tensors import bytes_at, dense_strides, host_array, view
 
 
 class OnlyDLPack:
@@ -186,3 +188,151 @@ def test_parameters_of_torch() -> None:
             assert view(parameter, "q").address == parameter.data_ptr()
     with pytest.raises(SpecError, match=r"q requires a gradient.*torch.no_grad\(\), or pass q.det"):
         view(parameter, "q")
+
+
+def capsule_of(array: np.ndarray[Any, Any], **fields: Any) -> Any:
+    """A capsule of an array, with fields of its tensor changed."""
+    export = Export(array, array.ctypes.data, device="cpu", index=0, dtype="f32", shape=array.shape)
+    capsule = export.__dlpack__()
+    tensor = dlpack.DLTensor.from_address(GET_POINTER(capsule, b"dltensor"))
+    for name, value in fields.items():
+        setattr(tensor, name, value)
+    return capsule
+
+
+GET_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
+
+
+class Gives:
+    """An array whose `__dlpack__` gives what it was told."""
+
+    def __init__(self, given: Any, device: Any = (1, 0)):
+        self.given = given
+        self.device = device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.given
+
+    def __dlpack_device__(self) -> Any:
+        return self.device
+
+
+def consumed() -> Any:
+    given = capsule_of(np.zeros(3, np.float32))
+    np.from_dlpack(Gives(given))  # takes it over
+    return given
+
+
+def newer() -> Any:
+    """A capsule of DLPack 2.0, which may lie differently in memory."""
+    owner = np.from_dlpack(OnlyDLPack(np.zeros(3, np.float32), True))
+    capsule = owner.__dlpack__(max_version=(1, 0))
+    major = ctypes.c_uint32.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    major.value = 2
+    return capsule
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: None, "__dlpack__ gave a NoneType, no capsule"),
+        (lambda: 7, "__dlpack__ gave a int, no capsule"),
+        (consumed, "the capsule is 'used_dltensor.*', no 'dltensor': it was consumed before"),
+        (newer, "the capsule is of DLPack 2.*, not 1"),
+        (lambda: capsule_of(np.zeros(3, np.float32), ndim=-1), "the capsule has -1 dimensions"),
+        (lambda: capsule_of(np.zeros(3, np.float32), ndim=1 << 20), "the capsule has 1048576 dim"),
+        (
+            lambda: capsule_of(np.zeros(3, np.float32), shape=None),
+            "the capsule has 1 dimensions and",
+        ),
+        (lambda: capsule_of(np.zeros(3, np.float32), data=None), r"has shape \[3\], but no memory"),
+        (lambda: capsule_of(np.zeros(3, np.float32), lanes=2), "code 2, 32 bits and 2 lanes"),
+        (lambda: capsule_of(np.zeros(3, np.float32), bits=33), "code 2, 33 bits"),
+        (lambda: capsule_of(np.zeros(3, np.float32), device_type=2), "on a device of type 1, and"),
+    ],
+)
+def test_capsules_that_are_none(make: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=f"^q cannot be exported by DLPack: .*{message}"):
+        view(Gives(make()), "q")
+
+
+def test_a_capsule_beyond_memory() -> None:
+    array = np.zeros(3, np.float32)
+    with pytest.raises(SpecError, match="^q has shape .* no memory is as large"):
+        view(Gives(capsule_of(array, byte_offset=1 << 63)), "q")
+
+
+@pytest.mark.parametrize("device", [None, 5, ("cpu", 0), (1,), (1, None), (2**40, 0)])
+def test_devices_that_are_none(device: Any) -> None:
+    with pytest.raises(SpecError, match="^q (cannot be exported by DLPack|is on a device)"):
+        view(Gives(None, device), "q")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"typestr": "x9"}, "TypeError"),
+        ({"typestr": None}, "TypeError"),
+        ({"typestr": ">f4"}, "dtype >f4"),
+        ({"typestr": "<c8"}, "dtype <c8"),
+        ({"shape": (2, -3)}, r"shape \[2, -3\]"),
+        ({"shape": "ab"}, "TypeError"),
+        ({"shape": (2.0, 3)}, "TypeError"),
+        ({"shape": None}, "TypeError"),
+        ({"strides": (4,)}, r"strides \(4,\)"),
+        ({"strides": (3, 1)}, "split elements of 4 bytes"),
+        ({"strides": (1 << 63, 4)}, "no memory is as large"),
+        ({"data": None}, "TypeError"),
+        ({"data": 7}, "TypeError"),
+        ({"data": (None, False)}, "no memory"),
+        ({"data": (-8, False)}, "no memory is as large"),
+        ({"data": ("there", False)}, "TypeError"),
+        ({"mask": np.zeros(3)}, "it is masked"),
+    ],
+)
+def test_cuda_array_interfaces_that_are_none(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=f"^q .*({message})"):
+        view(FakeGpu(**changes), "q")
+
+
+@pytest.mark.parametrize("interface", [{}, {"typestr": "<f4"}, None, 7, [("shape", (2,))]])
+def test_cuda_array_interfaces_without_fields(interface: Any) -> None:
+    gpu = FakeGpu()
+    gpu.__cuda_array_interface__ = interface
+    with pytest.raises(SpecError, match="^q cannot be taken by __cuda_array_interface__: "):
+        view(gpu, "q")
+
+
+def test_a_property_that_raises() -> None:
+    class Hostile:
+        @property
+        def __dlpack__(self) -> Any:
+            raise RuntimeError("go away")
+
+        @property
+        def dtype(self) -> Any:
+            raise RuntimeError("go away")
+
+    with pytest.raises(SpecError, match="^q must be a numpy array or have __dlpack__"):
+        view(Hostile(), "q")
+
+
+def test_masked_arrays() -> None:
+    for mask in (True, False, np.ma.nomask):
+        with pytest.raises(SpecError, match=r"^v is a masked array, .*: pass v.filled\(...\)"):
+            view(np.ma.array(np.zeros(3, np.float32), mask=mask), "v")
+
+
+def test_torch_tensors_with_a_pending_sign() -> None:
+    torch: Any = pytest.importorskip("torch")
+    negated = torch.ones(3, dtype=torch.complex64).conj().imag
+    with pytest.raises(SpecError, match=r"^q is a tensor whose signs .* pass q.resolve_neg\(\)"):
+        view(negated, "q")
+    assert view(negated.resolve_neg(), "q").shape == (3,)
+
+
+def test_host_arrays_of_any_strides() -> None:
+    array = np.arange(24, dtype=np.int32).reshape(4, 6)
+    for seen in (array, array[::-1], array[::2, ::-3], array[:0], array.T[::-1], array[2, 3, ...]):
+        found = host_array(view(np.asarray(seen), "n"))
+        assert (found == seen).all() and np.shares_memory(found, array) == bool(seen.size)

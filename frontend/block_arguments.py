@@ -1,0 +1,123 @@
+"""The arguments of block masks, checked: sizes of blocks, how many there are, and lists of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import MAX_I32, as_int
+
+Array = npt.NDArray[Any]
+
+BLOCK_SIZE = 128
+MAX_BLOCKS = 1 << 27  # half a GiB of numbers; a million queries and keys in blocks of 128: 2^26
+MAX_BLOCK_SCORES = 1 << 24  # evaluated at once: 128 MiB per value of the predicate
+
+
+def on_host(array: Any) -> Any:
+    """An array in the host's memory: a copy of one that torch or cupy has on a GPU."""
+    copies: list[Any] = [getattr(array, name, None) for name in ("cpu", "get")]
+    return next((copy() for copy in copies if callable(copy)), array)
+
+
+def check_block_size(block_size: object) -> tuple[int, int]:
+    """Query positions and keys of a block, from one number for both or two.
+
+    Raises:
+      SpecError: something else.
+    """
+    both = isinstance(block_size, (tuple, list))
+    given = cast("Sequence[object]", block_size) if both else (block_size, block_size)
+    sizes = [as_int(size) or 0 for size in given]
+    if len(sizes) != 2 or min(sizes) < 1 or max(sizes) > MAX_I32:
+        raise SpecError(
+            f"block_size must be one or two numbers above 0, got {shown(block_size, 40)}"
+        )
+    return sizes[0], sizes[1]
+
+
+def check_block_count(shape: Sequence[int], block_size: tuple[int, int]) -> None:
+    """Refuses so many blocks, or such large ones, that a typing error is more likely than a use.
+
+    Args:
+      shape: (batch, heads, sq, sk) that are told apart.
+
+    Raises:
+      SpecError: how many there are, and how many there may be.
+    """
+    count = math.prod(shape[:2]) * math.prod(
+        -(-extent // size) for extent, size in zip(shape[2:], block_size, strict=True)
+    )
+    if count > MAX_BLOCKS:
+        raise SpecError(
+            f"{list(shape)} scores in blocks of {list(block_size)} are {count} blocks, at most "
+            f"{MAX_BLOCKS} are allowed: make blocks larger"
+        )
+    scores = math.prod(map(min, shape[2:], block_size))
+    if scores > MAX_BLOCK_SCORES:
+        raise SpecError(
+            f"block_size {list(block_size)} makes blocks of {scores} scores, at most "
+            f"{MAX_BLOCK_SCORES} are allowed: make blocks smaller"
+        )
+
+
+def listed(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Array:
+    """Which blocks a pair of lists names, [batch, heads, query blocks, key blocks] of bool.
+
+    Args:
+      name: of the arguments: `kv` or `full_kv`.
+      counts, indices: as of `BlockMask.from_kv_blocks`.
+      extents: how many blocks of queries and keys there are.
+
+    Raises:
+      SpecError: lists that do not fit the extents, name blocks that do not exist, or name one twice.
+    """
+    count_name, index_name = f"{name}_num_blocks", f"{name}_indices"
+    numbers, places = _array(count_name, counts), _array(index_name, indices)
+    for label, array, rank in ((count_name, numbers, 3), (index_name, places, 4)):
+        if array.ndim != rank or array.dtype.kind not in "iu":
+            raise SpecError(
+                f"{label} must be integers of {rank} dimensions, got shape {list(array.shape)} of "
+                f"{array.dtype}"
+            )
+    if numbers.shape != places.shape[:3] or places.shape[2:] != extents:
+        raise SpecError(
+            f"{index_name} must be [batch, heads, {extents[0]}, {extents[1]}] and {count_name} "
+            f"one less, got {list(places.shape)} and {list(numbers.shape)}"
+        )
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() <= extents[1]:
+        raise SpecError(
+            f"{count_name} must be 0 to {extents[1]}, got {numbers.min()} to {numbers.max()}"
+        )
+    used = np.arange(extents[1]) < numbers[..., None]
+    wrong = places[used & ((places < 0) | (places >= extents[1]))]
+    if wrong.size:
+        raise SpecError(
+            f"{index_name} names block {wrong[0]} of keys, there are {extents[1]} blocks"
+        )
+    found = np.zeros(places.shape, np.bool_)
+    at = np.nonzero(used)
+    found[(*at[:3], places[used])] = True
+    if found.sum() != used.sum():
+        raise SpecError(f"{index_name} names a block of keys twice")
+    return found
+
+
+def _array(name: str, value: Any) -> Array:
+    """An argument as a numpy array.
+
+    Raises:
+      SpecError: it is none, or a masked one.
+    """
+    try:
+        array = cast(Array, np.asanyarray(on_host(value)))
+    except Exception as error:  # of the library
+        raise SpecError(f"{name} cannot be read as an array: {error}") from error
+    if isinstance(array, np.ma.MaskedArray):
+        raise SpecError(f"{name} is a masked array: pass {name}.filled(...)")
+    return array
