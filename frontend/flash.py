@@ -2,22 +2,33 @@
 
 Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names, that a window
 of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy. Forward only.
+
+Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means nothing here, such as
+`deterministic` or `pack_gqa`, is taken at the value that asks for nothing: see `flash_options`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from attn_mlir.errors import SpecError
-from attn_mlir.masks import Mask, sliding_window
-from attn_mlir.mods import softcap as capped
-from attn_mlir.operators import attention
+from attn_mlir.arrays import current_stream, given_output
+from attn_mlir.combining import combine_parts
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.flash_options import (
+    NO_WINDOW,
+    Options,
+    Window,
+    mask_of,
+    passed_on,
+    refuse_meaningful,
+    score_mod_of,
+)
+from attn_mlir.operators import attention, output_dtype_of
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.trace import ScoreMod
-
-Window = Sequence[int | None]
-NO_WINDOW = (-1, -1)
+from attn_mlir.runtime.scalars import as_int, flag
+from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.spec import OUT_DTYPES, dtype_name
+from attn_mlir.splits import MAX_SPLITS
 
 
 def flash_attn_func(
@@ -29,11 +40,10 @@ def flash_attn_func(
     causal: bool = False,
     window_size: Window = NO_WINDOW,
     softcap: float = 0.0,
-    *,
-    learnable_sink: Any = None,
-    num_splits: int = 1,
-    return_lse: bool = False,
-    device: DeviceChoice = None,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **options: Unpack[Options],
 ) -> Any:
     """As `flash_attn.flash_attn_func`.
 
@@ -44,10 +54,10 @@ def flash_attn_func(
       causal: query i of sq sees keys up to i + sk - sq.
       window_size: how far to the left and to the right of that key a query sees; -1 or None: all.
       softcap: scores become cap * tanh(score / cap); 0: they stay as they are.
-      learnable_sink: [heads], see `attention`.
-      num_splits: parts of the keys; 0 chooses.
-      return_lse: also return LSE, [batch, heads, sq].
-      device: see `attention`.
+      alibi_slopes: None.
+      deterministic: says nothing: the same call gives the same bits.
+      return_attn_probs: False.
+      options: see `flash_options.Options`.
 
     Returns:
       O like q, with `return_lse` also LSE.
@@ -55,19 +65,11 @@ def flash_attn_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return flash_attn_varlen_func(
-        q,
-        k,
-        v,
-        dropout_p=dropout_p,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        learnable_sink=learnable_sink,
-        num_splits=num_splits,
-        return_lse=return_lse,
-        device=device,
+    return _attention(
+        "flash_attn_func",
+        (q, k, v),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
     )
 
 
@@ -84,13 +86,14 @@ def flash_attn_varlen_func(
     causal: bool = False,
     window_size: Window = NO_WINDOW,
     softcap: float = 0.0,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: None = None,
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
-    learnable_sink: Any = None,
-    num_splits: int = 1,
-    return_lse: bool = False,
-    device: DeviceChoice = None,
+    **options: Unpack[Options],
 ) -> Any:
     """As `flash_attn.flash_attn_varlen_func`.
 
@@ -100,8 +103,9 @@ def flash_attn_varlen_func(
       cu_seqlens_q, cu_seqlens_k: [batch + 1] i32, where sequences begin and the last one ends.
       max_seqlen_q, max_seqlen_k: no sequence is longer; see `attention`.
       seqused_q, seqused_k: [batch] i32, of each sequence only so many positions exist.
-      dropout_p, softmax_scale, causal, window_size, softcap, learnable_sink, num_splits, return_lse,
-        device: see `flash_attn_func`; LSE is [heads, total_q].
+      block_table: None.
+      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, options: see `flash_attn_func`; LSE is [heads, total_q].
 
     Returns:
       O like q, with `return_lse` also LSE.
@@ -109,45 +113,311 @@ def flash_attn_varlen_func(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return attention(
-        q,
-        k,
-        v,
-        mask=_mask(causal, window_size),
-        score_mod=_score_mod(dropout_p, softcap),
-        sinks=learnable_sink,
-        scale=softmax_scale,
+    refuse_meaningful("flash_attn_varlen_func", {"block_table": block_table})
+    return _attention(
+        "flash_attn_varlen_func",
+        (q, k, v),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
         seqused_q=seqused_q,
         seqused_k=seqused_k,
-        num_splits=num_splits,
-        return_lse=return_lse,
-        device=device,
     )
 
 
-def _mask(is_causal: bool, window_size: Window) -> Mask:
-    """A window, cut at the query's own key if causal.
+def flash_attn_qkvpacked_func(
+    qkv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = NO_WINDOW,
+    softcap: float = 0.0,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    num_heads_q: int | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """As `flash_attn.flash_attn_qkvpacked_func`: q, k and v are views of one array, not copies.
+
+    Args:
+      qkv: [batch, sequence, 3, heads, head_dim], or with `num_heads_q` [batch, sequence,
+        num_heads_q + 2 kv_heads, head_dim], the heads of q, k and v one after the other.
+      num_heads_q: as FlashAttention 3 has it.
+      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, options: see `flash_attn_func`.
+
+    Returns:
+      O, [batch, sequence, heads, head_dim], with `return_lse` also LSE.
 
     Raises:
-      SpecError: `window_size` is no pair of limits.
+      SpecError: an argument is wrong or has no kernel.
     """
-    try:
-        left, right = (None if limit == -1 else limit for limit in window_size)
-    except (TypeError, ValueError):
-        raise SpecError(f"window_size must be (left, right), got {window_size!r:.60}") from None
-    return sliding_window(left, 0 if is_causal else right)
+    return _attention(
+        "flash_attn_qkvpacked_func",
+        _unpacked(qkv, "qkv", 5) if num_heads_q is None else _split_heads(qkv, num_heads_q),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+    )
 
 
-def _score_mod(dropout_p: float, cap: float) -> ScoreMod | None:
-    """The softcap, if there is one.
+def flash_attn_kvpacked_func(
+    q: Any,
+    kv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = NO_WINDOW,
+    softcap: float = 0.0,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """As `flash_attn.flash_attn_kvpacked_func`: k and v are views of one array, not copies.
+
+    Args:
+      q: [batch, sq, heads, head_dim].
+      kv: [batch, sk, 2, kv_heads, head_dim].
+      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, options: see `flash_attn_func`.
+
+    Returns:
+      O like q, with `return_lse` also LSE.
 
     Raises:
-      SpecError: dropout, or a cap that is none.
+      SpecError: an argument is wrong or has no kernel.
     """
-    if dropout_p != 0.0:
-        raise SpecError(f"dropout_p must be 0, got {dropout_p}: there is no dropout")
-    return None if cap == 0.0 else capped(cap)
+    return _attention(
+        "flash_attn_kvpacked_func",
+        (q, *_unpacked(kv, "kv", 5)),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+    )
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Any,
+    cu_seqlens: Any,
+    max_seqlen: int | None = None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = NO_WINDOW,
+    softcap: float = 0.0,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """As `flash_attn.flash_attn_varlen_qkvpacked_func`.
+
+    Args:
+      qkv: [total, 3, heads, head_dim].
+      cu_seqlens, max_seqlen: of queries and keys, see `flash_attn_varlen_func`.
+      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, options: see `flash_attn_func`.
+
+    Returns:
+      O, [total, heads, head_dim], with `return_lse` also LSE, [heads, total].
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    return _attention(
+        "flash_attn_varlen_qkvpacked_func",
+        _unpacked(qkv, "qkv", 4),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=max_seqlen,
+        max_seqlen_k=max_seqlen,
+    )
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Any,
+    kv: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = NO_WINDOW,
+    softcap: float = 0.0,
+    alibi_slopes: None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """As `flash_attn.flash_attn_varlen_kvpacked_func`.
+
+    Args:
+      q: [total_q, heads, head_dim].
+      kv: [total_k, 2, kv_heads, head_dim].
+      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k: see `flash_attn_varlen_func`.
+      dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, options: see `flash_attn_func`.
+
+    Returns:
+      O like q, with `return_lse` also LSE, [heads, total_q].
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    return _attention(
+        "flash_attn_varlen_kvpacked_func",
+        (q, *_unpacked(kv, "kv", 4)),
+        (softmax_scale, causal, window_size, softcap),
+        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+    )
+
+
+def flash_attn_combine(
+    out_partial: Any,
+    lse_partial: Any,
+    out: Any = None,
+    out_dtype: object = None,
+    cu_seqlens: None = None,
+    seqused: None = None,
+    return_lse: bool = True,
+    *,
+    device: DeviceChoice = None,
+    stream: object = None,
+) -> tuple[Any, Any]:
+    """As `flash_attn.cute.flash_attn_combine`: results for parts of the keys become those for all.
+
+    Args:
+      out_partial: [splits, batch, sq, heads, head_dim] or [splits, total, heads, head_dim], f32.
+      lse_partial: [splits, batch, sq, heads] or [splits, total, heads], f32, natural logarithms; its
+        positions lie one behind the other.
+      out: memory for O, see `attention`.
+      out_dtype: of O; f32 when left out, or that of `out`.
+      cu_seqlens, seqused: None.
+      return_lse: whether LSE is computed.
+      device, stream: see `attention`.
+
+    Returns:
+      O, [batch, sq, heads, head_dim] or [total, heads, head_dim], and LSE likewise, without the
+      last axis, or None.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    refuse_meaningful("flash_attn_combine", {"cu_seqlens": cu_seqlens, "seqused": seqused})
+    parts, sums = view(out_partial, "out_partial"), view(lse_partial, "lse_partial")
+    if parts.dtype != "f32" or len(parts.shape) not in (4, 5):
+        raise SpecError(
+            "out_partial must be f32 [splits, batch, sq, heads, head_dim] or [splits, total, heads, "
+            f"head_dim], got {list(parts.shape)} of {parts.dtype}"
+        )
+    if sums.dtype != "f32" or sums.shape != parts.shape[:-1]:
+        raise SpecError(
+            f"lse_partial must be f32 {list(parts.shape[:-1])} as out_partial, got "
+            f"{list(sums.shape)} of {sums.dtype}"
+        )
+    if sums.shape[-2] > 1 and sums.strides[-2] != 1 and not sums.empty:
+        raise SpecError(
+            f"lse_partial has strides {list(sums.strides)}: positions must lie one behind the other, "
+            "as in lse.swapaxes(-1, -2) of a dense [..., heads, sq]"
+        )
+    if not 1 <= parts.shape[0] <= MAX_SPLITS:
+        raise SpecError(f"out_partial has {parts.shape[0]} parts, allowed are 1 to {MAX_SPLITS}")
+    if out_dtype is not None:
+        dtype = dtype_name(out_dtype, "out_dtype", OUT_DTYPES)
+    else:
+        dtype = "f32" if out is None else output_dtype_of(out)
+    others = {"out_partial": parts, "lse_partial": sums}
+    memory = None if out is None else given_output(out, parts.shape[1:], dtype, others)
+    if stream is None and device != "emulator":
+        stream = current_stream(out_partial, parts)
+    o, lse = combine_parts(
+        out_partial,
+        _with_batch(parts, 5),
+        _swapped(_with_batch(sums, 4)),
+        is_ragged=len(parts.shape) == 4,
+        out_dtype=dtype,
+        return_lse=flag("return_lse", return_lse),
+        out=memory,
+        device=device,
+        stream=stream,
+    )
+    return o, None if lse is None else lse.swapaxes(-1, -2)
+
+
+def _attention(
+    function: str,
+    operands: tuple[Any, Any, Any],
+    scores: tuple[Any, Any, Window, Any],
+    options: dict[str, Any],
+    **lengths: Any,
+) -> Any:
+    """The call of `attention`; `scores` are softmax_scale, causal, window_size and softcap."""
+    scale, is_causal, window, cap = scores
+    return attention(
+        *operands,
+        mask=mask_of(is_causal, window),
+        score_mod=score_mod_of(cap),
+        scale=scale,
+        **lengths,
+        **passed_on(function, options),
+    )
+
+
+def _neutral(dropout_p: Any, alibi_slopes: Any, deterministic: Any, probs: Any) -> dict[str, Any]:
+    """Arguments that FlashAttention takes by position and that mean nothing here, by name."""
+    return {
+        "dropout_p": dropout_p,
+        "alibi_slopes": alibi_slopes,
+        "deterministic": deterministic,
+        "return_attn_probs": probs,
+    }
+
+
+def _unpacked(packed: Any, name: str, rank: int) -> tuple[Any, ...]:
+    """The parts of a packed array, which lie along the third axis from behind."""
+    count = len(name)
+    shape = view(packed, name).shape
+    if len(shape) != rank or shape[-3] != count:
+        axes = "batch, sequence" if rank == 5 else "total"
+        raise SpecError(f"{name} must be [{axes}, {count}, heads, head_dim], got {list(shape)}")
+    return tuple(packed[..., part, :, :] for part in range(count))
+
+
+def _split_heads(packed: Any, num_heads_q: object) -> tuple[Any, ...]:
+    """q, k and v of an array that has their heads one after the other."""
+    shape, heads = view(packed, "qkv").shape, as_int(num_heads_q)
+    if len(shape) != 4 or heads is None or not 0 < heads < shape[2] or (shape[2] - heads) % 2:
+        raise SpecError(
+            "num_heads_q must leave an even number of heads of qkv [batch, sequence, num_heads_q + 2 "
+            f"kv_heads, head_dim] for k and v, got {shown(num_heads_q, 40)} and {list(shape)}"
+        )
+    kv = (shape[2] - heads) // 2
+    return packed[:, :, :heads], packed[:, :, heads : heads + kv], packed[:, :, heads + kv :]
+
+
+def _with_batch(tensor: TensorView, rank: int) -> TensorView:
+    """Parts of rows as those of a batch of one sequence; those of a batch as they are."""
+    if len(tensor.shape) == rank:
+        return tensor
+    return tensor.reshaped(
+        (tensor.shape[0], 1, *tensor.shape[1:]), (tensor.strides[0], 0, *tensor.strides[1:])
+    )
+
+
+def _swapped(tensor: TensorView) -> TensorView:
+    """The last two axes in the other order."""
+    *shape, a, b = tensor.shape
+    *strides, step_a, step_b = tensor.strides
+    return tensor.reshaped((*shape, b, a), (*strides, step_b, step_a))

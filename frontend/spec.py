@@ -97,9 +97,9 @@ class MhaSpec:
                 f"dtype {shown(self.dtype, 40)} has no kernel: supported are {', '.join(DTYPES)}"
             )
         step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
-        _set(self, "head_dim", _head_dim("head_dim", self.head_dim, step))
+        _set(self, "head_dim", check_head_dim("head_dim", self.head_dim, step))
         if self.v_head_dim is not None:
-            _set(self, "v_head_dim", _head_dim("v_head_dim", self.v_head_dim, step))
+            _set(self, "v_head_dim", check_head_dim("v_head_dim", self.v_head_dim, step))
         self._check_schedule()
         self._check_output()
         self._check_parts()
@@ -315,8 +315,12 @@ def _block(block: object, group: int) -> tuple[int, int, int]:
     )
 
 
-def _head_dim(name: str, size: object, step: int) -> int:
-    """The head size, or a refusal of one that has no kernel."""
+def check_head_dim(name: str, size: object, step: int) -> int:
+    """The head size itself.
+
+    Raises:
+      SpecError: one that has no kernel: no multiple of `step`, or too large.
+    """
     found = as_int(size)
     if found is not None and not found % step and 0 < found <= MAX_HEAD_DIM:
         return found

@@ -15,7 +15,7 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.tiling import TILE_M, TILE_N
 from attn_mlir.runtime.scalars import integer
-from attn_mlir.spec import MAX_F32_HEAD_DIM, MhaSpec
+from attn_mlir.spec import HEAD_DIM_STEP, MAX_F32_HEAD_DIM, MAX_HEADS, MhaSpec, check_head_dim
 from attn_mlir.work_tiles import work_tiles
 
 LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
@@ -53,6 +53,8 @@ class CombineSpec:
     lse_terms: int = 1
 
     def __post_init__(self) -> None:
+        integer("heads", self.heads, 1, MAX_HEADS)
+        check_head_dim("v_head_dim", self.v_head_dim, HEAD_DIM_STEP)
         if self.out_dtype not in COMBINE_OUT_DTYPES:
             allowed = ", ".join(COMBINE_OUT_DTYPES)
             raise SpecError(f"out_dtype must be one of {allowed}, got {shown(self.out_dtype, 40)}")

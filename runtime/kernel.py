@@ -115,7 +115,7 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
         if head == "cuda" and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
             return CudaDevice(int(number))
     elif not isinstance(device, type) and callable(getattr(device, "launch", None)):
-        return device
+        return cast(Device, device)
     raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {shown(device)}")
 
 

@@ -98,6 +98,10 @@ class TensorView:
         above = sum(step for step in steps if step > 0)
         return self.address - below * self.item_bytes, (below + above + 1) * self.item_bytes
 
+    def reshaped(self, shape: Sequence[int], strides: Sequence[int]) -> TensorView:
+        """The same memory with other dimensions; strides in elements."""
+        return dataclasses.replace(self, shape=tuple(shape), strides=_settle(shape, strides))
+
     @property
     def place(self) -> str:
         """The device for people: `cpu` or `cuda:0`."""

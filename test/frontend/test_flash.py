@@ -13,7 +13,16 @@ import pytest
 import attn_mlir as am
 from attn_mlir import flash
 from attn_mlir.errors import SpecError
-from attn_mlir.flash import flash_attn_func, flash_attn_varlen_func
+from attn_mlir.flash import (
+    flash_attn_combine,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from attn_mlir.flash_options import NEUTRAL, Options
 
 RANDOM = np.random.default_rng(3)
 
@@ -54,8 +63,72 @@ def test_positions_are_those_of_flash_attention() -> None:
         *("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
         *("dropout_p", "softmax_scale", "causal", "window_size"),
     ]
+    last = ["softcap", "alibi_slopes", "deterministic", "return_attn_probs"]
+    assert names[11:16] == [*last, "block_table"]
     dense = list(inspect.signature(flash_attn_func).parameters)
-    assert dense[:7] == names[:3] + names[7:11]
+    assert dense[:11] == names[:3] + names[7:11] + last
+    for function, packed in (
+        (flash_attn_qkvpacked_func, ["qkv"]),
+        (flash_attn_kvpacked_func, ["q", "kv"]),
+        (flash_attn_varlen_qkvpacked_func, ["qkv", "cu_seqlens", "max_seqlen"]),
+        (flash_attn_varlen_kvpacked_func, ["q", "kv", *names[3:7]]),
+    ):
+        positions = list(inspect.signature(function).parameters)
+        assert positions[: len(packed) + 8] == packed + dense[3:11]
+    combine = list(inspect.signature(flash_attn_combine).parameters)
+    assert combine[:4] == ["out_partial", "lse_partial", "out", "out_dtype"]
+
+
+FLASH_2 = {"alibi_slopes": None, "deterministic": False, "return_attn_probs": False, "dropout_p": 0}
+FLASH_3: dict[str, Any] = {
+    **dict.fromkeys(("qv", "q_descale", "k_descale", "v_descale", "pack_gqa", "page_table")),
+    **dict.fromkeys(("scheduler_metadata", "rotary_cos", "rotary_sin", "rotary_seqlens")),
+    **dict.fromkeys(("cache_batch_idx", "cache_leftpad")),
+    "attention_chunk": 0,
+    "sm_margin": 0,
+    "num_splits": 1,
+    "rotary_interleaved": True,
+}
+FLASH_4 = {
+    **dict.fromkeys(("score_mod", "mask_mod", "block_sparse_tensors", "aux_tensors", "block_size")),
+    **dict.fromkeys(("full_block_cnt", "full_block_idx", "mask_block_cnt", "mask_block_idx")),
+    **dict.fromkeys(("cu_total_m_blocks", "cu_total_n_blocks", "learnable_sink", "page_table")),
+    "return_lse": False,
+    "window_size": (None, None),
+    "num_splits": 1,
+}
+
+
+@pytest.mark.parametrize("options", [FLASH_2, FLASH_3, FLASH_4])
+def test_defaults_of_flash_attention_mean_nothing(
+    options: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    flash_attn_func(1, 2, 3, **options)
+    flash_attn_varlen_func(1, 2, 3, **options)
+    assert asked["mask"] == am.full() and asked["scale"] is None
+
+
+def test_every_option_is_known() -> None:
+    offered = {"num_splits", "q_descale", "k_descale", "v_descale", "return_lse", "out", "device"}
+    offered |= {"stream", "learnable_sink"}
+    assert Options.__annotations__.keys() - offered <= NEUTRAL.keys()
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+@pytest.mark.parametrize("value", [np.ones(2, np.float32), 2, "on"])
+def test_what_asks_for_something_is_refused_by_name(name: str, value: Any) -> None:
+    function: Any = (
+        flash_attn_combine if name in ("cu_seqlens", "seqused") else flash_attn_varlen_func
+    )
+    with pytest.raises(SpecError, match=f"^{name} must be .*, got .*: "):
+        function(
+            *[normal(1, 3, 2, 64)] * (2 if function is flash_attn_combine else 3), **{name: value}
+        )
+
+
+def test_options_that_there_are_not() -> None:
+    with pytest.raises(SpecError, match="^flash_attn_func has no argument softmax"):
+        flash_attn_func(1, 2, 3, softmax=1.0)  # pyright: ignore
 
 
 @pytest.mark.parametrize(
@@ -65,12 +138,116 @@ def test_positions_are_those_of_flash_attention() -> None:
         ({"window_size": 5}, r"^window_size must be \(left, right\), got 5"),
         ({"window_size": (1, 2, 3)}, r"^window_size must be \(left, right\)"),
         ({"window_size": (-2, 0)}, "^left of a sliding window must be"),
+        ({"window_size": ("a", 0)}, "^left of a sliding window must be"),
+        ({"window_size": (True, 0)}, "^left of a sliding window must be"),
+        ({"causal": "yes"}, "^causal must be True or False, got 'yes'"),
+        ({"softcap": "3"}, "^softcap must be a number, got '3'"),
+        ({"softcap": float("nan")}, "^cap of a softcap must be"),
+        ({"dropout_p": float("nan")}, "^dropout_p must be 0, got nan: there is no dropout"),
+        ({"softmax_scale": "1"}, "^scale must be a number, got '1'"),
         ({"softcap": -3.0}, "^cap of a softcap must be finite and greater than 0"),
     ],
 )
 def test_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         flash_attn_func(normal(1, 3, 2, 64), normal(1, 4, 2, 64), normal(1, 4, 2, 64), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: flash_attn_qkvpacked_func(normal(2, 9, 2, 2, 64)),
+            r"^qkv must be \[batch, sequence, 3,",
+        ),
+        (lambda: flash_attn_qkvpacked_func(normal(2, 9, 6, 64)), "^qkv must be"),
+        (
+            lambda: flash_attn_qkvpacked_func(normal(2, 9, 6, 64), num_heads_q=3),
+            "^num_heads_q must",
+        ),
+        (
+            lambda: flash_attn_qkvpacked_func(normal(2, 9, 6, 64), num_heads_q=6),
+            "^num_heads_q must",
+        ),
+        (lambda: flash_attn_kvpacked_func(1, normal(2, 9, 3, 2, 64)), "^kv must be .*, 2, heads"),
+        (lambda: flash_attn_kvpacked_func(1, None), "^kv must be a numpy array"),
+        (
+            lambda: flash_attn_varlen_qkvpacked_func(normal(1, 9, 3, 2, 64), None),
+            r"^qkv must be \[total, 3, heads, head_dim\], got",
+        ),
+        (
+            lambda: flash_attn_combine(normal(2, 1, 9, 2, 64), normal(2, 1, 9, 2)),
+            "^out_partial must be",
+        ),
+        (lambda: flash_attn_combine(f32(2, 9, 2, 64), f32(2, 2, 9)), "^lse_partial must be f32"),
+        (lambda: flash_attn_combine(f32(2, 9, 2, 64), f32(2, 9, 2)), "^lse_partial has strides"),
+        (lambda: flash_attn_combine(f32(0, 9, 2, 64), f32(0, 9, 2)), "^out_partial has 0 parts"),
+        (
+            lambda: flash_attn_combine(f32(2, 9, 1, 60), f32(2, 9, 1)),
+            "^v_head_dim 60 has no kernel",
+        ),
+        (
+            lambda: flash_attn_combine(f32(2, 9, 1, 64), f32(2, 9, 1), return_lse="no"),  # pyright: ignore
+            "^return_lse must be True or False",
+        ),
+        (
+            lambda: flash_attn_combine(f32(2, 9, 1, 64), f32(2, 9, 1), out=f32(9, 2, 64)),
+            "^out must have shape",
+        ),
+    ],
+)
+def test_packed_arrays_and_parts_are_refused(call: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        call()
+
+
+def f32(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+@pytest.mark.slow
+def test_packed_arrays() -> None:
+    """One kernel for all of them; views of the packed array, an output of the caller's."""
+    qkv = normal(2, 40, 3, 2, 64)
+    q, k, v = np.moveaxis(qkv, 2, 0)
+    out = np.full((2, 40, 2, 64), np.nan, q.dtype)
+    options: dict[str, Any] = {"causal": True, "device": "emulator"}
+    assert flash_attn_qkvpacked_func(qkv, **options, out=out) is out
+    verdict = am.reference.check_attention(q, k, v, out, None, mask=am.causal())
+    assert verdict.ok, str(verdict)
+    for same in (
+        flash_attn_kvpacked_func(q, qkv[:, :, 1:], **options),
+        flash_attn_qkvpacked_func(qkv.reshape(2, 40, 6, 64), num_heads_q=2, **options),
+    ):
+        assert (same == out).all()
+    ends = np.array([0, 40, 80], np.int32)
+    rows = qkv.reshape(80, 3, 2, 64)
+    packed = flash_attn_varlen_qkvpacked_func(rows, ends, 40, **options)
+    parted = flash_attn_varlen_kvpacked_func(rows[:, 0], rows[:, 1:], ends, ends, 40, 40, **options)
+    for same in (packed, parted):
+        verdict = am.reference.check_attention(
+            q, k, v, same.reshape(out.shape), None, mask=am.causal()
+        )
+        assert verdict.ok, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [(2,), ()])
+def test_combine(batch: tuple[int, ...]) -> None:
+    parts = RANDOM.standard_normal((3, *batch, 20, 2, 64)).astype(np.float32)
+    sums = RANDOM.standard_normal((3, *batch, 2, 20)).astype(np.float32).swapaxes(-1, -2)
+    o, lse = flash_attn_combine(parts, sums, device="emulator")
+    weights = np.exp(sums.astype(np.float64))
+    total = weights.sum(axis=0)
+    assert np.allclose(lse, np.log(total), atol=1e-5) and lse.shape == (*batch, 20, 2)
+    truth = (weights[..., None] * parts).sum(axis=0) / total[..., None]
+    assert np.allclose(o, truth, atol=1e-5) and o.dtype == np.float32
+    out = np.full((*batch, 20, 4, 64), 7.0, np.float32)
+    same, none = flash_attn_combine(
+        parts, sums, out[..., 1:3, :], return_lse=False, device="emulator"
+    )
+    assert none is None and same.base is out and (same == o).all()
+    assert (out[..., [0, 3], :] == 7.0).all()
 
 
 @pytest.mark.slow
