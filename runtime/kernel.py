@@ -31,7 +31,8 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundl
         return Kernel(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Kernel(Bundle.from_bytes(bytes(source)))
-    if not isinstance(cast(object, source), (str, os.PathLike)):
+    is_path = isinstance(cast(object, source), (str, os.PathLike))
+    if not is_path or "\0" in os.fspath(source):
         raise SpecError(
             f"load takes a bundle, the path of its file or its bytes, got {shown(source)}"
         )

@@ -41,7 +41,7 @@ def flag(name: str, value: object) -> bool:
     Raises:
       SpecError: anything else.
     """
-    if isinstance(value, bool) or _dtype(value) == "bool":
+    if isinstance(value, bool) or (_dtype(value) == "bool" and _shape(value) == ()):
         return bool(value)
     raise SpecError(f"{name} must be True or False, got {shown(value, 40)}")
 
