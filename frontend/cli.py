@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attn_mlir.errors import AttnError, SpecError
 
+HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
 MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
 
 
@@ -56,10 +57,21 @@ def _guarded(args: argparse.Namespace) -> int:
     except AttnError as error:
         print(f"attn-mlir: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("attn-mlir: not enough memory for tensors of these sizes", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _natural(text: str) -> int:
+    """An integer of at least 0."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | None) -> None:
@@ -68,7 +80,7 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
     parser.add_argument(
         "--kv-heads", type=int, default=kv_heads, help="KV heads (default: as many as heads)"
     )
-    parser.add_argument("--head-dim", type=int, default=128, help="64 or 128 (%(default)s)")
+    parser.add_argument("--head-dim", type=int, default=128, help=HEAD_DIM_HELP)
     parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
     parser.add_argument("--mask", default="causal", help=MASK_HELP)
 
@@ -118,7 +130,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
     parser.add_argument("--mask", default=None, help="for a bundle that does not say what it has")
     parser.add_argument("--scale", type=float, default=None, help="(default: 1 / sqrt(head dim))")
-    parser.add_argument("--seed", type=int, default=0, help="of the operands (%(default)s)")
+    parser.add_argument("--seed", type=_natural, default=0, help="of the operands (%(default)s)")
     parser.add_argument(
         "--trace",
         type=Path,
@@ -134,7 +146,9 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", choices=("fair", "adversarial"), default="fair", help="of the emulator"
     )
-    parser.add_argument("--schedule-seed", type=int, default=0, help="of the adversarial schedule")
+    parser.add_argument(
+        "--schedule-seed", type=_natural, default=0, help="of the adversarial schedule"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -161,7 +175,7 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
         "Draw one CTA of a trace, as `run --trace` writes it: who works and who waits, over time."
     )
     parser.add_argument("trace", type=Path, help="trace file (JSON)")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="picture to write (SVG)")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="SVG file to write")
     parser.add_argument("--cta", type=int, default=0, help="number of the CTA (%(default)s)")
     parser.add_argument("--begin", type=int, default=None, help="first step (default: all)")
     parser.add_argument("--end", type=int, default=None, help="last step (default: all)")
@@ -172,6 +186,11 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 def _trace(args: argparse.Namespace) -> int:
     from attn_mlir.timeline import draw, read_trace
 
+    if args.output.suffix.lower() != ".svg":
+        raise SpecError(
+            f"--output must end in .svg, got {str(args.output)!r}: a trace is drawn as SVG, which "
+            "browsers show and other programs convert"
+        )
     picture = draw(
         read_trace(args.trace), cta=args.cta, begin=args.begin, end=args.end, title=args.title
     )
@@ -266,7 +285,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--sq", type=int, default=512, help="queries (%(default)s)")
     parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
-    parser.add_argument("--seed", type=int, default=0, help="of the operands (%(default)s)")
+    parser.add_argument("--seed", type=_natural, default=0, help="of the operands (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder (%(default)s)")
     _add_device(parser)
     parser.set_defaults(act=_demo)

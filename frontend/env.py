@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from attn_mlir.errors import SpecError
 
@@ -107,7 +107,11 @@ PTXAS = Variable[Path | None](
     _path,
 )
 LOG = Variable[str](
-    "ATTN_MLIR_LOG", "how much is logged to stderr", "warning", f"one of {LOG_LEVELS}", _level
+    "ATTN_MLIR_LOG",
+    "how much is logged to stderr",
+    "warning",
+    f"one of {', '.join(LOG_LEVELS)}",
+    _level,
 )
 CHECK = Variable[str](
     "ATTN_MLIR_CHECK",
@@ -171,6 +175,15 @@ def read(environ: Mapping[str, str]) -> Settings:
         check=CHECK.read(environ),
         check_lengths=CHECK_LENGTHS.read(environ),
     )
+
+
+def text_of(value: object) -> str:
+    """The value of a variable as it would be written, `not set` where there is none."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, frozenset):
+        value = ",".join(sorted(map(str, cast("frozenset[object]", value))))
+    return "not set" if value in (None, "") else str(value)
 
 
 @functools.cache

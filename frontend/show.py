@@ -142,12 +142,11 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
 
 
 def print_environment(console: Console | None = None) -> None:
-    """The environment variables, what each is for, and what it is now."""
+    """The environment variables, what each is for, what it may be and what it is now."""
     settings = env.settings()
     rows: list[list[object]] = []
     for variable in env.VARIABLES:
         value: object = getattr(settings, variable.name.removeprefix("ATTN_MLIR_").lower())
-        if isinstance(value, frozenset):
-            value = ",".join(sorted(cast("frozenset[str]", value)))
-        rows.append([variable.name, "" if value is None else str(value), variable.help])
-    (console or Console()).print(table("environment", ["variable", "value", "meaning"], rows))
+        rows.append([variable.name, env.text_of(value), variable.allowed, variable.help])
+    columns = ["variable", "value", "allowed", "meaning"]
+    (console or Console()).print(table("environment", columns, rows))

@@ -92,9 +92,12 @@ def run(
     if emulator:
         jobs = [(EmulatorDevice(), target) for target in targets or TARGETS]
     else:
-        major, minor = driver.driver_version()
+        try:
+            major, minor = driver.driver_version()
+            gpus = driver.gpus()
+        except TargetError as error:
+            raise TargetError(f"{error}: pass --emulator to try the emulator") from error
         say("driver", f"CUDA {major}.{minor}")
-        gpus = driver.gpus()
         if index is not None and not 0 <= index < len(gpus):
             raise TargetError(f"there is no GPU {index}: the driver shows {len(gpus)}")
         for gpu in gpus if index is None else (gpus[index],):

@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from attn_mlir import cli, compiler, demo, experiment
+from attn_mlir import cli, compiler, demo, env, experiment
 from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.passes.tiling import MAX_HEAD_DIM
 from attn_mlir.reference import Comparison
 from attn_mlir.runtime import doctor
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.spec import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 
 Pack = Callable[..., bytes]
-COMMANDS = ("compile", "run", "info", "doctor", "demo")
+COMMANDS = ("compile", "run", "trace", "info", "doctor", "demo")
 
 
 @pytest.fixture
@@ -51,7 +53,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "attn-mlir 0.1.0\n"
 
 
-@pytest.mark.parametrize("arguments", [["no-such"], ["compile", "--heads", "x"], ["run"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such"],
+        ["compile", "--heads", "x"],
+        ["run"],
+        ["run", "x.attn", "--seed", "-1"],
+        ["demo", "--schedule-seed", "-1"],
+        ["trace", "x.json"],
+    ],
+)
 def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(arguments)
@@ -68,6 +80,9 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
         (["demo", "--heads", "3", "--kv-heads", "2"], "SpecError: kv_heads must divide heads"),
         (["info", "none.attn"], "SpecError: cannot read the bundle 'none.attn'"),
         (["run", "none.attn"], "SpecError: cannot read the bundle"),
+        (["trace", "x.json", "-o", "x.png"], "SpecError: --output must end in .svg, got 'x.png'"),
+        (["trace", "x.json", "-o", "x"], "SpecError: --output must end in .svg, got 'x'"),
+        (["trace", "none.json", "-o", "x.svg"], "SpecError: cannot read none.json: No such file"),
         (["doctor", "--bundle", "none.attn"], "SpecError: cannot read the bundle"),
     ],
 )
@@ -136,8 +151,36 @@ def test_info_prints_whatever_a_report_holds(pack: Pack, tmp_path: Path, capsys:
 
 def test_info_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--env"]) == 0
-    assert "ATTN_MLIR_CACHE_DIR" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    names = [variable.name for variable in env.VARIABLES]
+    values = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("ATTN_MLIR_")}
+    assert list(values) == names and all(values.values())  # none is left blank
+    assert values["ATTN_MLIR_PTXAS"][:2] == ["not", "set"]
+    assert (
+        values["ATTN_MLIR_CACHE_DIR"][0]
+        == str(env.settings().cache_dir)[: len(values["ATTN_MLIR_CACHE_DIR"][0])]
+    )
     assert cli.main(["info"]) == 2
+
+
+def test_head_sizes_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compile", "demo"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        sizes = (
+            f"multiple of {HEAD_DIM_STEP} up to {MAX_HEAD_DIM}, of {NARROW_HEAD_DIM_STEP} for 8-bit"
+        )
+        assert sizes in text
+
+
+def test_sizes_beyond_memory(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def none(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(demo, "demo", none)
+    assert cli.main(["demo"]) == 1
+    assert "not enough memory" in capsys.readouterr().err
 
 
 def test_info_of_machine_code(
@@ -171,7 +214,8 @@ def test_doctor_without_a_gpu(
     monkeypatch.setattr(doctor.driver, "driver_version", none)
     assert cli.main(["doctor"]) == 1
     printed = capsys.readouterr()
-    assert "TargetError: there is no CUDA driver on this machine" in printed.err
+    message = "TargetError: there is no CUDA driver on this machine: pass --emulator to try"
+    assert message in printed.err
     assert "numpy" in printed.out
 
 
