@@ -12,7 +12,9 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.binding import check_output
 from attn_mlir.runtime.devices import memory
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.dlpack import Export
+from attn_mlir.runtime.kernel import DeviceChoice, check_device
 from attn_mlir.runtime.manifest import TensorArg
 from attn_mlir.runtime.tensors import (
     TensorView,
@@ -122,9 +124,22 @@ def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> An
     return memory.upload(view(array, "array"), like.device_index)
 
 
-def current_stream(model: object, like: TensorView) -> int | None:
-    """The stream on which the caller's library works on this GPU, where the library has one."""
-    if like.device != "cuda":
+def stream_of(
+    stream: object | None, device: DeviceChoice, model: object, like: TensorView
+) -> object | None:
+    """The stream of a launch: the caller's, else that on which the caller's library works on this GPU.
+
+    Args:
+      stream, device: of the call, the latter checked.
+      model, like: as of `output_like`.
+
+    Raises:
+      SpecError: no such device.
+    """
+    check_device(device)
+    if stream is not None or like.device != "cuda" or isinstance(device, EmulatorDevice):
+        return stream
+    if isinstance(device, str) and device == "emulator":
         return None
     library = type(model).__module__.partition(".")[0]
     module: Any = sys.modules.get(library)

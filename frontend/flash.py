@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from attn_mlir.arrays import current_stream, given_output
+from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.combining import combine_parts
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash_options import (
@@ -340,8 +340,6 @@ def flash_attn_combine(
         dtype = "f32" if out is None else output_dtype_of(out)
     others = {"out_partial": parts, "lse_partial": sums}
     memory = None if out is None else given_output(out, parts.shape[1:], dtype, others)
-    if stream is None and device != "emulator":
-        stream = current_stream(out_partial, parts)
     o, lse = combine_parts(
         out_partial,
         _with_batch(parts, 5),
@@ -351,7 +349,7 @@ def flash_attn_combine(
         return_lse=flag("return_lse", return_lse),
         out=memory,
         device=device,
-        stream=stream,
+        stream=stream_of(stream, device, out_partial, parts),
     )
     return o, None if lse is None else lse.swapaxes(-1, -2)
 

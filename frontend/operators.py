@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.arrays import current_stream, given_output, output_like
+from attn_mlir.arrays import given_output, output_like, stream_of
 from attn_mlir.combining import Split, combine
 from attn_mlir.compiler import DEFAULT_TARGET, compile
 from attn_mlir.descales import check_scaled, descales_of
@@ -190,6 +190,7 @@ def launch(
     """
     q = operands["q"]
     (first, *others), (heads, head_dim) = q.shape[:-2], q.shape[-2:]
+    stream = stream_of(stream, device, model, q)
     given_o = None
     if out is not None:
         shape = (*q.shape[:-1], spec.values_dim)
@@ -208,8 +209,6 @@ def launch(
         o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
     terms = () if split is None else (LSE_TERMS,)
     lse = output_like(model, q, (*terms, *lead, heads, rows), "f32") if spec.return_lse else None
-    if stream is None and device != "emulator":
-        stream = current_stream(model, q)
     kernel(
         *operands.values(),
         o.tensor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import cast
 
 from attn_mlir import env
@@ -15,7 +16,7 @@ from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.tensors import TensorView
 
-MAX_DIGITS = 4  # of the number of a GPU
+_DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 
 DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
 
@@ -107,17 +108,26 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
     Raises:
       SpecError: no such device.
     """
-    if isinstance(device, str):
-        head, _, number = device.partition(":")
-        if device == "emulator":
-            return EmulatorDevice()
-        if device == "cuda":
-            return CudaDevice(index)
-        if head == "cuda" and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
-            return CudaDevice(int(number))
-    elif not isinstance(device, type) and callable(getattr(device, "launch", None)):
-        return cast(Device, device)
-    raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {shown(device)}")
+    check_device(device)
+    if not isinstance(device, str):
+        assert device is not None
+        return device
+    if device == "emulator":
+        return EmulatorDevice()
+    number = device.partition(":")[2]
+    return CudaDevice(int(number) if number else index)
+
+
+def check_device(device: object) -> None:
+    """Refuses what is no choice of a device, before anything is compiled.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    if device is None or (isinstance(device, str) and _DEVICES.fullmatch(device)):
+        return
+    if isinstance(device, (str, type)) or not callable(getattr(device, "launch", None)):
+        raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {shown(device)}")
 
 
 def multiprocessors(device: DeviceChoice, tensor: TensorView) -> int:
