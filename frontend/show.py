@@ -144,9 +144,12 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
 def print_environment(console: Console | None = None) -> None:
     """The environment variables, what each is for, what it may be and what it is now."""
     settings = env.settings()
-    rows: list[list[object]] = []
+    console = console or Console()
     for variable in env.VARIABLES:
         value: object = getattr(settings, variable.name.removeprefix("ATTN_MLIR_").lower())
-        rows.append([variable.name, env.text_of(value), variable.allowed, variable.help])
-    columns = ["variable", "value", "allowed", "meaning"]
-    (console or Console()).print(table("environment", columns, rows))
+        for line in (
+            f"{variable.name} = {env.text_of(value)}",
+            f"    {variable.help}",
+            f"    allowed: {variable.allowed}",
+        ):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
