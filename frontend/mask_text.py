@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Generator
+from typing import cast
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
 
 ALLOWED = "full, causal, window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
 
+MAX_DIGITS = 10  # of a number
 MAX_DEPTH = 64  # of ~ and ( ) in one another
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z]+)(?::(?P<numbers>[0-9a-z,]*))?)")
@@ -38,6 +40,8 @@ def parse_mask(text: str) -> Mask:
     Raises:
       SpecError: no such mask; the message quotes the text and lists what is allowed.
     """
+    if not isinstance(cast(object, text), str):
+        raise SpecError(f"mask must be text, got {shown(text)}: supported are {ALLOWED}")
     return _Parser(text).parse()
 
 
@@ -108,7 +112,7 @@ class _Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SpecError(
-                f"mask {self._text!r:.60} has no kernel: it is nested more than {MAX_DEPTH} deep"
+                f"mask {shown(self._text)} has no kernel: it is nested more than {MAX_DEPTH} deep"
             )
         yield
         self._depth -= 1
@@ -116,9 +120,9 @@ class _Parser:
     def _number(self, word: str) -> int | None:
         if word == "inf":
             return None
-        if not word.isdecimal():
+        if not word.isdecimal() or len(word) > MAX_DIGITS:
             raise self._error()
         return int(word)
 
     def _error(self) -> SpecError:
-        return SpecError(f"mask {self._text!r:.60} has no kernel: supported are {ALLOWED}")
+        return SpecError(f"mask {shown(self._text)} has no kernel: supported are {ALLOWED}")

@@ -27,6 +27,9 @@ OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
 BLOCK_ROWS, BLOCK_KEYS = (TILE_M, MAX_Q_TILES * TILE_M), TILE_N
+MAX_MASK_PARTS = (
+    64  # far above any use: code grows with each, and the compiler walks them by recursion
+)
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -158,6 +161,11 @@ class MhaSpec:
             raise SpecError(
                 f"mask {shown(self.mask)} has no kernel: supported are full(), causal(), "
                 "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
+            )
+        if (count := _mask_parts(self.mask)) > MAX_MASK_PARTS:
+            raise SpecError(
+                f"mask is combined of {count} masks, at most {MAX_MASK_PARTS} have a kernel: say it as "
+                "a mask_mod or a block_mask"
             )
 
     @property
@@ -294,6 +302,16 @@ def check_target(target: str) -> str:
 def _set(spec: MhaSpec, name: str, value: object) -> None:
     """A field of a request that is being made."""
     object.__setattr__(spec, name, value)
+
+
+def _mask_parts(mask: Mask) -> int:
+    """How many masks a mask is combined of, itself included."""
+    count, left = 0, [mask]
+    while left:
+        one = left.pop()
+        count += 1
+        left += [part for part in vars(one).values() if isinstance(part, Mask)]
+    return count
 
 
 def _is_one_of(names: Sequence[str], value: object) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from typing import Any
 
@@ -81,3 +83,28 @@ def test_text_that_is_no_mask(text: str) -> None:
         parse_mask(text)
     message = str(refused.value)
     assert message.startswith(f"mask {text!r} has no kernel: supported") or "got None" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("~" * 3000 + "full", "has more than 256 of the signs"),
+        ("(" * 3000 + "full" + ")" * 3000, "has more than 256 of the signs"),
+        ("|".join(["causal"] * 3000), "has more than 256 of the signs"),
+        ("chunked:" + "9" * 5000, "has no kernel"),
+        (None, "mask must be text, got None"),
+        (b"full", "mask must be text, got b'full'"),
+    ],
+)
+def test_texts_that_are_none(text: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_mask(text)
+
+
+def test_masks_of_many_parts() -> None:
+    def joined(count: int) -> Mask:
+        return functools.reduce(operator.or_, [chunked(size) for size in range(2, 2 + count)])
+
+    am.mha(heads=1, head_dim=64, mask=joined(32))
+    with pytest.raises(SpecError, match="^mask is combined of 799 masks, at most 64 have a kernel"):
+        am.mha(heads=1, head_dim=64, mask=joined(400))
