@@ -12,7 +12,6 @@ from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 from attn_mlir.spec import MhaSpec
 from attn_mlir.splits import LSE_TERMS, CombineSpec
 
-
 LSES_RANK = 4  # of the parts' LSE, where each is one number
 
 
