@@ -29,7 +29,7 @@ from attn_mlir.captured_object import (
     is_torch_module,
 )
 from attn_mlir.dialect.attn.program import TENSOR_DTYPES, CapturedTensor
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.excerpt import Spot, place
 from attn_mlir.runtime.tensors import view
 from attn_mlir.traced import Traced
@@ -77,7 +77,9 @@ class Captures:
         elif not isinstance(function, types.FunctionType | types.MethodType | functools.partial):
             target = getattr(cast(object, function), "__call__", None)  # noqa: B004
         if not isinstance(target, types.FunctionType | types.MethodType | functools.partial):
-            raise SpecError(f"{role} must be a Python function, got {function!r:.60}")
+            raise SpecError(
+                f"{role} must be a Python function, got {shown(cast(object, function))}"
+            )
         target = cast("Callable[..., Any]", target)
         try:
             inspect.signature(target).bind(*names)

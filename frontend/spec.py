@@ -162,11 +162,6 @@ class MhaSpec:
                 f"mask {shown(self.mask)} has no kernel: supported are full(), causal(), "
                 "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
             )
-        if (count := _mask_parts(self.mask)) > MAX_MASK_PARTS:
-            raise SpecError(
-                f"mask is combined of {count} masks, at most {MAX_MASK_PARTS} have a kernel: say it as "
-                "a mask_mod or a block_mask"
-            )
 
     @property
     def values_dim(self) -> int:
@@ -302,16 +297,6 @@ def check_target(target: str) -> str:
 def _set(spec: MhaSpec, name: str, value: object) -> None:
     """A field of a request that is being made."""
     object.__setattr__(spec, name, value)
-
-
-def _mask_parts(mask: Mask) -> int:
-    """How many masks a mask is combined of, itself included."""
-    count, left = 0, [mask]
-    while left:
-        one = left.pop()
-        count += 1
-        left += [part for part in vars(one).values() if isinstance(part, Mask)]
-    return count
 
 
 def _is_one_of(names: Sequence[str], value: object) -> bool:

@@ -343,15 +343,17 @@ def _from_cuda_array_interface(value: object, name: str) -> TensorView:
     return _checked(view, name)
 
 
-def host_array(tensor: TensorView) -> np.ndarray[Any, Any]:
+def host_array(tensor: TensorView, dtype: np.dtype[Any] | None = None) -> np.ndarray[Any, Any]:
     """A tensor in host memory as a numpy array that aliases it, whatever its strides.
 
     Args:
-      tensor: of a dtype that numpy has without another package.
+      tensor: in host memory.
+      dtype: numpy's, for those that it does not have without another package.
     """
     low, length = tensor.byte_range
     memory = bytes_at(low, length)
-    dtype = np.dtype({name: kind for kind, name in _NUMPY_DTYPES.items()}[tensor.dtype])
+    if dtype is None:
+        dtype = np.dtype({name: kind for kind, name in _NUMPY_DTYPES.items()}[tensor.dtype])
     strides = [stride * tensor.item_bytes for stride in tensor.strides]
     return np.ndarray(tensor.shape, dtype, memory.data, max(tensor.address - low, 0), strides)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attn_mlir.dialect.attn.program import Modified, Program
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.tensors import bytes_at, view
+from attn_mlir.runtime.tensors import host_array, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 Array = npt.NDArray[Any]
@@ -76,8 +76,5 @@ def host_arrays(arrays: Mapping[str, object]) -> dict[str, Array]:
         tensor = view(value, name)
         if tensor.device != "cpu":
             raise SpecError(f"{name} is on {tensor.place}: the reference computes on the host")
-        dtype = _DTYPES[tensor.dtype]
-        strides = [stride * dtype.itemsize for stride in tensor.strides]
-        memory = bytes_at(tensor.address, tensor.span_bytes)
-        found[name] = np.ndarray(tensor.shape, dtype, memory.data, 0, strides)
+        found[name] = host_array(tensor, _DTYPES[tensor.dtype])
     return found

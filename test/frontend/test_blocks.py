@@ -184,6 +184,12 @@ SIZES: dict[str, Any] = {"sq": 300, "sk": 300}
 COUNTS, INDICES = np.ones((1, 1, 3), np.int32), np.zeros((1, 1, 3, 3), np.int32)
 
 
+def test_captured_arrays_of_any_strides() -> None:
+    ends = np.array([7, 0, 0, 3], np.int32)[::-3]
+    blocks = am.block_mask(lambda b, h, q, k: k < ends[b], 2, 1, 4, 8, block_size=1)
+    assert (blocks.kinds[:, 0] > 0).sum(axis=(1, 2)).tolist() == [3 * 4, 7 * 4]
+
+
 def call(**options: Any) -> Any:
     q = np.zeros((1, 300, 2, 64), np.float16)
     return am.attention(q, q, q, device="emulator", **options)

@@ -145,7 +145,7 @@ def test_options_that_there_are_not() -> None:
         ({"softcap": float("nan")}, "^cap of a softcap must be"),
         ({"dropout_p": float("nan")}, "^dropout_p must be 0, got nan: there is no dropout"),
         ({"softmax_scale": "1"}, "^scale must be a number, got '1'"),
-        ({"softcap": -3.0}, "^cap of a softcap must be finite and greater than 0"),
+        ({"softcap": -3.0}, "^cap of a softcap must be"),
     ],
 )
 def test_refused(options: dict[str, Any], message: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from typing import Any
 
@@ -99,12 +97,3 @@ def test_text_that_is_no_mask(text: str) -> None:
 def test_texts_that_are_none(text: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_mask(text)
-
-
-def test_masks_of_many_parts() -> None:
-    def joined(count: int) -> Mask:
-        return functools.reduce(operator.or_, [chunked(size) for size in range(2, 2 + count)])
-
-    am.mha(heads=1, head_dim=64, mask=joined(32))
-    with pytest.raises(SpecError, match="^mask is combined of 799 masks, at most 64 have a kernel"):
-        am.mha(heads=1, head_dim=64, mask=joined(400))
