@@ -27,9 +27,6 @@ OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TARGETS = ("sm_100a",)
 BLOCK_ROWS, BLOCK_KEYS = (TILE_M, MAX_Q_TILES * TILE_M), TILE_N
-MAX_MASK_PARTS = (
-    64  # far above any use: code grows with each, and the compiler walks them by recursion
-)
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
