@@ -62,7 +62,7 @@ format: $(VENV)/.installed-lint  ## let ruff write the layout
 numerics: setup  ## every case of the numerics sweep, 300 random problems, all drawn calls and files (long)
 	@$(BIN)/python test/numerics/sweep.py $(NUMERICS_ARGS)
 	@$(BIN)/python test/numerics/draws/replay.py --count 300 --jobs $(JOBS)
-	@$(BIN)/python test/fuzz/run.py all --jobs $(JOBS)
+	@$(BIN)/python test/fuzz/fuzz.py all --jobs $(JOBS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
 	@$(BIN)/python test/conformance/peers/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)

@@ -256,13 +256,6 @@ def test_what_nobody_foresaw_has_the_line_and_keeps_its_cause(
     assert raised.value.kind == "internal" and isinstance(raised.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
-def test_damaged_texts_and_launches(first: int) -> None:
-    """A slice of `test/fuzz/ptx.py`, which has more."""
-    outcomes = [ptx.attempt(number) for number in range(first, first + 40)]
-    assert len({outcome.split(":")[0] for outcome in outcomes}) > 3
-
-
 def test_what_is_damaged_runs_when_it_is_not() -> None:
     for sample in samples():
         if sample.target == "sm_100a":

@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fuzz_limits import address_space
+
 COUNT = 300
 LIMIT_SECONDS = 60  # of one case; the longest sound text takes a few
-LIMIT_BYTES = 4 << 30  # of memory, of one case
+LIMIT_BYTES = 4 << 30  # of address space, of one case
 
 PIPELINES = {
     "attn": "attn-to-nvvm",
@@ -423,7 +425,8 @@ def _in_child(writing: int, work: Callable[[], str]) -> None:
     status = 1
     try:
         faulthandler.disable()  # what ends the process is told by its status
-        resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+        limit = address_space(LIMIT_BYTES)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_SECONDS)

@@ -9,16 +9,12 @@ import random
 import re
 import resource
 import struct
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
+from fuzz_limits import address_space
 from ptx_samples import Sample, samples
 
 from attn_mlir.errors import AttnError
@@ -130,9 +126,8 @@ def _damage_arguments(arguments: dict[str, Any], rng: random.Random) -> None:
 @contextmanager
 def _limited_memory() -> Generator[None]:
     """No more than MEMORY_BYTES of address space beyond what the process has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space(MEMORY_BYTES), hard))
     try:
         yield
     finally:

@@ -1,33 +1,9 @@
-"""A slice of the damaged modules; and that what they look for is found."""
+"""What the damaged modules look for is found."""
 
-import importlib.util
-import sys
-from collections import Counter
-from pathlib import Path
-from types import ModuleType
-
+import fuzz
 import pytest
 
-SLICE = 40
-FILE = Path(__file__).with_name("modules.py")
-
-
-def load() -> ModuleType:
-    """The module of the cases, which stands beside this file and in no package."""
-    spec = importlib.util.spec_from_file_location("fuzz_modules", FILE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-modules = load()
-
-
-def test_damaged_modules_are_accepted_or_refused_with_a_place():
-    found = Counter(modules.attempt(number).partition(":")[0] for number in range(SLICE))
-    assert found["refused"] > SLICE // 2, found
+modules = fuzz.load("modules")
 
 
 def test_cases_repeat_alone():

@@ -1,8 +1,8 @@
 """Runs drawn cases: anything but a right result or a typed error is a failure.
 
-    python test/fuzz/run.py calls                     all cases of a kind
-    python test/fuzz/run.py all --jobs 2              of every kind; `make numerics`
-    python test/fuzz/run.py calls --first 17 --count 1
+    python test/fuzz/fuzz.py calls                     all cases of a kind
+    python test/fuzz/fuzz.py all --jobs 2              of every kind; `make numerics`
+    python test/fuzz/fuzz.py calls --first 17 --count 1
 
 A kind is a module of this folder with `COUNT`, how many cases there are, and `attempt(number)`, which
 draws one from its number alone, runs it and says in a line what became of it. A failure prints the
@@ -54,7 +54,7 @@ def load(kind: str) -> ModuleType:
 
 def command(kind: str, number: int) -> str:
     """The command that repeats a case."""
-    return f"python test/fuzz/run.py {kind} --first {number} --count 1"
+    return f"python test/fuzz/fuzz.py {kind} --first {number} --count 1"
 
 
 def outcome(kind: str, number: int) -> tuple[bool, str]:
