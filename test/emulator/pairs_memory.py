@@ -168,6 +168,44 @@ def _ends(case: str, use: str) -> Kind:
     )
 
 
+# ---- loads that use some of their bytes
+
+_SOME = '.pragma "used_bytes_mask 0xfff";'
+_ALL = '.pragma "used_bytes_mask 0xffff";'
+_V4 = "{r10, r11, r12, r13}"
+USED_BYTES = {  # body, who finds it
+    "another warp writes the rest": (
+        f"{_FILL} bar.sync 0; @!p2 st.shared.b32 [r4+12], r60;\n<wrong> {_ALL}\n<right> {_SOME}\n"
+        f"@p2 ld.shared.v4.b32 {_V4}, [r4];",
+        "race",
+    ),
+    "the rest of global memory": (
+        f"{_ROW} ld.param.u64 rd1, [out]; cvt.u64.u32 rd2, r4; and.b64 rd2, rd2, 511; add.u64 rd1, rd1, rd2; "
+        f"@!p2 st.global.b32 [rd1+12], r60;\n<right> {_SOME}\n@p2 ld.global.v4.b32 {_V4}, [rd1];",
+        "race",
+    ),
+    "nothing wrote the rest": (
+        f"{_ROW} st.shared.v2.b32 [r4], {{r5, r5}}; st.shared.b32 [r4+8], r5;\n<wrong> {_ALL}\n<right> {_SOME}\n"
+        f"ld.shared.v4.b32 {_V4}, [r4];",
+        "uninitialised",
+    ),
+    "of half a word": (
+        f'{_ROW} mov.u16 h1, 1; st.shared.b16 [r4], h1;\n<right> .pragma "used_bytes_mask 3";\nld.shared.b32 r6, [r4];',
+        "uninitialised",
+    ),
+    "nothing wrote the rest of local memory": (
+        ".local .align 16 .b8 frame[16]; mov.u32 r40, frame; mov.u32 r41, 7; st.local.v2.b32 [r40], {r41, r41}; "
+        f"st.local.b32 [r40+8], r41;\n<right> {_SOME}\nld.local.v4.b32 {_V4}, [r40];",
+        "uninitialised",
+    ),
+    "the pragma is another instruction's": (
+        f"{_ROW} st.shared.v2.b32 [r4], {{r5, r5}}; st.shared.b32 [r4+8], r5; {_SOME}\n<wrong> mov.u32 r6, r5;\n"
+        f"ld.shared.v4.b32 {_V4}, [r4];",
+        "uninitialised",
+    ),
+}
+
+
 PAIRS = (
     *(
         Kind(
@@ -200,6 +238,17 @@ PAIRS = (
     *(
         Kind("mbarrier's bytes used without a barrier", "race", body, RACE, case)
         for case, body in REUSED.items()
+    ),
+    *(
+        Kind(
+            "bytes of a load that its pragma calls used",
+            found,
+            body,
+            case=case,
+            threads=64 if found == "race" else 32,
+            one_sided=found == "uninitialised",
+        )
+        for case, (body, found) in USED_BYTES.items()
     ),
     *(_ends(case, use) for case, use in ENDS.items()),
     Kind(

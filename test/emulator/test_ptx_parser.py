@@ -236,6 +236,17 @@ def test_vector_registers_are_their_elements() -> None:
     assert isinstance(other[0], Register) and other[0] not in pack[1].items
 
 
+def test_a_pragma_names_the_used_bytes_of_the_next_load() -> None:
+    load, pragma = "ld.shared.b32 r1, [r2];", '.pragma "nounroll", "used_bytes_mask 0x7";'
+    body = f"{load} {pragma} L: {load} {load} {pragma} mov.b32 r1, r2; {load}"
+    code = parse(module(body)).kernels["k"].instructions
+    used = [None, 7, None, None, None]
+    assert [i.used_bytes for i in code if i.opcode != "ret"] == used
+    for wrong in ("", " x", " -1", " 0x1ffffffff"):
+        with pytest.raises(PtxError, match="used_bytes_mask takes an integer of 32 bits"):
+            parse(module(f'.pragma "used_bytes_mask{wrong}"; {load}'))
+
+
 def test_debug_sections_are_skipped() -> None:
     sections = """
         .file 1 "x.py"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..machine.faults import Fault
-from ..machine.memory import SharedMemory
+from ..machine.memory import Parts, SharedMemory
 from ..order import Order, order_of_access
 from ..ptx.ast import Imm, Instruction, Mem, Operand, Register, Sym, Vec
 from ..ptx.emit import Emitter
@@ -123,10 +123,18 @@ class _LocalMemory:
             )
         return self.index[:, None], offsets.astype(np.int64)[:, None] + np.arange(width)
 
-    def load(self, offsets: Any, width: int) -> Any:
+    def load(self, offsets: Any, width: int, used: Parts | None = None) -> Any:
         at = self._positions(offsets, width)
-        if self.written is not None and not self.written[at].all():
-            row = int(np.flatnonzero(~self.written[at].all(axis=1))[0])
+        if self.written is not None:
+            for start, size in used if used is not None else ((0, width),):
+                self._check_written(offsets + start, size)
+        return self.data[at]
+
+    def _check_written(self, offsets: Any, width: int) -> None:
+        assert self.written is not None
+        written = self.written[self._positions(offsets, width)].all(axis=1)
+        if not written.all():
+            row = int(np.flatnonzero(~written)[0])
             raise Fault(
                 "uninitialised",
                 "local memory read before any write",
@@ -134,7 +142,6 @@ class _LocalMemory:
                 byte_count=width,
                 lane=int(self.index[row]),
             )
-        return self.data[at]
 
     def store(self, offsets: Any, values: Any) -> None:
         at = self._positions(offsets, values.shape[1])
@@ -174,18 +181,26 @@ def observe_access(
 
 
 @runtime
-def load_bytes(s: Strand, k: Any, space: str, address: Lanes, width: int) -> Bytes:
-    """uint8[32, width]; rows of inactive lanes are zero."""
+def load_bytes(
+    s: Strand, k: Any, space: str, address: Lanes, width: int, used: Parts | None = None
+) -> Bytes:
+    """uint8[32, width]; rows of inactive lanes are zero.
+
+    Args:
+      used: the parts of the bytes that the kernel says it uses; None: all.
+    """
     lanes = None if k is None else np.flatnonzero(k)
     pieces = _pieces(s, space, address, lanes)
     if s.launch.is_watched:
         for memory, index, inner in pieces:
-            observe_access(s, memory, index, inner, width, False)
+            for start, size in used if used is not None else ((0, width),):
+                observe_access(s, memory, index, inner + start, size, False)
+    parts = () if used is None else (used,)
     if len(pieces) == 1 and lanes is None:
-        return pieces[0][0].load(pieces[0][2], width)
+        return pieces[0][0].load(pieces[0][2], width, *parts)
     result = np.zeros((WARP_LANES, width), np.uint8)
     for memory, index, inner in pieces:
-        result[index] = memory.load(inner, width)
+        result[index] = memory.load(inner, width, *parts)
     return result
 
 
@@ -205,24 +220,39 @@ def store_bytes(
 
 
 @runtime
-def load_one(s: Strand, k: Any, space: str, address: Lanes, dtype: Any, width: int) -> Any:
+def load_one(
+    s: Strand,
+    k: Any,
+    space: str,
+    address: Lanes,
+    dtype: Any,
+    width: int,
+    used: Parts | None = None,
+) -> Any:
     """One element per lane."""
-    return load_bytes(s, k, space, address, width).view(dtype).reshape(WARP_LANES)
+    return load_bytes(s, k, space, address, width, used).view(dtype).reshape(WARP_LANES)
 
 
 @runtime
 def load_many(
-    s: Strand, k: Any, space: str, address: Lanes, dtype: Any, width: int, count: int
+    s: Strand,
+    k: Any,
+    space: str,
+    address: Lanes,
+    dtype: Any,
+    width: int,
+    count: int,
+    used: Parts | None = None,
 ) -> Any:
     """[count, 32] elements of consecutive addresses per lane."""
-    raw = load_bytes(s, k, space, address, width * count)
+    raw = load_bytes(s, k, space, address, width * count, used)
     return np.ascontiguousarray(raw.view(dtype).T)
 
 
 @runtime
-def load_wide(s: Strand, k: Any, space: str, address: Lanes) -> Any:
+def load_wide(s: Strand, k: Any, space: str, address: Lanes, used: Parts | None = None) -> Any:
     """b128 lanes: uint64[2, 32]."""
-    raw = load_bytes(s, k, space, address, 16)
+    raw = load_bytes(s, k, space, address, 16, used)
     return np.ascontiguousarray(raw.view(np.uint64).T)
 
 
@@ -322,6 +352,33 @@ def ordered(e: Emitter, i: Instruction) -> Generator[None]:
     e.line("s.order = None")
 
 
+def _used_parts(i: Instruction, byte_count: int) -> Parts | None:
+    """The parts of a load that its pragma names, as aligned powers of two; None: all of it.
+
+    A strong load is one access, whatever of it is used.
+    """
+    mask = i.used_bytes
+    if mask is None or order_of_access(i.parts) is not None:
+        return None
+    parts: list[tuple[int, int]] = []
+    at = 0
+    while at < byte_count:
+        size = 1
+        while (
+            at % (2 * size) == 0 and at + 2 * size <= byte_count and _all_set(mask >> at, 2 * size)
+        ):
+            size *= 2
+        if _all_set(mask >> at, size):
+            parts.append((at, size))
+        at += size
+    return None if parts == [(0, byte_count)] else tuple(parts)
+
+
+def _all_set(mask: int, count: int) -> bool:
+    """Whether the lowest bits are all ones."""
+    return mask & (1 << count) - 1 == (1 << count) - 1
+
+
 @instruction("ld", "ldu", types=_TYPES)
 def emit_ld(e: Emitter, i: Instruction) -> None:
     """ld{.semantics}{.space}{.cache}{.vec}.type d, [a]."""
@@ -335,18 +392,20 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         _emit_param(e, d, a, kind)
         return
     address = e.address(a, is_wide(space))
+    used = _used_parts(i, width * count)
+    rest = "" if used is None else f", used={used}"
     with e.effect(), ordered(e, i):
         if i.has(*_POLLING_WORDS):
             e.line("polls(s)")
         if kind == "u128":
-            e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address})")
+            e.dst(d, kind, f"load_wide(s, {e.k}, {space!r}, {address}{rest})")
         elif isinstance(d, Vec):
-            text = f"load_many(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}, {count})"
+            text = f"load_many(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}, {count}{rest})"
             rows = e.hold(text)
             for position, item in enumerate(d.items):
                 e.dst(item, kind, f"{rows}[{position}]")
         else:
-            text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width})"
+            text = f"load_one(s, {e.k}, {space!r}, {address}, {dtype.__name__}, {width}{rest})"
             e.dst(d, kind, text)
 
 

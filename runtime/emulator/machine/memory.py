@@ -18,6 +18,7 @@ from .watch import GlobalWatch, MemoryWatch, Unwritten, refuse_unwritten
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.integer[Any]]
+Parts = tuple[tuple[int, int], ...]  # of an access: first byte and count, a power of two
 
 GLOBAL_FIRST_ADDRESS = 0x10_0000_0000  # above 4 GiB, so that a truncated pointer faults
 GLOBAL_ALIGNMENT_BYTES = 256  # what cudaMalloc guarantees
@@ -194,8 +195,8 @@ class GlobalMemory:
         start = address - found.base
         return found.data[start : start + byte_count]
 
-    def load(self, addresses: Addresses, width: int) -> Bytes:
-        """Read `width` bytes at each address: uint8[len(addresses), width]."""
+    def load(self, addresses: Addresses, width: int, used: Parts | None = None) -> Bytes:
+        """Read `width` bytes at each address: uint8[len(addresses), width]; all are written, whatever is used."""
         _check_width(width)
         if addresses.size == 0:
             return np.zeros((0, width), np.uint8)
@@ -318,11 +319,16 @@ class SharedMemory:
                 self._check_written(np.array([offset]), byte_count)
         return self.data[offset : offset + byte_count]
 
-    def load(self, offsets: Addresses, width: int) -> Bytes:
-        """Read `width` bytes at each offset: uint8[len(offsets), width]."""
+    def load(self, offsets: Addresses, width: int, used: Parts | None = None) -> Bytes:
+        """Read `width` bytes at each offset: uint8[len(offsets), width].
+
+        Args:
+          used: the parts of them that somebody wrote, if they are to be used; None: all.
+        """
         self._check(offsets, width)
         if self.initialised is not None:
-            self._check_written(offsets, width)
+            for start, size in used if used is not None else ((0, width),):
+                self._check_written(offsets + start, size)
         return self._rows[width].take(offsets // width, axis=0)
 
     def store(self, offsets: Addresses, values: Bytes) -> None:

@@ -152,6 +152,7 @@ class Instruction:
       parts: the opcode split at single dots: `("mbarrier", "try_wait", "parity", "shared::cta")`.
       guard: the predicate register of `@p` or `@!p`, or None.
       guard_negated: True for `@!p`.
+      used_bytes: of what a load brings, a bit per byte, by the pragma before it; None: all.
     """
 
     line: int
@@ -160,6 +161,7 @@ class Instruction:
     operands: tuple[Operand, ...]
     guard: Register | None = None
     guard_negated: bool = False
+    used_bytes: int | None = None
 
     def has(self, *modifiers: str) -> bool:
         """Whether one of the modifiers is part of the opcode."""

@@ -38,7 +38,8 @@ _SPACES: dict[str, Space] = {
     ".param": "param",
 }
 _LINKAGE = frozenset((".visible", ".extern", ".weak", ".common"))
-_SKIPPED_STATEMENTS = frozenset((".section", ".pragma", ".alias"))
+_SKIPPED_STATEMENTS = frozenset((".section", ".pragma", ".alias"))  # .pragma: in front of kernels
+_USED_BYTES = "used_bytes_mask"
 _LINE_STATEMENTS = frozenset((".loc", ".file"))
 _MAX_DEPTH = 64  # braces within braces; more than any compiler writes, less than Python recurses
 _MAX_DIGITS = 66  # of an integer: 0b and 64 bits
@@ -148,6 +149,22 @@ class Parser:
                     text = self.next().text
                     depth += (text == "{") - (text == "}")
                 return
+
+    def pragma(self) -> int | None:
+        """The mask of a pragma `used_bytes_mask`, of a load's bytes; None of other pragmas."""
+        used: int | None = None
+        while not self.accept(";"):
+            token = self.next()
+            name, _, mask = token.text.strip('"').partition(" ")
+            if name != _USED_BYTES:
+                continue
+            try:
+                used = int(mask, 0)
+            except ValueError:
+                used = -1
+            if used not in range(1 << 32):
+                raise self.error(f"{_USED_BYTES} takes an integer of 32 bits, got '{mask}'", token)
+        return used
 
     def line_statement(self) -> None:
         """What a `.file` or `.loc` says about the source of what follows."""
@@ -343,11 +360,16 @@ class Parser:
 
 
 class _BodyParser:
-    """Parses the statements of one kernel."""
+    """Parses the statements of one kernel.
+
+    Attributes:
+      used_bytes: what a pragma said about the next instruction.
+    """
 
     def __init__(self, parser: Parser, kernel: Kernel):
         self.parser = parser
         self.kernel = kernel
+        self.used_bytes: int | None = None
 
     def block(self, scope: Scope) -> None:
         """Statements up to the closing brace, and the binding of their label uses."""
@@ -369,6 +391,9 @@ class _BodyParser:
                 parser.expect(";")
             elif text in _LINE_STATEMENTS:
                 parser.line_statement()
+            elif text == ".pragma":
+                used = parser.pragma()
+                self.used_bytes = self.used_bytes if used is None else used
             elif text in _SKIPPED_STATEMENTS:
                 parser.skip_statement()
             elif text == ";":
@@ -486,7 +511,10 @@ class _BodyParser:
                 if parser.accept(";"):
                     break
                 parser.expect(",")
-        return Instruction(word.line, word.text, parts, tuple(operands), guard, negated)
+        used, self.used_bytes = self.used_bytes, None
+        if parts[0] not in ("ld", "ldu"):
+            used = None
+        return Instruction(word.line, word.text, parts, tuple(operands), guard, negated, used)
 
     def predicate(self, scope: Scope) -> Register:
         token = self.parser.next()
