@@ -322,6 +322,21 @@ PEERS = {
     ),
 }
 
+# ---- what a relaxed arrival on the cluster's barrier carries of mbarrier inits
+
+_INIT = "@p1 mbarrier.init.shared::cta.b64 [r1], 1;"
+_FENCE_INIT = "fence.mbarrier_init.release.cluster;"
+_USED = """
+    barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+    setp.eq.u32 p4, r60, 32; @p4 mbarrier.arrive.shared::cta.b64 _, [r1];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+INITS = {
+    "no fence": f"{_INIT}\n<right> {_FENCE_INIT}\n",
+    "the fence is another thread's": f"{_INIT}\n{_either(f'@p1 {_FENCE_INIT}', f'@!p1 {_FENCE_INIT}')}",
+    "the fence is too early": f"<wrong> {_FENCE_INIT}\n{_INIT}\n<right> {_FENCE_INIT}",
+}
+
 # ---- atomics and plain accesses
 
 _TWO = "ld.param.u64 rd1, [out]; mov.u32 r8, %ctaid.x; setp.ne.u32 p3, r8, 0; mov.u32 r4, 1; mad.wide.u32 rd2, r8, 4, rd1;"
@@ -474,6 +489,17 @@ PAIRS = (
     *(
         Kind("memory order", "race", _PEERS.format(meet=meet), RACE, case, ctas=2)
         for case, meet in PEERS.items()
+    ),
+    *(
+        Kind(
+            "mbarrier used before its init is known",
+            "mbarrier",
+            f"{body}\n{_USED}",
+            "a barrier is missing",
+            f"{case}, relaxed arrival on the cluster's barrier",
+            ctas=2,
+        )
+        for case, body in INITS.items()
     ),
     *(
         Kind("atomic and plain accesses", "race", body, RACE, case, threads=threads, clusters=ctas)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ptx.kinds import WARP_LANES
-from .clocks import Actors, Clock, WarpClocks
+from .clocks import KNOWN, Actors, Clock, WarpClocks
 
 
 @dataclass(slots=True)
@@ -47,6 +47,13 @@ class MBarrier(Barrier):
     init_step: int = 0
     is_fenced: bool = False
     copies: int = 0
+
+    def is_known(self, clock: Clock) -> bool:
+        """Whether a fitted clock knows of the init, or at least of its fence.mbarrier_init."""
+        return bool(
+            clock[KNOWN, self.init_actor] >= self.init_tick
+            or clock[KNOWN, self.init_stream] >= self.init_step
+        )
 
     def intended(self, known_phases: int, parity: int) -> int:
         """The phase that a thread waits for: the first of this parity that it does not know of.

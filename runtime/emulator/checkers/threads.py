@@ -272,7 +272,8 @@ class ThreadChecks(LifetimeChecks):
         is_remote: bool,
     ) -> None:
         for group, common in warp.touching(mask):
-            if is_remote or group.clock[KNOWN, barrier.init_actor] < barrier.init_tick:
+            group.clock = self.state_of(s.cta).actors.fit(group.clock)
+            if is_remote or not barrier.is_known(group.clock):
                 own = (lanes_in(common) + warp.base).tolist()
                 user = (s.where(), current_line())
                 state = self.state_of(s.cta)
@@ -298,7 +299,7 @@ class ThreadChecks(LifetimeChecks):
           known, own: the user's clock and actors. user: who, line.
           needs_fence: the user is an engine or in another CTA.
         """
-        if known[KNOWN, barrier.init_actor] < barrier.init_tick and barrier.init_actor not in own:
+        if not barrier.is_known(known) and barrier.init_actor not in own:
             message = "the mbarrier is used before its init is known here: a barrier is missing"
         elif needs_fence and not (
             barrier.is_fenced or known[PROXY, barrier.init_actor] >= barrier.init_tick
