@@ -11,7 +11,7 @@ A clock has three rows:
   TENSOR  the part of it that orders the thread's own tensor-memory work (tcgen05.fence).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -129,6 +129,21 @@ class WarpClocks:
         if len(groups) == 1:
             return [(groups[0], groups[0].mask & mask)]
         return [(group, group.mask & mask) for group in groups if group.mask & mask]
+
+    def groups_of(self, lanes: Any, index: Any) -> Iterator[tuple[Group, Any]]:
+        """The groups of some of `lanes`, each with the positions in it of those that are meant (None: all).
+
+        Args:
+          index: positions in `lanes` of those that are meant; None: all.
+        """
+        for group in tuple(self.groups):
+            mine = index
+            if len(self.groups) > 1:
+                inside = (group.mask >> lanes & 1) != 0
+                mine = np.flatnonzero(inside) if index is None else index[inside[index]]
+                if not mine.size:
+                    continue
+            yield group, mine
 
     def exactly(self, mask: int) -> list[Group]:
         """The groups of some lanes, split so that no other lanes are in them, to be changed."""

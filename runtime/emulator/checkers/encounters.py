@@ -12,7 +12,7 @@ from ..machine.memory import GlobalMemory, SharedMemory
 from ..order import Order
 from ..ptx.kinds import WARP_LANES
 from ..state import Cta, Strand
-from .clocks import KNOWN, NOBODY, Clock, WarpClocks
+from .clocks import KNOWN, NOBODY, Clock, Group, WarpClocks
 from .meetings import NOTHING, Bundle, seen_by_engines
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
@@ -85,11 +85,12 @@ class EncounterChecks(CheckBase):
         strong = Strong(place, order.scope)
         where = ("global",) if owner is None else (state.number, owner.rank)
         chosen = ALL if lanes is None else np.asarray(lanes)
+        for space, index in self.spaces_of(memory, addresses, width, state):
+            for group, mine in warp.groups_of(chosen, index):
+                at, who = (addresses, chosen) if mine is None else (addresses[mine], chosen[mine])
+                access = (at, width, strong, kind)
+                self._meet(state, space, owner, group, access, (warp, who, line, tick))
         for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
-            for space, _ in self.spaces_of(memory, np.array([address]), width, state):
-                user = (f"{warp.where} lane {lane}", line, kind != "load")
-                at = (address, width, strong, kind)
-                self._meet(state, space, owner, warp, lane, tick, at, user)
             key = (*where, address)
             heads = {} if kind == "store" else self.meetings.read(key, place, order)
             actor = warp.base + lane
@@ -104,33 +105,39 @@ class EncounterChecks(CheckBase):
         state: ClusterState,
         space: ByteSpace,
         owner: Cta | None,
-        warp: WarpClocks,
-        lane: int,
-        tick: int,
-        at: tuple[int, int, Strong, StrongKind],
-        user: User,
+        group: Group,
+        access: tuple[Any, int, Strong, StrongKind],
+        lanes_of: tuple[WarpClocks, Any, Any, int],
     ) -> None:
-        """Is the strong access of a lane a race?"""
-        address, width, strong, kind = at
-        group = warp.of_lane(lane)
+        """Are strong accesses of lanes of a group races?
+
+        Args:
+          access: addresses, width, place and scope, kind. lanes_of: the warp of the lanes, their numbers, line and tick.
+        """
+        addresses, width, strong, kind = access
+        warp, here, line, tick = lanes_of
+        is_write = kind != "load"
+
+        def user_of(space: ByteSpace, conflict: Conflict) -> User:
+            lane = int(here[conflict.position // max(1, width // space.granule)])
+            return f"{warp.where} lane {lane}", line, is_write
+
         group.clock = clock = state.actors.fit(group.clock)
-        who = Actor(warp.base + lane, tick, clock[KNOWN], clock[KNOWN])
-        conflict = space.meet(address, width, who, strong, kind)
+        actors = (warp.base + here).astype(np.int32)[:, None]
+        who = Actor(actors, tick, clock[KNOWN], clock[KNOWN])
+        conflict = space.meet(addresses, width, who, strong, kind)
         if conflict is not None:
-            self.report_access(state, space, owner, conflict, user, clock)
+            self.report_access(state, space, owner, conflict, user_of(space, conflict), clock)
         if owner is not None or self.globals is None:
             return
-        is_write = kind != "load"
         scope = strong.scope
-        others = self.globals.others(
-            space, np.array([address]), width, state, is_write=is_write, scope=scope
-        )
+        others = self.globals.others(space, addresses, width, state, is_write=is_write, scope=scope)
         bundle = state.outside.known(clock) if others else NOTHING
         for other, theirs in others:
             known = _known(theirs, bundle)
-            conflict = other.meet(address, width, _stranger(known[KNOWN]), strong, kind)
+            conflict = other.meet(addresses, width, _stranger(known[KNOWN]), strong, kind)
             if conflict is not None:
-                self.report_access(theirs, other, None, conflict, user, known)
+                self.report_access(theirs, other, None, conflict, user_of(other, conflict), known)
 
     def learn(self, state: ClusterState, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
         """A lane acquired something."""

@@ -148,9 +148,12 @@ class Meetings:
 
     def fenced_by(self, outside: Outside, place: Place, warp: WarpClocks, lane: int) -> Heads:
         """What a strong write of a lane carries because of the fences before it."""
-        marks = self._lane(outside.number, warp.base + lane).marks
+        known = self._lanes.get((outside.number, warp.base + lane))
+        if known is None:
+            return {}
         return {
-            (place, scope): self._marked(outside, warp, lane, mark) for scope, mark in marks.items()
+            (place, scope): self._marked(outside, warp, lane, mark)
+            for scope, mark in known.marks.items()
         }
 
     # ---- accesses

@@ -70,19 +70,27 @@ class ByteSpace:
         self.strong: StrongWords | None = None
 
     def meet(
-        self, address: int, width: int, who: Actor, strong: Strong, kind: StrongKind
+        self,
+        addresses: npt.NDArray[Any],
+        width: int,
+        who: Actor,
+        strong: Strong,
+        kind: StrongKind,
     ) -> Conflict | None:
-        """A strong access of one lane."""
-        offset = address - self.base
-        if offset < 0 or offset + width > self.byte_count or address % width:
+        """Strong accesses of lanes; arguments as `lanes`."""
+        offsets = addresses.astype(np.int64) - self.base
+        if offsets.min() < 0 or offsets.max() + width > self.byte_count:
+            return None
+        if (offsets % width).any():
             return None
         writes = kind != "load"
         look = Actor(who.actor, who.step, who.writes, who.reads, False, strong, True)
-        conflict = self.lanes(np.array([address]), width, look, writes)
+        conflict = self.lanes(addresses, width, look, writes)
         if who.is_recorded:
             if self.strong is None:
                 self.strong = StrongWords(self.byte_count)
-            self.strong.record(offset, width, int(who.actor), who.step, strong, kind)
+            actors = who.actor.ravel().tolist()
+            self.strong.record(offsets, width, actors, who.step, strong, kind)
         return conflict
 
     def lanes(

@@ -48,19 +48,35 @@ class StrongWords:
         return self._marked[units]
 
     def record(
-        self, offset: int, width: int, actor: int, step: int, strong: Strong, kind: str
+        self,
+        offsets: npt.NDArray[np.int64],
+        width: int,
+        actors: list[int],
+        step: int,
+        strong: Strong,
+        kind: str,
     ) -> None:
-        """A strong "load", "store" or "update" of a thread at `strong.place` with its scope."""
+        """A strong "load", "store" or "update" of each of some threads at `strong.place` with its scope.
+
+        Args:
+          offsets: multiples of `width`, which is a power of two.
+        """
         self.is_narrow |= strong.scope < Scope.GPU
-        self._marked[offset // UNIT_BYTES : (offset + width - 1) // UNIT_BYTES + 1] = True
-        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
-            here = self._words.setdefault(word, {})
-            known = here.setdefault(actor, Strong(strong.place, strong.scope))
-            known.scope = min(known.scope, strong.scope)
-            if kind != "store":
-                known.read = step
-            if kind != "load":
-                known.written = step
+        for start in range(0, width, UNIT_BYTES):
+            self._marked[(offsets + start) // UNIT_BYTES] = True
+        words = range(max(1, width // WORD_BYTES))
+        for first, actor in zip((offsets // WORD_BYTES).tolist(), actors, strict=True):
+            for word in words:
+                here = self._words.setdefault(first + word, {})
+                known = here.get(actor)
+                if known is None:
+                    known = here[actor] = Strong(strong.place, strong.scope)
+                elif strong.scope < known.scope:
+                    known.scope = strong.scope
+                if kind != "store":
+                    known.read = step
+                if kind != "load":
+                    known.written = step
 
     def unknown(
         self,

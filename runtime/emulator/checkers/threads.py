@@ -66,13 +66,7 @@ class ThreadChecks(LifetimeChecks):
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
         for space, index in self.spaces_of(memory, addresses, width, state):
-            for group in warp.groups:
-                mine = index
-                if len(warp.groups) > 1:
-                    inside = (group.mask >> chosen & 1) != 0
-                    mine = np.flatnonzero(inside) if index is None else index[inside[index]]
-                    if not mine.size:
-                        continue
+            for group, mine in warp.groups_of(chosen, index):
                 here, at, bytes_of = chosen, addresses, values
                 if mine is not None:
                     here, at = chosen[mine], addresses[mine]
