@@ -49,10 +49,21 @@ def test_narrow_loads_extend() -> None:
 
 @pytest.mark.parametrize(
     ("vector", "kind"),
-    [("v2", "b32"), ("v4", "b32"), ("v8", "b32"), ("v4", "b64"), ("v2", "b64"), ("v4", "b16")],
+    [
+        ("", "b16"),
+        ("", "b32"),
+        ("", "b64"),
+        ("v2", "b32"),
+        ("v4", "b32"),
+        ("v8", "b32"),
+        ("v4", "b64"),
+        ("v2", "b64"),
+        ("v4", "b16"),
+    ],
 )
 def test_vectors(vector: str, kind: str) -> None:
-    count, width = int(vector[1:]), int(kind[1:]) // 8
+    count, width = int(vector[1:] or 1), int(kind[1:]) // 8
+    kind = f"{vector}.{kind}".lstrip(".")
     source = RNG.integers(0, 256, 32 * width * count, dtype=np.uint8)
     out = np.zeros_like(source)
     prefix = {2: "h", 4: "r", 8: "rd"}[width]
@@ -61,8 +72,8 @@ def test_vectors(vector: str, kind: str) -> None:
     mov.u32 r60, %tid.x;
     ld.param.u64 rd30, [src]; ld.param.u64 rd31, [dst];
     mad.wide.u32 rd30, r60, {width * count}, rd30; mad.wide.u32 rd31, r60, {width * count}, rd31;
-    ld.global.{vector}.{kind} {{{registers}}}, [rd30];
-    st.global.{vector}.{kind} [rd31], {{{registers}}};
+    ld.global.{kind} {{{registers}}}, [rd30];
+    st.global.{kind} [rd31], {{{registers}}};
     """
     run_module(module(body, ".param .u64 src, .param .u64 dst"), [source, out])
     assert (out == source).all()

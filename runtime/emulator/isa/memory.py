@@ -314,15 +314,17 @@ def _check_words(e: Emitter, i: Instruction, first: int) -> None:
             raise e.error(f"unknown modifier '.{part}' of '{i.opcode}'")
 
 
-def _elements(e: Emitter, i: Instruction, operand: Operand) -> int:
-    """Elements per lane that a load or store moves: N of `.vN`, else 1."""
+def _elements(e: Emitter, i: Instruction, operand: Operand) -> tuple[Operand, int]:
+    """What a load or store moves, and its elements per lane: N of `.vN`, else 1, in braces or not."""
     count = next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
     given = len(operand.items) if isinstance(operand, Vec) else 1
-    if isinstance(operand, Vec) != (count > 1) or given != count:
+    if given != count:
         raise e.error(f"'{i.opcode}' moves {count} elements per thread, got {given}")
     if count * KINDS[e.kind_of(i.type)][1] > MAX_ACCESS_BYTES:
         raise e.error(f"'{i.opcode}' moves more than {MAX_ACCESS_BYTES} bytes per thread")
-    return count
+    if isinstance(operand, Vec) and count == 1:
+        return operand.items[0], 1
+    return operand, count
 
 
 def is_wide(space: str) -> bool:
@@ -387,7 +389,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
     space = space_of(e, i)
     kind = e.kind_of(i.type)
     dtype, width = KINDS[kind]
-    count = _elements(e, i, d)
+    d, count = _elements(e, i, d)
     if isinstance(a, Mem) and isinstance(a.base, Sym) and a.base.variable.space == "param":
         _emit_param(e, d, a, kind)
         return
@@ -427,7 +429,7 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     if space in ("const", "param"):
         raise e.error(f"cannot store to .{space}")
     kind = e.kind_of(i.type)
-    _elements(e, i, b)
+    b, _ = _elements(e, i, b)
     address = e.address(a, is_wide(space))
     with e.effect(), ordered(e, i):
         if kind == "u128":
