@@ -283,8 +283,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
             raise e.error("tcgen05.ld writes registers")
         storage = e.storage[item.index]
         targets.append((item.index, None if storage == "u32" else np.float32))
-    name = f"TARGETS_{i.line}"
-    e.namespace[name] = tuple(targets)
+    name = e.bind("TARGETS", tuple(targets))
     address = e.address(i.operands[1], False)
     with e.effect():
         form = (shape, count, i.has("pack::16b"), half)
@@ -467,8 +466,7 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
     if rest:
         raise e.error(f"'{i.opcode}' has {len(rest)} operands too many")
     fixed["a_in_tmem"] = isinstance(a, Mem)
-    name = f"MMA_{i.line}"
-    e.namespace[name] = fixed
+    name = e.bind("MMA", fixed)
     a_text = e.address(a, False) if isinstance(a, Mem) else e.src(a, "u64")
     enable_text = e.src(Imm(bool(enable.value)) if isinstance(enable, Imm) else enable, "pred")
     mask_text = "".join(f"{e.src(item, 'u32')}, " for item in mask)

@@ -284,9 +284,8 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
         targets.append((item.index, None if e.storage[item.index] == "u32" else np.float32))
     if len(dict(targets)) < len(targets):
         raise e.error("an accumulator register is listed twice")
-    name = f"WGMMA_{i.line}"
-    e.namespace[name] = op
-    e.namespace[f"{name}_D"] = tuple(targets)
+    name = e.bind("WGMMA", op)
+    names = e.bind("TARGETS", tuple(targets))
     a_text = "None" if in_registers else e.src(a, "u64")
     items = e.words(a, A_REGISTERS) if in_registers else ()
     parts = "".join(f", {e.src(item, 'u32')}" for item in items)
@@ -294,7 +293,7 @@ def emit_wgmma(e: Emitter, i: Instruction) -> None:
     enable = e.src(Imm(bool(scale.value)) if isinstance(scale, Imm) else scale, "pred")
     with e.effect():
         e.line(
-            f"wgmma_issue(s, {name}, {name}_D, {inputs}, {a_text}, {e.src(b, 'u64')}, "
+            f"wgmma_issue(s, {name}, {names}, {inputs}, {a_text}, {e.src(b, 'u64')}, "
             f"{enable}{parts})"
         )
 

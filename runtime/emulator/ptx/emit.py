@@ -138,6 +138,12 @@ class Emitter:
             self.namespace[name] = constant(value, kind, bits, width)
         return name
 
+    def bind(self, prefix: str, value: object) -> str:
+        """A new global name for a value that belongs to one instruction."""
+        name = f"{prefix}_{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
     def src(self, operand: Operand, kind: str) -> str:
         """An expression for a source operand as lanes of `kind`."""
         if isinstance(operand, Register):
