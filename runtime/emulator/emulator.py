@@ -31,10 +31,10 @@ from .machine.memory import SHARED_BASE, SHARED_WINDOW_BYTES, GlobalMemory
 from .machine.tensorcore import TensorCore
 from .observer import Observer
 from .parallel import can_fork, is_divisible, run_divided, translate_ahead
-from .ptx.ast import Kernel, Module
+from .ptx.ast import Module
 from .ptx.flow import unwritten_reads
 from .ptx.layout import lay_out_local, lay_out_shared
-from .ptx.loads import waits_for_loads
+from .ptx.loads import early_reads, waits_for_loads
 from .ptx.parser import parse
 from .ptx.translate import Program
 from .scheduler import Schedule, Scheduler
@@ -110,6 +110,11 @@ def marked(program: Program) -> Program:
     )
 
 
+@lru_cache(maxsize=64)
+def _early_reads(program: Program) -> frozenset[int]:
+    return early_reads(program.kernel, program.graph)
+
+
 class Emulator:
     """An emulated GPU.
 
@@ -122,8 +127,9 @@ class Emulator:
         the schedule) or "fused" (bit-exact accumulation) in the tensor core.
       track_initialised: fault on reads of shared memory that was never written.
       strict_loads: fault when a register is read between the tcgen05.ld that writes it and
-        tcgen05.wait::ld. None: for kernels that wait for most of their loads. (PTX asks for the
-        wait; some compilers leave most waits out and rely on the assembler, see ptx/loads.py.)
+        tcgen05.wait::ld. None: in kernels that wait for most of their loads, unless that wait
+        still comes. (PTX asks for the wait; some compilers leave most waits out or move reads
+        above them, and rely on the assembler, see ptx/loads.py.)
       strict_fences: whether tcgen05.fence is asked for between threads that share tensor memory. None: in kernels that use
         it at all (some compilers leave all of them out).
       observer: receives memory accesses and synchronisation in words, for traces.
@@ -294,7 +300,10 @@ class Emulator:
             track_initialised=self.track_initialised or "uninitialised" in self.checks,
             observer=self.observer if trace is None else MmaSteps(trace),
             inspector=checker if trace is None else trace,
-            strict_loads=self._strict_loads(kernel),
+            strict_loads=waits_for_loads(kernel)
+            if self.strict_loads is None
+            else self.strict_loads,
+            early_loads=_early_reads(program) if self.strict_loads is None else frozenset(),
             strict_fences=self.strict_fences,
             remaining=Unstarted(grid3, cluster3),
             local_bytes=local_bytes,
@@ -347,11 +356,6 @@ class Emulator:
         if not self.traces:
             return None
         return Trace(self.traces if isinstance(self.traces, Names) else None)
-
-    def _strict_loads(self, kernel: Kernel) -> bool:
-        if self.strict_loads is not None:
-            return self.strict_loads
-        return waits_for_loads(kernel)
 
     def _symbols(self, ptx_text: str, module: Module) -> dict[str, int]:
         """Addresses of the module's variables, which live as long as the emulator."""

@@ -320,6 +320,7 @@ class Launch:
       symbols: address of each .global and .const variable.
       shared_bytes: static plus dynamic shared memory per CTA.
       strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
+      early_loads: positions of those whose registers may be read before.
       strict_fences: threads that share tensor memory need tcgen05.fence; None where the kernel uses it at all.
       remaining: the clusters that have not started.
       instruction_limit: warp-instructions after which the launch is given up.
@@ -343,6 +344,7 @@ class Launch:
     observer: Observer | None = None
     inspector: Inspector | None = None
     strict_loads: bool = True
+    early_loads: frozenset[int] = frozenset()
     strict_fences: bool | None = None
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])

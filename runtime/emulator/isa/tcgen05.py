@@ -243,7 +243,8 @@ def tmem_load(
             s.where(), line, "generic", "tmem", s.cta.rank, np.array([taddr]), count * 4, False
         )
     registers = warp.registers
-    if not s.launch.strict_loads:
+    position = s.launch.program.segments[s.pc].first
+    if not s.launch.strict_loads or position in s.launch.early_loads:
         for (index, dtype), row in zip(
             targets, tmem.load(shape, count, taddr, rank, packed, half), strict=True
         ):

@@ -1,12 +1,14 @@
 """Whether a kernel waits for its loads from tensor memory before it reads their registers.
 
 PTX asks for `tcgen05.wait::ld` between a `tcgen05.ld` and the first read of what it loads. Some compilers leave most waits
-out and rely on the assembler, which tracks the registers; their kernels cannot be held to the rule.
+out and rely on the assembler, which tracks the registers; their kernels cannot be held to the rule. Others have the waits,
+but move reads of the registers above them: such a read still has the wait of its own load behind it. Where a wait was
+forgotten the next load, or the end, comes first.
 """
 
-from collections.abc import Iterator
-
-from .ast import Instruction, Kernel, Mem, Not, Operand, Pair, Register, Vec
+from .ast import Instruction, Kernel
+from .cfg import EXIT, Graph
+from .flow import read, registers_in
 
 
 def waits_for_loads(kernel: Kernel) -> bool:
@@ -15,58 +17,102 @@ def waits_for_loads(kernel: Kernel) -> bool:
     A single load without its wait is a mistake and not a style. A kernel without any wait does not
     wait.
     """
-    instructions = kernel.instructions
-    if not any(_is_wait(instruction) for instruction in instructions):
+    code = kernel.instructions
+    if not any(_is_wait(instruction) for instruction in code):
         return False
     waited = missed = 0
-    for position, instruction in enumerate(instructions):
-        if instruction.parts[:2] == ("tcgen05", "ld"):
-            loaded = set(_registers(instruction.operands[0]))
-            if _waited(instructions, position + 1, loaded):
+    for at, instruction in enumerate(code):
+        if _is_load(instruction):
+            if _waited(code, at):
                 waited += 1
             else:
                 missed += 1
     return missed <= max(1, waited)
 
 
-def _waited(instructions: list[Instruction], start: int, loaded: set[Register]) -> bool:
-    """Whether a wait comes before the first read of one of the registers."""
-    for instruction in instructions[start:]:
+def early_reads(kernel: Kernel, graph: Graph) -> frozenset[int]:
+    """The loads, by position, whose registers are read before the wait that still comes for them.
+
+    On every path from each first read a wait comes before another load and before the end.
+    """
+    code = kernel.instructions
+    is_covered = _covered(kernel, graph)
+    found: set[int] = set()
+    for at, instruction in enumerate(code):
+        if _is_load(instruction):
+            reads = _first_reads(kernel, graph, at)
+            if reads and all(is_covered[position] for position in reads):
+                found.add(at)
+    return frozenset(found)
+
+
+def _covered(kernel: Kernel, graph: Graph) -> list[bool]:
+    """By position: whether a wait comes on every path from there, before a load and before the end."""
+    code, blocks = kernel.instructions, graph.blocks
+
+    def through(number: int, after: bool) -> bool:
+        for instruction in code[blocks[number].first : blocks[number].last]:
+            if _is_load(instruction) or _is_wait(instruction):
+                return _is_wait(instruction)
+        return after
+
+    def after(number: int) -> bool:
+        return all(goal != EXIT and begin[goal] for goal in blocks[number].successors)
+
+    begin = [True] * len(blocks)
+    changed = True
+    while changed:
+        now = [through(number, after(number)) for number in range(len(blocks))]
+        changed, begin = now != begin, now
+    result = [False] * len(code)
+    for number, block in enumerate(blocks):
+        state = after(number)
+        for at in reversed(range(block.first, block.last)):
+            if _is_load(code[at]) or _is_wait(code[at]):
+                state = _is_wait(code[at])
+            result[at] = state
+    return result
+
+
+def _first_reads(kernel: Kernel, graph: Graph, load: int) -> set[int]:
+    """Positions of the reads of a load's registers that no wait precedes, the first on each path."""
+    code, blocks = kernel.instructions, graph.blocks
+    loaded = registers_in(code[load].operands[0])
+    home = next(block for block in blocks if block.first <= load < block.last)
+    found: set[int] = set()
+    seen: set[int] = set()
+    todo = [(load + 1, home.last)]
+    while todo:
+        first, last = todo.pop()
+        for at in range(first, last):
+            if _is_wait(code[at]):
+                break
+            if read(code[at]) & loaded:
+                found.add(at)
+                break
+        else:
+            block = home if last == home.last else blocks[graph.block_at[first]]
+            for goal in block.successors:
+                if goal != EXIT and goal not in seen:
+                    seen.add(goal)
+                    todo.append((blocks[goal].first, blocks[goal].last))
+    return found
+
+
+def _waited(code: list[Instruction], load: int) -> bool:
+    """Whether a wait comes before the first read of one of the load's registers."""
+    loaded = registers_in(code[load].operands[0])
+    for instruction in code[load + 1 :]:
         if _is_wait(instruction):
             return True
-        if not loaded.isdisjoint(_sources(instruction)):
+        if read(instruction) & loaded:
             return False
     return True
 
 
+def _is_load(instruction: Instruction) -> bool:
+    return instruction.parts[:2] == ("tcgen05", "ld")
+
+
 def _is_wait(instruction: Instruction) -> bool:
     return instruction.parts[:2] == ("tcgen05", "wait::ld")
-
-
-def _sources(instruction: Instruction) -> Iterator[Register]:
-    """Registers that it reads: all but those of a first operand that is not an address."""
-    if instruction.guard is not None:
-        yield instruction.guard
-    for position, operand in enumerate(instruction.operands):
-        if position or isinstance(operand, Mem):
-            yield from _registers(operand)
-
-
-def _registers(operand: Operand) -> Iterator[Register]:
-    match operand:
-        case Register():
-            yield operand
-        case Not():
-            yield operand.register
-        case Vec():
-            for item in operand.items:
-                yield from _registers(item)
-        case Pair():
-            yield from _registers(operand.first)
-            yield from _registers(operand.second)
-        case Mem():
-            yield from _registers(operand.base)
-            if operand.coordinates is not None:
-                yield from _registers(operand.coordinates)
-        case _:
-            return

@@ -188,9 +188,6 @@ class ScaledGemm:
 class TritonGemm:
     """A GEMM by Triton's compiler: A [m, k] and B [k, n], both row-major.
 
-    Triton's backend lets reads of loaded registers move above `tcgen05.wait::ld` and relies on the assembler to order
-    them, so the emulator is told not to insist on the wait.
-
     Attributes:
       tma: tiles come through tensor maps that the kernel itself makes in global memory.
       warp_specialize: Triton gives loads and products to warps of their own.
@@ -244,11 +241,6 @@ class TritonAttention:
             f"attention D={self.head_dim} {mask}, B={self.batch} H={self.heads} S={self.length}, "
             f"{self.dtype}{extra}"
         )
-
-
-def waits_for_loads(case: Case) -> bool | None:
-    """What the emulator expects between `tcgen05.ld` and its use; None lets it judge by the kernel."""
-    return False if isinstance(case, TritonGemm) else None
 
 
 Case = Attention | Combine | Gemm | ScaledGemm | TritonGemm | TritonAttention

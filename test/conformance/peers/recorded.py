@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from cases import Case, Combine, waits_for_loads
+from cases import Case, Combine
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
@@ -176,7 +176,6 @@ def execute(
         "sm_100a",
         schedule.kind,
         schedule.seed,
-        strict_loads=waits_for_loads(record.case),
         check=checkers_for(record.case, check),
     )
     memory: dict[str, Array] = {}
