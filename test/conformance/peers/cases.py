@@ -55,13 +55,24 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Known:
+    """A finding that a kernel is known for: docs/findings.md says why it stands.
+
+    Attributes:
+      check: which checker's. instruction: how the PTX line begins that it is noticed at.
+    """
+
+    check: str
+    instruction: str
+
+
+@dataclass(frozen=True)
 class Combine:
     """FlashAttention-4's reduction of split-K partial results, alone.
 
     Attributes:
       empty_splits: of every row, this many splits saw no key (LSE of minus infinity).
-      reads_unwritten: the last CTA has rows past the end. Nothing is copied for them, but they read their
-        place in shared memory and go on with what was there, up to the store, which leaves them out.
+      known: findings that there are, and no others.
     """
 
     name: str
@@ -72,7 +83,7 @@ class Combine:
     head_dim: int
     dtype: str = "bf16"
     empty_splits: int = 0
-    reads_unwritten: bool = field(default=False, repr=False)  # no part of what is compiled
+    known: tuple[Known, ...] = field(default=(), repr=False)  # no part of what is compiled
 
     package = "flash-attn-4"
 
@@ -260,7 +271,8 @@ CASES: tuple[Case, ...] = (
     Attention("fa4-d128-window", window=100, is_causal=True),
     Attention("fa4-d128-split", heads=1, kv_heads=1, sq=128, sk=1024, splits=4),
     Combine(
-        "fa4-combine-d128", splits=5, batch=2, sq=37, heads=2, head_dim=128, reads_unwritten=True
+        "fa4-combine-d128", splits=5, batch=2, sq=37, heads=2, head_dim=128,
+        known=(Known("uninitialised", "ld.shared.b32"),),
     ),
     Combine(
         "fa4-combine-d64", splits=12, batch=1, sq=64, heads=3, head_dim=64, dtype="f16", empty_splits=3

@@ -7,18 +7,18 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from cases import Case, Combine
+from cases import Case, Combine, Known
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
-from attn_mlir.runtime.emulator.checkers import CHECKS
+from attn_mlir.runtime.emulator.checkers import CheckError, Finding
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -148,14 +148,16 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
     return Recorded(case, data["packages"], launches, data["buffers"])
 
 
-def checkers_for(case: Case, check: str) -> str:
-    """The checkers of `check` that a case has to satisfy.
-
-    PTX leaves open what shared memory holds that nothing wrote, and does not forbid to read it.
-    """
-    if check != "all" or not (isinstance(case, Combine) and case.reads_unwritten):
-        return check
-    return " ".join(name for name in CHECKS if name != "uninitialised")
+def unknown_findings(findings: Iterable[Finding], known: Sequence[Known]) -> list[Finding]:
+    """The findings that are none of the known ones."""
+    return [
+        found
+        for found in findings
+        if not any(
+            found.check == one.check and found.current.text.startswith(one.instruction)
+            for one in known
+        )
+    ]
 
 
 def execute(
@@ -170,13 +172,15 @@ def execute(
 
     Raises:
       SpecError: an operand that no launch uses, or one that is larger than the peer's.
-      LaunchError: the emulator refuses the kernel or finds a fault in it.
+      LaunchError: the emulator refuses the kernel or finds a fault in it, or a checker finds what the case is not known for.
     """
+    known = record.case.known if isinstance(record.case, Combine) else ()
     emulator = Emulator(
         "sm_100a",
         schedule.kind,
         schedule.seed,
-        check=checkers_for(record.case, check),
+        check=check,
+        check_mode="collect" if known else "raise",
     )
     memory: dict[str, Array] = {}
     for buffer in record.buffers:
@@ -203,6 +207,9 @@ def execute(
             shared_bytes=launch["shared_bytes"],
             params=launch["params"],
         )
+        strange = unknown_findings(emulator.findings, known)
+        if strange:
+            raise CheckError(strange)
         instructions += stats.warp_instructions
         products += stats.mma_count
     return Execution(time.process_time() - begin, instructions, products, arrays)

@@ -1,6 +1,7 @@
 """What surrounds conformance runs: names, versions, schedules, records, the page."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cases import (
     Attention,
     Combine,
     Gemm,
+    Known,
     ScaledGemm,
     TritonAttention,
     TritonGemm,
@@ -21,6 +23,7 @@ from judging import Verdict
 from recorded import PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES, ROOT, Recorded, Schedule, execute
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.emulator.checkers import CheckError
 
 COPY = """.version 8.8
 .target sm_100a
@@ -110,6 +113,22 @@ def test_a_record_runs_on_its_own_addresses() -> None:
 def test_operands_that_do_not_fit(operand: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="the launches use"):
         execute(copy_record(), operand, Schedule("fair"))
+
+
+def test_only_known_findings_are_passed_over() -> None:
+    text = COPY.replace(
+        "ld.global.b32",
+        "mov.u32 r3, 1024;\n ld.shared.b32 r1, [r3];\n ld.shared.b16 h, [r3];\n ld.global.b32",
+    ).replace(".reg .b64", ".reg .b16 h; .reg .b64")
+    record = copy_record()
+    launch = {**record.launches[0], "text": text, "shared_bytes": 64}
+    first, second = (Known("uninitialised", f"ld.shared.b{bits}") for bits in (32, 16))
+    for known, line in (((), "b32 r1"), ((first,), "b16 h"), ((second,), "b32 r1")):
+        case = replace(case_named("fa4-combine-d64"), known=known)
+        with pytest.raises(CheckError, match=f"read before any write(.|\n)*ld.shared.{line}"):
+            execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
+    case = replace(case_named("fa4-combine-d64"), known=(first, second))
+    execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
 
 
 def outcome(reason: str, ratio: float) -> run.Outcome:
