@@ -58,6 +58,16 @@ MATRICES = {
         f"bar.sync 0; {_LDM}\n<wrong> cp.async.wait_group 0;",
         32,
     ),
+    "cp.async of two lanes into one place": (
+        f"{_ROW} {_COPY_IN}\n<wrong> and.b32 r4, r4, 0xffffffef;\ncp.async.cg.shared.global [r4], [rd2], 16; "
+        "cp.async.commit_group; cp.async.wait_group 0;",
+        32,
+    ),
+    "store over another lane's cp.async, each of them waited for": (
+        f"{_ROW} {_COPY_IN} cp.async.cg.shared.global [r4], [rd2], 16; cp.async.commit_group; cp.async.wait_group 0;\n"
+        "<wrong> xor.b32 r4, r4, 16;\nst.shared.v4.b32 [r4], {r5, r5, r5, r5};",
+        32,
+    ),
     "ldmatrix before the copy's mbarrier": (
         f"{_FILL} fence.proxy.async; @p1 mbarrier.init.shared::cta.b64 [r1], 1; fence.mbarrier_init.release.cluster;"
         " bar.sync 0; ld.param.u64 rd1, [out]; @p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 512;"

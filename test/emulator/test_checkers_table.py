@@ -174,7 +174,7 @@ KINDS = (
         tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r30}}, [r22];
         <right> tcgen05.wait::ld.sync.aligned;
         add.u32 r31, r30, 1;
-        <wrong> tcgen05.wait::ld.sync.aligned;
+        tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r32}}, [r22]; tcgen05.wait::ld.sync.aligned;
         {_FREE}
         """,
         "add.u32 r31, r30, 1",

@@ -265,10 +265,20 @@ class EngineChecks(RegisterChecks):
         """cp.async of several lanes: each knows, and completes, what is its own."""
         _, offsets, width = what
         space = state.ctas[cta.rank].shared
-        for ticket, offset in zip(tickets, offsets.reshape(-1, 1), strict=True):
-            who = ticket.accessor(state.actors, KNOWN, is_fenced=False, actor=ticket.actor)
-            conflict = space.lanes(offset, width, who, is_write)
+        starts: npt.NDArray[np.int64] = offsets.reshape(-1)
+        is_apart = len(set(starts.tolist())) == len(tickets)  # else lanes race with each other
+        together: dict[int, list[int]] = {}
+        for number, ticket in enumerate(tickets):
+            together.setdefault(ticket.step if is_apart else -1 - number, []).append(number)
+        for chosen in together.values():
+            mine = [tickets[number] for number in chosen]
+            each = [t.accessor(state.actors, KNOWN, is_fenced=False, actor=t.actor) for t in mine]
+            known = np.stack([who.writes for who in each])
+            actors = np.array([[who.actor] for who in each], np.int32)
+            who = Actor(actors, each[0].step, known, known)
+            conflict = space.lanes(starts[chosen], width, who, is_write)
             if conflict is not None:
+                ticket = mine[conflict.position // max(1, width // space.granule)]
                 user = (ticket.name, ticket.line, is_write)
                 self.report_access(state, space, cta, conflict, user, ticket.clock)
 

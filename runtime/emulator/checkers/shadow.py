@@ -112,7 +112,7 @@ class Shadow:
 
         Args:
           actor: one actor, or an array that broadcasts over the granules.
-          known: steps by actor that the writer knows of earlier writes; known_reads: of reads.
+          known: steps by actor that the writer knows of earlier writes, as `Touches.unknown`; known_reads: of reads.
           agreement: of a weak store, whose `at` is an integer array.
 
         Returns:
@@ -226,6 +226,8 @@ class Shadow:
         granules = np.broadcast_to(self._numbers[at], bad.shape).ravel()
         granule = int(granules[position])
         mine = int(np.broadcast_to(own, bad.shape).ravel()[position])
+        if known.ndim > 1:
+            known = known[position // bad.shape[1]]
         actor, step = touches.culprit(granule, mine, known)
         concerned = np.unique(granules[places])
         low, high = int(concerned[0]), int(concerned[-1])

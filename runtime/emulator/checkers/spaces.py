@@ -26,7 +26,7 @@ class Actor:
 
     Attributes:
       actor: number, or int32[lanes, 1].
-      step: its tick. writes, reads: steps by actor that it knows of.
+      step: its tick. writes, reads: steps by actor that it knows of; of lanes that know different things, a row for each.
       is_recorded: the access becomes part of the shadow; otherwise it is only looked whether it may.
       strong: place and scope of a strong access.
       adds: it may come in any order with bulk reductions of the same bytes.
@@ -183,8 +183,11 @@ class ByteSpace:
         for position in np.flatnonzero(marked).tolist():
             granule = int(granules.flat[position])
             offset, actor = granule * self.granule, int(own[position])
+            known = who.writes
+            if known.ndim > 1:
+                known = known[position // granules.shape[1]]
             race = self.strong.unknown(
-                offset, self.granule, actor, who.writes, is_write=is_write, strong=who.strong
+                offset, self.granule, actor, known, is_write=is_write, strong=who.strong
             )
             if race is not None:
                 return Conflict(granule, *race, position, 1, granule, granule)

@@ -66,20 +66,34 @@ class ThreadChecks(LifetimeChecks):
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
         for space, index in self.spaces_of(memory, addresses, width, state):
-            for group, mine in warp.groups_of(chosen, index):
+            parts = list(warp.groups_of(chosen, index))
+            together = [parts]
+            if len(parts) > 1 and not self._is_one_look(owner, addresses, is_write):
+                together = [[part] for part in parts]
+            for groups in together:
                 here, at, bytes_of = chosen, addresses, values
-                if mine is not None:
+                if groups[0][1] is not None:
+                    mine = np.concatenate([positions for _, positions in groups])
                     here, at = chosen[mine], addresses[mine]
                     bytes_of = None if values is None else values[mine]
                 stored = None
                 if bytes_of is not None:
                     stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
                 lanes_of = (warp, here, line, is_write)
-                self._access_of(group, state, space, owner, at, width, tick, lanes_of, stored)
+                self._access_of(groups, state, space, owner, at, width, tick, lanes_of, stored)
+
+    def _is_one_look(self, owner: Cta | None, addresses: Any, is_write: bool) -> bool:
+        """Whether lanes that know different things may be looked up at once.
+
+        Not where they may write one place, which is then a race, or meet other clusters.
+        """
+        if owner is None and self.globals is not None and self.globals.crosses:
+            return False
+        return not is_write or np.unique(addresses).size == addresses.size
 
     def _access_of(
         self,
-        group: Group,
+        groups: list[tuple[Group, Any]],
         state: ClusterState,
         space: ByteSpace,
         owner: Cta | None,
@@ -89,14 +103,20 @@ class ThreadChecks(LifetimeChecks):
         lanes_of: tuple[WarpClocks, Any, Any, bool],
         stored: Stored | None,
     ) -> None:
-        """Lanes of a group access one shadow.
+        """Lanes of groups access one shadow.
 
         Args:
+          groups: each with the positions of its lanes, in the order of the lanes. at, stored: by lane.
           lanes_of: their warp, numbers, line and whether they write.
         """
         warp, here, line, is_write = lanes_of
-        group.clock = state.actors.fit(group.clock)
+        for group, _ in groups:
+            group.clock = state.actors.fit(group.clock)
+        group = groups[0][0]
         known = group.clock[KNOWN]
+        if len(groups) > 1:
+            counts = [positions.size for _, positions in groups]
+            known = np.repeat(np.stack([g.clock[KNOWN] for g, _ in groups]), counts, axis=0)
         actors = (warp.base + here).astype(np.int32)[:, None]
         conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
 
@@ -108,8 +128,9 @@ class ThreadChecks(LifetimeChecks):
                 space, at, width, state, group.clock, user_of, is_write=is_write, stored=stored
             )
         if conflict is not None:
-            user = user_of(conflict.position // max(1, width // space.granule))
-            self.report_access(state, space, owner, conflict, user, group.clock)
+            position = conflict.position // max(1, width // space.granule)
+            clock = warp.of_lane(int(here[position])).clock
+            self.report_access(state, space, owner, conflict, user_of(position), clock)
 
     def fence(self, s: Strand, mask: int, opcode: str) -> None:
         """Fences of memory, of the proxies, of mbarrier inits and of tensor memory."""

@@ -59,14 +59,23 @@ class Touches:
         self._has_rows = False
 
     def unknown(self, at: Where, own: Any, known: Steps) -> Mask:
-        """Where there are accesses of others than `own` that `known` does not reach."""
+        """Where there are accesses of others than `own` that `known` does not reach.
+
+        Args:
+          known: steps by actor, of all; or a row for each along the first axis of what is accessed.
+        """
         actors = self.actor[at]
-        bad = known.take(actors, mode="clip") < self.step[at]
+        if known.ndim == 1:
+            bad = known.take(actors, mode="clip") < self.step[at]
+        else:
+            inside = np.clip(actors, 0, known.shape[1] - 1)
+            bad = np.take_along_axis(known, inside, axis=1) < self.step[at]
         if bad.any():
             bad &= actors != own
         if self._has_rows and (actors < 0).any():
             shared = actors < 0
-            late = self._late(actors[shared], np.broadcast_to(own, actors.shape)[shared], known)
+            rows = known if known.ndim == 1 else known[np.nonzero(shared)[0]]
+            late = self._late(actors[shared], np.broadcast_to(own, actors.shape)[shared], rows)
             bad[shared] = late.any(axis=1)
         return bad
 
@@ -82,8 +91,8 @@ class Touches:
     def _late(self, actors: Any, own: Any, known: Steps) -> Mask:
         """Of granules with rows, by actor: whether it has a step that `known` does not reach."""
         steps = self._pool.steps[-1 - actors]
-        width = min(steps.shape[1], known.size)
-        late: Mask = steps[:, :width] > known[:width]
+        width = min(steps.shape[1], known.shape[-1])
+        late: Mask = steps[:, :width] > known[..., :width]
         inside = own < width
         late[np.flatnonzero(inside), own[inside]] = False
         return late
