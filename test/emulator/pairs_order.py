@@ -368,6 +368,13 @@ ATOMICS = {
         64,
         1,
     ),
+    "a plain load of the half that another warp exchanges": (
+        "mov.u32 r4, 0; @p1 st.shared.b32 [r2], r4; bar.sync 0; { .reg .b16 x, y; mov.b16 x, 0; mov.b16 y, 1;\n"
+        "@p2 atom.shared.cas.b16 x, [r2], x, y;\n"
+        "<right> @!p2 ld.shared.b16 x, [r2+2];\n<wrong> @!p2 ld.shared.b16 x, [r2];\n}",
+        64,
+        1,
+    ),
     "an atomic on what another warp sets to zero": (
         "mov.u32 r4, 0; @p1 st.shared.b32 [r2], r4;\n<right> bar.sync 0;\n@!p2 red.shared.add.u32 [r2], 1;",
         64,

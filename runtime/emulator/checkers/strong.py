@@ -13,7 +13,8 @@ import numpy.typing as npt
 from ..order import Place, Scope
 from .shadow import Steps
 
-WORD_BYTES = 4  # bytes of one word count as one
+WORD_BYTES = 4  # accesses are kept by words, each with the bytes of the word that it touches
+ALL_BYTES = (1 << WORD_BYTES) - 1
 UNIT_BYTES = 16  # of the marks that tell quickly where there are none
 
 
@@ -23,12 +24,28 @@ class Strong:
 
     Attributes:
       written, read: its last steps; 0 for never. scope: the narrowest of the accesses.
+      touched: a bit for each byte of the word that one of them reaches.
     """
 
     place: Place
     scope: Scope
     written: int = 0
     read: int = 0
+    touched: int = 0
+
+
+def _touched(word: int, offset: int, width: int) -> int:
+    """The bytes of a word that lie among `width` from `offset`, a multiple of it, on: a bit for each."""
+    if width >= WORD_BYTES:
+        return ALL_BYTES
+    begin = max(offset - word * WORD_BYTES, 0)
+    end = min(offset + width - word * WORD_BYTES, WORD_BYTES)
+    return (1 << end) - (1 << begin)
+
+
+def _words(offset: int, width: int) -> range:
+    """The words that hold these bytes."""
+    return range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1)
 
 
 class StrongWords:
@@ -64,15 +81,15 @@ class StrongWords:
         self.is_narrow |= strong.scope < Scope.GPU
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
-        words = range(max(1, width // WORD_BYTES))
-        for first, actor in zip((offsets // WORD_BYTES).tolist(), actors, strict=True):
-            for word in words:
-                here = self._words.setdefault(first + word, {})
+        for offset, actor in zip(offsets.tolist(), actors, strict=True):
+            for word in _words(offset, width):
+                here = self._words.setdefault(word, {})
                 known = here.get(actor)
                 if known is None:
                     known = here[actor] = Strong(strong.place, strong.scope)
                 elif strong.scope < known.scope:
                     known.scope = strong.scope
+                known.touched |= _touched(word, offset, width)
                 if kind != "store":
                     known.read = step
                 if kind != "load":
@@ -94,8 +111,11 @@ class StrongWords:
           known: steps by actor that `own` knows of.
           strong: of a strong access; those in whose scope it is are no races.
         """
-        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
+        for word in _words(offset, width):
+            touched = _touched(word, offset, width)
             for actor, other in self._words.get(word, {}).items():
+                if not touched & other.touched:
+                    continue
                 step = max(other.written, other.read) if is_write else other.written
                 if not step or actor == own or (actor < known.size and known[actor] >= step):
                     continue
@@ -108,5 +128,10 @@ class StrongWords:
 
     def forget(self, offset: int, width: int) -> None:
         """A weak write that all of them precede takes their place."""
-        for word in range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1):
-            self._words.pop(word, None)
+        for word in _words(offset, width):
+            touched = _touched(word, offset, width)
+            here = self._words.get(word, {})
+            for actor, other in list(here.items()):
+                other.touched &= ~touched
+                if not other.touched:
+                    del here[actor]
