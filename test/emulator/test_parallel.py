@@ -171,6 +171,7 @@ def test_no_process_is_left_behind(how: signal.Signals) -> None:
         import numpy as np
         from attn_mlir.runtime.emulator import Emulator
         signal.alarm(120)  # whatever becomes of the test
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's `&` takes away
         emulator = Emulator(jobs=2)
         address = emulator.map(np.zeros(256, np.uint32))
         text = sys.stdin.read()
@@ -221,8 +222,12 @@ def test_an_interrupt_while_processes_start_waits_for_all(monkeypatch: pytest.Mo
     monkeypatch.setattr(parallel, "_start", interrupted)
     before = living(PARENT, os.getpid())
     assert threading.current_thread() is threading.main_thread()
-    with pytest.raises(KeyboardInterrupt):
-        launch(DOUBLE, np.zeros(7 * 32, np.uint32), 3)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch(DOUBLE, np.zeros(7 * 32, np.uint32), 3)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert len(started) == 3
     assert living(PARENT, os.getpid()) == before
 
