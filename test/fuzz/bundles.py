@@ -16,15 +16,14 @@ import functools
 import io
 import json
 import math
-import signal
-import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 import changes
 import ml_dtypes
 import numpy as np
+from fuzz_limits import time_limit
 from rich.console import Console
 
 import attn_mlir as am
@@ -77,30 +76,11 @@ def attempt(number: int) -> str:
     kind = random.choice(
         ("bytes", "bytes", "zip", "manifest", "manifest", "manifest", "manifest", "ptx", "call")
     )
-    with _time_limit(SECONDS):
+    with time_limit(SECONDS):
         try:
             return f"{name}, {kind}: {_KINDS[kind](bundle(name), name, random)}"
         except AttnError as error:
             return f"{name}, {kind}: refused: {type(error).__name__}: {error!s:.100}"
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: int) -> Generator[None]:
-    """Ends a case that hangs, where the process lets us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"the case takes more than {seconds} s")
-
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)
 
 
 def _bytes(data: bytes, name: str, random: Random) -> str:

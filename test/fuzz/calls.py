@@ -8,15 +8,14 @@ refused call leaves its operands and outputs as they were. Problems are small, a
 from __future__ import annotations
 
 import random
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import call_values as draw
 import ml_dtypes
 import numpy as np
 from call_values import BF16, Given
+from fuzz_limits import time_limit
 
 import attn_mlir as am
 from attn_mlir import flash, mods
@@ -41,22 +40,8 @@ def attempt(number: int) -> str:
       Exception: whatever else came out.
     """
     rng = random.Random(f"calls:{number}")
-    with _limit():
+    with time_limit(LIMIT_SECONDS):
         return rng.choices(list(FORMS), list(FORMS.values()))[0](rng)
-
-
-@contextmanager
-def _limit() -> Iterator[None]:
-    def end(*_: Any) -> None:
-        raise TimeoutError(f"no end after {LIMIT_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(LIMIT_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _try(

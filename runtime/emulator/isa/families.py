@@ -1,6 +1,7 @@
 """Imports every instruction family, which fills the instruction table."""
 
 from . import (
+    atomics,
     barriers,
     bitfields,
     collectives,
@@ -29,6 +30,7 @@ from .registry import RUNTIME, TABLE
 __all__ = [
     "RUNTIME",
     "TABLE",
+    "atomics",
     "barriers",
     "bitfields",
     "collectives",

@@ -9,8 +9,9 @@ from ..ptx.ast import Instruction, Vec
 from ..ptx.emit import Emitter
 from ..ptx.kinds import Lanes
 from ..state import Cta, Strand
+from .atomics import combine
 from .control import active_lanes
-from .memory import combine, shared_target
+from .memory import shared_target
 from .registry import instruction, runtime
 
 _WORDS = "weak relaxed cluster shared::cluster mbarrier::complete_tx::bytes"

@@ -1,4 +1,7 @@
-"""PTX tokens to a `Module`."""
+"""PTX tokens to a `Module`.
+
+Longer than most modules: the methods of one recursive descent call each other all the way down.
+"""
 
 import struct
 from collections.abc import Generator
