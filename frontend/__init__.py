@@ -12,16 +12,16 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
-    from attn_mlir.block_kinds import block_mask
-    from attn_mlir.blocks import BlockMask
-    from attn_mlir.compiler import compile
+    from attn_mlir.api.attention import attention
+    from attn_mlir.compiling.compiler import compile
+    from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
-    from attn_mlir.operators import attention
+    from attn_mlir.masks.block_kinds import block_mask
+    from attn_mlir.masks.blocks import BlockMask
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
     from attn_mlir.runtime.devices.emulator import EmulatorDevice
     from attn_mlir.runtime.kernel import Kernel, load
-    from attn_mlir.spec import MhaSpec, mha
 
 __all__ = [
     "BlockMask",
@@ -49,21 +49,21 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BlockMask": "blocks",
+    "BlockMask": "masks.blocks",
     "Bundle": "runtime.bundle",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
     "Kernel": "runtime.kernel",
     "Mask": "masks",
-    "MhaSpec": "spec",
-    "attention": "operators",
-    "block_mask": "block_kinds",
+    "MhaSpec": "compiling.spec",
+    "attention": "api.attention",
+    "block_mask": "masks.block_kinds",
     "causal": "masks",
     "chunked": "masks",
-    "compile": "compiler",
+    "compile": "compiling.compiler",
     "full": "masks",
     "load": "runtime.kernel",
-    "mha": "spec",
+    "mha": "compiling.spec",
     "prefix_lm": "masks",
     "sliding_window": "masks",
 }

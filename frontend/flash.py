@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from attn_mlir.arrays import given_output, stream_of
-from attn_mlir.combining import combine_parts
-from attn_mlir.errors import SpecError, shown
-from attn_mlir.flash_options import (
+from attn_mlir.api.arrays import given_output, stream_of
+from attn_mlir.api.attention import attention, output_dtype_of
+from attn_mlir.api.combining import combine_parts
+from attn_mlir.api.flash_options import (
     NO_WINDOW,
     Options,
     Window,
@@ -23,12 +23,12 @@ from attn_mlir.flash_options import (
     refuse_meaningful,
     score_mod_of,
 )
-from attn_mlir.operators import attention, output_dtype_of
+from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
+from attn_mlir.compiling.splits import MAX_SPLITS
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import as_int, flag
 from attn_mlir.runtime.tensors import TensorView, view
-from attn_mlir.spec import OUT_DTYPES, dtype_name
-from attn_mlir.splits import MAX_SPLITS
 
 
 def flash_attn_func(

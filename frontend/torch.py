@@ -11,14 +11,14 @@ import importlib
 import math
 from typing import Any
 
-from attn_mlir.blocks import BlockMask
+from attn_mlir.api.attention import check_scale
 from attn_mlir.errors import SpecError
+from attn_mlir.masks.blocks import BlockMask
 from attn_mlir.mods import causal_from_top
-from attn_mlir.operators import check_scale
-from attn_mlir.torch_call import Listing, call
-from attn_mlir.torch_graph import call_in_graph
-from attn_mlir.torch_operators import attention_op
-from attn_mlir.torch_shapes import check_gradient, checked, fold
+from attn_mlir.pytorch.call import Listing, call
+from attn_mlir.pytorch.graph import call_in_graph
+from attn_mlir.pytorch.operators import attention_op
+from attn_mlir.pytorch.shapes import check_gradient, checked, fold
 from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")

@@ -20,12 +20,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attn_mlir.capture import Captures
 from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
 from attn_mlir.errors import AttnError, SpecError
-from attn_mlir.excerpt import frame_of_error, place
-from attn_mlir.graph import Graph, kind_text
-from attn_mlir.traced import Traced
+from attn_mlir.tracing.capture import Captures
+from attn_mlir.tracing.excerpt import frame_of_error, place
+from attn_mlir.tracing.graph import Graph, kind_text
+from attn_mlir.tracing.traced import Traced
 
 TOO_DEEP = "{} calls functions in functions too deep to be traced: combine them in one list"
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]

@@ -12,7 +12,7 @@ from attn_mlir._version import __version__
 from attn_mlir.dialect._mlir import gpu, ir, provider_version
 from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.passes.registry import register
+from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.tools import find_ptxas
 
 from .manifest import attached

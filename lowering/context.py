@@ -14,7 +14,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.target import WARP_THREADS, Target
+from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
 from .layouts import tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol

@@ -5,20 +5,10 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.registry import register
-from attn_mlir.passes.target import target_named
+from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.target.limits import target_named
 
-from . import (  # register lowerings
-    control,
-    copies,
-    elementwise,
-    exponential,
-    keep,
-    matmul,
-    registers,
-    rings,
-    tiles,
-)
+from . import control, copies, elementwise, exponential, keep, matmul, registers, rings, tiles
 from .manifest import attach, describe
 from .structure import lower_kernel, thread_count
 

@@ -11,8 +11,8 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.check_plan import check_plan
-from attn_mlir.passes.diagnostics import op_error
-from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import CHUNK
 from .layouts import ATOM_ROWS, ELEMENT_CODES, UNIT_BYTES, mma_k, unit_elements

@@ -13,7 +13,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, vector
 from attn_mlir.dialect.scalars import compare, constant, select
 from attn_mlir.dialect.ws.compute import WORD_BITS
-from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import CHUNK, Fragment, Lowering, lowers
 

@@ -8,7 +8,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.passes.plan_memory import memory_map
-from attn_mlir.passes.target import Target
+from attn_mlir.passes.target.limits import Target
 
 from .parameters import Signature
 

@@ -13,8 +13,8 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.passes import pipeline
-from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
+from attn_mlir.passes.infrastructure import pipeline
+from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 
 from .assemble import bundle_bytes, ptx_of
 from .convert import UPSTREAM

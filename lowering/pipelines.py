@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attn_mlir.passes.registry import register_pipeline
+from attn_mlir.passes.infrastructure.registry import register_pipeline
 
 from .convert import UPSTREAM
 

@@ -15,7 +15,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.target import WARPGROUP_WARPS, shared_tile_bytes
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, shared_tile_bytes
 
 from .barriers import BarrierRun
 from .context import Lowering, Slot, lowers

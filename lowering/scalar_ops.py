@@ -7,7 +7,7 @@ LLVM 23), so what is not in this table is refused by name, before the backend se
 
 from typing import Any
 
-from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 _ARITH = (
     *("constant", "select", "cmpi", "cmpf", "bitcast", "index_cast"),

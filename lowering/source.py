@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.registry import register
+from attn_mlir.passes.infrastructure.registry import register
 
 SOURCE = "attn.source"  # module attribute: the text that locations refer to
 SOURCE_NAME = "kernel.mlir"

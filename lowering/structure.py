@@ -9,7 +9,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.target import WARP_THREADS, WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value

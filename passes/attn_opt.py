@@ -100,9 +100,9 @@ class _Run:
           SpecError: a usage error in the pipeline.
         """
         from attn_mlir.dialect._mlir import ir
-        from attn_mlir.passes import diagnostics
-        from attn_mlir.passes.parse import parse_module
-        from attn_mlir.passes.pipeline import build
+        from attn_mlir.passes.infrastructure import diagnostics
+        from attn_mlir.passes.infrastructure.parse import parse_module
+        from attn_mlir.passes.infrastructure.pipeline import build
 
         found: list[diagnostics.Diagnostic] = []
         context = self.context()
@@ -137,7 +137,7 @@ class _Run:
 
     def _check_input(self, module: Any) -> None:
         """Raises VerifyError for what `--dialects` and `--verify-roundtrip` refuse."""
-        from attn_mlir.passes import legality
+        from attn_mlir.passes.infrastructure import legality
 
         if self.options.dialects is not None:
             names = ("builtin", *self.options.dialects.split(","))
@@ -147,8 +147,8 @@ class _Run:
             check_roundtrip(module)
 
     def _run(self, module: Any, steps: list[Any]) -> None:
+        from attn_mlir.passes.infrastructure.pipeline import run_steps
         from attn_mlir.passes.opt.reproducer import Recorder
-        from attn_mlir.passes.pipeline import run_steps
 
         asked = self.options
         observers = [] if self.progress is None else [self.progress]
@@ -189,7 +189,7 @@ def check_roundtrip(module: Any) -> None:
       VerifyError: with the first line that differs, or what the parser says of it.
     """
     from attn_mlir.dialect._mlir import ir
-    from attn_mlir.passes.diagnostics import op_error
+    from attn_mlir.passes.infrastructure.diagnostics import op_error
 
     expected = str(module)
     data = io.BytesIO()
@@ -210,7 +210,7 @@ def check_roundtrip(module: Any) -> None:
 
 def _main(options: argparse.Namespace, pipeline: str, progress: Any = None) -> int:
     """Runs all chunks and writes the output; returns the exit status."""
-    from attn_mlir.passes import verify_diagnostics
+    from attn_mlir.passes.infrastructure import verify_diagnostics
     from attn_mlir.passes.opt import reproducer
 
     file = "<stdin>" if options.input == "-" else options.input

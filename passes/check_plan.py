@@ -10,7 +10,9 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.diagnostics import op_error
+from attn_mlir.passes.analysis.protocol.skeleton import Process, processes
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import Target
 
 from .plan_memory import (
     ADDRESS_CELL_BYTES,
@@ -21,8 +23,6 @@ from .plan_memory import (
     arrivals,
     placed_item,
 )
-from .protocol.skeleton import Process, processes
-from .target import Target
 
 _PLACE = ("offset", "slot_step")
 _RING = (*_PLACE, "full", "empty", "full_count", "empty_count")

@@ -21,11 +21,11 @@ from attn_mlir.dialect.attn import (
 )
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.diagnostics import op_error
-from attn_mlir.passes.registry import register
-from attn_mlir.passes.target import TARGETS, WARP_THREADS, WARPGROUP_WARPS
-from attn_mlir.passes.tile_order import default_order
-from attn_mlir.passes.tiling import MAX_HEAD_DIM, TILE_M, TILE_N, packed_heads, tiling_for
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.target.limits import TARGETS, WARP_THREADS, WARPGROUP_WARPS
+from attn_mlir.passes.target.tile_order import default_order
+from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, TILE_M, TILE_N, packed_heads, tiling_for
 
 CONFIG = "attn.config"  # attribute of attn.mha that holds a Config
 

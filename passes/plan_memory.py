@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
-from attn_mlir.passes.diagnostics import location_text
-from attn_mlir.passes.registry import register
+from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
+from attn_mlir.passes.analysis.protocol.skeleton import GROUP, Process, processes, steps
+from attn_mlir.passes.infrastructure.diagnostics import location_text
+from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes, target_named
 
-from .protocol.simulate import Trace, precedes
-from .protocol.skeleton import GROUP, Process, processes, steps
-from .target import Target, shared_tile_bytes, target_named
 from .verify_rings import prove
 
 PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer

@@ -20,13 +20,10 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.orders import LOOPING_ORDERS
-from attn_mlir.passes.diagnostics import op_error
-from attn_mlir.passes.registry import register
-
-from .protocol.atoms import is_element, known_at_launch
-from .protocol.counts import Counting, Sum, text
-from .protocol.simulate import Network, Trace
-from .protocol.skeleton import (
+from attn_mlir.passes.analysis.protocol.atoms import is_element, known_at_launch
+from attn_mlir.passes.analysis.protocol.counts import Counting, Sum, text
+from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
+from attn_mlir.passes.analysis.protocol.skeleton import (
     GROUP,
     Process,
     Sizes,
@@ -37,6 +34,8 @@ from .protocol.skeleton import (
     tally,
     trips,
 )
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.infrastructure.registry import register
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles

@@ -145,7 +145,7 @@ def _pipeline(options: argparse.Namespace, extra: Sequence[str], flags: list[str
 
 def check_name(name: str, flags: Sequence[str]) -> None:
     """Refuses a name that is neither a flag's nor a pass's, with near misses among both."""
-    from attn_mlir.passes import registry
+    from attn_mlir.passes.infrastructure import registry
 
     if name == "pass":
         raise SpecError("--pass is no flag: write --NAME='key=value key=value' for the pass NAME")

@@ -5,7 +5,7 @@ import re
 from dataclasses import MISSING
 from typing import Any
 
-from attn_mlir.passes import registry
+from attn_mlir.passes.infrastructure import registry
 
 _ENTRY = re.compile(r"^  ([\w, ]+): (.*(?:\n   .*)*)", re.MULTILINE)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.passes.pipeline import Step
+from attn_mlir.passes.infrastructure.pipeline import Step
 
 MAX_NAME = 80  # characters of a pass's name in the name of a file
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.pipeline import Step
+from attn_mlir.passes.infrastructure.pipeline import Step
 
 
 @dataclass

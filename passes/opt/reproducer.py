@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.pipeline import ANCHOR, Step
+from attn_mlir.passes.infrastructure.pipeline import ANCHOR, Step
 
 _METADATA = re.compile(r"\{-#.*?#-\}", re.DOTALL)
 _PIPELINE = re.compile(r'\bmlir_reproducer\s*:\s*\{[^}]*?\bpipeline\s*:\s*("(?:[^"\\]|\\.)*")')

@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn import STORAGE_OPERATIONS, CombineOp, MhaOp, ScaledOp
-from attn_mlir.passes.diagnostics import op_error
-from attn_mlir.passes.names import OPERANDS, check_names, default_of, names_of
-from attn_mlir.passes.registry import register
-
-from .combine import schedule_combine
-from .mha import Capture, schedule_mha
-from .sequences import root
+from attn_mlir.passes.check_names import OPERANDS, check_names, default_of, names_of
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.infrastructure.registry import register
+from attn_mlir.passes.schedule.kernels.combine import schedule_combine
+from attn_mlir.passes.schedule.kernels.mha import Capture, schedule_mha
+from attn_mlir.passes.schedule.parts.sequences import root
 
 
 @register

@@ -212,7 +212,7 @@ def _run_python(page: Path, python: list[Block], folder: Path) -> None:
 def _parse(block: Block) -> None:
     from attn_mlir.dialect._mlir import make_context
     from attn_mlir.errors import AttnError
-    from attn_mlir.passes.parse import parse_module
+    from attn_mlir.passes.infrastructure.parse import parse_module
 
     try:
         parse_module(block.code, make_context())

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from attn_mlir import cli, compiler, demo, env, experiment
+from attn_mlir import cli, env
+from attn_mlir.cli import demo, experiment
+from attn_mlir.compiling import compiler
+from attn_mlir.compiling.spec import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.passes.tiling import MAX_HEAD_DIM
+from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
 from attn_mlir.reference import Comparison
 from attn_mlir.runtime import doctor
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.spec import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 
 Pack = Callable[..., bytes]
 COMMANDS = ("compile", "run", "trace", "info", "doctor", "demo")

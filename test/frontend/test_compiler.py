@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
-from attn_mlir import compiler, env
+from attn_mlir import env
+from attn_mlir.compiling import compiler
 from attn_mlir.dialect import _mlir
 from attn_mlir.dialect._mlir import PROVIDER_PACKAGE, PROVIDER_VERSION
 from attn_mlir.errors import SpecError, TargetError

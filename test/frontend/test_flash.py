@@ -12,6 +12,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import flash
+from attn_mlir.api.flash_options import NEUTRAL, Options
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import (
     flash_attn_combine,
@@ -22,7 +23,6 @@ from attn_mlir.flash import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
-from attn_mlir.flash_options import NEUTRAL, Options
 
 RANDOM = np.random.default_rng(3)
 

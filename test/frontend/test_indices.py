@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.indices import check_indices
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import clip, trace, where
+from attn_mlir.tracing.indices import check_indices
 
 SIZES = {"batch": 2, "heads": 3, "sq": 5, "sk": 7}
 ROW = np.arange(7, dtype=np.float32)

@@ -9,8 +9,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.errors import SpecError
-from attn_mlir.mask_text import parse_mask
 from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
+from attn_mlir.masks.text import parse_mask
 
 
 def test_masks_are_those_of_the_dialect() -> None:

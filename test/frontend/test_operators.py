@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir import operators
-from attn_mlir.arrays import output_like
+from attn_mlir.api import attention as operators
+from attn_mlir.api.arrays import output_like
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.tiling import query_tiles_for
+from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.tensors import bytes_at, view
 
 BF16 = ml_dtypes.bfloat16

@@ -92,7 +92,7 @@ LAYERS = [
     ("dialect", "attn_mlir.passes"), ("dialect", "attn_mlir.lowering"),
     ("dialect", "attn_mlir.runtime"), ("passes", "attn_mlir.lowering"),
     ("passes", "attn_mlir.runtime"), ("lowering", "attn_mlir.runtime"),
-    ("lowering", "attn_mlir.compiler"), ("runtime", "attn_mlir.dialect"),
+    ("lowering", "attn_mlir.compiling.compiler"), ("runtime", "attn_mlir.dialect"),
     ("runtime", "attn_mlir.passes"), ("runtime", "attn_mlir.lowering"),
     ("runtime", "attn_mlir.reference"), ("runtime/emulator", "attn_mlir.runtime.tensormap"),
     ("runtime/emulator", "attn_mlir.lowering"), ("frontend", "mlir"), ("passes", "numba_cuda_mlir"),

@@ -14,10 +14,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import cli, mods
+from attn_mlir.cli.experiment import _computed, run_attention
+from attn_mlir.compiling.request import _spec, attention_of, request_lines
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
-from attn_mlir.experiment import _computed, run_attention
-from attn_mlir.request import _spec, attention_of, request_lines
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.manifest import parse_manifest
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.spec import MAX_HEADS, check_target
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.spec import MAX_HEADS, check_target
 
 
 def test_defaults() -> None:

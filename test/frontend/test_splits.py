@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.compiling.splits import CombineSpec, chosen_splits, part_spec, split_count
+from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
-from attn_mlir.spec import MhaSpec
-from attn_mlir.splits import CombineSpec, chosen_splits, part_spec, split_count
-from attn_mlir.work_tiles import work_tiles
 
 B200 = 148
 

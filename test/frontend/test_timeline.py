@@ -11,10 +11,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import cli
+from attn_mlir.cli.experiment import device_of, run_attention
+from attn_mlir.cli.timeline import draw, read_trace
 from attn_mlir.errors import SpecError
-from attn_mlir.experiment import device_of, run_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice, names_of
-from attn_mlir.timeline import draw, read_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 

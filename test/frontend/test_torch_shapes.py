@@ -9,7 +9,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.torch_shapes import fold  # noqa: E402
+from attn_mlir.pytorch.shapes import fold  # noqa: E402
 
 reference = torch.nn.functional.scaled_dot_product_attention
 SQ, SK, DIM, V_DIM = 3, 5, 4, 2

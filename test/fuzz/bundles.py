@@ -28,17 +28,17 @@ from rich.console import Console
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.compiler import compile_tma_copy
+from attn_mlir.cli.experiment import _dtype
+from attn_mlir.cli.show import print_bundle
+from attn_mlir.compiling.compiler import compile_tma_copy
+from attn_mlir.compiling.request import attention_of
 from attn_mlir.errors import AttnError
-from attn_mlir.experiment import _dtype
 from attn_mlir.reference import check_attention
 from attn_mlir.reference.modifier import Modifier
-from attn_mlir.request import attention_of
 from attn_mlir.runtime.binding import bind
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.show import print_bundle
 
 COUNT = 300
 

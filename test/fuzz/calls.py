@@ -19,8 +19,8 @@ from fuzz_limits import time_limit
 
 import attn_mlir as am
 from attn_mlir import flash, mods
+from attn_mlir.api.flash_options import NEUTRAL
 from attn_mlir.errors import AttnError, LaunchError
-from attn_mlir.flash_options import NEUTRAL
 from attn_mlir.reference import check_attention
 
 COUNT = 500

@@ -151,7 +151,7 @@ def texts() -> tuple[tuple[str, str], ...]:
     from attn_mlir.dialect._mlir import make_context
     from attn_mlir.dialect.attn import build_mha_module
     from attn_mlir.dialect.attn.masks import CausalMask, NullMask, WindowMask
-    from attn_mlir.passes.pipeline import run_pipeline
+    from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 
     kinds: list[dict[str, Any]] = [
         {"head_dim": 64, "mask": CausalMask()},
@@ -186,7 +186,7 @@ def texts() -> tuple[tuple[str, str], ...]:
 def _copy_kernel() -> Any:
     """The smallest kernel: a copy through shared memory, whose text is short at every stage."""
     from attn_mlir.dialect._mlir import ir, make_context
-    from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
+    from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 
     with make_context(), ir.Location.unknown():
         module = ir.Module.create()

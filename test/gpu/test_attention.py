@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.experiment import run_attention
+from attn_mlir.cli.experiment import run_attention
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices import driver
 

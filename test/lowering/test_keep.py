@@ -8,7 +8,7 @@ from ws_kernels import ROWS, kernel, poison, run, threads
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 
 ARGUMENTS = [
     ("x", "in", "memref<?x?xf32>", ("m", "n")),

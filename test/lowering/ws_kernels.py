@@ -14,7 +14,7 @@ from attn_mlir.lowering.convert import UPSTREAM
 from attn_mlir.lowering.manifest import attached
 from attn_mlir.lowering.pipelines import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.lowering.ptxas import assemble
-from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
 

@@ -13,6 +13,7 @@ import pytest
 from mha_check import poisoned
 
 import attn_mlir as am
+from attn_mlir.compiling.splits import part_spec
 from attn_mlir.reference import (
     attention_f64,
     attention_yardstick,
@@ -21,7 +22,6 @@ from attn_mlir.reference import (
     sequences,
 )
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.splits import part_spec
 
 Array = npt.NDArray[Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -15,7 +15,7 @@ from attn_mlir.passes.configure import (
     default_config,
     register_budget,
 )
-from attn_mlir.passes.pipeline import run_pipeline
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 
 
 def configured() -> Config:

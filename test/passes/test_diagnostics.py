@@ -5,15 +5,15 @@ import pytest
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.attn_opt import split_chunks
-from attn_mlir.passes.diagnostics import (
+from attn_mlir.passes.infrastructure.diagnostics import (
     Diagnostic,
     diagnostics_of,
     location_text,
     mlir_errors,
     op_error,
 )
-from attn_mlir.passes.legality import ATTN, STAGES, Stage, check_stage
-from attn_mlir.passes.verify_diagnostics import check, expectations
+from attn_mlir.passes.infrastructure.legality import ATTN, STAGES, Stage, check_stage
+from attn_mlir.passes.infrastructure.verify_diagnostics import check, expectations
 
 
 def test_an_mlir_error_becomes_a_verify_error():

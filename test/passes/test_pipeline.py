@@ -9,8 +9,8 @@ import pytest
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import SpecError, VerifyError
-from attn_mlir.passes import registry
-from attn_mlir.passes.pipeline import (
+from attn_mlir.passes.infrastructure import registry
+from attn_mlir.passes.infrastructure.pipeline import (
     Step,
     build,
     parse_elements,

@@ -11,11 +11,11 @@ import pytest
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import VerifyError
+from attn_mlir.passes.analysis.protocol import counts
+from attn_mlir.passes.analysis.protocol.counts import Counting
+from attn_mlir.passes.analysis.protocol.simulate import Network, Trace, precedes
+from attn_mlir.passes.analysis.protocol.skeleton import processes, steps
 from attn_mlir.passes.plan_memory import arrivals
-from attn_mlir.passes.protocol import counts
-from attn_mlir.passes.protocol.counts import Counting
-from attn_mlir.passes.protocol.simulate import Network, Trace, precedes
-from attn_mlir.passes.protocol.skeleton import processes, steps
 
 HEADER = """
 !t = !ws.tile<vector<8x64xbf16>, "shared">

@@ -10,8 +10,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_mha_module
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask
-from attn_mlir.passes.pipeline import run_pipeline
-from attn_mlir.passes.schedule.tma_copy import schedule_tma_copy
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 
 NULL, CAUSAL = NullMask(), CausalMask()
 

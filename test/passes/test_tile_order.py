@@ -19,8 +19,8 @@ from attn_mlir.dialect.attn.masks import (
 )
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.configure import Config
-from attn_mlir.passes.pipeline import run_pipeline
-from attn_mlir.passes.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.target.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
 
 GROWS: list[Mask] = [
     CausalMask(),

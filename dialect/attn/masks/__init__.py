@@ -1,12 +1,6 @@
 """The masks of the `attn` dialect, one file each; a new mask is a new file and a line here."""
 
-from .arithmetic import (
-    INTS,
-    Arith,
-    ColumnRange,
-    IntArith,
-    TileRange,
-)
+from .arithmetic import INTS, Arith, ColumnRange, IntArith, TileRange
 from .base import Edges, Mask
 from .causal import CausalMask
 from .chunked import ChunkedMask

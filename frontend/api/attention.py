@@ -1,0 +1,335 @@
+"""`attention`: check the operands, compile or find the kernel, launch it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attn_mlir.api.arrays import given_output, output_like, stream_of
+from attn_mlir.api.combining import Split, combine
+from attn_mlir.api.descales import check_scaled, descales_of
+from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
+from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile
+from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, mha
+from attn_mlir.compiling.splits import LSE_TERMS, part_spec, split_count
+from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.mods import check_extents
+from attn_mlir.passes.target.tiling import query_tiles_for
+from attn_mlir.pytorch.outside_graphs import outside_graphs
+from attn_mlir.runtime.binding import f32_number
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
+from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.trace import MaskMod, ScoreMod, trace
+
+if TYPE_CHECKING:
+    from attn_mlir.masks.blocks import BlockMask
+
+
+@outside_graphs
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Mask | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    block_mask: BlockMask | None = None,
+    sinks: Any = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    out_dtype: object = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    cache_seqlens: Any = None,
+    cache_counts_new: bool = False,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    query_tiles: int | None = None,
+    tile_order: str | None = None,
+    num_splits: int = 1,
+    out: Any = None,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> Any:
+    """softmax(scale * q k^T, masked) v for every batch entry and head.
+
+    The first call for a head count, head size, dtype and mask compiles; later ones, also of other
+    processes and with other batch sizes and lengths, find the kernel.
+
+    Args:
+      q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
+        anything with DLPack.
+      k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
+      v: [batch, sk, kv_heads, v_head_dim].
+      mask: see `masks`; `full()` when left out.
+      score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
+        that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
+      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask. `mods` has
+        functions of both kinds.
+      block_mask: from `am.block_mask`, instead of `mask` and `mask_mod`, which it was made of:
+        only blocks of scores in which something is visible are computed.
+      sinks: [heads], logits of a key without value: each joins the sum that its head's
+        probabilities are divided by, and not the LSE.
+      scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
+      return_lse: also return the logarithm of each row's sum of exponentials; a kernel without
+        it writes none.
+      out_dtype: of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; that of q when
+        left out, and bf16 for a q of 8 bits.
+      cu_seqlens_q: [batch + 1] i32: q is [total, heads, head_dim], and sequence b has its rows
+        from cu_seqlens_q[b] to before cu_seqlens_q[b + 1]; O and LSE lie likewise.
+      cu_seqlens_k: the same for k and v.
+      max_seqlen_q, max_seqlen_k: no sequence is longer; needed for queries whose offsets are on a
+        GPU.
+      seqused_q, seqused_k: [batch] i32: of each sequence only so many positions exist.
+      cache_seqlens: [batch] i32: k and v hold so many cached tokens and behind them the new ones,
+        as many as there are queries; `cache_counts_new` says that it counts these as well.
+      q_descale, k_descale, v_descale: f32, by how much the elements of 8-bit operands count: of one
+        element, [kv_heads] or [batch, kv_heads]. Needed for 8 bits, and refused otherwise.
+      query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
+        an order that follows from the mask.
+      num_splits: parts of the keys that are computed side by side and combined by a second kernel,
+        1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
+        same bits.
+      out: an array of O's shape that O is written to and that is returned, of any strides along all
+        but the last axis; its dtype is `out_dtype`. It shares no memory with the operands.
+      device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
+        emulator, which says so on stderr.
+      stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
+
+    Returns:
+      O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
+      [batch, heads, sq] in float32, natural logarithm. With `cu_seqlens_q` they are
+      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written,
+      with a split they may hold anything.
+
+    Raises:
+      SpecError: an operand or an option is wrong; nothing was launched.
+      TargetError: the device cannot run the kernel, or the toolchain is incomplete.
+      LaunchError: the launch failed.
+    """
+    operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
+    told = told_by(
+        operands,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        cache_seqlens=cache_seqlens,
+        cache_counts_new=cache_counts_new,
+    )
+    if out is not None and out_dtype is None:
+        out_dtype = output_dtype_of(out)
+    spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
+    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
+    descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
+    check_sinks(sinks, spec.heads)
+    lists: list[Any] = []
+    if block_mask is not None:
+        from attn_mlir.masks.blocks import of_call
+
+        spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
+    splits = split_count(
+        num_splits, spec, told.sizes, lambda: multiprocessors(device, operands["q"])
+    )
+    modifier, captured = trace(score_mod, mask_mod, sinks if splits == 1 else None)
+    for mod in (score_mod, mask_mod):
+        check_extents(mod, {**told.sizes, "heads": spec.heads})
+    check_captured(captured, told.sizes)
+    scale = check_scale(scale, spec.head_dim)
+    check_scaled(descales, scale)
+    o, lse = launch(
+        q,
+        operands,
+        dataclasses.replace(spec, modifier=modifier),
+        [*descales, *lists, *captured.values()],
+        told,
+        split=Split(splits, sinks) if splits > 1 else None,
+        out=out,
+        scale=scale,
+        device=device,
+        stream=stream,
+    )
+    return (o, lse) if return_lse else o
+
+
+def launch(
+    model: object,
+    operands: Mapping[str, TensorView],
+    spec: MhaSpec,
+    given: Sequence[object],
+    told: Told | None = None,
+    *,
+    split: Split | None = None,
+    out: object = None,
+    scale: float | None = None,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> tuple[Any, Any]:
+    """Compiles or finds the kernel of a request and runs it: O, and LSE or None.
+
+    Args:
+      model: the array that results shall be like; its view is the operand q.
+      operands: q, k and v, which `spec` was made for.
+      given: further tensors of the kernel: factors of 8-bit operands, lists of blocks if the request
+        has blocks, then what its modifier reads, in its order.
+      told: the lengths of the sequences; the operands' own when left out.
+      split: how the keys are split, if they are.
+      out: as of `attention`.
+    """
+    q = operands["q"]
+    (first, *others), (heads, head_dim) = q.shape[:-2], q.shape[-2:]
+    stream = stream_of(stream, device, model, q)
+    given_o = None
+    if out is not None:
+        shape = (*q.shape[:-1], spec.values_dim)
+        given_o = given_output(out, shape, spec.output_dtype, operands)
+    told = told_by(operands) if told is None else told
+    wanted = spec
+    if spec.query_tiles is None and spec.block is None:
+        spec = dataclasses.replace(spec, query_tiles=query_tiles_for(told.sizes["sq"], spec.group))
+    if split is not None:
+        spec, first = part_spec(spec), first * split.count
+    kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
+    *lead, rows = (first, *others)
+    if given_o is not None and split is None:
+        o = given_o
+    else:
+        o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
+    terms = () if split is None else (LSE_TERMS,)
+    lse = output_like(model, q, (*terms, *lead, heads, rows), "f32") if spec.return_lse else None
+    kernel(
+        *operands.values(),
+        o.tensor,
+        *(() if lse is None else (lse.tensor,)),
+        *told.arrays.values(),
+        *given,
+        **told.scalars,
+        scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
+        device=device,
+        stream=stream,
+    )
+    if split is not None:
+        assert lse is not None
+        parts = (o, lse)
+        return combine(model, q, split, parts, wanted, out=given_o, device=device, stream=stream)
+    return o.finish(), None if lse is None else lse.finish()
+
+
+def spec_of(
+    operands: Mapping[str, TensorView],
+    mask: Mask | None,
+    *,
+    out_dtype: object = None,
+    return_lse: bool = True,
+    told: Told = NONE_TOLD,
+) -> MhaSpec:
+    """The request that these operands make.
+
+    Raises:
+      SpecError: ranks, shapes, dtypes or sizes that do not belong together or have no kernel.
+    """
+    check_ranks(operands, told.kinds)
+    for name, tensor in operands.items():
+        if tensor.dtype not in DTYPES:
+            raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are {', '.join(DTYPES)}")
+    q, k, v = operands["q"], operands["k"], operands["v"]
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.dtype != q.dtype:
+            raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
+        if len(tensor.shape) == len(q.shape) == 4 and tensor.shape[0] != q.shape[0]:
+            raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
+    if k.shape[-1] != q.shape[-1]:
+        raise SpecError(f"k has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
+    if k.shape[:-1] != v.shape[:-1]:
+        raise SpecError(
+            f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
+        )
+    for name, tensor in (("q", q), ("k", k)):
+        if 0 in tensor.shape[-2:]:
+            what = "heads" if tensor.shape[-2] == 0 else "elements per head"
+            raise SpecError(f"{name} has 0 {what}: shape {list(tensor.shape)}")
+    return mha(
+        heads=int(q.shape[-2]),  # static, as fakes of PyTorch need not be
+        kv_heads=int(k.shape[-2]),
+        head_dim=int(q.shape[-1]),
+        v_head_dim=int(v.shape[-1]),
+        dtype=q.dtype,
+        mask=mask,
+        out_dtype=out_dtype,
+        return_lse=return_lse,
+        lengths=told.kinds,
+    )
+
+
+def output_dtype_of(out: object) -> str:
+    """The dtype of O that an array for it asks for.
+
+    Raises:
+      SpecError: no array, or one of another dtype.
+    """
+    found = view(out, "out")
+    if found.dtype not in OUT_DTYPES:
+        raise SpecError(f"out has dtype {found.dtype}, allowed are {', '.join(OUT_DTYPES)}")
+    return found.dtype
+
+
+def check_sinks(sinks: Any, heads: int) -> None:
+    """Refuse sinks that are not one float per query head.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    if sinks is None:
+        return
+    found = view(sinks, "sinks")
+    if found.shape != (heads,) or found.dtype not in ("f32", "bf16", "f16"):
+        raise SpecError(
+            f"sinks must be [{heads}] of f32, bf16 or f16, got {list(found.shape)} of {found.dtype}"
+        )
+
+
+def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Refuse captured arrays that have no element, where there are scores to read one for.
+
+    Indices are moved into an array; here there is nowhere to move them.
+
+    Args:
+      captured: the arrays by name.
+      sizes: `batch`, `sq` and `sk` of the call.
+
+    Raises:
+      SpecError: names the array and its shape.
+    """
+    if 0 in (sizes["batch"], sizes["sq"], sizes["sk"]):
+        return
+    for name, array in captured.items():
+        if view(array, name).empty:
+            raise SpecError(
+                f"{name} is captured and indexed, but has no element: shape "
+                f"{list(view(array, name).shape)}"
+            )
+
+
+def check_scale(scale: object, head_dim: int = 1) -> float:
+    """A scale of scores, refused before anything is compiled if no kernel computes right with it.
+
+    Args:
+      scale: as of `attention`.
+      head_dim: gives the scale where it is None.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    return f32_number("scale", head_dim**-0.5 if scale is None else scale, 0.0, MAX_SCALE)

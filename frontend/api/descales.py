@@ -1,0 +1,98 @@
+"""The factors of 8-bit operands: what `attention` takes, and the tables that kernels read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.api.arrays import dense_on_host
+from attn_mlir.compiling.spec import DESCALES, NARROW_DTYPES, MhaSpec
+from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.binding import F32_TINY
+from attn_mlir.runtime.tensors import TensorView, host_array, view
+
+
+def descales_of(
+    spec: MhaSpec, batch: int, q_descale: Any, k_descale: Any, v_descale: Any
+) -> list[TensorView]:
+    """Tables [1 or batch, 1 or kv_heads] of f32 for a kernel of 8-bit operands, else none.
+
+    Args:
+      spec: of the kernel.
+      batch: number of sequences.
+      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads].
+
+    Raises:
+      SpecError: one is missing, or of another shape or dtype, or not greater than 0; or the
+        operands have more than 8 bits and one is given. On a GPU the numbers are not looked at.
+    """
+    given = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
+    if spec.dtype not in NARROW_DTYPES:
+        for name, value in given.items():
+            if value is not None:
+                raise SpecError(
+                    f"{name} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
+                )
+        return []
+    return [_table(value, name, spec.dtype, batch, spec.kv_heads) for name, value in given.items()]
+
+
+def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> TensorView:
+    """One array as a table."""
+    if value is None:
+        raise SpecError(
+            f"{name} is missing: {dtype} operands need their factors, 1.0 where there are none"
+        )
+    allowed = f"f32 of one element, [{kv_heads}] or [{batch}, {kv_heads}]"
+    found = view(dense_on_host(value, name), name)
+    shape = found.shape
+    if found.dtype != "f32":
+        raise SpecError(f"{name} must be {allowed}, got {list(shape)} of {found.dtype}")
+    if shape in ((), (1,), (1, 1)):
+        found = dataclasses.replace(found, shape=(1, 1), strides=(1, 1))
+    elif shape == (kv_heads,):
+        found = dataclasses.replace(
+            found, shape=(1, kv_heads), strides=(kv_heads, found.strides[0])
+        )
+    elif shape != (batch, kv_heads):
+        raise SpecError(f"{name} must be {allowed}, got {list(shape)}")
+    if found.device == "cpu" and not found.empty:
+        _check_numbers(found, name)
+    return found
+
+
+def _check_numbers(table: TensorView, name: str) -> None:
+    """Refuses factors that no quantisation has: they would turn the order of the scores around."""
+    numbers = host_array(table)
+    wrong = numbers[~(np.isfinite(numbers) & (numbers >= F32_TINY))]
+    if wrong.size:
+        raise SpecError(
+            f"{name} must be finite and greater than 0, at least {F32_TINY:.4g}, got {wrong[0]}"
+        )
+
+
+def check_scaled(tables: Sequence[TensorView], scale: float) -> None:
+    """Refuses factors that the scale of the scores leaves float32 with.
+
+    The scale times that of Q, and that times K's, are what a kernel multiplies scores by.
+
+    Args:
+      tables: of `descales_of`. On a GPU the numbers are not looked at.
+
+    Raises:
+      SpecError: the product that was got, and its bounds.
+    """
+    product = np.full((1, 1), scale, np.float64)
+    for name, table in zip(DESCALES[:2], tables, strict=False):
+        if table.device != "cpu" or table.empty:
+            return
+        product = product * host_array(table)
+        if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
+            raise SpecError(
+                f"{name} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
+                f"scale = {scale:.4g}: it must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
+            )

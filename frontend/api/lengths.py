@@ -1,0 +1,230 @@
+"""Batches of sequences of unequal lengths: the arguments that tell the lengths, checked.
+
+A kernel moves every number that it reads from an index array into the tensor, so a wrong array makes
+wrong results and never a wild access. Arrays in the host's memory are checked here before every
+launch; arrays on a GPU only where `ATTN_MLIR_CHECK_LENGTHS` is set, since that waits for the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir import env
+from attn_mlir.api.arrays import dense_on_host
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.tensors import TensorView, host_array, view
+
+Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Told:
+    """The lengths of one call.
+
+    Attributes:
+      kinds: what tells them: static, part of the kernel.
+      arrays: the index arrays by name, in the order of the call, those in host memory dense.
+      scalars: bounds of the lengths by name.
+      sizes: batch and the longest lengths of queries and keys: `batch`, `sq`, `sk`.
+    """
+
+    kinds: Lengths
+    arrays: Mapping[str, object]
+    scalars: Mapping[str, int]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The arguments of queries, or of keys and values."""
+
+    name: str
+    tensor: TensorView
+    offsets: object | None
+    longest: object | None
+    lengths: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def told_by(
+    operands: Mapping[str, TensorView],
+    *,
+    cu_seqlens_q: object = None,
+    cu_seqlens_k: object = None,
+    max_seqlen_q: object = None,
+    max_seqlen_k: object = None,
+    seqused_q: object = None,
+    seqused_k: object = None,
+    cache_seqlens: object = None,
+    cache_counts_new: bool = False,
+) -> Told:
+    """The lengths that these arguments of `attention` tell.
+
+    Args:
+      operands: q, k and v.
+
+    Raises:
+      SpecError: contradictions, arrays of a wrong kind or, where they can be read, wrong contents.
+    """
+    if cache_seqlens is not None and seqused_k is not None:
+        raise SpecError("seqused_k and cache_seqlens both tell how many keys count: pass one")
+    if flag("cache_counts_new", cache_counts_new) and cache_seqlens is None:
+        raise SpecError("cache_counts_new says what cache_seqlens counts: pass cache_seqlens")
+    if cache_counts_new:
+        seqused_k, cache_seqlens = cache_seqlens, None
+    used_q = {"seqused_q": seqused_q} if seqused_q is not None else {}
+    used_k: dict[str, object] = {"seqused_k": seqused_k, "cache_seqlens": cache_seqlens}
+    used_k = {name: value for name, value in used_k.items() if value is not None}
+    queries = _Side("q", operands["q"], cu_seqlens_q, max_seqlen_q, used_q)
+    keys = _Side("k", operands["k"], cu_seqlens_k, max_seqlen_k, used_k)
+    kinds = Lengths(
+        ragged_q=cu_seqlens_q is not None,
+        ragged_k=cu_seqlens_k is not None,
+        used_q=seqused_q is not None,
+        used_k=seqused_k is not None,
+        cached_k=cache_seqlens is not None,
+    )
+    check_ranks(operands, kinds)
+    given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
+    arrays = {name: dense_on_host(given[name], name) for name in kinds.tensors}
+    batch = _batch((queries, keys), arrays)
+    contents = {name: _contents(value, name) for name, value in arrays.items()}
+    longest = {side.name: _longest(side, contents) for side in (queries, keys)}
+    lengths_q = _check_contents(queries, contents, longest["q"], None)
+    _check_contents(keys, contents, longest["k"], lengths_q)
+    scalars = {name: longest[name[-1]] for name in kinds.scalars}
+    return Told(kinds, arrays, scalars, {"batch": batch, "sq": longest["q"], "sk": longest["k"]})
+
+
+def check_ranks(operands: Mapping[str, TensorView], kinds: Lengths) -> None:
+    """Refuses operands that are not stored as the lengths say.
+
+    Raises:
+      SpecError: the shape that was got, and the one that is needed.
+    """
+    for name, is_ragged in (("q", kinds.ragged_q), ("k", kinds.ragged_k), ("v", kinds.ragged_k)):
+        shape = list(operands[name].shape)
+        argument = f"cu_seqlens_{'q' if name == 'q' else 'k'}"
+        if is_ragged and len(shape) != 3:
+            raise SpecError(
+                f"{name} must be [total, heads, head_dim] with {argument}, got shape {shape}"
+            )
+        if not is_ragged and len(shape) != 4:
+            hint = f" (pass {argument}?)" if len(shape) == 3 else ""
+            raise SpecError(
+                f"{name} must be [batch, sequence, heads, head_dim], got shape {shape}{hint}"
+            )
+
+
+def _batch(sides: Sequence[_Side], arrays: Mapping[str, object]) -> int:
+    """The batch, on which everything has to agree."""
+    told: dict[str, int] = {}
+    for side in sides:
+        if side.offsets is None:
+            told[side.name] = side.tensor.shape[0]
+    for name, value in arrays.items():
+        found = view(value, name)
+        ends = 1 if name.startswith("cu_seqlens") else 0
+        if found.dtype != "i32" or len(found.shape) != 1:
+            shape = "[batch + 1]" if ends else "[batch]"
+            raise SpecError(
+                f"{name} must be {shape} of i32, got {list(found.shape)} of {found.dtype}"
+            )
+        if found.shape[0] < ends:
+            raise SpecError(f"{name} must have batch + 1 entries, got none")
+        told[name] = found.shape[0] - ends
+    first, batch = next(iter(told.items()))
+    for name, size in told.items():
+        if size != batch:
+            raise SpecError(f"{name} has batch {size}, {first} has {batch}")
+    return batch
+
+
+def _contents(value: object, name: str) -> Numbers | None:
+    """An index array on the host, or None where it is on a GPU and not to be waited for."""
+    found = view(value, name)
+    if found.device != "cpu":
+        if not env.settings().check_lengths:
+            return None
+        copy = getattr(value, "cpu", None) or getattr(value, "get", None)  # torch, cupy
+        if copy is None:
+            raise SpecError(f"{name} is a {type(value).__qualname__}: cannot be read for a check")
+        return _contents(copy(), name)
+    return np.array(host_array(found))
+
+
+def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
+    """A bound of the lengths of one side that is known at launch."""
+    name = f"max_seqlen_{side.name}"
+    if side.offsets is None:
+        if side.longest is not None:
+            raise SpecError(f"{name} is for sequences that cu_seqlens_{side.name} tells")
+        return side.tensor.shape[1]
+    if side.longest is not None:
+        return integer(name, side.longest)
+    offsets = contents[f"cu_seqlens_{side.name}"]
+    if offsets is not None:
+        return int(np.diff(offsets.astype(np.int64)).max(initial=0))
+    if side.name == "k":
+        return side.tensor.shape[0]
+    raise SpecError(f"{name} must be given where cu_seqlens_q is on a GPU: the grid depends on it")
+
+
+def _check_contents(
+    side: _Side, contents: Mapping[str, Numbers | None], longest: int, added: Numbers | None
+) -> Numbers | None:
+    """Refuses wrong numbers; the lengths of one side, or None where they cannot be read."""
+    name = f"cu_seqlens_{side.name}"
+    if side.offsets is None:
+        lengths: Numbers | None = np.full(side.tensor.shape[0], side.tensor.shape[1], np.int32)
+    else:
+        offsets = contents[name]
+        lengths = None
+        if offsets is not None:
+            lengths = _check_offsets(name, offsets, side.tensor.shape[0], longest)
+    for label in side.lengths:
+        used = contents[label]
+        if used is None or lengths is None or (label == "cache_seqlens" and added is None):
+            lengths = None
+            continue
+        total = used.astype(np.int64)
+        if label == "cache_seqlens" and added is not None:
+            total = total + added
+        for number, (got, most) in enumerate(zip(total.tolist(), lengths.tolist(), strict=True)):
+            if used[number] < 0 or got > most:
+                sum_of = f", {got} with the new tokens" if label == "cache_seqlens" else ""
+                raise SpecError(
+                    f"{label}[{number}] is {used[number]}{sum_of}: sequence {number} of "
+                    f"{side.name} has {most}"
+                )
+        lengths = total.astype(np.int32)
+    return lengths
+
+
+def _check_offsets(name: str, offsets: Numbers, total: int, longest: int) -> Numbers:
+    """Refuses offsets that are no prefix sums of lengths within the tensor."""
+    side = name[-1]
+    if offsets[0] < 0 or offsets[-1] > total:
+        raise SpecError(
+            f"{name} goes from {offsets[0]} to {offsets[-1]}: {side} has rows 0 to {total}"
+        )
+    lengths = np.diff(offsets.astype(np.int64))
+    for number, length in enumerate(lengths.tolist()):
+        if length < 0:
+            raise SpecError(
+                f"{name} must not decrease: entry {number} is {offsets[number]}, "
+                f"entry {number + 1} is {offsets[number + 1]}"
+            )
+        if length > longest:
+            raise SpecError(
+                f"max_seqlen_{side} is {longest}, but sequence {number} of {side} has {length}"
+            )
+    return lengths.astype(np.int32)
+
+
+NONE_TOLD = Told(DENSE, {}, {}, {})

@@ -1,0 +1,7 @@
+"""`python -m attn_mlir.cli`."""
+
+import sys
+
+from attn_mlir.cli.main import main
+
+sys.exit(main())

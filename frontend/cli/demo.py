@@ -1,0 +1,130 @@
+"""`attn-mlir demo`: the whole way of one kernel, shown."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from attn_mlir.cli.experiment import Trial, run_attention
+from attn_mlir.cli.show import memory_table, resource_lines, role_table, stage_table, table
+from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile_afresh
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.errors import TargetError
+from attn_mlir.files import make_folder, write_file
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.tools import disassemble
+
+
+class StageLines:
+    """One line per stage, with its time, written when the stage is over."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._name: str | None = None
+        self._start = 0.0
+
+    def __call__(self, name: str) -> None:
+        """A stage begins, so the one before is over."""
+        self.finish()
+        self._name, self._start = name, time.perf_counter()
+
+    def finish(self) -> None:
+        """The last stage is over."""
+        if self._name is not None:
+            seconds = time.perf_counter() - self._start
+            self._console.print(f"  {self._name:32s} {seconds * 1e3:8.1f} ms", highlight=False)
+        self._name = None
+
+
+def demo(
+    spec: MhaSpec,
+    *,
+    batch: int,
+    sq: int,
+    sk: int,
+    seed: int,
+    out: Path,
+    device: DeviceChoice,
+    console: Console | None = None,
+) -> int:
+    """Compile, run, compare and show; 0 when every element is right, else 1.
+
+    Args:
+      out: folder for the bundle, the PTX, the machine code and its disassembly.
+
+    Raises:
+      AttnError: compilation or launch failed.
+    """
+    console = console or Console()
+    console.print(
+        f"[bold]{spec.mask} attention[/], {spec.heads} heads on {spec.kv_heads} KV heads of "
+        f"{spec.head_dim}, {spec.dtype}, for {DEFAULT_TARGET}",
+        highlight=False,
+    )
+    lines = StageLines(console)
+    bundle = compile_afresh(spec, target=DEFAULT_TARGET, progress=lines)
+    lines.finish()
+    console.print()
+    console.print(stage_table(bundle))
+    console.print()
+    console.print(role_table(bundle))
+    console.print()
+    console.print(memory_table(bundle))
+    console.print()
+    for line in resource_lines(bundle):
+        console.print(line, highlight=False)
+    for kind, path in write_files(bundle, out).items():
+        console.print(f"{kind:8s} {path}", highlight=False, soft_wrap=True)
+    console.print()
+    with console.status(f"running batch {batch}, {sq} queries, {sk} keys"):
+        trial = run_attention(bundle, batch=batch, sq=sq, sk=sk, seed=seed, device=device)
+    _show_trial(console, trial, f"batch {batch}, {sq} queries, {sk} keys")
+    return 0 if trial.comparison.ok else 1
+
+
+def write_files(bundle: Bundle, out: Path) -> dict[str, Path]:
+    """Leave everything that was built in a folder; the disassembly only where nvdisasm is.
+
+    Raises:
+      SpecError: the folder cannot be written to.
+    """
+    make_folder(out)
+    files = {"bundle": bundle.save(out / "mha.attn")}
+    files["PTX"] = write_file(out / "mha.ptx", bundle.ptx)
+    files["cubin"] = write_file(out / "mha.cubin", bundle.cubin)
+    with contextlib.suppress(TargetError):
+        files["SASS"] = write_file(out / "mha.sass", disassemble(bundle.cubin))
+    return files
+
+
+def _show_trial(console: Console, trial: Trial, sizes: str) -> None:
+    launch, comparison = trial.launch, trial.comparison
+    speed = ""
+    if launch.warp_instructions and launch.seconds:
+        rate = launch.warp_instructions / launch.seconds
+        speed = f", {launch.warp_instructions} warp-instructions at {rate:,.0f} per second"
+    console.print(
+        f"ran {sizes} on [bold]{launch.device}[/], grid {launch.grid}, "
+        f"{trial.launch_seconds:.2f} s{speed}",
+        highlight=False,
+    )
+    rows: list[list[object]] = [
+        [
+            "O",
+            f"{comparison.max_error:.3e}",
+            f"{comparison.yardstick_error:.3e}",
+            f"{comparison.worst_ratio:.2f}",
+            f"{comparison.element_count - comparison.wrong_count} of {comparison.element_count}",
+        ],
+        ["LSE", f"{comparison.lse_error:.3e}", "", "", f"{comparison.lse_wrong_count} wrong"],
+    ]
+    columns = ["", "largest error", "yardstick", "worst / allowed", "elements right"]
+    console.print(table("against float64", columns, rows))
+    verdict = "[green]right[/]" if comparison.ok else "[red]WRONG[/]"
+    console.print(f"every element checked: {verdict}")
+    if not comparison.ok:
+        console.print(str(comparison), highlight=False)

@@ -1,0 +1,173 @@
+"""One trial of an attention kernel: random operands, poisoned outputs, a launch, and the verdict."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.compiling.request import argument_names, attention_of
+from attn_mlir.compiling.spec import DESCALES, MhaSpec
+from attn_mlir.dialect.attn.lengths import DENSE
+from attn_mlir.dialect.attn.program import Program
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.reference import Comparison, check_attention
+from attn_mlir.reference.modifier import Modifier
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+
+Array = npt.NDArray[Any]
+
+ARGUMENTS = ("q", "k", "v", "o", "lse")  # what an attention bundle takes, in order
+ARGUMENTS_OF_BYTES = (*ARGUMENTS, *DESCALES)
+SMALL_INTEGERS = 4  # so many values: ids of documents that some queries and keys share
+TABLE_ELEMENTS = 1 << 16  # of a tensor that a modifier reads
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial gave.
+
+    Attributes:
+      launch_seconds: of the call, copies to a GPU included.
+      check_seconds: of the reference.
+    """
+
+    launch: Launch
+    comparison: Comparison
+    launch_seconds: float
+    check_seconds: float
+
+
+def device_of(
+    name: str | None,
+    schedule: Literal["fair", "adversarial"],
+    seed: int,
+    trace: Path | None = None,
+) -> DeviceChoice:
+    """A device from a command line; a schedule or a trace says something about the emulator only.
+
+    Raises:
+      SpecError: a schedule or a trace for something that is not the emulator.
+    """
+    if schedule == "fair" and trace is None:
+        return name
+    if name not in (None, "emulator"):
+        what, got = ("a schedule", f"{schedule} for {name}") if trace is None else ("a trace", name)
+        raise SpecError(f"{what} is the emulator's: got {got}")
+    return EmulatorDevice(schedule=schedule, seed=seed, trace=trace)
+
+
+def run_attention(
+    bundle: Bundle,
+    *,
+    batch: int,
+    sq: int,
+    sk: int,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    seed: int = 0,
+    device: DeviceChoice = None,
+) -> Trial:
+    """Run an attention bundle on standard normal operands and judge every element.
+
+    What it has to compute is what its manifest says. The factors of 8-bit operands are 1; integers
+    that a score modifier reads are small, and its truth values random.
+
+    Args:
+      mask: that the bundle was compiled for; only needed where its manifest does not say.
+      seed: of the operands.
+
+    Raises:
+      SpecError: not a bundle of attention for dense operands, another mask than the bundle's, or a
+        size below 0.
+      TargetError, LaunchError: as a call of the kernel.
+    """
+    asked = attention_of(bundle)
+    mask, program = _computed(bundle, asked, mask)
+    sizes = {"batch": batch, "sq": sq, "sk": sk}
+    if min(sizes.values()) < 0:
+        raise SpecError(f"sizes must not be negative, got {sizes}")
+    random = np.random.default_rng(seed)
+    captured = [] if program is None else [tensor.name for tensor in program.tensors]
+    tensors: dict[str, Array] = {}
+    for tensor in bundle.manifest.tensors:
+        others = _table_extent(len(tensor.shape)) if tensor.name in captured else 1
+        shape = tuple(sizes.get(n, others) if isinstance(n, str) else n for n in tensor.shape)
+        dtype = _dtype(tensor.dtype)
+        if tensor.name in DESCALES:
+            tensors[tensor.name] = np.ones(shape, dtype)
+        elif tensor.role == "out":
+            tensors[tensor.name] = np.full(shape, np.nan, dtype)
+        elif dtype.kind in "bi":
+            top = 2 if dtype.kind == "b" else SMALL_INTEGERS
+            tensors[tensor.name] = random.integers(0, top, shape).astype(dtype)
+        else:
+            tensors[tensor.name] = random.standard_normal(shape, np.float32).astype(dtype)
+    q, k, v, o = (tensors[name] for name in ARGUMENTS[:4])
+    start = time.perf_counter()
+    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
+    launch = Kernel(bundle)(*tensors.values(), scale=factor, device=device)
+    launched = time.perf_counter()
+    modifier = Modifier(program, {name: tensors[name] for name in captured})
+    comparison = check_attention(
+        q, k, v, o, tensors.get("lse"), mask=mask, scale=scale, modifier=modifier
+    )
+    checked = time.perf_counter()
+    return Trial(launch, comparison, launched - start, checked - launched)
+
+
+def _computed(
+    bundle: Bundle, asked: MhaSpec | None, mask: Mask | None
+) -> tuple[Mask, Program | None]:
+    """The mask and the score modifier of an attention bundle whose operands are dense.
+
+    Raises:
+      SpecError: as `run_attention`.
+    """
+    if asked is None:
+        names = tuple(tensor.name for tensor in bundle.manifest.tensors)
+        if names not in (ARGUMENTS, ARGUMENTS_OF_BYTES):
+            raise SpecError(f"{bundle.entry} takes {', '.join(names)}, attention takes {ARGUMENTS}")
+        if mask is None:
+            raise SpecError(
+                f"{bundle.entry} does not say what it computes: its bundle was made from text. "
+                "Name the mask that it has (--mask)"
+            )
+        return mask, None
+    if mask not in (None, asked.mask):
+        raise SpecError(f"{bundle.entry} was compiled for mask {asked.mask}, got {mask}")
+    if asked.lengths != DENSE or asked.block is not None or asked.partial:
+        raise SpecError(
+            f"{bundle.entry} is not for dense operands ({', '.join(argument_names(asked))}"
+            f"{', partial results' if asked.partial else ''}): call it from Python"
+        )
+    return asked.mask, asked.modifier
+
+
+def _table_extent(rank: int) -> int:
+    """Extent of a table that a modifier reads, by its rank; kernels keep indices within it."""
+    return max(2, round(TABLE_ELEMENTS ** (1.0 / max(rank, 1))))
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    dtypes: dict[str, npt.DTypeLike] = {
+        "bf16": ml_dtypes.bfloat16,
+        "e4m3": ml_dtypes.float8_e4m3fn,
+        "e5m2": ml_dtypes.float8_e5m2,
+        "f16": np.float16,
+        "f32": np.float32,
+        "i32": np.int32,
+        "i64": np.int64,
+        "bool": np.bool_,
+    }
+    return np.dtype(dtypes[name])

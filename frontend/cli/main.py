@@ -1,0 +1,315 @@
+"""The command line: `attn-mlir compile | run | trace | info | doctor | demo`.
+
+Exit codes: 0 when all is well, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2
+for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attn_mlir.errors import AttnError, SpecError
+
+HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
+MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`attn-mlir`."""
+    parser = argparse.ArgumentParser(
+        prog="attn-mlir",
+        description="Attention kernels for NVIDIA Blackwell: compile, look at, run and check them.",
+        epilog="Environment variables are listed by `attn-mlir info --env`.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_compile(commands.add_parser("compile", help="compile attention to a bundle file"))
+    _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
+    _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
+    _add_info(commands.add_parser("info", help="print what a bundle file holds"))
+    _add_doctor(commands.add_parser("doctor", help="check the installation with a small kernel"))
+    _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))
+    args = parser.parse_args(arguments)
+    if args.version:
+        from attn_mlir._version import __version__
+
+        print(f"attn-mlir {__version__}")
+        return 0
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return _guarded(args)
+
+
+def compile_main(arguments: Sequence[str] | None = None) -> int:
+    """`attn-compile`: the same as `attn-mlir compile`."""
+    parser = argparse.ArgumentParser(prog="attn-compile")
+    _add_compile(parser)
+    return _guarded(parser.parse_args(arguments))
+
+
+def _guarded(args: argparse.Namespace) -> int:
+    try:
+        return args.act(args)
+    except AttnError as error:
+        print(f"attn-mlir: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print("attn-mlir: not enough memory for tensors of these sizes", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _natural(text: str) -> int:
+    """An integer of at least 0."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | None) -> None:
+    """Options that make an `MhaSpec`."""
+    parser.add_argument("--heads", type=int, default=heads, help="query heads (%(default)s)")
+    parser.add_argument(
+        "--kv-heads", type=int, default=kv_heads, help="KV heads (default: as many as heads)"
+    )
+    parser.add_argument("--head-dim", type=int, default=128, help=HEAD_DIM_HELP)
+    parser.add_argument("--dtype", default="bf16", help="bf16, f16, e4m3 or e5m2 (%(default)s)")
+    parser.add_argument("--mask", default="causal", help=MASK_HELP)
+
+
+def _add_compile(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Compile attention, or take it from the cache, and write the bundle file."
+    _add_spec(parser, heads=16, kv_heads=None)
+    parser.add_argument("--target", default="sm_100a", help="the chip (%(default)s)")
+    parser.add_argument("-o", "--output", type=Path, help="bundle file (default: only the cache)")
+    parser.add_argument("--fresh", action="store_true", help="compile, whatever the cache has")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no line per stage")
+    parser.set_defaults(act=_compile)
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from attn_mlir.compiling.compiler import compile, compile_afresh
+    from attn_mlir.compiling.spec import mha
+    from attn_mlir.masks.text import parse_mask
+
+    spec = mha(
+        heads=args.heads,
+        kv_heads=args.kv_heads,
+        head_dim=args.head_dim,
+        dtype=args.dtype,
+        mask=parse_mask(args.mask),
+    )
+
+    def progress(stage: str) -> None:
+        if not args.quiet:
+            print(f"  {stage}", file=sys.stderr, flush=True)
+
+    chosen = compile_afresh if args.fresh else compile
+    bundle = chosen(spec, target=args.target, progress=progress)
+    path = bundle.save(args.output) if args.output is not None else bundle.path
+    if not args.quiet:
+        print(path if path is not None else f"{len(bundle.data)} bytes, kept nowhere: pass -o")
+    return 0
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run an attention bundle on random operands and compare every element with float64."
+    )
+    parser.add_argument("bundle", type=Path, help="bundle file")
+    parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--sq", type=int, default=256, help="queries (%(default)s)")
+    parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
+    parser.add_argument("--mask", default=None, help="for a bundle that does not say what it has")
+    parser.add_argument("--scale", type=float, default=None, help="(default: 1 / sqrt(head dim))")
+    parser.add_argument("--seed", type=_natural, default=0, help="of the operands (%(default)s)")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="JSON",
+        help="write what the emulator did when; open it in ui.perfetto.dev or draw it with `trace`",
+    )
+    _add_device(parser)
+    parser.set_defaults(act=_run)
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default=None, help="cuda, cuda:N or emulator (default: auto)")
+    parser.add_argument(
+        "--schedule", choices=("fair", "adversarial"), default="fair", help="of the emulator"
+    )
+    parser.add_argument(
+        "--schedule-seed", type=_natural, default=0, help="of the adversarial schedule"
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    from attn_mlir.cli.experiment import device_of, run_attention
+    from attn_mlir.masks.text import parse_mask
+    from attn_mlir.runtime.bundle import Bundle
+
+    trial = run_attention(
+        Bundle.load(args.bundle),
+        batch=args.batch,
+        sq=args.sq,
+        sk=args.sq if args.sk is None else args.sk,
+        mask=None if args.mask is None else parse_mask(args.mask),
+        scale=args.scale,
+        seed=args.seed,
+        device=device_of(args.device, args.schedule, args.schedule_seed, args.trace),
+    )
+    print(f"{trial.launch.device}, grid {trial.launch.grid}: {trial.comparison}")
+    return 0 if trial.comparison.ok else 1
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Draw one CTA of a trace, as `run --trace` writes it: who works and who waits, over time."
+    )
+    parser.add_argument("trace", type=Path, help="trace file (JSON)")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="SVG file to write")
+    parser.add_argument("--cta", type=int, default=0, help="number of the CTA (%(default)s)")
+    parser.add_argument("--begin", type=int, default=None, help="first step (default: all)")
+    parser.add_argument("--end", type=int, default=None, help="last step (default: all)")
+    parser.add_argument("--title", default=None, help="(default: the kernel's name)")
+    parser.set_defaults(act=_trace)
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from attn_mlir.cli.timeline import draw, read_trace
+
+    if args.output.suffix.lower() != ".svg":
+        raise SpecError(
+            f"--output must end in .svg, got {str(args.output)!r}: a trace is drawn as SVG, which "
+            "browsers show and other programs convert"
+        )
+    picture = draw(
+        read_trace(args.trace), cta=args.cta, begin=args.begin, end=args.end, title=args.title
+    )
+    try:
+        args.output.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {args.output}: {error.strerror}") from error
+    print(args.output)
+    return 0
+
+
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print what a bundle file holds: arguments, launch, resources, versions."
+    parser.add_argument("bundle", type=Path, nargs="?", help="bundle file")
+    parser.add_argument("--ptx", action="store_true", help="print the PTX and nothing else")
+    parser.add_argument("--sass", action="store_true", help="print the machine code as text")
+    parser.add_argument("--json", action="store_true", help="print bundle.json")
+    parser.add_argument("--env", action="store_true", help="list the environment variables")
+    parser.set_defaults(act=_info)
+
+
+def _info(args: argparse.Namespace) -> int:
+    from attn_mlir.cli import show
+
+    if args.env:
+        show.print_environment()
+        return 0
+    if args.bundle is None:
+        print("attn-mlir info: name a bundle file, or pass --env", file=sys.stderr)
+        return 2
+    from attn_mlir.runtime.bundle import Bundle
+
+    bundle = Bundle.load(args.bundle)
+    if args.ptx:
+        print(bundle.ptx)
+    elif args.sass:
+        from attn_mlir.tools import disassemble
+
+        print(disassemble(bundle.cubin))
+    elif args.json:
+        print(bundle.json_text())
+    else:
+        show.print_bundle(bundle)
+    return 0
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print what is installed and run a small TMA copy kernel on each GPU."
+    parser.add_argument("--bundle", type=Path, help="bundle file of the copy kernel")
+    parser.add_argument("--emulator", action="store_true", help="on the emulator, without a GPU")
+    parser.add_argument("--gpu", type=int, default=None, metavar="N", help="only GPU number N")
+    parser.add_argument(
+        "--write", type=Path, metavar="DIR", help="only write the copy kernels' bundles to DIR"
+    )
+    parser.set_defaults(act=_doctor)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from attn_mlir.files import make_folder
+    from attn_mlir.runtime import doctor
+    from attn_mlir.runtime.bundle import Bundle
+
+    def bundle_for(target: str) -> Bundle:
+        if args.bundle is not None:
+            return Bundle.load(args.bundle)
+        shipped = Path(doctor.__file__).parent / "data" / f"tma_copy.{target}.attn"
+        if shipped.is_file():
+            return Bundle.load(shipped)
+        from attn_mlir.compiling.compiler import compile_tma_copy
+
+        return compile_tma_copy(target)
+
+    def say(topic: str, finding: str) -> None:
+        print(f"{topic:20s} {finding}", flush=True)
+
+    if args.write is not None:
+        make_folder(args.write)
+        for target in doctor.TARGETS:
+            print(bundle_for(target).save(args.write / f"tma_copy.{target}.attn"))
+        return 0
+    targets = None if args.bundle is None else (Bundle.load(args.bundle).target,)
+    doctor.run(bundle_for, emulator=args.emulator, targets=targets, index=args.gpu, say=say)
+    return 0
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile attention for sm_100a, run it on a GPU or on the emulator, compare it with "
+        "float64, and show what was built. Exits with 1 when the numbers are wrong."
+    )
+    _add_spec(parser, heads=2, kv_heads=1)
+    parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--sq", type=int, default=512, help="queries (%(default)s)")
+    parser.add_argument("--sk", type=int, default=None, help="keys (default: as many as queries)")
+    parser.add_argument("--seed", type=_natural, default=0, help="of the operands (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder (%(default)s)")
+    _add_device(parser)
+    parser.set_defaults(act=_demo)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from attn_mlir.cli.demo import demo
+    from attn_mlir.cli.experiment import device_of
+    from attn_mlir.compiling.spec import mha
+    from attn_mlir.masks.text import parse_mask
+
+    spec = mha(
+        heads=args.heads,
+        kv_heads=args.kv_heads,
+        head_dim=args.head_dim,
+        dtype=args.dtype,
+        mask=parse_mask(args.mask),
+    )
+    return demo(
+        spec,
+        batch=args.batch,
+        sq=args.sq,
+        sk=args.sq if args.sk is None else args.sk,
+        seed=args.seed,
+        out=args.out,
+        device=device_of(args.device, args.schedule, args.schedule_seed),
+    )

@@ -1,0 +1,155 @@
+"""Bundles and reports for people, as tables in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from attn_mlir import env
+from attn_mlir.compiling.request import request_lines
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.expr import show
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A plain table; numbers are flush right."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
+        made.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_cell(value) for value in row))
+    return made
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return "\\[" + ", ".join(_cell(item) for item in cast("list[object]", value)) + "]"
+    return escape(str(value))
+
+
+def records(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a report's list; anything else counts as empty."""
+    if not isinstance(value, list):
+        return []
+    return [
+        cast("Mapping[str, Any]", item)
+        for item in cast("list[object]", value)
+        if isinstance(item, dict)
+    ]
+
+
+def record_table(title: str, items: Sequence[Mapping[str, Any]]) -> Table:
+    """A table whose columns are the fields, in order of first appearance."""
+    columns = list(dict.fromkeys(name for item in items for name in item))
+    return table(title, columns, [[item.get(name) for name in columns] for item in items])
+
+
+def _number(value: object) -> float:
+    """A number of a report; anything else counts as 0."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e9 else 0.0
+
+
+def stage_table(bundle: Bundle) -> Table:
+    """What each stage of the compilation took and gave."""
+    stages = records(bundle.report.get("stages"))
+    seconds = [_number(stage.get("seconds")) for stage in stages]
+    rows: list[list[object]] = [
+        [stage.get("name"), f"{took * 1e3:.1f} ms", stage.get("bytes")]
+        for stage, took in zip(stages, seconds, strict=True)
+    ]
+    total = sum(seconds)
+    made = table("stages", ["stage", "time", "bytes"], rows)
+    made.columns[1].justify = made.columns[2].justify = "right"
+    made.add_row("total", f"{total * 1e3:.1f} ms", "", style="bold")
+    return made
+
+
+def resource_lines(bundle: Bundle) -> list[str]:
+    """Registers, spills and shared memory in words."""
+    report = bundle.report
+    return [
+        f"registers per thread {_cell(report.get('registers', '?'))}, "
+        f"spilled {_cell(report.get('spill_bytes', '?'))} B, "
+        f"shared memory {bundle.manifest.smem_bytes} B per CTA",
+    ]
+
+
+def memory_table(bundle: Bundle) -> RenderableType:
+    """The map of shared and tensor memory, when the report has one."""
+    items = records(bundle.report.get("memory_map"))
+    return record_table("memory map", items) if items else "no memory map in this bundle"
+
+
+def role_table(bundle: Bundle) -> RenderableType:
+    """Who does what in the kernel, when the report says so."""
+    items = records(bundle.report.get("roles"))
+    return record_table("roles", items) if items else "no roles in this bundle"
+
+
+def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
+    """Everything that a user of the bundle wants to know."""
+    manifest = bundle.manifest
+    console = console or Console()
+    grid = ", ".join(show(expr) for expr in manifest.grid)
+    console.print(
+        f"[bold]{manifest.entry}[/] for {manifest.target}, schema {manifest.schema}, "
+        f"cubin {len(bundle.cubin)} B, PTX {len(bundle.ptx)} B",
+        highlight=False,
+    )
+    console.print(
+        f"grid ({grid}), block {manifest.block}, cluster {manifest.cluster}", highlight=False
+    )
+    for line in request_lines(manifest.request):
+        console.print(escape(line), highlight=False)
+    arguments: list[list[object]] = [
+        [
+            tensor.name,
+            tensor.role,
+            tensor.dtype,
+            list(tensor.shape),
+            f"axis {tensor.unit_stride_axis} dense, {tensor.alignment_bytes}-byte aligned",
+        ]
+        for tensor in manifest.tensors
+    ]
+    for scalar in manifest.scalars:
+        default = "required" if scalar.default is None else f"default {scalar.default:g}"
+        bound = "" if scalar.min_exclusive is None else f", > {scalar.min_exclusive:g}"
+        arguments.append([scalar.name, "scalar", scalar.dtype, "", f"{default}{bound}"])
+    parts: list[RenderableType] = [
+        "",
+        table("arguments", ["name", "role", "dtype", "shape", "layout"], arguments),
+        "",
+        *resource_lines(bundle),
+        "",
+        role_table(bundle),
+        "",
+        memory_table(bundle),
+    ]
+    if records(bundle.report.get("stages")):
+        parts += ["", stage_table(bundle)]
+    parts += ["", table("versions", ["package", "version"], list(manifest.versions.items()))]
+    parts += ["", f"sha256 {manifest.sha256}"]
+    console.print(Group(*parts), highlight=False)
+
+
+def print_environment(console: Console | None = None) -> None:
+    """The environment variables, what each is for, what it may be and what it is now."""
+    settings = env.settings()
+    console = console or Console()
+    for variable in env.VARIABLES:
+        value: object = getattr(settings, variable.name.removeprefix("ATTN_MLIR_").lower())
+        for line in (
+            f"{variable.name} = {env.text_of(value)}",
+            f"    {variable.help}",
+            f"    allowed: {variable.allowed}",
+        ):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Requests, and the way from a request to a bundle."""

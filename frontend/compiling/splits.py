@@ -1,0 +1,142 @@
+"""Splits of the keys: how many parts, and the requests for both kernels.
+
+With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
+CTAs: each computes O and LSE for its part, and a second kernel combines them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from attn_mlir.compiling.spec import (
+    HEAD_DIM_STEP,
+    MAX_F32_HEAD_DIM,
+    MAX_HEADS,
+    MhaSpec,
+    check_head_dim,
+)
+from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask
+from attn_mlir.passes.target.tiling import TILE_M, TILE_N
+from attn_mlir.runtime.scalars import integer
+
+LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
+MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
+FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
+MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
+COMBINE_OUT_DTYPES = ("bf16", "f16", "f32")
+SINK_DTYPES = ("bf16", "f16", "f32")
+
+
+@dataclass(frozen=True)
+class CombineSpec:
+    """The kernel `combine(parts, lses, [sinks], o, [lse])` for any batch, lengths and splits.
+
+    Attributes:
+      heads: query heads.
+      v_head_dim: elements per head of O.
+      out_dtype: of O: `bf16`, `f16` or `f32`.
+      sinks: dtype of the sinks, or None without.
+      return_lse: whether the kernel takes and writes LSE.
+      heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
+        queries of one head.
+      lse_terms: 1, or 2 for lses [2, ...] whose sums count, as the kernel of parts writes them.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    heads: int
+    v_head_dim: int
+    out_dtype: str
+    sinks: str | None = None
+    return_lse: bool = False
+    heads_along_rows: bool = False
+    lse_terms: int = 1
+
+    def __post_init__(self) -> None:
+        integer("heads", self.heads, 1, MAX_HEADS)
+        check_head_dim("v_head_dim", self.v_head_dim, HEAD_DIM_STEP)
+        if self.out_dtype not in COMBINE_OUT_DTYPES:
+            allowed = ", ".join(COMBINE_OUT_DTYPES)
+            raise SpecError(f"out_dtype must be one of {allowed}, got {shown(self.out_dtype, 40)}")
+        if self.sinks is not None and self.sinks not in SINK_DTYPES:
+            allowed = ", ".join(SINK_DTYPES)
+            raise SpecError(f"sinks must be one of {allowed} or None, got {shown(self.sinks, 40)}")
+
+    def canonical_json(self) -> str:
+        """The same text for the same request."""
+        return json.dumps({"op": "combine", **vars(self)}, sort_keys=True, separators=(",", ":"))
+
+
+def check_num_splits(num_splits: object) -> int:
+    """A number of parts: 1 is no split, 0 leaves it to `chosen_splits`.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    return integer("num_splits", num_splits, 0, MAX_SPLITS, also=" (0 chooses)")
+
+
+def split_count(
+    num_splits: object, spec: MhaSpec, sizes: Mapping[str, int], multiprocessors: Callable[[], int]
+) -> int:
+    """The number of parts of a call.
+
+    Args:
+      num_splits: as of `attention`.
+      spec: the request without a split.
+      sizes: `batch`, and the longest `sq` and `sk`.
+      multiprocessors: says how many the device has.
+
+    Raises:
+      SpecError: no number of parts, or no kernel for parts of this request.
+    """
+    wanted = check_num_splits(num_splits)
+    fits = spec.values_dim <= MAX_F32_HEAD_DIM
+    if wanted > 1 and not fits:
+        raise SpecError(
+            f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
+            f"{spec.values_dim}: the parts' O is f32 and would exceed shared memory; pass 1"
+        )
+    if wanted > 1 and spec.block is not None:
+        raise SpecError(f"num_splits {wanted} and a block_mask have no kernel: pass num_splits 1")
+    if 0 in sizes.values() or not fits or spec.block is not None:
+        return 1
+    if wanted:
+        return wanted
+    return chosen_splits(
+        work_tiles=work_tiles(spec, sizes),
+        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"]),
+        multiprocessors=multiprocessors(),
+    )
+
+
+def part_spec(spec: MhaSpec) -> MhaSpec:
+    """The request for the kernel of the parts."""
+    return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
+
+
+def key_tiles(mask: Mask, sq: int, sk: int) -> int:
+    """The most key tiles that some query's tile visits, at least 1."""
+    from attn_mlir.dialect.attn.masks import INTS
+
+    keys = max(TILE_N)
+    ranges = (mask.tile_range(INTS, row, TILE_M, sq, sk, keys) for row in range(0, sq, TILE_M))
+    return max((found.end - found.begin for found in ranges), default=1) or 1
+
+
+def chosen_splits(*, work_tiles: int, key_tiles: int, multiprocessors: int) -> int:
+    """The number of parts for `num_splits=0`.
+
+    One where there are at most 4 key tiles or work for every multiprocessor already; else as many
+    as multiprocessors per work tile, at most one per key tile and 128 (the rule of
+    FlashAttention-4 for SM100). Depends on sizes only, never on what a device array holds.
+    """
+    if key_tiles <= FEW_KEY_TILES:
+        return 1
+    return max(min(multiprocessors // max(work_tiles, 1), MAX_CHOSEN, key_tiles), 1)

@@ -1,0 +1,132 @@
+"""`block_mask`: evaluates a predicate for all scores and keeps what it does to each block of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from attn_mlir.dialect.attn.masks import INTS
+from attn_mlir.dialect.attn.program import Program
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask, full
+from attn_mlir.masks.block_arguments import (
+    BLOCK_SIZE,
+    Array,
+    check_block_count,
+    check_block_size,
+    on_host,
+)
+from attn_mlir.masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
+from attn_mlir.mods import check_extents
+from attn_mlir.reference.modifier import host_arrays
+from attn_mlir.runtime.scalars import integer
+from attn_mlir.trace import MaskMod, trace
+
+CHUNK_SCORES = 1 << 19  # scores that are evaluated at a time: 4 MiB per node of the predicate
+
+
+def block_mask(
+    mask_mod: MaskMod | None,
+    batch: int | None,
+    heads: int | None,
+    sq: int,
+    sk: int,
+    *,
+    mask: Mask | None = None,
+    block_size: int | Sequence[int] = BLOCK_SIZE,
+) -> BlockMask:
+    """Evaluates a predicate for all scores and keeps, for each block, whether it hides all, some or none.
+
+    What the predicate captures is read now: with other contents it needs another block mask.
+
+    Args:
+      mask_mod: `mask_mod(b, h, q, k)` as of `attention`; None if `mask` says all.
+      batch, heads: how many the predicate distinguishes; 1 or None if it does not look at them.
+      sq, sk: queries and keys.
+      mask: in closed form, on top of the predicate; `full()` when left out.
+      block_size: query positions and keys of a block; a kernel works on 256 rows, which are
+        256 / group positions with grouped heads, times 128 keys.
+
+    Raises:
+      SpecError: an extent or a function that is wrong.
+    """
+    closed = full() if mask is None else mask
+    if not isinstance(cast(object, closed), Mask):
+        raise SpecError(f"mask must be made by attn_mlir.masks, got {shown(mask)}")
+    size = check_block_size(block_size)
+    sizes = {
+        "batch": integer("batch", 1 if batch is None else batch, 1),
+        "heads": integer("heads", 1 if heads is None else heads, 1),
+        "sq": integer("sq", sq),
+        "sk": integer("sk", sk),
+    }
+    check_extents(mask_mod, sizes)
+    program, captured = trace(None, mask_mod)
+    tensors = host_arrays({name: on_host(array) for name, array in captured.items()})
+    looked_at = _looked_at(program)
+    distinct = [sizes[name] if name in looked_at else 1 for name in ("batch", "heads")]
+    sq, sk = sizes["sq"], sizes["sk"]
+    check_block_count((*distinct, sq, sk), size)
+    rows = _Rows(closed, program, tensors, size, sq, sk)
+    kinds = np.zeros((*distinct, -(-sq // size[0]), -(-sk // size[1])), np.uint8)
+    for b, h, row in np.ndindex(*kinds.shape[:3]):
+        kinds[b, h, row] = rows.kinds(b, h, row)
+    narrow = tuple(name for name in looked_at if sizes[name] == 1)
+    shape = (sizes["batch"], sizes["heads"], sq, sk)
+    return BlockMask(shape, size, kinds, closed, mask_mod, narrow)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Evaluates masks for one block of queries at a time."""
+
+    mask: Mask
+    program: Program | None
+    tensors: Mapping[str, Array]
+    block_size: tuple[int, int]
+    sq: int
+    sk: int
+
+    def kinds(self, b: int, h: int, row: int) -> Array:
+        """[key blocks] of what a block of queries meets; only what the mask visits is evaluated."""
+        positions, keys = self.block_size
+        first = row * positions
+        q = np.arange(first, min(first + positions, self.sq))[:, None]
+        found = np.zeros(-(-self.sk // keys), np.uint8)
+        span = self.mask.tile_range(INTS, first, positions, self.sq, self.sk, keys)
+        step = max(1, CHUNK_SCORES // (positions * keys))
+        for begin in range(span.begin, span.end, step):
+            end = min(begin + step, span.end)
+            k = np.arange(begin * keys, min(end * keys, self.sk))[None, :]
+            kept = np.broadcast_to(self._kept(b, h, q, k), (len(q), k.shape[1]))
+            starts = range(0, k.shape[1], keys)
+            some = np.logical_or.reduceat(kept.any(axis=0), starts)
+            every = np.logical_and.reduceat(kept.all(axis=0), starts)
+            every &= (np.arange(begin, end) + 1) * keys <= self.sk
+            found[begin:end] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
+        return found
+
+    def _kept(self, b: int, h: int, q: Array, k: Array) -> Any:
+        kept: Any = self.mask.visible(q, k, self.sq, self.sk)
+        if self.program is None:
+            return kept
+        at: dict[str, Any] = {"score": 0.0, "batch": b, "head": h, "q": q, "k": k}
+        return kept & self.program.evaluate(at, self.tensors, np.float32).kept
+
+
+def _looked_at(program: Program | None) -> list[str]:
+    """Which of `batch` and `heads` decide over what a predicate keeps."""
+    if program is None:
+        return []
+    pending, seen = list(program.keeps), set[int]()
+    while pending:
+        number = pending.pop()
+        if number not in seen:
+            seen.add(number)
+            pending += program.nodes[number].args
+    values = {program.nodes[n].value for n in seen if program.nodes[n].op == "argument"}
+    arguments = (("batch", "batch"), ("head", "heads"))
+    return [axis for argument, axis in arguments if argument in values]

@@ -1,0 +1,346 @@
+"""Block masks: which blocks of scores are empty, partly visible or full, so that kernels walk lists of them.
+
+A kernel that is given a block mask visits the blocks that are not empty, the partly visible ones
+first, and evaluates the predicate in those alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.api.arrays import put_like
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.compiling.work_tiles import kernel_block
+from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.lengths import DENSE
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask, full
+from attn_mlir.masks.block_arguments import BLOCK_SIZE, Array, check_block_size, listed
+from attn_mlir.runtime.scalars import integer
+from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.trace import MaskMod
+
+EMPTY, PARTIAL, FULL = 0, 1, 2
+SHADES = {EMPTY: "  ", PARTIAL: "░░", FULL: "██"}
+PICTURE = (32, 40)  # rows and columns of a picture at most
+
+
+class Lists(NamedTuple):
+    """What a kernel walks, int32; extents of 1 of batch and heads serve all of them.
+
+    Attributes:
+      counts: [batch, head blocks, query blocks, 2]: how many blocks of keys are partly visible, and
+        how many are not empty.
+      indices: [batch, head blocks, query blocks, key blocks]: numbers of blocks of keys: partly
+        visible ones, full ones, and then the empty ones.
+    """
+
+    counts: Array
+    indices: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BlockMask:
+    """Which blocks of scores are empty, partly visible or full; `print` shows a picture.
+
+    Attributes:
+      shape: (batch, heads, sq, sk) of the scores.
+      block_size: query positions and keys of a block.
+      kinds: [batch, heads, query blocks, key blocks] of 0 for empty, 1 for partial, 2 for full;
+        batch and heads may be 1, and then serve all of them.
+      mask: hides scores of partial blocks, in closed form.
+      mask_mod: hides further ones, or None.
+      depends_on: which of `batch` and `heads` the predicate looks at although their extent is 1,
+        so that it serves no more than 1.
+      is_believed: whether the kinds need not be what the predicate says.
+    """
+
+    shape: tuple[int, int, int, int]
+    block_size: tuple[int, int]
+    kinds: npt.NDArray[np.uint8]
+    mask: Mask
+    mask_mod: MaskMod | None
+    depends_on: tuple[str, ...] = ()
+    is_believed: bool = False
+    _made: dict[object, Any] = field(default_factory=dict[object, Any], repr=False)
+
+    @classmethod
+    def from_kv_blocks(
+        cls,
+        kv_num_blocks: Any,
+        kv_indices: Any,
+        full_kv_num_blocks: Any = None,
+        full_kv_indices: Any = None,
+        *,
+        sq: int,
+        sk: int,
+        block_size: int | Sequence[int] = BLOCK_SIZE,
+        mask_mod: MaskMod | None = None,
+    ) -> BlockMask:
+        """A block mask from lists, which are believed.
+
+        Args:
+          kv_num_blocks: [batch, heads, query blocks], how many blocks of keys are partly visible.
+          kv_indices: [batch, heads, query blocks, key blocks], their numbers, in front.
+          full_kv_num_blocks, full_kv_indices: the same of full blocks; there are none without.
+          sq, sk: extents of the scores.
+          block_size: query positions and keys of a block; one number for both.
+          mask_mod: what hides scores of partly visible blocks; nothing if left out.
+
+        Raises:
+          SpecError: lists that do not fit the extents, name blocks that do not exist, or name one
+            twice. A full block beyond the last key counts as partial.
+        """
+        size = check_block_size(block_size)
+        sq, sk = integer("sq", sq), integer("sk", sk)
+        if (full_kv_num_blocks is None) != (full_kv_indices is None):
+            raise SpecError("full_kv_num_blocks and full_kv_indices must be given together")
+        extents = (-(-sq // size[0]), -(-sk // size[1]))
+        kinds = listed("kv", kv_num_blocks, kv_indices, extents).astype(np.uint8) * PARTIAL
+        if full_kv_num_blocks is not None:
+            whole = listed("full_kv", full_kv_num_blocks, full_kv_indices, extents)
+            if whole.shape != kinds.shape:
+                raise SpecError(
+                    f"full_kv_indices and kv_indices must agree in batch and heads, got "
+                    f"{list(whole.shape[:2])} and {list(kinds.shape[:2])}"
+                )
+            if (twice := np.argwhere(whole & (kinds != EMPTY))).size:
+                raise SpecError(f"block {twice[0].tolist()} is both in kv_indices and full")
+            kinds[whole] = FULL
+        ragged = kinds[..., sk // size[1] :]
+        ragged[ragged == FULL] = PARTIAL
+        batch, heads = kinds.shape[:2]
+        return cls((batch, heads, sq, sk), size, kinds, full(), mask_mod, is_believed=True)
+
+    @property
+    def kv_num_blocks(self) -> Array:
+        """[batch, heads, query blocks] of int32: how many blocks are partial, as in PyTorch."""
+        return self._numbers(PARTIAL)[0]
+
+    @property
+    def kv_indices(self) -> Array:
+        """[batch, heads, query blocks, key blocks] of int32: which ones, in front."""
+        return self._numbers(PARTIAL)[1]
+
+    @property
+    def full_kv_num_blocks(self) -> Array:
+        """As `kv_num_blocks`, of full blocks."""
+        return self._numbers(FULL)[0]
+
+    @property
+    def full_kv_indices(self) -> Array:
+        """As `kv_indices`, of full blocks."""
+        return self._numbers(FULL)[1]
+
+    def sparsity(self) -> float:
+        """How many of 100 blocks are empty."""
+        return 100.0 * np.count_nonzero(self.kinds == EMPTY) / max(self.kinds.size, 1)
+
+    def lists(self, block: Block) -> Lists:
+        """What a kernel with this block walks.
+
+        Blocks are joined or divided where sizes differ: joined ones are full if all parts are,
+        divided ones are what the whole was, which is right and may visit more than it has to.
+
+        Raises:
+          SpecError: sizes of which neither divides the other; the message has the size to take.
+        """
+        if block not in self._made:
+            kinds = self._kinds_of(block)
+            order = np.argsort((kinds + 2) % 3, axis=3, kind="stable").astype(np.int32)
+            tested, listed = (kinds == PARTIAL).sum(axis=3), (kinds != EMPTY).sum(axis=3)
+            counts = np.stack([tested, listed], axis=3).astype(np.int32)
+            self._made[block] = Lists(_no_extent_of_0(counts), _no_extent_of_0(order))
+        return self._made[block]
+
+    def placed(self, block: Block, place: str, put: Callable[[Array], Any]) -> list[Any]:
+        """The lists of `block` where the kernel runs, made once.
+
+        Args:
+          place: names the device and the kind of array.
+          put: copies a numpy array there.
+        """
+        key = (block, place)
+        if key not in self._made:
+            self._made[key] = [put(array) for array in self.lists(block)]
+        return self._made[key]
+
+    def mask_mod_of(self, block: Block) -> MaskMod | None:
+        """What has to be evaluated in the partial blocks of `lists(block)`.
+
+        A believed empty or full block that was joined with others is known by the kinds alone.
+        """
+        joins = joins_blocks(block, self.block_size, self.kinds.shape[1])
+        return self.as_mask_mod() if joins and self.is_believed else self.mask_mod
+
+    def check_call(self, batch: int, heads: int, sq: int, sk: int) -> None:
+        """Refuses a call that this is not the block mask of.
+
+        Raises:
+          SpecError: says what differs.
+        """
+        sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": sk}
+        for (axis, size), extent in zip(sizes.items(), self.shape, strict=True):
+            may_be_one = axis in ("batch", "heads") and axis not in self.depends_on
+            if extent != size and not (may_be_one and extent == 1):
+                why = f": its mask_mod depends on {axis}" if axis in self.depends_on else ""
+                raise SpecError(f"block_mask is for {axis} = {extent}, the call has {size}{why}")
+
+    def as_mask_mod(self) -> MaskMod:
+        """The predicate that says which scores count for a kernel with these lists."""
+        kinds = np.ascontiguousarray(self.kinds, np.int32)
+        return listed_mod(kinds, self.block_size, self.mask_mod)
+
+    def _kinds_of(self, block: Block) -> Array:
+        kinds = self.kinds
+        _, _, sq, sk = self.shape
+        if kinds.shape[1] > 1:
+            kinds = _joined(kinds, 1, block.heads, pad_full=True)
+        for axis, have, need, extent in (
+            (2, self.block_size[0], block.positions, sq),
+            (3, self.block_size[1], block.keys, sk),
+        ):
+            if need % have == 0:
+                kinds = _joined(kinds, axis, need // have, pad_full=axis == 2)
+            elif have % need == 0:
+                kinds = np.repeat(kinds, have // need, axis)
+                kinds = np.take(kinds, np.arange(-(-extent // need)), axis)
+            else:
+                name = "query positions" if axis == 2 else "keys"
+                raise SpecError(
+                    f"block_mask has blocks of {have} {name}, the kernel walks blocks of {need}: "
+                    f"make it with block_size=({block.positions}, {block.keys}), or with sizes "
+                    "that divide these or are multiples of them"
+                )
+        return kinds
+
+    def _numbers(self, kind: int) -> tuple[Array, Array]:
+        chosen = self.kinds == kind
+        order = np.argsort(~chosen, axis=3, kind="stable").astype(np.int32)
+        return chosen.sum(axis=3).astype(np.int32), order
+
+    def __repr__(self) -> str:
+        """One line of numbers."""
+        shape, size = list(self.shape), list(self.block_size)
+        count = [int((self.kinds == kind).sum()) for kind in (PARTIAL, FULL)]
+        return (
+            f"BlockMask(shape={shape}, block_size={size}, {self.kinds.size} blocks: {count[0]} "
+            f"partial, {count[1]} full, sparsity {self.sparsity():.1f} %)"
+        )
+
+    def __str__(self) -> str:
+        """The line and pictures."""
+        return f"{self!r}\n{self.to_string()}"
+
+    def to_string(self, *, limit: int = 2) -> str:
+        """Pictures of the first heads: a cell is a block, or several where there are many.
+
+        Args:
+          limit: how many heads to show.
+        """
+        pictures: list[str] = []
+        batch, heads = self.kinds.shape[:2]
+        for number in range(min(limit, batch * heads)):
+            b, h = divmod(number, heads)
+            kinds = self.kinds[b : b + 1, h : h + 1]
+            for axis, most in ((2, PICTURE[0]), (3, PICTURE[1])):
+                kinds = _joined(kinds, axis, max(1, -(-kinds.shape[axis] // most)), pad_full=True)
+            rows = ["".join(SHADES[int(kind)] for kind in row) for row in kinds[0, 0]]
+            title = [f"batch {b}, head {h}"] if batch * heads > 1 else []
+            pictures.append("\n".join([*title, *(f"│{row}│" for row in rows)]))
+        return "\n".join(pictures)
+
+
+def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
+    """Whether blocks of a kernel are made of several ones of a block mask for this many heads."""
+    sizes = zip((block.positions, block.keys), block_size, strict=True)
+    return any(need > have for need, have in sizes) or (heads > 1 and block.heads > 1)
+
+
+def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -> MaskMod:
+    """The predicate that says which scores count where the kinds of blocks are believed.
+
+    Args:
+      kinds: an array as of `BlockMask`, of int32.
+      inner: says which scores of partial blocks count; all of them if None.
+    """
+    by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
+    rows, columns = block_size
+
+    def listed(b: Any, h: Any, q: Any, k: Any) -> Any:
+        kind = kinds[b if by_batch else 0, h if by_head else 0, q // rows, k // columns]
+        seen = kind != EMPTY
+        return seen if inner is None else seen & ((kind == FULL) | inner(b, h, q, k))
+
+    return listed
+
+
+def of_call(
+    block_mask: BlockMask,
+    spec: MhaSpec,
+    mask_mod: MaskMod | None,
+    mask: Mask | None,
+    model: object,
+    operands: Mapping[str, TensorView],
+) -> tuple[MhaSpec, MaskMod | None, list[Any]]:
+    """What a block mask makes of a call.
+
+    Args:
+      spec: the request without it.
+      mask_mod, mask: what the call gives besides; what the block mask was made of, or nothing.
+      model: the operand q as the caller has it, of `operands`.
+
+    Returns:
+      The request, the predicate for partial blocks, and the lists that the kernel takes.
+
+    Raises:
+      SpecError: no block mask, one for other sizes, or masks besides it that it was not made of.
+    """
+    if not isinstance(cast(object, block_mask), BlockMask):
+        raise SpecError(f"block_mask must be made by block_mask(...), got {shown(block_mask)}")
+    for name, got, of_blocks in (
+        ("mask", mask, block_mask.mask),
+        ("mask_mod", mask_mod, block_mask.mask_mod),
+    ):
+        if got is not None and got != of_blocks:
+            raise SpecError(
+                f"{name} and block_mask exclude each other: the blocks that it calls full are not "
+                f"tested, so make the block mask with this {name}"
+            )
+    if spec.lengths != DENSE:
+        told = ", ".join(spec.lengths.tensors)
+        raise SpecError(f"block_mask is for sequences of one length, got {told} as well")
+    q, k = operands["q"], operands["k"]
+    batch, sq, heads, _ = q.shape
+    block_mask.check_call(batch, heads, sq, k.shape[1])
+    block = kernel_block(spec, sq)
+    place = f"{type(model).__module__} {q.place}"
+    lists = block_mask.placed(block, place, lambda array: put_like(model, q, array))
+    spec = dataclasses.replace(spec, mask=block_mask.mask, block=block)
+    return spec, block_mask.mask_mod_of(block), lists
+
+
+def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
+    """Blocks of `count` blocks along an axis; what is beyond its end counts as full, or not."""
+    if count == 1:
+        return kinds
+    missing = [(0, 0)] * kinds.ndim
+    missing[axis] = (0, -kinds.shape[axis] % count)
+    shape = list(kinds.shape)
+    shape[axis : axis + 1] = [(shape[axis] + missing[axis][1]) // count, count]
+    some = np.pad(kinds != EMPTY, missing).reshape(shape).any(axis=axis + 1)
+    every = np.pad(kinds == FULL, missing, constant_values=pad_full).reshape(shape)
+    return np.where(every.all(axis=axis + 1), FULL, np.where(some, PARTIAL, EMPTY)).astype(np.uint8)
+
+
+def _no_extent_of_0(array: Array) -> Array:
+    """The array, or zeros with extents of at least 1: a kernel looks at its lists' last entry."""
+    if array.size:
+        return array
+    return np.zeros([max(extent, 1) for extent in array.shape], array.dtype)

@@ -1,0 +1,1 @@
+"""What `attn_mlir.torch` is made of: shapes, operators, graphs."""

@@ -1,0 +1,108 @@
+"""One call of attention for PyTorch: what its modifiers capture, and the operators that compute it.
+
+Works on real tensors and on fakes, of which it looks at shapes, strides and dtypes alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from attn_mlir.api.attention import spec_of
+from attn_mlir.compiling.work_tiles import kernel_block
+from attn_mlir.errors import SpecError
+from attn_mlir.masks.blocks import BlockMask, joins_blocks, listed_mod, of_call
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.mods import check_extents
+from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op, described
+from attn_mlir.pytorch.outside_graphs import outside_graphs
+from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.trace import MaskMod, ScoreMod, trace
+
+torch: Any = importlib.import_module("torch")
+
+
+class Listing(NamedTuple):
+    """The lists of a BlockMask of PyTorch.
+
+    Attributes:
+      tensors: numbers and indices of partly visible blocks, and those of full ones or None.
+      block_size: query positions and keys of a block.
+    """
+
+    tensors: tuple[Any, Any, Any, Any]
+    block_size: tuple[int, int]
+
+
+@outside_graphs
+def call(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    mask: str = "full",
+    scale: float,
+    return_lse: bool = False,
+    blocks: Listing | BlockMask | None = None,
+) -> tuple[Any, Any]:
+    """O [batch, sq, heads, v_head_dim] and LSE [batch, heads, sq], or an empty tensor for it.
+
+    Args:
+      q, k, v: [batch, sequence, heads, head_dim].
+      mask: in closed form, as text.
+      blocks: which blocks of scores count; `mask_mod` is for the partly visible ones.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    batch, sq, heads, _ = q.shape
+    sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": k.shape[1]}
+    lists: list[Any] = []
+    block: Sequence[int] = ()
+    if blocks is not None:
+        operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
+        spec = spec_of(operands, parse_mask(mask))
+        if isinstance(blocks, BlockMask):
+            spec, mask_mod, lists = of_call(blocks, spec, mask_mod, None, q, operands)
+            lists = [_as_tensor(array, 4) for array in lists]
+            mask, block = str(spec.mask), spec.block or ()
+        else:
+            block = kernel_block(spec, sq)
+            mask_mod, lists = _listed(Listing(*blocks), mask_mod, sizes, block)
+    for mod in (score_mod, mask_mod):
+        check_extents(mod, sizes)
+    program, captured = trace(score_mod, mask_mod)
+    ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
+    read = [_as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
+    modifier = "" if program is None else program.canonical()
+    return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
+
+
+def _listed(
+    listing: Listing, mask_mod: MaskMod | None, sizes: dict[str, int], block: Any
+) -> tuple[MaskMod | None, list[Any]]:
+    """The predicate for partly visible blocks of the kernel, and the lists that it takes."""
+    numbers = listing.tensors[0]
+    for axis, extent in zip(("batch", "heads"), numbers.shape[:2], strict=True):
+        if extent not in (1, sizes[axis]):
+            raise SpecError(f"block_mask is for {axis} = {extent}, the call has {sizes[axis]}")
+    counts, indices, kinds = block_lists_op(
+        *listing.tensors, sizes["sq"], sizes["sk"], list(listing.block_size), list(block)
+    )
+    if joins_blocks(block, listing.block_size, numbers.shape[1]):
+        mask_mod = listed_mod(described(kinds, "kinds"), listing.block_size, mask_mod)
+    return mask_mod, [counts, indices]
+
+
+def _as_tensor(array: Any, rank: int) -> Any:
+    """A captured array as a tensor that aliases it; axes of one element are added at its end."""
+    owner: Any = array.owner if isinstance(array, TensorView) else array
+    if isinstance(owner, tuple):  # a tensor and its DLPack capsule
+        owner = cast("tuple[Any, ...]", owner)[0]
+    tensor: Any = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
+    while tensor.dim() < rank:
+        tensor = tensor.unsqueeze(-1)
+    return tensor

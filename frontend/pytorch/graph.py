@@ -1,0 +1,171 @@
+"""Attention with a score modifier inside the graphs of `torch.compile`.
+
+A modifier is Python, so it is traced twice: by PyTorch's compiler, which knows what guards it needs
+and which tensors it reads, into a graph for one score; and that graph, when it is run or compiled
+further, by ours into a program. In between stands a higher-order operator, whose operands are the
+tensors that the modifier reads. It is no more than a call of `torch_call.call`: what reaches a
+backend is `attn_mlir::attention`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from attn_mlir.pytorch.call import call
+from attn_mlir.pytorch.operators import described
+from attn_mlir.trace import MaskMod, ScoreMod
+
+torch: Any = importlib.import_module("torch")
+fx: Any = importlib.import_module("torch.fx")
+_base: Any = importlib.import_module("torch._higher_order_ops.base_hop")
+
+_KEEPS = ("clone", "item")  # methods that do nothing to the value of one number
+
+
+def call_in_graph(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    score_mod: ScoreMod | None,
+    mask_mod: MaskMod | None,
+    return_lse: bool,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """`torch_call.call` for PyTorch's compiler, which traces through this function."""
+    batch, sq, heads, _ = q.shape
+    o_shape = (batch, sq, heads, v.shape[3])
+    lse_shape = (batch, heads, sq) if return_lse else (0,)
+    dtype, device = q.dtype, q.device
+
+    def body(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> tuple[Any, ...]:
+        results = [score + b + h + q_idx + kv_idx]  # names the coordinates, see `_coordinates`
+        if score_mod is not None:
+            results.append(_own(score_mod(score, b, h, q_idx, kv_idx), b))
+        if mask_mod is not None:
+            results.append(_own(mask_mod(b, h, q_idx, kv_idx), b))
+        o = torch.empty(o_shape, dtype=dtype, device=device)
+        return (*results, o, torch.empty(lse_shape, dtype=torch.float32, device=device))
+
+    # of one element, not of rank 0: indexing with such a tensor asks for its value
+    coordinates = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(4)]
+    score = torch.zeros(1, dtype=torch.float32, device=device)
+    options = {"has_score_mod": score_mod is not None, "return_lse": return_lse, **options}
+    *_, o, lse = flex_op(body, score, *coordinates, q=q, k=k, v=v, **options)
+    return o, lse
+
+
+def _own(result: Any, index: Any) -> Any:
+    """A result of a modifier as a tensor that is none of its arguments."""
+    if isinstance(result, torch.Tensor):
+        return result.clone()
+    return torch.where(index == index, result, result)
+
+
+class FlexOperator(_base.BaseHOP):
+    """`call` as an operator that takes a function, which PyTorch's compiler makes a graph of."""
+
+    def __init__(self) -> None:
+        super().__init__("attn_mlir_flex")  # pyright: ignore[reportUnknownMemberType]
+
+    def __call__(
+        self, body: Any, *operands: Any, q: Any, k: Any, v: Any, has_score_mod: bool, **options: Any
+    ) -> tuple[Any, ...]:
+        """As many results as `body` has, the last two of which are O and LSE.
+
+        Args:
+          body: of `call_in_graph`: the function or, in a graph, what became of it.
+          operands: arguments of that graph.
+          q, k, v, options: of `call`.
+        """
+        if not isinstance(body, fx.GraphModule):  # the compiler has given up on it
+            known = inspect.getclosurevars(body).nonlocals
+            mods = {name: known[name] for name in ("score_mod", "mask_mod")}
+            count = 1 + sum(mod is not None for mod in mods.values())
+        else:
+            (output,) = body.graph.find_nodes(op="output")
+            names, *results, _, _ = output.args[0]
+            given = [_passed(operand, q.device) for operand in operands]
+            found = [_mod_of(body, result, _coordinates(names), given) for result in results]
+            count = 1 + len(results)
+            mods = {"score_mod": found.pop(0) if has_score_mod else None}
+            mods["mask_mod"] = _without_score(found.pop()) if found else None
+        o, lse = call(q, k, v, **mods, **options)
+        return (*[o] * count, o, lse)
+
+
+flex_op = FlexOperator()
+
+
+def _coordinates(total: Any) -> list[Any]:
+    """Placeholders of score, batch, head, query and key: the terms of the sum, in order."""
+    terms: list[Any] = []
+    while total.op != "placeholder":
+        total, term = total.args
+        terms.append(term)
+    return [total, *reversed(terms)]
+
+
+def _mod_of(
+    body: Any, result: Any, coordinates: Sequence[Any], operands: Sequence[Any]
+) -> Callable[..., Any]:
+    """What computes one result of a graph from a score's coordinates."""
+    needed = _needed(result)
+    placeholders = body.graph.find_nodes(op="placeholder")
+    captured: dict[str, Any] = {}
+    graph = fx.Graph()
+    copies = {node: graph.placeholder(f"coordinate_{i}") for i, node in enumerate(coordinates)}
+    for node, operand in zip(placeholders, operands, strict=True):
+        if node in needed and node not in copies:
+            copies[node] = graph.placeholder(node.name)
+            is_tensor = isinstance(operand, torch.Tensor)
+            captured[node.name] = described(operand, node.name) if is_tensor else operand
+    for node in body.graph.nodes:
+        if node not in needed or node in copies:
+            continue
+        if node.op == "call_method" and node.target in _KEEPS:
+            copies[node] = copies[node.args[0]]
+            continue
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        copies[node].kwargs = {x: y for x, y in copies[node].kwargs.items() if x != "device"}
+    graph.output(copies[result])
+    module: Any = fx.GraphModule(body, graph)
+    forward: Callable[..., Any] = cast("Any", type(module)).forward
+
+    def mod(*coordinates: Any) -> Any:
+        return forward(None, *coordinates, *captured.values())
+
+    return mod
+
+
+def _needed(result: Any) -> set[Any]:
+    """A node and all that it is computed from."""
+    needed: set[Any] = set()
+    pending = [result]
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending += node.all_input_nodes
+    return needed
+
+
+def _passed(operand: Any, device: Any) -> Any:
+    """An operand as kernels take it; PyTorch's compiler makes tensors on the host of floats."""
+    if not isinstance(operand, torch.Tensor):
+        return operand if isinstance(operand, bool | float) else int(operand)
+    if operand.dim():
+        return operand
+    return operand.to(device, torch.float32 if operand.dtype == torch.float64 else operand.dtype)
+
+
+def _without_score(mod: Callable[..., Any]) -> MaskMod:
+    """A predicate has no score, which is the first coordinate here."""
+
+    def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return mod(None, b, h, q_idx, kv_idx)
+
+    return mask_mod

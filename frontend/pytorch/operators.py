@@ -1,0 +1,232 @@
+"""Custom operators of PyTorch: attention, and the lists of a block mask; what they check, they check of fakes too.
+
+Attention's results depend on what its operands hold, their shapes and dtypes do not: the fake
+kernels compute these, and refuse what the operators refuse, from shapes, strides and dtypes alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+from attn_mlir.api.attention import check_captured, check_scale, launch, spec_of
+from attn_mlir.api.descales import descales_of
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.program import Program
+from attn_mlir.errors import SpecError
+from attn_mlir.masks.blocks import BlockMask
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.runtime.tensors import TensorView, view
+from attn_mlir.tracing.indices import check_indices
+
+torch: Any = importlib.import_module("torch")
+
+OPERANDS = ("q", "k", "v")
+LISTS = ("counts", "indices")  # in front of what a modifier captures
+_DTYPES = {
+    torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64",
+    torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.bool: "bool",
+    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.uint8: "u8", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
+}  # fmt: skip
+
+
+class Described(TensorView):
+    """A tensor by its shape, strides and dtype; its memory, which a fake has not, is not looked at."""
+
+    __dlpack__ = None  # an array, for those who look for arrays
+
+
+def described(tensor: Any, name: str) -> Described:
+    """What there is to know of a tensor without its memory.
+
+    Raises:
+      SpecError: no tensor, or one that is sparse, nested or of a dtype that no kernel has.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
+    if tensor.dtype not in _DTYPES:
+        raise SpecError(f"{name} has dtype {tensor.dtype}, which no kernel reads")
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return Described(
+        dtype=_DTYPES[tensor.dtype],
+        shape=tuple(tensor.shape),
+        strides=tuple(1 if extent in (0, 1) else stride for extent, stride in pairs),
+        address=0,
+        device="cuda" if tensor.device.type == "cuda" else "cpu",
+        device_index=tensor.device.index or 0,
+        read_only=False,
+        owner=tensor,
+    )
+
+
+def _request(
+    operands: dict[str, TensorView],
+    captured: Sequence[TensorView],
+    modifier: str,
+    mask: str,
+    scale: float,
+    return_lse: bool,
+    block: Sequence[int],
+) -> MhaSpec:
+    """The request that the operator's arguments make, all of them checked.
+
+    Raises:
+      SpecError: says which argument is wrong.
+    """
+    program = Program.from_json(modifier) if modifier else None
+    spec = spec_of(operands, parse_mask(mask), return_lse=return_lse)
+    descales_of(spec, operands["q"].shape[0], None, None, None)  # refuses 8 bits: no factors here
+    check_scale(scale)
+    extents = cast("tuple[int, int, int]", tuple(block)) if block else None
+    wanted = [(name, "i32", 4) for name in LISTS] if block else []
+    wanted += [] if program is None else [(t.name, t.dtype, t.rank) for t in program.tensors]
+    if len(captured) != len(wanted):
+        names = ", ".join(name for name, _, _ in wanted) or "none"
+        raise SpecError(f"captured must hold {len(wanted)} tensors ({names}), got {len(captured)}")
+    for (name, dtype, rank), tensor in zip(wanted, captured, strict=True):
+        if (tensor.dtype, len(tensor.shape)) != (dtype, rank):
+            raise SpecError(
+                f"captured {name} must be {dtype} of {rank} dimensions, got {tensor.dtype} of "
+                f"shape {list(tensor.shape)}"
+            )
+    sizes = _sizes(operands)
+    check_captured({t[0]: x for t, x in zip(wanted, captured, strict=True)}, sizes)
+    return dataclasses.replace(spec, modifier=program, block=extents)
+
+
+def _sizes(operands: dict[str, TensorView]) -> dict[str, int]:
+    batch, sq, heads, _ = operands["q"].shape
+    return {"batch": batch, "heads": heads, "sq": sq, "sk": operands["k"].shape[1]}
+
+
+def _attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    captured: Sequence[Any],
+    modifier: str,
+    mask: str,
+    scale: float,
+    return_lse: bool = True,
+    block: Sequence[int] = (),
+) -> tuple[Any, Any]:
+    """The operator: O and LSE of tensors [batch, sequence, heads, head_dim].
+
+    Args:
+      captured: lists of blocks, if there is a block, and what the modifier reads.
+      modifier: `Program.canonical` of a score modifier, or "".
+      mask: in closed form, as text: `full`, `causal`, `window:127,0`; see `mask_text`.
+      return_lse: whether LSE is computed; else it is empty.
+      block: of the lists, see `MhaSpec`; empty if there are none.
+    """
+    q = q.detach()
+    tensors = dict(zip(OPERANDS, (q, k.detach(), v.detach()), strict=True))
+    operands = {name: view(tensor, name) for name, tensor in tensors.items()}
+    read = [view(tensor.detach(), "captured") for tensor in captured]
+    spec = _request(operands, read, modifier, mask, scale, return_lse, block)
+    if spec.modifier is not None:
+        check_indices(spec.modifier, read[len(LISTS) if block else 0 :], _sizes(operands))
+    o, lse = launch(q, operands, spec, read, scale=scale)
+    return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse
+
+
+def _fake_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    captured: Sequence[Any],
+    modifier: str,
+    mask: str,
+    scale: float,
+    return_lse: bool = True,
+    block: Sequence[int] = (),
+) -> tuple[Any, Any]:
+    """Shapes and dtypes of the operator's results."""
+    operands = {n: described(x, n) for n, x in zip(OPERANDS, (q, k, v), strict=True)}
+    read = [described(tensor, "captured") for tensor in captured]
+    _request({**operands}, read, modifier, mask, scale, return_lse, block)
+    batch, sq, heads, _ = q.shape
+    o = q.new_empty((batch, sq, heads, v.shape[3]))
+    return o, q.new_empty((batch, heads, sq) if return_lse else 0, dtype=torch.float32)
+
+
+attention_op: Any = torch.library.custom_op(
+    "attn_mlir::attention",
+    _attention,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor[] captured, str modifier, str mask, float scale,"
+    " bool return_lse=True, int[] block=[]) -> (Tensor, Tensor)",
+)
+attention_op.register_fake(_fake_attention)
+
+
+def _block_lists(
+    kv_num_blocks: Any,
+    kv_indices: Any,
+    full_kv_num_blocks: Any,
+    full_kv_indices: Any,
+    sq: int,
+    sk: int,
+    block_size: Sequence[int],
+    block: Sequence[int],
+) -> tuple[Any, Any, Any]:
+    """The operator: what a kernel walks for lists of PyTorch's BlockMask, and the blocks' kinds.
+
+    Args:
+      kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices: see `BlockMask`.
+      block_size: query positions and keys of the blocks that the lists name.
+      block: positions, heads and keys of the kernel's.
+
+    Returns:
+      `Lists.counts`, `Lists.indices` and `BlockMask.kinds` as int32.
+    """
+    mask = BlockMask.from_kv_blocks(
+        kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices,
+        sq=sq, sk=sk, block_size=list(block_size),
+    )  # fmt: skip
+    arrays = (*mask.lists(Block(*block)), mask.kinds.astype("int32"))
+    device = kv_num_blocks.device
+    return cast("Any", tuple(torch.from_numpy(array).to(device) for array in arrays))
+
+
+def _fake_block_lists(
+    kv_num_blocks: Any,
+    kv_indices: Any,
+    full_kv_num_blocks: Any,
+    full_kv_indices: Any,
+    sq: int,
+    sk: int,
+    block_size: Sequence[int],
+    block: Sequence[int],
+) -> tuple[Any, Any, Any]:
+    """Shapes of the operator's results."""
+    batch, heads = kv_num_blocks.shape[:2]
+    positions, joined, keys = block
+    rows = (
+        max(batch, 1),
+        1 if heads == 1 else max(-(-heads // joined), 1),
+        max(-(-sq // positions), 1),
+    )
+    shapes = (
+        (*rows, 2),
+        (*rows, max(-(-sk // keys), 1)),
+        (batch, heads, -(-sq // block_size[0]), -(-sk // block_size[1])),
+    )
+    return cast("Any", tuple(kv_indices.new_empty(shape, dtype=torch.int32) for shape in shapes))
+
+
+block_lists_op: Any = torch.library.custom_op(
+    "attn_mlir::block_lists",
+    _block_lists,
+    mutates_args=(),
+    schema="(Tensor kv_num_blocks, Tensor kv_indices, Tensor? full_kv_num_blocks,"
+    " Tensor? full_kv_indices, int sq, int sk, int[] block_size, int[] block)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+block_lists_op.register_fake(_fake_block_lists)

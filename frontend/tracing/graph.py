@@ -1,0 +1,202 @@
+"""The graph of what a Python function does with numbers of the device."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect.attn.program import (
+    BINARY,
+    COMPARISONS,
+    FLOAT_ONLY,
+    INTEGER_ONLY,
+    LOGICAL,
+    ORDERED,
+    TYPES,
+    UNARY,
+    CapturedTensor,
+    Node,
+    load_type,
+    never_negative,
+)
+from attn_mlir.errors import SpecError
+from attn_mlir.tracing.captured_array import Stand
+from attn_mlir.tracing.excerpt import frame_of_caller, place
+from attn_mlir.tracing.functions import COMPOSED, IGNORED, OPERATIONS
+from attn_mlir.tracing.traced import Traced
+
+INT32, INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+BITS = {"i32": 32, "i64": 64}
+
+
+class Graph:
+    """The nodes so far; equal ones are one.
+
+    Attributes:
+      nodes: in order of evaluation.
+      tensors: captured tensors in the order of their first use.
+      codes: code of the functions being traced, to find the user's line by.
+      captures: what these functions capture.
+      uses_torch: whether they are written for PyTorch, as far as one can see.
+    """
+
+    captures: Any  # a `Captures`, which knows this module
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.tensors: list[CapturedTensor] = []
+        self.codes: set[types.CodeType] = set()
+        self.uses_torch = False
+        self.function = "the function"
+        self._numbers: dict[str, int] = {}
+
+    def add(self, node: Node) -> Traced:
+        """A stand-in for a node."""
+        key = repr(node)  # tells 0.0 from -0.0
+        if key not in self._numbers:
+            self._numbers[key] = len(self.nodes)
+            self.nodes.append(node)
+        return Traced(self, self._numbers[key])
+
+    def load(self, number: int, coordinates: Sequence[Any]) -> Traced:
+        """A stand-in for an element of a captured tensor.
+
+        Args:
+          coordinates: see `Node` for those outside the tensor; axes that the caller does not know
+            of, at the end, have one element.
+        """
+        tensor = self.tensors[number]
+        further = [0] * (tensor.rank - len(coordinates))
+        args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
+        numbers = tuple(arg.number for arg in args)
+        return self.add(Node("load", load_type(tensor.dtype), numbers, number))
+
+    def index(self, name: str, value: Any) -> Traced:
+        """A stand-in for an index into an array of that name."""
+        arg = self.lift(value)
+        if arg.type not in BITS:
+            raise self.refuse(f"indexes {name} with {kind_text(arg)}; indices are integers")
+        return arg
+
+    def counted_from_start(self, index: Traced, extent: int) -> Traced:
+        """An index that counts from the end if it is below 0, as one from the start."""
+        if never_negative(self.nodes)[index.number]:
+            return index
+        return self.apply(
+            "where", self.apply("lt", index, 0), self.apply("add", index, extent), index
+        )
+
+    def lift(self, value: Any) -> Traced:
+        """A stand-in for a stand-in or a number."""
+        if isinstance(value, Traced):
+            return value
+        if isinstance(value, bool):
+            return self.add(Node("constant", "i1", value=value))
+        if isinstance(value, int):
+            if value not in INT64:
+                raise self.refuse(f"uses {value}; integers have 64 bits (write {value}.0?)")
+            return self.add(Node("constant", "i32" if value in INT32 else "i64", value=value))
+        if isinstance(value, float):
+            return self.add(Node("constant", "f32", value=value))
+        if isinstance(value, Stand):
+            return value.lifted()
+        item = getattr(value, "item", None)
+        if callable(item) and getattr(value, "shape", None) == ():
+            return self.lift(item())
+        if getattr(value, "requires_grad", None) is not None:  # a tensor found by torch itself
+            return self.captures.array("captured", value).lifted()
+        raise self.refuse(f"cannot use {type(value).__name__} {value!r:.40} as a number")
+
+    def refuse(self, what: str) -> SpecError:
+        """The error, with the user's line."""
+        return SpecError(place(f"{self.function} {what}", frame_of_caller(self.codes)))
+
+    def apply(self, op: str, *operands: Any) -> Traced:
+        """An operation on stand-ins and numbers, with the module's rules for mixed types."""
+        expected = 3 if op == "where" else 1 if op in UNARY else 2
+        if op != "where" and op not in UNARY and op not in BINARY:
+            raise self.refuse(f"uses {op}, which cannot be traced")
+        if len(operands) != expected:
+            raise self.refuse(f"calls {op} with {len(operands)} operands; it has {expected}")
+        args = [self.lift(operand) for operand in operands]
+        if op == "where":
+            condition, *choices = args
+            if condition.type != "i1":
+                raise self.refuse(f"gives where() {kind_text(condition)} as its condition")
+            a, b = self._common(choices)
+            return self.add(Node("where", a.type, (condition.number, a.number, b.number)))
+        if op in FLOAT_ONLY:
+            args = [self.cast(arg, "f32") for arg in args]
+        elif op in LOGICAL and any(arg.type == "f32" for arg in args):
+            raise self.refuse(f"applies {op} to a float")
+        elif op in ORDERED or (op not in LOGICAL and op not in COMPARISONS):
+            args = [self.cast(arg, "i32") if arg.type == "i1" else arg for arg in args]
+        args = self._common(args)
+        if args[0].type in BITS or op in INTEGER_ONLY:
+            self._check_integer(op, args)
+        if op == "not" and args[0].type != "i1":
+            return self.apply("xor", args[0], -1)
+        result = "i1" if op in COMPARISONS else args[0].type
+        return self.add(Node(op, result, tuple(arg.number for arg in args)))
+
+    def _check_integer(self, op: str, args: Sequence[Traced]) -> None:
+        if args[0].type not in BITS:
+            raise self.refuse(f"applies {op} to floats; it is for integers")
+        right = self.nodes[args[-1].number]
+        if right.op != "constant":
+            return
+        if op in ("floordiv", "mod") and right.value == 0:
+            raise self.refuse("divides an integer by 0")
+        bits = BITS[args[0].type]
+        if op in ("shl", "shr") and right.value not in range(bits):
+            raise self.refuse(f"shifts by {right.value}; integers have {bits} bits")
+
+    def _common(self, args: Sequence[Traced]) -> list[Traced]:
+        """Operands in one type, the first one of `TYPES` that occurs."""
+        kinds = [arg.type for arg in args]
+        wanted = next(kind for kind in TYPES if kind in kinds)
+        return [self.cast(arg, wanted) for arg in args]
+
+    def cast(self, arg: Traced, wanted: str) -> Traced:
+        """The same value in another type."""
+        if arg.type == wanted:
+            return arg
+        if wanted == "i1":
+            return self.apply("ne", arg, 0)
+        node = self.nodes[arg.number]
+        if node.op == "constant" and node.value is not None and arg.type != "f32":
+            number = float(node.value) if wanted == "f32" else int(node.value)
+            if wanted == "f32" or number in (INT32 if wanted == "i32" else INT64):
+                return self.add(Node("constant", wanted, value=number))
+        return self.add(Node("cast", wanted, (arg.number,)))
+
+    def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """A function of numpy or torch, or a method of tensors, by its name."""
+        given = {k: v for k, v in options.items() if k not in IGNORED or v is not IGNORED[k]}
+        if name in COMPOSED:
+            try:
+                return COMPOSED[name](self, *args, **given)
+            except TypeError as error:
+                raise self.refuse(f"calls {name} in a way that cannot be traced") from error
+        if name not in OPERATIONS:
+            raise self.refuse(f"calls {name}, which cannot be traced")
+        if given:
+            raise self.refuse(f"calls {name} with {', '.join(given)}=, which cannot be traced")
+        return self.apply(OPERATIONS[name], *args)
+
+    def call_torch(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """What torch was asked to do with a stand-in among its arguments."""
+        name = str(getattr(function, "__name__", function))
+        if name == "__getitem__":  # of a tensor that no stand-in was put in the place of
+            return self.captures.array("captured", args[0])[args[1]]
+        if name == "embedding":
+            return self.captures.stand_in("weight", args[1])[args[0]]
+        if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
+            raise self.refuse(f"calls {name}, which changes a value in place: use its result")
+        return self.call(name.strip("_"), args, options)
+
+
+def kind_text(value: Traced) -> str:
+    """A value's type for people."""
+    return {"f32": "a float", "i1": "a truth value"}.get(value.type, "an integer")

@@ -1,0 +1,1 @@
+"""What is computed about a kernel without changing it."""

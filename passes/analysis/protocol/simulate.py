@@ -1,0 +1,262 @@
+"""Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
+
+Happens-before is tracked with vector clocks. A role has a component of its own; the tensor core
+has one per issuing role, since what one thread issues completes in order; every transfer of the
+copy engine has its own, since transfers complete in any order. What a thread of a role with many
+has done says nothing of the others, until a handover by all of them has come back from elsewhere.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .skeleton import GROUP, Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes, steps
+
+Key = tuple[Any, int]  # ring (SSA value) and way
+Clock = dict[Any, int]
+
+
+@dataclass
+class _Handover:
+    """A ring way: the commits so far and, per consumer, the releases; each with its clock."""
+
+    commits: list[Clock]
+    acquired: int = 0
+    waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True)
+class Event:
+    """A step that happened: `clock` is what had happened before it, as every thread that takes it
+    knows; `tick` is its own mark."""
+
+    kind: str
+    clock: Clock
+    tick: tuple[Any, int]
+
+
+@dataclass
+class Trace:
+    """What happened to each ring way, in the order of the simulation."""
+
+    events: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+
+def _join(into: Clock, other: Clock) -> None:
+    for who, tick in other.items():
+        if into.get(who, 0) < tick:
+            into[who] = tick
+
+
+class _Runner:
+    """One process on its way through its skeleton."""
+
+    def __init__(self, process: Process, sizes: Sizes, network: "Network"):
+        self.process = process
+        self.sizes = {**sizes, GROUP: process.group}
+        self.network = network
+        self.clock: Clock = {}  # with what the role itself has done
+        self.heard: Clock = {}  # only what came from others
+        self.engine: Clock = {}
+        self.slots: dict[Any, int] = {}
+        self.blocked_on: Step | None = None
+        self.transfers = 0
+        self.steps = self._walk(process.body)
+
+    def _walk(self, nodes: Sequence[Node]) -> Iterator[Step]:
+        for node in nodes:
+            match node:
+                case Step():
+                    yield node
+                case Tiles(body=body):
+                    for tile in self.network.tiles:
+                        self.sizes.update(tile)
+                        yield from self._walk(body)
+                case Branch(condition=condition, then=then, otherwise=otherwise):
+                    yield from self._walk(then if condition(self.sizes) else otherwise)
+                case Loop(index=index, begin=begin, end=end, step=step, body=body):
+                    sizes = self.sizes
+                    for number in range(begin(sizes), end(sizes), step(sizes)):
+                        sizes[index] = number
+                        yield from self._walk(body)
+
+    def run(self) -> bool:
+        """Goes on until a step blocks or the process ends; returns whether anything happened."""
+        moved = False
+        while True:
+            step = self.blocked_on or next(self.steps, None)
+            if step is None:
+                return moved
+            self.blocked_on = None if self._try(step) else step
+            if self.blocked_on is not None:
+                return moved
+            moved = True
+
+    def _try(self, step: Step) -> bool:
+        key = (step.ring, step.way(self.sizes))
+        state = self.network.handovers[key]
+        return getattr(self, f"_{step.kind}")(step, key, state)
+
+    def _acquire(self, step: Step, key: Key, state: _Handover) -> bool:
+        turn = state.acquired
+        reused = turn - self.network.stages(step.ring)
+        if reused >= 0:
+            consumers = self.network.consumers(key)
+            if any(len(state.releases[name]) <= reused for name in consumers):
+                return False
+            for name in consumers:
+                self._hear(state.releases[name][reused])
+        state.acquired += 1
+        self._mark(step, key, turn)
+        return True
+
+    def _wait(self, step: Step, key: Key, state: _Handover) -> bool:
+        turn = state.waited[self.process.label]
+        if len(state.commits) <= turn:
+            return False
+        self._hear(state.commits[turn])
+        state.waited[self.process.label] += 1
+        self._mark(step, key, turn)
+        return True
+
+    def _hear(self, clock: Clock) -> None:
+        _join(self.clock, clock)
+        _join(self.heard, clock)
+
+    def _mark(self, step: Step, key: Key, turn: int) -> None:
+        self.slots[step.slot] = turn
+        self.clock[self.process.label] = self.clock.get(self.process.label, 0) + 1
+        tick = (self.process.label, self.clock[self.process.label])
+        known = self.clock if self.process.threads == 1 else self.heard
+        self.network.trace.events[key].append(Event(step.kind, dict(known), tick))
+
+    def _commit(self, step: Step, key: Key, state: _Handover) -> bool:
+        self._in_order(step, len(state.commits))
+        state.commits.append(self._complete(step, key))
+        return True
+
+    def _release(self, step: Step, key: Key, state: _Handover) -> bool:
+        done = state.releases[self.process.label]
+        self._in_order(step, len(done))
+        done.append(self._complete(step, key))
+        return True
+
+    def _in_order(self, step: Step, turn: int) -> None:
+        got = self.slots.get(step.slot)
+        if got != turn:
+            state = "already handed over" if got is not None and got < turn else "out of turn"
+            raise op_error(
+                step.op,
+                f"in role {self.process.label} hands over a slot of ring "
+                f"{_ring_label(step.ring)} that is {state}: "
+                f"its turn is {got}, the ring's next is {turn}",
+            )
+
+    def _complete(self, step: Step, key: Key) -> Clock:
+        """The clock that a handover carries to the other side."""
+        label = self.process.label
+        if step.by == "mma":
+            _join(self.engine, self.clock)
+            who, carried = (label, "mma"), self.engine
+        elif step.by == "tma":
+            self.transfers += 1
+            who, carried = (label, "tma", self.transfers), dict(self.clock)
+        else:
+            who, carried = label, self.clock
+        carried[who] = carried.get(who, 0) + 1
+        self.network.trace.events[key].append(Event(step.kind, dict(carried), (who, carried[who])))
+        return dict(carried)
+
+
+class Network:
+    """All processes of a kernel, for given sizes and a CTA's work tiles (`tile0`, ... each)."""
+
+    def __init__(self, members: Sequence[Process], sizes: Sizes, tiles: Sequence[Sizes] = ({},)):
+        self.tiles = tiles
+        self.handovers: dict[Key, _Handover] = defaultdict(lambda: _Handover([]))
+        self.trace = Trace()
+        self._sizes = sizes
+        self._consumers: dict[Key, list[str]] = {}
+        self._producers: dict[Key, list[str]] = {}
+        self._stages: dict[Any, int] = {}
+        self._runners = [_Runner(process, sizes, self) for process in members]
+        for runner in self._runners:
+            for step in steps(runner.process):
+                if step.kind not in ("wait", "commit"):
+                    continue
+                key = (step.ring, step.way(runner.sizes))
+                ends = self._consumers if step.kind == "wait" else self._producers
+                names = ends.setdefault(key, [])
+                if runner.process.label not in names:
+                    names.append(runner.process.label)
+
+    def stages(self, ring: Any) -> int:
+        """Slots of one way of a ring."""
+        if ring not in self._stages:
+            self._stages[ring] = ws.RingType(ring.type).stages
+        return self._stages[ring]
+
+    def consumers(self, key: Key) -> list[str]:
+        """The processes that release slots of a ring way."""
+        return self._consumers.get(key, [])
+
+    def run(self) -> Trace:
+        """Runs to the end.
+
+        Raises:
+          VerifyError: processes wait for one another, or hand slots over out of turn.
+        """
+        while any(runner.run() for runner in self._runners):
+            pass
+        stuck = [runner for runner in self._runners if runner.blocked_on is not None]
+        if stuck:
+            lines = [self._explain(runner) for runner in stuck]
+            first = stuck[0].blocked_on
+            assert first is not None
+            members = [runner.process for runner in self._runners]
+            call = [{**self._sizes, **tile} for tile in self.tiles]
+            where = " and ".join(filter(None, (named_sizes(members, sizes) for sizes in call)))
+            place = f" with {where}" if where else ""
+            raise op_error(first.op, f"never returns{place}: {'; '.join(lines)}")
+        return self.trace
+
+    def _explain(self, runner: _Runner) -> str:
+        """What a role waits for, and from whom."""
+        step = runner.blocked_on
+        assert step is not None
+        key = (step.ring, step.way(runner.sizes))
+        label = f"{_ring_label(step.ring)}[{key[1]}]"
+        if step.kind == "acquire":
+            need, others, verb = "an empty", self._consumers, "releases"
+        else:
+            need, others, verb = "a full", self._producers, "commits"
+        who = " and ".join(others.get(key, ["nobody"]))
+        return f"role {runner.process.label} needs {need} slot of ring {label}, which {who} {verb}"
+
+
+def _ring_label(ring: Any) -> str:
+    return ring.owner.label
+
+
+def precedes(trace: Trace, first: Any, second: Any) -> bool:
+    """Whether everything that happens to ring `first` is over when `second` is first acquired.
+
+    Args:
+      trace: a finished simulation.
+      first, second: rings (SSA values); all their ways count.
+    """
+    before = [e.tick for (ring, _), events in trace.events.items() if ring == first for e in events]
+    for (ring, _), events in trace.events.items():
+        if ring != second:
+            continue
+        for event in events:
+            if event.kind == "acquire" and any(
+                event.clock.get(who, 0) < tick for who, tick in before
+            ):
+                return False
+    return True

@@ -1,0 +1,140 @@
+"""`attn-check-names`: what users call the arguments and results of an attention function.
+
+A bundle's tensors and scalars are passed by these names. They stand for the operands of the
+operation, so that a name at another operand's place is a mistake and not a choice.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn import CombineOp
+from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.infrastructure.registry import register
+
+OPERANDS = (
+    "q",
+    "k",
+    "v",
+    "scale",
+)  # of `attn.mha`, in order; then come what storage and region read
+COMBINE_OPERANDS = ("parts", "lses", "sinks")
+RESULTS = ("o", "lse")
+
+_NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
+
+
+@register
+@dataclass(frozen=True)
+class CheckNames:
+    """Refuses functions whose arguments do not all have the names that a bundle needs."""
+
+    name: ClassVar[str] = "attn-check-names"
+
+    def run(self, module: Any) -> None:
+        """Changes nothing.
+
+        Raises:
+          VerifyError: a name that is missing, wrong or there twice; it names the argument.
+        """
+        for function in ir.get_ops_of_type(module, func.FuncOp):
+            entry = function.sym_name.value  # of the kernel, and of its file beside others
+            if not _NAME.fullmatch(entry):
+                raise op_error(
+                    function, f"expects a symbol of letters, digits, _ and ., got '{entry:.80}'"
+                )
+            check_names(function, all_named=True)
+
+
+def check_names(function: Any, *, all_named: bool = False) -> None:
+    """Refuses names that are wrong or there twice and, if all must have one, missing names.
+
+    Raises:
+      VerifyError: names the argument or result.
+    """
+    places = _places(function, len(function.arguments), "arg_attrs", ARGUMENT_NAME, "argument")
+    wanted = list(_operands(function))
+    wanted += [None] * (len(places) - len(wanted))
+    results = _places(function, len(function.type.results), "res_attrs", RESULT_NAME, "result")
+    taken: dict[str, str] = {name: f"result {i}" for i, name in enumerate(RESULTS[: len(results)])}
+    for (place, name), expected in zip(results, RESULTS, strict=False):
+        if name not in (None, expected):
+            raise op_error(
+                function, f'expects {RESULT_NAME} = "{expected}" on {place}, got "{name}"'
+            )
+    for (place, name), expected in zip(places, wanted, strict=False):
+        if name is None and not all_named:
+            continue
+        if name is None or (expected is not None and name != expected):
+            told = "a name" if expected is None else f'"{expected}"'
+            got = "none" if name is None else f'"{name}"'
+            raise op_error(function, f"expects {ARGUMENT_NAME} = {told} on {place}, got {got}")
+        if name in taken:
+            raise op_error(
+                function,
+                f'expects different names, got {ARGUMENT_NAME} = "{name}" on {place} and '
+                f"{taken[name]}",
+            )
+        taken[name] = place
+
+
+def default_of(function: Any, position: int) -> float | None:
+    """The default that a scalar argument carries.
+
+    Raises:
+      VerifyError: it is no finite number above 0.
+    """
+    found = _attributes(function, len(function.arguments), "arg_attrs")[position]
+    if ARGUMENT_DEFAULT not in found:
+        return None
+    attribute = found[ARGUMENT_DEFAULT]
+    value = ir.FloatAttr(attribute).value if isinstance(attribute, ir.FloatAttr) else math.nan
+    if not (0.0 < value < math.inf):
+        raise op_error(
+            function,
+            f"expects {ARGUMENT_DEFAULT} on argument {position} to be a finite float above 0, got "
+            f"{attribute}",
+        )
+    return value
+
+
+def names_of(function: Any) -> list[str | None]:
+    """The name of each argument, None where it has none."""
+    count = len(function.arguments)
+    return [name for _, name in _places(function, count, "arg_attrs", ARGUMENT_NAME, "argument")]
+
+
+def _operands(function: Any) -> tuple[str, ...]:
+    """What the first arguments have to be called."""
+    body = list(function.body.blocks[0].operations) if function.body.blocks else []
+    names = COMBINE_OPERANDS if any(isinstance(op, CombineOp) for op in body) else OPERANDS
+    return names[: len(function.arguments)]
+
+
+def _attributes(function: Any, count: int, label: str) -> list[Any]:
+    """The dictionaries of attributes of the arguments or results."""
+    attributes = function.operation.attributes
+    if label not in attributes:
+        return [ir.DictAttr.get({})] * count
+    return [ir.DictAttr(entry) for entry in ir.ArrayAttr(attributes[label])]
+
+
+def _places(
+    function: Any, count: int, label: str, attribute: str, kind: str
+) -> list[tuple[str, str | None]]:
+    """How messages call each argument or result, and its name."""
+    found: list[tuple[str, str | None]] = []
+    for position, entries in enumerate(_attributes(function, count, label)):
+        place = f"{kind} {position}"
+        name = entries[attribute] if attribute in entries else None
+        text = ir.StringAttr(name).value if isinstance(name, ir.StringAttr) else None
+        if name is not None and (text is None or not _NAME.fullmatch(text)):
+            raise op_error(
+                function,
+                f"expects {attribute} on {place} to be a name of letters, digits, _ and ., got {name}",
+            )
+        found.append((place, text))
+    return found

@@ -1,0 +1,1 @@
+"""The table of passes, pipelines and diagnostics: what every pass stands on."""

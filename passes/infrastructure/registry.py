@@ -1,0 +1,265 @@
+"""The table of passes and named pipelines.
+
+MLIR cannot register Python passes by name, so names are ours: a pass is a frozen dataclass whose
+fields are its options, registered by `@register`; a named pipeline is text, or a frozen dataclass
+with `expand`, registered by `register_pipeline`. What other packages add is found through
+`PLUGINS`, by module name, so that nothing here imports the layers above.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+
+from attn_mlir.dialect._mlir import ir, passmanager
+from attn_mlir.errors import SpecError
+
+PLUGINS = [
+    "attn_mlir.passes.configure",
+    "attn_mlir.passes.infrastructure.legality",
+    "attn_mlir.passes.check_names",
+    "attn_mlir.passes.schedule",
+    "attn_mlir.lowering",
+]
+"""Modules whose import registers passes and pipelines; imported when a name is first needed."""
+
+UPSTREAM_NAMES = (
+    "arith-expand",
+    "canonicalize",
+    "convert-arith-to-llvm",
+    "convert-cf-to-llvm",
+    "convert-func-to-llvm",
+    "convert-gpu-to-nvvm",
+    "convert-index-to-llvm",
+    "convert-math-to-llvm",
+    "convert-nvgpu-to-nvvm",
+    "convert-nvvm-to-llvm",
+    "convert-scf-to-cf",
+    "convert-vector-to-llvm",
+    "convert-vector-to-scf",
+    "cse",
+    "ensure-debug-info-scope-on-llvm-func",
+    "expand-strided-metadata",
+    "finalize-memref-to-llvm",
+    "gpu-kernel-outlining",
+    "gpu-module-to-binary",
+    "inline",
+    "loop-invariant-code-motion",
+    "lower-affine",
+    "nvvm-attach-target",
+    "reconcile-unrealized-casts",
+    "sccp",
+    "strip-debuginfo",
+    "symbol-dce",
+)
+"""Upstream passes that a near miss may mean, and that need no plug-in; others work as well."""
+
+
+@runtime_checkable
+class Pass(Protocol):
+    """A rewrite of one `builtin.module`.
+
+    An implementation is a frozen dataclass. Its fields are its options: bool, int, float, str,
+    a Literal of strings, or a tuple of one of these, each with a default. `num_stages` is spelled
+    `num-stages` in text. One that only looks says `is_analysis: ClassVar[bool] = True`, and the
+    module is not verified again after it.
+    """
+
+    name: ClassVar[str]
+
+    def run(self, module: ir.Module) -> None:
+        """Rewrites the module in place, or raises an AttnError and leaves it unusable."""
+        ...
+
+
+@runtime_checkable
+class Pipeline(Protocol):
+    """A named sequence of passes; options as those of a Pass."""
+
+    name: ClassVar[str]
+
+    def expand(self) -> str:
+        """Returns the sequence as pipeline text, without its `builtin.module(...)`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPipeline:
+    """A pipeline without options."""
+
+    name: str  # pyright: ignore[reportIncompatibleVariableOverride]
+    text: str
+    help: str
+
+    def expand(self) -> str:
+        """Returns the text."""
+        return self.text
+
+
+Factory = Callable[..., Any]
+_PassT = TypeVar("_PassT", bound=type[Any])
+
+_passes: dict[str, type[Any]] = {}
+_pipelines: dict[str, type[Any] | TextPipeline] = {}
+_plugins_loaded = False
+
+
+def register(cls: _PassT) -> _PassT:
+    """Class decorator: makes a Pass known under its name."""
+    assert hasattr(cls, "__dataclass_fields__"), cls
+    known = _passes.setdefault(cls.name, cls)
+    assert known.__qualname__ == cls.__qualname__, f"two passes are named {cls.name}"
+    return cls
+
+
+def register_pipeline(
+    pipeline: type[Any] | str, text: str | None = None, *, help: str = ""
+) -> type[Any] | str:
+    """Makes a named pipeline known.
+
+    Args:
+      pipeline: a Pipeline class (also as a decorator), or the name of a pipeline without options.
+      text: with a name: the passes, such as `attn-configure,canonicalize,gpu.module(cse)`.
+      help: with a name: one line for `--list-passes`.
+    """
+    if isinstance(pipeline, str):
+        assert text is not None
+        _pipelines[pipeline] = TextPipeline(pipeline, text, help)
+    else:
+        _pipelines[pipeline.name] = pipeline
+    return pipeline
+
+
+def _load_plugins() -> None:
+    global _plugins_loaded
+    if not _plugins_loaded:
+        _plugins_loaded = True
+        for module in PLUGINS:
+            importlib.import_module(module)
+
+
+def passes() -> dict[str, type[Any]]:
+    """Returns every registered pass class by name, sorted."""
+    _load_plugins()
+    return dict(sorted(_passes.items()))
+
+
+def pipelines() -> dict[str, type[Any] | TextPipeline]:
+    """Returns every registered pipeline by name, sorted."""
+    _load_plugins()
+    return dict(sorted(_pipelines.items()))
+
+
+def find(name: str) -> type[Any] | TextPipeline | None:
+    """Returns the pass class, pipeline class or text pipeline of a name, None if not ours."""
+    if name not in _passes and name not in _pipelines and name not in UPSTREAM_NAMES:
+        _load_plugins()
+    return _passes.get(name) or _pipelines.get(name)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> SpecError:
+    """Returns the error for a name that does not exist, with its near misses."""
+    near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see attn-opt --list-passes"
+    return SpecError(f"unknown {kind} '{name}': {hint}")
+
+
+def unknown_pass(name: str, *, flags: Iterable[str] = ()) -> SpecError:
+    """Returns the error for a name that neither we nor upstream have.
+
+    Args:
+      name: the name.
+      flags: further names that may be meant, where the name was given as a flag.
+    """
+    kind = "flag, pass or pipeline" if flags else "pass or pipeline"
+    return unknown(kind, name, {*passes(), *pipelines(), *UPSTREAM_NAMES, *flags})
+
+
+def is_known(name: str) -> bool:
+    """Whether we or upstream have a pass or pipeline of this name."""
+    if name in UPSTREAM_NAMES or find(name) is not None:
+        return True
+    with ir.Context():
+        try:
+            passmanager.PassManager.parse(f"any({name})")
+        except ValueError as error:
+            return f"'{name}' does not refer to a registered pass" not in str(error)
+    return True
+
+
+def option_fields(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Returns the options of a pass or pipeline class: spelled name -> dataclass field."""
+    return {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
+
+
+def make(entry: type[Any] | TextPipeline, options: dict[str, str]) -> Any:
+    """Builds a pass or pipeline from the text of its options.
+
+    Args:
+      entry: what `find` returned.
+      options: spelled name -> text of the value; `""` for a flag without a value.
+
+    Raises:
+      SpecError: an option that does not exist, or a value of another type.
+    """
+    if isinstance(entry, TextPipeline):
+        if options:
+            raise SpecError(f"'{entry.name}' takes no options, got {', '.join(options)}")
+        return entry
+    fields = option_fields(entry)
+    hints = typing.get_type_hints(entry)
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        if name not in fields:
+            allowed = ", ".join(fields) or "none"
+            raise SpecError(f"'{entry.name}' has no option '{name}': allowed are {allowed}")
+        field = fields[name]
+        try:
+            values[field.name] = _value(hints[field.name], text)
+        except ValueError as error:
+            hint = f": write {name}=VALUE" if not text else ""
+            raise SpecError(f"option '{name}' of '{entry.name}' expects {error}{hint}") from error
+    return entry(**values)
+
+
+def spelled(instance: Any) -> str:
+    """The pipeline text of a pass of ours, with all options: what `make` builds it from again."""
+    options: list[str] = []
+    for field in dataclasses.fields(instance):
+        text = _spelled_value(getattr(instance, field.name))
+        text = text if text and " " not in text else f"{{{text}}}"
+        options.append(f"{field.name.replace('_', '-')}={text}")
+    return f"{instance.name}{{{' '.join(options)}}}" if options else instance.name
+
+
+def _spelled_value(value: Any) -> str:
+    """The inverse of `_value`."""
+    if isinstance(value, tuple):
+        return ",".join(map(_spelled_value, typing.cast("tuple[Any, ...]", value)))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(kind: Any, text: str) -> Any:
+    """Converts the text of one option; a ValueError says what was expected and got."""
+    if kind is bool:
+        if text.lower() not in ("", "1", "0", "true", "false"):
+            raise ValueError(f"true or false, got '{text}'")
+        return text.lower() in ("", "1", "true")
+    if typing.get_origin(kind) is Literal:
+        allowed = typing.get_args(kind)
+        if text not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}, got '{text}'")
+        return text
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        return tuple(_value(inner, part) for part in text.split(",")) if text else ()
+    for number, words in ((int, "an integer"), (float, "a number")):
+        if kind is number:
+            try:
+                return number(text)
+            except ValueError:
+                raise ValueError(f"{words}, got '{text}'") from None
+    assert kind is str, kind
+    return text

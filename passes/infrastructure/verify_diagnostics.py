@@ -1,0 +1,126 @@
+"""`--verify-diagnostics`: the diagnostics that a test file expects, against those it got.
+
+An expectation is a comment: `// expected-error @below {{text}}`. Kinds are error, warning, remark
+and note; with `-re` the parts of the text in further braces are regular expressions, as in
+`// expected-error-re @below {{got {{[0-9]+}} bytes}}`; the place is `@above`, `@below` (the nearest
+line without an expectation), `@+2`, `@-1`, `@unknown`, or the line of the comment itself. The text
+must occur in the message. What is produced must be expected, and the other way round.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from attn_mlir.passes.infrastructure.diagnostics import Diagnostic
+
+_PLACE = r"[ \t]*(?:@(above|below|unknown|[+-]\d+))?[ \t]*"
+_PATTERN = r"\{\{(.*?)\}\}(?=\}\}(?!\})|(?!\}))"  # a regular expression within the text
+_EXPECTATION = re.compile(
+    rf"expected-(error|warning|remark|note)"
+    rf"(?:{_PLACE}\{{\{{(.*?)\}}\}}(?!\}})|-re{_PLACE}"
+    rf"\{{\{{((?:\{{\{{.*?\}}\}}(?=\}}\}}(?!\}})|(?!\}}))|(?!\}}\}}(?!\}})).)*)\}}\}}(?!\}}))"
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One `expected-*` comment.
+
+    Attributes:
+      severity: kind of the diagnostic.
+      line: 1-based line on which it is expected, None for `@unknown`.
+      text: what the message must hold, as it is written.
+      is_regex: whether the parts of `text` in braces are regular expressions.
+      written: line of the comment.
+    """
+
+    severity: str
+    line: int | None
+    text: str
+    is_regex: bool
+    written: int
+
+    def accepts(self, diagnostic: Diagnostic) -> bool:
+        """Whether a diagnostic is the expected one."""
+        if diagnostic.severity != self.severity or line_of(diagnostic) != self.line:
+            return False
+        if self.is_regex:
+            return re.search(_regex(self.text), diagnostic.message) is not None
+        return self.text in diagnostic.message
+
+
+def _regex(text: str) -> str:
+    """The regular expression of a text whose parts in braces are such."""
+    parts = re.split(_PATTERN, text)
+    return "".join(f"(?:{p})" if n % 2 else re.escape(p) for n, p in enumerate(parts))
+
+
+def line_of(diagnostic: Diagnostic) -> int | None:
+    """Returns the 1-based line of a diagnostic, None where it has no place in the input."""
+    match = re.fullmatch(r".*:(\d+):\d+", diagnostic.location or "")
+    line = int(match.group(1)) if match else 0
+    return line or None
+
+
+def expectations(text: str) -> list[Expectation]:
+    """Returns the expectations of a chunk, in order."""
+    lines = text.splitlines()
+    marked = {number for number, line in enumerate(lines, 1) if _EXPECTATION.search(line)}
+    found: list[Expectation] = []
+    for number, line in enumerate(lines, 1):
+        for match in _EXPECTATION.finditer(line):
+            severity, place, message, regex_place, regex = match.groups()
+            target = _target(place or regex_place, number, marked)
+            text_of = message if regex is None else regex
+            found.append(Expectation(severity, target, text_of, regex is not None, number))
+    return found
+
+
+def _target(place: str | None, line: int, marked: set[int]) -> int | None:
+    """Returns the line that a place means, seen from the line of its comment."""
+    if place is None:
+        return line
+    if place == "unknown":
+        return None
+    if place in ("above", "below"):
+        step = 1 if place == "below" else -1
+        line += step
+        while line in marked:
+            line += step
+        return line
+    return line + int(place)
+
+
+def _flat(found: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    for diagnostic in found:
+        yield diagnostic
+        yield from _flat(diagnostic.notes)
+
+
+def check(
+    text: str, found: Sequence[Diagnostic], *, only_expected: bool = False
+) -> list[Diagnostic]:
+    """Compares what a chunk expects with what it got.
+
+    Args:
+      text: the chunk, with the line numbers that the diagnostics use.
+      found: its diagnostics.
+      only_expected: diagnostics that nobody expects are no matter.
+
+    Returns:
+      One error per diagnostic that nobody expected and per expectation that did not come true;
+      empty when all is as it should be.
+    """
+    waiting = expectations(text)
+    complaints: list[Diagnostic] = []
+    for diagnostic in _flat(found):
+        match = next((item for item in waiting if item.accepts(diagnostic)), None)
+        if match is not None:
+            waiting.remove(match)
+        elif not only_expected:
+            message = f"unexpected {diagnostic.severity}: {diagnostic.message}"
+            complaints.append(Diagnostic("error", diagnostic.location, message))
+    for item in waiting:
+        message = f'expected {item.severity} "{item.text}" was not produced'
+        complaints.append(Diagnostic("error", f"-:{item.written}:1", message))
+    return complaints

@@ -1,0 +1,1 @@
+"""One module per kernel: from an operation to its roles."""

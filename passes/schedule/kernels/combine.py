@@ -1,0 +1,294 @@
+"""From `attn.combine` to a `ws.kernel`: the parts of a split of the keys put together.
+
+A work tile is 128 rows by 64 columns of O, of one sequence. Its rows are queries of one head or,
+for few queries, heads of one query. Warps 0-3 have a row per thread and weigh the parts, which
+warp 5 loads one after the other; warp 4 stores the sum. The order of the parts is the order of the
+additions, so the result does not depend on who is how fast.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
+from attn_mlir.passes.schedule.parts import builder as b
+
+Value = Any
+
+ROWS = 128  # a row per thread
+COLUMNS = 64  # of f32: the sums take 64 registers
+FRAGMENT_COLUMNS = 32
+STAGES = 3  # parts in flight, 32 KiB each
+LN2 = math.log(2.0)
+LOG2E = 1.0 / LN2
+
+
+class Place(NamedTuple):
+    """A work tile: first column of O; coordinates of its first row; i32 each."""
+
+    column: Value
+    batch: Value
+    query: Value
+    head: Value
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One operation as its roles see it.
+
+    Attributes:
+      parts, lses, o, lse: memrefs, shaped as `attn.combine` says; lse may be absent.
+      lse_terms: how many numbers an LSE of the parts is the sum of, 1 or 2.
+      sinks: memref [heads] or None.
+      heads, v_head_dim: static sizes; `output` is the element type of o.
+      heads_along_rows: whether the rows of a tile are heads of one query.
+    """
+
+    parts: Value
+    lses: Value
+    o: Value
+    lse: Value | None
+    sinks: Value | None
+    lse_terms: int
+    heads: int
+    v_head_dim: int
+    output: Any
+    heads_along_rows: bool
+
+    @property
+    def split_count(self) -> Value:
+        """Number of parts, i32."""
+        return b.extent(self.parts, 0)
+
+    def tile_space(self) -> list[Value]:
+        """Extents of the tile space: blocks of rows times blocks of columns, the others, batch."""
+        sq, heads = b.extent(self.o, 1), b.constant(self.heads)
+        along, other = (heads, sq) if self.heads_along_rows else (sq, heads)
+        blocks = b.INT.mul(b.INT.ceildiv(along, ROWS), -(-self.v_head_dim // COLUMNS))
+        return [blocks, other, b.extent(self.o, 0)]
+
+    def place(self, block: Value, other: Value, batch: Value) -> Place:
+        """The work tile with these coordinates; its blocks of columns are neighbours."""
+        column_blocks = -(-self.v_head_dim // COLUMNS)
+        row_block = b.INT.floordiv(block, column_blocks)
+        column = b.INT.sub(block, b.INT.mul(row_block, column_blocks))
+        first = b.INT.mul(row_block, ROWS)
+        query, head = (other, first) if self.heads_along_rows else (first, other)
+        return Place(b.INT.mul(column, COLUMNS), batch, query, head)
+
+    def coords_of(self, place: Place, row: Value) -> tuple[Value, Value]:
+        """Query and head of a row of the tile."""
+        if self.heads_along_rows:
+            return place.query, b.INT.add(place.head, row)
+        return b.INT.add(place.query, row), place.head
+
+
+def schedule_combine(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
+    """Builds the kernel of one `attn.combine` at the insertion point.
+
+    Args:
+      op: the operation.
+      name: entry name of the kernel.
+      with_lse: whether the kernel writes the LSE.
+    """
+    tensors = {
+        "parts": (op.parts, "in", ("splits", "batch", "sq", "", "")),
+        "lses": (op.lses, "in", (*[""] * (op.lse_terms - 1), "splits", "batch", "", "sq")),
+        **({"sinks": (op.sinks[0], "in", ("",))} if len(op.sinks) else {}),
+        "o": (op.o, "out", ("batch", "sq", "", "")),
+        **({"lse": (op.lse, "out", ("batch", "", "sq"))} if with_lse else {}),
+    }
+    arguments = [
+        b.Argument(label, role, ir.MemRefType.get([*v.type.shape], v.type.element_type), dims)
+        for label, (v, role, dims) in tensors.items()
+    ]
+    kernel = b.declare_kernel(name, arguments)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        given = dict(zip(tensors, kernel.body.blocks[0].arguments, strict=True))
+        problem = Problem(
+            **({"lse": None, "sinks": None} | given),
+            lse_terms=op.lse_terms,
+            heads=op.o.type.shape[2],
+            v_head_dim=op.o.type.shape[3],
+            output=op.o.type.element_type,
+            heads_along_rows=HEADS_ALONG_ROWS in op.operation.attributes,
+        )
+        _emit_roles(problem)
+    return kernel
+
+
+def _emit_roles(problem: Problem) -> None:
+    tile = b.tile([ROWS, COLUMNS], ir.F32Type.get(), "shared")
+    parts = b.Ring("parts", tile, stages=STAGES)
+    out = b.Ring("out", b.tile([ROWS, COLUMNS], problem.output, "shared"))
+
+    def work(body: Callable[[Place], None]) -> None:
+        with b.tiles(problem.tile_space(), "single") as coordinates:
+            body(problem.place(*coordinates))
+
+    with b.role("combine", first=0, warps=4):
+        work(lambda place: _combine(problem, parts, out, place))
+    with b.role("store", first=4, warps=1, lanes=1):
+        work(lambda place: _store(problem, out, place))
+    with b.role("load", first=5, warps=1, lanes=1):
+        work(lambda place: _load(problem, parts, place))
+
+
+def _row_dims(problem: Problem, lead: int) -> list[int]:
+    """Dimensions of [..., query, head, column] that the rows and columns of a tile run along."""
+    return [lead + 1 if problem.heads_along_rows else lead, lead + 2]
+
+
+def _load(problem: Problem, parts: b.Ring, place: Place) -> None:
+    def turn(part: Value) -> list[Value]:
+        slot = parts.acquire()
+        coords = [part, place.batch, place.query, place.head, place.column]
+        b.tma_load(problem.parts, slot, coords, _row_dims(problem, 2))
+        b.commit(slot, "tma")
+        return []
+
+    b.loop(0, problem.split_count, [], turn)
+
+
+def _store(problem: Problem, out: b.Ring, place: Place) -> None:
+    slot = out.wait()
+    coords = [place.batch, place.query, place.head, place.column]
+    b.tma_store(slot, problem.o, coords, _row_dims(problem, 1))
+    b.release(slot, "tma")
+
+
+def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None:
+    """Weights from the LSEs first, then the weighted sum of the parts.
+
+    `peak` is the largest LSE of each row, term by term as the LSEs are given.
+    """
+
+    def lse_of(part: Value, row: Value) -> list[Value]:
+        query, head = problem.coords_of(place, row)
+        coords = [part, place.batch, head, query]
+        if problem.lse_terms == 1:
+            return [b.element(problem.lses, coords)]
+        return [b.element(problem.lses, [term, *coords]) for term in range(problem.lse_terms)]
+
+    def raise_to(part: Value, *peak: Value) -> list[Value]:
+        def first(m: Value, row: Value) -> Value:
+            return _larger(m, lse_of(part, row)[0])
+
+        def rest(m: Value, r: Value, row: Value) -> Value:
+            """Of the larger first term; of equal ones the larger rest."""
+            other, its_rest = lse_of(part, row)
+            equal = b.select(b.fcompare("OEQ", other, m), _larger(r, its_rest), r)
+            return b.select(b.fcompare("OGT", other, m), its_rest, equal)
+
+        return [b.map_rows(first, peak[0]), *(b.map_rows(rest, *peak) for _ in peak[1:])]
+
+    def count(part: Value, total: Value) -> list[Value]:
+        def element(t: Value, *terms: Value) -> Value:
+            *top, row = terms
+            return b.fadd(t, _relative(lse_of(part, row), top))
+
+        return [b.map_rows(element, total, *peak)]
+
+    def add(part: Value, *sums: Value) -> list[Value]:
+        def element(i: Value, *terms: Value) -> Value:
+            *top, row = terms
+            return b.fmul(_relative(lse_of(part, row), top), i)
+
+        weight = b.broadcast(b.map_rows(element, inverse, *peak), FRAGMENT_COLUMNS)
+        slot = parts.wait()
+        values = [b.map_elements(_weighted, b.load(piece), weight) for piece in _pieces(slot)]
+        b.release(slot, "threads")
+        return [b.map_elements(b.fadd, s, value) for s, value in zip(sums, values, strict=True)]
+
+    zero = b.f32_constant(0.0)
+    lowest = b.fill([ROWS], b.f32_constant(-math.inf))
+    begin = [lowest, *[b.fill([ROWS], zero)] * (problem.lse_terms - 1)]
+    peak = b.loop(0, problem.split_count, begin, raise_to)
+    (total,) = b.loop(0, problem.split_count, [b.fill([ROWS], zero)], count)
+    inverse = b.map_elements(_reciprocal, _with_sink(problem, place, peak, total))
+    begin = [b.fill([ROWS, FRAGMENT_COLUMNS], zero) for _ in range(COLUMNS // FRAGMENT_COLUMNS)]
+    sums = b.loop(0, problem.split_count, begin, add)
+
+    slot = out.acquire()
+    for piece, target in zip(sums, _pieces(slot), strict=True):
+        b.store(_rounded(piece, problem.output), target)
+    b.commit(slot, "threads")
+    if problem.lse is not None:
+        with b.when(b.compare("eq", place.column, 0)):
+            _store_lse(problem, place, b.map_elements(_lse, total, *peak))
+
+
+def _store_lse(problem: Problem, place: Place, rows: Value) -> None:
+    dims = [1] if problem.heads_along_rows else [2]
+    b.store_global(rows, problem.lse, [place.batch, place.head, place.query], dims)
+
+
+def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) -> Value:
+    """The sum with e^(sink - peak); a row that saw no key keeps its 0."""
+    if problem.sinks is None:
+        return total
+    kind = ir.MemRefType(problem.sinks.type).element_type
+
+    def element(t: Value, *terms: Value) -> Value:
+        *top, row = terms
+        _, head = problem.coords_of(place, row)
+        logit = ws.ElementOp(problem.sinks, [head], kind).value
+        if kind != ir.F32Type.get():
+            logit = arith.ExtFOp(ir.F32Type.get(), logit).result
+        zero = b.f32_constant(0.0)
+        joined = b.fadd(t, _relative([logit], top))
+        return b.select(b.fcompare("OEQ", t, zero), zero, joined)
+
+    return b.map_rows(element, total, *peak)
+
+
+def _larger(a: Value, c: Value) -> Value:
+    return b.select(b.fcompare("OGT", c, a), c, a)
+
+
+def _reference(maximum: Value) -> Value:
+    """The maximum, or 0 for a row that no part saw a key of, so that -inf - reference is -inf."""
+    lowest = b.f32_constant(-math.inf)
+    return b.select(b.fcompare("OEQ", maximum, lowest), b.f32_constant(0.0), maximum)
+
+
+def _relative(lse: list[Value], peak: list[Value]) -> Value:
+    """e^(lse - peak), each a sum of terms; a term that the LSE lacks is 0."""
+    difference = b.fsub(lse[0], _reference(peak[0]))
+    for number, rest in enumerate(peak[1:], 1):
+        its_rest = lse[number] if number < len(lse) else b.f32_constant(0.0)
+        difference = b.fadd(difference, b.fsub(its_rest, rest))
+    return b.exp2(b.fmul(difference, b.f32_constant(LOG2E)))
+
+
+def _weighted(value: Value, weight: Value) -> Value:
+    """The value's share; 0 where the weight is, whatever the value is: it may not be written."""
+    zero = b.f32_constant(0.0)
+    return b.select(b.fcompare("OEQ", weight, zero), zero, b.fmul(value, weight))
+
+
+def _reciprocal(total: Value) -> Value:
+    """1 / l, or 0 for a row that no part saw a key of."""
+    zero = b.f32_constant(0.0)
+    return b.select(b.fcompare("OEQ", total, zero), zero, b.fdiv(b.f32_constant(1.0), total))
+
+
+def _lse(total: Value, first: Value, *rest: Value) -> Value:
+    """peak + ln l; -inf for a row that no part saw a key of."""
+    count = b.log2(total)
+    if not rest:
+        return b.fma(count, b.f32_constant(LN2), _reference(first))
+    return b.fadd(_reference(first), b.fma(count, b.f32_constant(LN2), *rest))
+
+
+def _rounded(fragment: Value, element: Any) -> Value:
+    if element == ir.F32Type.get():
+        return fragment
+    return b.map_elements(lambda x: b.truncate(x, element), fragment, element=element)
+
+
+def _pieces(tile: Value) -> list[Value]:
+    return [b.columns(tile, c, FRAGMENT_COLUMNS) for c in range(0, COLUMNS, FRAGMENT_COLUMNS)]

@@ -1,0 +1,1 @@
+"""What kernels are put together from: operands, sequences, masks, online softmax, roles."""

@@ -1,0 +1,66 @@
+"""Factors of the operands' elements: they meet the scale and 1 / l, never an element.
+
+A factor is one number per sequence and key-value head, so that a work tile has one of each: those
+of Q and K multiply the scale of its scores, that of V what its sums are divided by.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from . import builder as b
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Tables [1 or batch, 1 or kv_heads] of f32, or None for an operand as it is."""
+
+    q: Value | None
+    k: Value | None
+    v: Value | None
+
+    def of_scores(self, scale: Value, batch: Value, kv_head: Value) -> Value:
+        """What multiplies the scores of a work tile."""
+        for table in (self.q, self.k):
+            if table is not None:
+                scale = b.fmul(scale, _element(table, batch, kv_head))
+        return scale
+
+    def of_output(self, batch: Value, kv_head: Value) -> Value | None:
+        """What multiplies the output of a work tile, if anything."""
+        return None if self.v is None else _element(self.v, batch, kv_head)
+
+
+def _element(table: Value, batch: Value, kv_head: Value) -> Value:
+    """One factor; coordinates past an extent of 1 are moved to it."""
+    return ws.ElementOp(table, [batch, kv_head], ir.F32Type.get()).value
+
+
+def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
+    """The factors of an operation's operands.
+
+    Args:
+      op: the operation.
+      arguments: what the function's arguments are in the kernel.
+
+    Raises:
+      VerifyError: an operand is scaled twice.
+    """
+    return Factors(*(_table(op, operand, arguments) for operand in (op.q, op.k, op.v)))
+
+
+def _table(op: attn.MhaOp, operand: Value, arguments: Mapping[Value, Value]) -> Value | None:
+    found: list[Value] = []
+    while isinstance(owner := operand.owner, (attn.ScaledOp, attn.LimitedOp)):
+        if isinstance(owner, attn.ScaledOp):
+            found.append(arguments[owner.factors])
+        operand = owner.source
+    if len(found) > 1:
+        raise op_error(op, "expects operands that are scaled once")
+    return found[0] if found else None

@@ -1,0 +1,96 @@
+"""Key tiles from lists: a work tile visits what `attn.blocks` names for its block of queries."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect.attn import Block, BlocksOp
+from attn_mlir.passes.configure import Config
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from . import builder as b
+from .problem import Phases, Problem, Value, VisitedTiles, WorkTile
+from .sequences import Sequences
+
+TESTED, LISTED = 0, 1  # the numbers of a block of queries
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Arguments of the kernel: [batch, head blocks, query blocks, 2 or key blocks]."""
+
+    counts: Value
+    indices: Value
+
+
+class ListedTiles:
+    """Visits the listed tiles in their order: those that are tested, then those that are not.
+
+    Attributes:
+      count: number of tiles visited: at most as many as there are.
+    """
+
+    keeps_everywhere: ClassVar[bool] = False
+
+    def __init__(self, lists: Lists, problem: Problem, tile: WorkTile):
+        self._lists = lists
+        self._columns = problem.config.tile_n
+        self._place = [tile.batch, tile.head, tile.block]
+        self._tiles = b.INT.ceildiv(tile.keys.length, self._columns)
+        self.count = self._clamped(self._element(lists.counts, LISTED), self._tiles)
+
+    @staticmethod
+    def of(
+        op: BlocksOp, captured: Mapping[Value, Value], config: Config, keys: Sequences
+    ) -> Callable[[Problem, WorkTile], VisitedTiles]:
+        """What a schedule visits for these lists.
+
+        Args:
+          captured: values defined outside the region -> arguments of the kernel.
+          keys: the sequences of keys.
+
+        Raises:
+          VerifyError: blocks that are not the kernel's work tiles, lists that are computed, or
+            sequences of different lengths, whose last blocks would need a test of their own.
+        """
+        walked = block_of(config)
+        if op.extents != walked:
+            raise op_error(
+                op,
+                f"expects blocks of (positions, heads, keys) = {tuple(walked)}, the kernel's work "
+                f"tiles, got {tuple(op.extents)}",
+            )
+        if keys.differ:
+            raise op_error(op, "expects keys whose sequences are equally long")
+        if op.counts not in captured or op.indices not in captured:
+            raise op_error(op, "expects lists that are arguments of the function")
+        lists = Lists(captured[op.counts], captured[op.indices])
+        return lambda problem, tile: ListedTiles(lists, problem, tile)
+
+    def _element(self, source: Value, last: Value | int) -> Value:
+        last = b.constant(last) if isinstance(last, int) else last
+        return ws.ElementOp(source, [*self._place, last], b.i32()).value
+
+    @staticmethod
+    def _clamped(number: Value, end: Value) -> Value:
+        return b.INT.max(b.INT.min(number, end), 0)
+
+    def first_column(self, turn: Value | int) -> Value:
+        """First key of the tile that the list names."""
+        number = self._element(self._lists.indices, turn)
+        inside = self._clamped(number, b.INT.sub(self._tiles, 1))
+        return b.INT.mul(inside, self._columns)
+
+    def phases(self, query_tile: Value) -> Phases:
+        """The tested tiles come first, for all query tiles of the work tile."""
+        return Phases(self._clamped(self._element(self._lists.counts, TESTED), self.count), None)
+
+    def any(self) -> Value:
+        """i1: whether a tile is listed."""
+        return b.compare("sgt", self.count, 0)
+
+
+def block_of(config: Config) -> Block:
+    """The scores of one work tile and one key tile."""
+    return Block(config.rows_per_cta // config.packed_heads, config.packed_heads, config.tile_n)

@@ -1,0 +1,1 @@
+"""What the machines hold, and how attention is cut to fit them."""
