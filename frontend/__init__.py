@@ -13,11 +13,11 @@ from attn_mlir._version import __version__
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import attention
+    from attn_mlir.block_masks.blocks import BlockMask
+    from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
-    from attn_mlir.masks.block_kinds import block_mask
-    from attn_mlir.masks.blocks import BlockMask
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
     from attn_mlir.runtime.devices.emulator import EmulatorDevice
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BlockMask": "masks.blocks",
+    "BlockMask": "block_masks.blocks",
     "Bundle": "runtime.bundle",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
@@ -57,7 +57,7 @@ _MODULES = {
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
     "attention": "api.attention",
-    "block_mask": "masks.block_kinds",
+    "block_mask": "block_masks.kinds",
     "causal": "masks",
     "chunked": "masks",
     "compile": "compiling.compiler",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from attn_mlir.api.arrays import given_output, stream_of
 from attn_mlir.api.attention import attention, output_dtype_of
 from attn_mlir.api.combining import combine_parts
 from attn_mlir.api.flash_options import (
@@ -23,6 +22,7 @@ from attn_mlir.api.flash_options import (
     refuse_meaningful,
     score_mod_of,
 )
+from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown

@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 from attn_mlir.api.attention import check_scale
+from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError
-from attn_mlir.masks.blocks import BlockMask
 from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.call import Listing, call
 from attn_mlir.pytorch.graph import call_in_graph

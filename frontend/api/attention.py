@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.api.arrays import given_output, output_like, stream_of
 from attn_mlir.api.combining import Split, combine
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.arrays import given_output, output_like, stream_of
 from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile
 from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, mha
 from attn_mlir.compiling.splits import LSE_TERMS, part_spec, split_count
@@ -19,14 +20,13 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.tiling import query_tiles_for
-from attn_mlir.pytorch.outside_graphs import outside_graphs
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 if TYPE_CHECKING:
-    from attn_mlir.masks.blocks import BlockMask
+    from attn_mlir.block_masks.blocks import BlockMask
 
 
 @outside_graphs
@@ -137,7 +137,7 @@ def attention(
     check_sinks(sinks, spec.heads)
     lists: list[Any] = []
     if block_mask is not None:
-        from attn_mlir.masks.blocks import of_call
+        from attn_mlir.block_masks.blocks import of_call
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
     splits = split_count(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from attn_mlir.api.arrays import Output, output_like
+from attn_mlir.arrays import Output, output_like
 from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile_combine
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.splits import LSE_TERMS, CombineSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.api.arrays import dense_on_host
+from attn_mlir.arrays import dense_on_host
 from attn_mlir.compiling.spec import DESCALES, NARROW_DTYPES, MhaSpec
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError

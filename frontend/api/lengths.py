@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir import env
-from attn_mlir.api.arrays import dense_on_host
+from attn_mlir.arrays import dense_on_host
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.scalars import flag, integer

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.attention import spec_of
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.block_masks.blocks import BlockMask, joins_blocks, listed_mod, of_call
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.errors import SpecError
-from attn_mlir.masks.blocks import BlockMask, joins_blocks, listed_mod, of_call
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op, described
-from attn_mlir.pytorch.outside_graphs import outside_graphs
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from attn_mlir.api.attention import check_captured, check_scale, launch, spec_of
 from attn_mlir.api.descales import descales_of
+from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
-from attn_mlir.masks.blocks import BlockMask
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.tracing.indices import check_indices

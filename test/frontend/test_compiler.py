@@ -213,7 +213,7 @@ def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -
     digest = compiler.source_hash()
     compiler.source_hash.cache_clear()
     assert len(digest) == 64
-    for needle in ("dialect/_mlir.py", "passes/registry.py", "lowering/__init__.py"):
+    for needle in ("dialect/_mlir.py", "passes/infrastructure/registry.py", "lowering/__init__.py"):
         assert any(path.endswith(needle) for path in seen)
 
 

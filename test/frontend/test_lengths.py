@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir import env
-from attn_mlir.api import arrays, lengths
+from attn_mlir import arrays, env
 from attn_mlir.api import attention as operators
+from attn_mlir.api import lengths
 from attn_mlir.api.lengths import told_by
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError

@@ -10,7 +10,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.api import attention as operators
-from attn_mlir.api.arrays import output_like
+from attn_mlir.arrays import output_like
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.tensors import bytes_at, view

@@ -12,8 +12,8 @@ from mha_check import poisoned
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.block_masks.blocks import Block, Lists
 from attn_mlir.compiling.work_tiles import kernel_block
-from attn_mlir.masks.blocks import Block, Lists
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator import Emulator

@@ -242,7 +242,7 @@ def test_a_reproducer_goes_when_all_went_well_unless_it_is_wanted(good: str, tmp
 def test_a_reproducer_is_there_when_a_pass_ends_the_process(good: str, tmp_path: Path):
     file = tmp_path / "reproducer.mlir"
     code = (
-        "import os, sys\nfrom attn_mlir.passes import legality\n"
+        "import os, sys\nfrom attn_mlir.passes.infrastructure import legality\n"
         "legality.CheckStage.run = lambda self, module: os.abort()\n"
         "from attn_mlir.passes.attn_opt import main\nsys.exit(main(sys.argv[1:]))"
     )

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from attn_mlir.dialect.attn.masks import INTS
-from attn_mlir.dialect.attn.program import Program
-from attn_mlir.errors import SpecError, shown
-from attn_mlir.masks import Mask, full
-from attn_mlir.masks.block_arguments import (
+from attn_mlir.block_masks.arguments import (
     BLOCK_SIZE,
     Array,
     check_block_count,
     check_block_size,
     on_host,
 )
-from attn_mlir.masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
+from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
+from attn_mlir.dialect.attn.masks import INTS
+from attn_mlir.dialect.attn.program import Program
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask, full
 from attn_mlir.mods import check_extents
 from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.runtime.scalars import integer

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.api.arrays import put_like
+from attn_mlir.arrays import put_like
+from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
-from attn_mlir.masks.block_arguments import BLOCK_SIZE, Array, check_block_size, listed
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.trace import MaskMod

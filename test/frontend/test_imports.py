@@ -1,0 +1,161 @@
+"""Imports point one way: which packages each package may import is a table, and it has no gaps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "attn_mlir": "frontend",
+    "attn_mlir.dialect": "dialect",
+    "attn_mlir.passes": "passes",
+    "attn_mlir.lowering": "lowering",
+    "attn_mlir.runtime": "runtime",
+}
+DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
+PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
+
+LEAVES = "_version env errors files tools"
+DIALECTS = f"{LEAVES} dialect"
+PASSES = f"{DIALECTS} passes"
+REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
+
+# For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
+# it; the longest entry that covers an importing module decides, and every package has one of its own or above it.
+ALLOWED = {
+    "": "_version api block_masks compiling errors masks mods reference runtime trace",
+    "_version": "",
+    "errors": "",
+    "env": "errors",
+    "files": "errors",
+    "tools": "env errors files",
+    "arrays": f"{LEAVES} runtime",
+    "masks": f"{LEAVES} dialect.attn",
+    "mods": f"{LEAVES} runtime trace",
+    "trace": f"{LEAVES} dialect.attn tracing",
+    "tracing": f"{LEAVES} dialect.attn reference.modifier runtime",
+    "reference": f"{LEAVES} dialect.attn masks runtime trace",
+    "compiling": f"{LEAVES} dialect masks passes.target runtime trace",
+    "block_masks": f"{LEAVES} {REQUEST} reference",
+    "api": f"{LEAVES} {REQUEST} block_masks",
+    "flash": f"{LEAVES} api arrays compiling runtime",
+    "pytorch": f"{LEAVES} {REQUEST} api block_masks tracing",
+    "torch": f"{LEAVES} api block_masks mods pytorch trace",
+    "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",
+    "dialect": "errors",
+    "passes.infrastructure": DIALECTS,
+    "passes.target": DIALECTS,
+    "passes.analysis": f"{DIALECTS} passes.infrastructure passes.target",
+    "passes.opt": f"{DIALECTS} passes.infrastructure",
+    "passes.schedule": PASSES,
+    "passes": DIALECTS,
+    "lowering": PASSES,
+    "runtime": f"{LEAVES}",
+    "runtime.emulator": "errors",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project, by its name."""
+    found: dict[str, Path] = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
+            found[".".join([package, *parts])] = path
+    return found
+
+
+MODULES = modules()
+
+
+def under(name: str, prefix: str) -> bool:
+    """Whether a dotted name is the other or lies in it."""
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def rule_of(module: str) -> str | None:
+    """The entry of the table that decides for a module, by its name without `attn_mlir`."""
+    covering = [entry for entry in ALLOWED if entry and under(module, entry)]
+    if not module:
+        return ""
+    return max(covering, key=len, default=None)
+
+
+def imports(module: str, text: str) -> Iterator[str]:
+    """Absolute names of what a module's text imports, of whatever project."""
+    package = (
+        module if MODULES.get(module, Path()).name == "__init__.py" else module.rpartition(".")[0]
+    )
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(parents if node.level else []), *filter(None, [node.module])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in MODULES else base
+
+
+def refused(module: str, text: str) -> list[str]:
+    """What a module's text imports and may not."""
+    own = module.removeprefix("attn_mlir").lstrip(".")
+    rule = rule_of(own)
+    if rule is None:
+        return [f"{module} has no entry in the table"]
+    found: list[str] = []
+    for name in imports(module, text):
+        if any(under(name, provider) for provider in PROVIDERS):
+            found.append(f"{module} imports {name}: MLIR has one door, {DOOR}")
+        if name.partition(".")[0] in FOLDERS.values():
+            found.append(f"{module} imports {name}: the folder's name is attn_mlir.{name}")
+        if not under(name, "attn_mlir"):
+            continue
+        target = name.removeprefix("attn_mlir").lstrip(".")
+        allowed = [*ALLOWED[rule].split(), *([rule] if rule else [])]
+        if target and not any(under(target, entry) for entry in allowed):
+            found.append(f"{module} imports {name}, which {rule or 'attn_mlir'} may not")
+    return found
+
+
+def test_every_import_is_allowed() -> None:
+    wrong = [
+        message
+        for module, path in MODULES.items()
+        if path != ROOT / DOOR
+        for message in refused(module, path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_names_only_what_exists() -> None:
+    names = {*ALLOWED, *(name for allowed in ALLOWED.values() for name in allowed.split())} - {""}
+    assert {name for name in names if f"attn_mlir.{name}" not in MODULES} == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("attn_mlir.dialect.new", "import attn_mlir.passes"),
+        ("attn_mlir.dialect.new", "from attn_mlir import runtime"),
+        ("attn_mlir.passes.new", "from attn_mlir.lowering import convert"),
+        ("attn_mlir.passes.target.new", "from attn_mlir.passes import configure"),
+        ("attn_mlir.lowering.new", "from attn_mlir.runtime.bundle import Bundle"),
+        ("attn_mlir.lowering.new", "from attn_mlir.compiling.spec import mha"),
+        ("attn_mlir.runtime.new", "import attn_mlir.dialect"),
+        ("attn_mlir.runtime.new", "from attn_mlir import reference"),
+        ("attn_mlir.runtime.emulator.new", "from ..tensormap import encode"),
+        ("attn_mlir.runtime.emulator.isa.new", "from attn_mlir.lowering import layouts"),
+        ("attn_mlir.api.new", "from numba_cuda_mlir import mlir"),
+        ("attn_mlir.api.new", "import runtime"),
+        ("attn_mlir.new", "import attn_mlir.errors"),
+    ],
+)
+def test_what_points_the_other_way_is_refused(module: str, text: str) -> None:
+    assert refused(module, text)
