@@ -60,18 +60,18 @@ format: $(VENV)/.installed-lint  ## let ruff write the layout
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 numerics: setup  ## every case of the numerics sweep, 300 random problems, all drawn calls and files (long)
-	@$(BIN)/python test/numerics/sweep.py $(NUMERICS_ARGS)
-	@$(BIN)/python test/numerics/draws/replay.py --count 300 --jobs $(JOBS)
-	@$(BIN)/python test/fuzz/fuzz.py all --jobs $(JOBS)
+	@$(BIN)/python validation/numerics/sweep.py $(NUMERICS_ARGS)
+	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
+	@$(BIN)/python validation/fuzz/fuzz.py all --jobs $(JOBS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use
-	@$(BIN)/python test/conformance/peers/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
+	@$(BIN)/python validation/conformance/run.py --jobs $(JOBS) $(CONFORMANCE_ARGS)
 
 differential: setup  ## generated PTX on a Hopper GPU and on the emulator (needs the GPU; DIFFERENTIAL_ARGS=)
-	@$(BIN)/python test/differential/run.py all $(DIFFERENTIAL_ARGS)
+	@$(BIN)/python validation/differential/run.py all $(DIFFERENTIAL_ARGS)
 
 mutants: setup  ## plant mistakes in kernels and count who notices (long; MUTANTS_ARGS=)
-	@$(BIN)/python test/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
+	@$(BIN)/python validation/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

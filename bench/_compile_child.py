@@ -20,7 +20,7 @@ import attn_mlir as am  # noqa: E402
 
 _IMPORTED = time.perf_counter()
 
-from _problem import Problem  # noqa: E402
+from attn_mlir.bench._problem import Problem  # noqa: E402
 
 assert am  # imported for its time
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from _problem import Problem
-from _stats import BUILD, ROOT
+from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._stats import BUILD, ROOT
 
 ENVIRONMENT = ROOT / ".venv-peers"
 CHILD = Path(__file__).with_name("_fa4_peer.py")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from _same import differing_lines, softmax_loop
-from _stats import BUILD
-from sass import Column, measure
+from attn_mlir.bench._same import differing_lines, softmax_loop
+from attn_mlir.bench._stats import BUILD
+from attn_mlir.bench.sass import Column, measure
 
 HEADS, KV_HEADS, HEAD_DIM = 16, 4, 128
 TARGET = "sm_100a"

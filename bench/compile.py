@@ -27,12 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import _peers
-from _problem import Problem
-from _stats import Spread, conditions
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+from attn_mlir.bench import _peers
+from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._stats import Spread, conditions
 
 CHILD = Path(__file__).with_name("_compile_child.py")
 # What the project promises, on two cores.

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from attn_mlir.reference import Comparison
 
-from _peers import record_fa4
-from _problem import Problem
-from _stats import Spread, conditions
+from attn_mlir.bench._peers import record_fa4
+from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._stats import Spread, conditions
 
 PROMISED_SECONDS = 5.0  # B=1, H=2, S=512, D=128, causal, one core
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _sass import OPCODES
-from _stats import BUILD, ROOT, Spread
+from attn_mlir.bench._sass import OPCODES
+from attn_mlir.bench._stats import BUILD, ROOT, Spread
 
 PAGE = ROOT / "docs" / "performance.md"
 REPETITIONS = 10  # of every compile

@@ -18,13 +18,14 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import _sass
-from _loops import SoftmaxLoop, softmax_candidates, softmax_loop
-from _peers import fa4_cubin
-from _problem import Problem
-from _stats import BUILD, conditions
 from rich.console import Console
 from rich.table import Table
+
+from attn_mlir.bench import _sass
+from attn_mlir.bench._loops import SoftmaxLoop, softmax_candidates, softmax_loop
+from attn_mlir.bench._peers import fa4_cubin
+from attn_mlir.bench._problem import Problem
+from attn_mlir.bench._stats import BUILD, conditions
 
 FA4_HEAD_DIMS = (64, 96, 128)  # that its entry point compiles with two query tiles
 

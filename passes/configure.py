@@ -119,7 +119,7 @@ def register_budget(q_tiles: int) -> int:
 
     A CTA owns what it is launched with, whole eights for each thread, and not the rest of the
     register file: 4 x 128 with two query tiles, 3 x 168 with one. A kernel that asks for more hangs
-    (measured on an H200, test/differential/roles.py).
+    (measured on an H200, validation/differential/roles.py).
     """
     groups = q_tiles + FIXED_WARPGROUPS
     threads = groups * WARPGROUP_WARPS * WARP_THREADS

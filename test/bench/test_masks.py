@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from _loops import SoftmaxLoop
-from _same import differing_lines, softmax_loop
-from _sass import Instruction
-from sass import Column, measure
 
 import attn_mlir as am
+from attn_mlir.bench._loops import SoftmaxLoop
+from attn_mlir.bench._same import differing_lines, softmax_loop
+from attn_mlir.bench._sass import Instruction
+from attn_mlir.bench.sass import Column, measure
 
 MASKS = [
     am.full(),

@@ -6,8 +6,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from _problem import Problem
-from sass import Column, measure
+
+from attn_mlir.bench._problem import Problem
+from attn_mlir.bench.sass import Column, measure
 
 # Instructions per score in the unmasked softmax loop: 3.9 when this was written, 4.05 in FlashAttention-4.
 MOST_PER_SCORE = 4.1

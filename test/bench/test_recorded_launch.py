@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import _fa4_record
 import numpy as np
 import pytest
+
+from attn_mlir.bench import _fa4_record
 
 SIGNATURE = """
 .visible .entry k(

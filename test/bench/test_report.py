@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import report
+
+from attn_mlir.validation.differential import report
 
 PAGE = "# Title\n<!-- sass: begin -->\nold\n<!-- sass: end -->\nafter <!-- compile: begin -->\n<!-- compile: end -->\n"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import _loops
-import _sass
 import pytest
+
+from attn_mlir.bench import _loops, _sass
 
 
 def listing(lines: list[str], name: str = "k") -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import _stats
 import pytest
+
+from attn_mlir.bench import _stats
 
 
 def test_quantiles_interpolate():

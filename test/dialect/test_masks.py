@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mask_strategies import ANY_MASK, ARRAYS, GENERAL, INTERVALS, Array
 
 from attn_mlir.dialect.attn.masks import (
     INTS,
@@ -29,6 +28,13 @@ from attn_mlir.dialect.attn.masks import (
     WindowMask,
 )
 from attn_mlir.errors import SpecError
+from attn_mlir.validation.numerics.mask_strategies import (
+    ANY_MASK,
+    ARRAYS,
+    GENERAL,
+    INTERVALS,
+    Array,
+)
 
 SHAPES = 500
 EXAMPLES = 25

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.runtime.emulator import Emulator
-from differential.case import HEAD
+from attn_mlir.validation.differential.case import HEAD
 
 # opcode, widths of result and sources ("h" 16, "r" 32, "d" 64 bits, "p" predicate), operands, result
 CASES = [

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 import pytest
 
-from differential import suite
-from differential.case import Program, load
-from differential.outcome import judged
-from differential.vectors import MAX_BYTES, VECTORS
+from attn_mlir.validation.differential import suite
+from attn_mlir.validation.differential.case import Program, load
+from attn_mlir.validation.differential.outcome import judged
+from attn_mlir.validation.differential.vectors import MAX_BYTES, VECTORS
 
 
 def _by_family() -> dict[str, list[Program]]:

@@ -271,7 +271,11 @@ def check_command(block: Block, line: str) -> None:
                 if extra and not re.search(rf"^{extra} = \[", text, re.MULTILINE):
                     raise block.wrong(f"pyproject.toml has no extra {extra}")
         return
-    files = [ROOT / word.split("::")[0] for word in words[1:] if re.match(r"(test|bench)/", word)]
+    files = [
+        ROOT / word.split("::")[0]
+        for word in words[1:]
+        if re.match(r"(test|bench|validation)/", word)
+    ]
     for file in files:
         if not file.exists():
             raise block.wrong(f"there is no {file.relative_to(ROOT)}")

@@ -3,24 +3,19 @@
 import random
 import re
 import resource
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_module, tensor_map_bytes
 
 from attn_mlir.errors import LaunchError
 from attn_mlir.runtime.emulator import Emulator, KernelFault
 from attn_mlir.runtime.emulator.isa import registry
 from attn_mlir.runtime.emulator.ptx.errors import PtxError
 from attn_mlir.runtime.emulator.ptx.parser import parse
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fuzz"))
-
-import ptx
-from ptx_samples import samples
+from attn_mlir.validation.emulator.ptx_bench import module, run_module, tensor_map_bytes
+from attn_mlir.validation.fuzz import ptx
+from attn_mlir.validation.fuzz.ptx_samples import samples
 
 TEXT = """.version 8.8
 .target sm_100a

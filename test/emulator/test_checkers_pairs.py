@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
-import pairs_memory
-import pairs_order
-import pairs_registers
 import pytest
-from kinds import SCHEDULES, Kind, check_wrong, run
-from test_checkers_table import KINDS, PAGE
 
 from attn_mlir.runtime.emulator.checkers import CHECKS
 from attn_mlir.runtime.emulator.machine.faults import FaultKind
+from attn_mlir.validation.emulator import pairs_memory, pairs_order, pairs_registers
+from attn_mlir.validation.emulator.kinds import SCHEDULES, Kind, check_wrong, run
+from attn_mlir.validation.emulator.pairs_table import KINDS
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "emulator.md"
 PAIRS = (*pairs_order.PAIRS, *pairs_memory.PAIRS, *pairs_registers.PAIRS)
 NAMES = [pair.name for pair in PAIRS]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checked import findings_of, line_of, names_in, program, wait
-from ptx_bench import run_module
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault
 from attn_mlir.runtime.emulator.checkers import CheckError, Finding
+from attn_mlir.validation.emulator.checked import findings_of, line_of, names_in, program, wait
+from attn_mlir.validation.emulator.ptx_bench import run_module
 
 SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
 INIT = """

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from checked import findings_of, names_in, program, wait
 
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
+from attn_mlir.validation.emulator.checked import findings_of, names_in, program, wait
+from attn_mlir.validation.emulator.tensor_bench import ALLOC, DEALLOC
 
 SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
-ALLOC = """
-    mov.u32 r19, slot; setp.ne.u32 p7, r61, 0; @p7 bra ALLOCATED;
-    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [r19], 256;
-    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
-    ALLOCATED:
-    @p1 mbarrier.init.shared::cta.b64 [r1], 1; @p1 mbarrier.init.shared::cta.b64 [r1+8], 128;
-    @p1 mbarrier.init.shared::cta.b64 [r1+16], 1;
-    fence.mbarrier_init.release.cluster;
-    <alloc_before> tcgen05.fence::before_thread_sync;
-    bar.sync 0;
-    <alloc_after> tcgen05.fence::after_thread_sync;
-    ld.shared.b32 r20, [r19]; and.b32 r21, r61, 3; shl.b32 r21, r21, 21; add.u32 r22, r20, r21;
-"""
-DEALLOC = """
-    <free_before> tcgen05.fence::before_thread_sync;
-    <free_barrier> bar.sync 0;
-    @p7 bra FREED;
-    tcgen05.dealloc.cta_group::1.sync.aligned.b32 r20, 256;
-    FREED:
-"""
 
 # Warps 0 to 3 store, warps 4 to 7 load the same lanes.
 HAND_OVER = f"""

@@ -6,7 +6,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import bits_f32, f32, module, random_f32, run_lanes, run_module, same_f32
+
+from attn_mlir.validation.emulator.ptx_bench import (
+    bits_f32,
+    f32,
+    module,
+    random_f32,
+    run_lanes,
+    run_module,
+    same_f32,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}

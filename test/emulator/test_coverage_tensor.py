@@ -5,8 +5,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import module, run_module
-from tensor_bench import (
+
+from attn_mlir.validation.emulator.ptx_bench import module, run_module, wait
+from attn_mlir.validation.emulator.tensor_bench import (
     METADATA,
     SFA,
     SFB,
@@ -17,7 +18,6 @@ from tensor_bench import (
     descriptor,
     run,
 )
-from test_isa_mbarrier import wait
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ROWS, COLUMNS = 128, 32

@@ -6,7 +6,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import module, run_module
+
+from attn_mlir.validation.emulator.ptx_bench import module, run_module
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Place = Callable[[int, int, int], tuple[int, int]]  # (group, position in it, element) -> place

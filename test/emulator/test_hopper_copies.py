@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hopper_twin import HEAD, SHARED_BYTES, Array, Hopper, both, connect, differing
+
+from attn_mlir.validation.emulator.hopper_twin import (
+    HEAD,
+    SHARED_BYTES,
+    Array,
+    Hopper,
+    both,
+    connect,
+    differing,
+)
 
 pytestmark = pytest.mark.sm_90
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import Array, f32, module, run_lanes, run_module
 
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
+from attn_mlir.validation.emulator.ptx_bench import Array, f32, module, run_lanes, run_module
 
 RNG = np.random.default_rng(2)
 LANES = np.arange(32, dtype=np.uint32)

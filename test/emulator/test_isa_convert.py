@@ -6,7 +6,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import SPECIAL_F32, as_int, f32, random_f32, round_exact, run_lanes, same_f32
+
+from attn_mlir.validation.emulator.ptx_bench import (
+    SPECIAL_F32,
+    as_int,
+    f32,
+    random_f32,
+    round_exact,
+    run_lanes,
+    same_f32,
+)
 
 RNG = np.random.default_rng(3)
 VALUES = np.concatenate(

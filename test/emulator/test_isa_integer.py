@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from ptx_bench import as_int, run_lanes
+
+from attn_mlir.validation.emulator.ptx_bench import as_int, run_lanes
 
 EDGES = [0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 255, 0x7FFF, 0x8000, 0xFFFF, 0x10000]
 EDGES_32 = [*EDGES, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x12345678, 0xDEADBEEF]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ptx_bench import f32, module, run_lanes, run_module
 
 from attn_mlir.runtime.emulator import PtxError
+from attn_mlir.validation.emulator.ptx_bench import f32, module, run_lanes, run_module
 
 RNG = np.random.default_rng(11)
 WORDS = RNG.integers(0, 1 << 32, (3, 64), dtype=np.uint64).astype(np.uint32)

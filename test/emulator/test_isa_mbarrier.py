@@ -2,26 +2,15 @@
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_module
 
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault, PtxError
-
-BARRIER = ".shared .align 8 .b8 bar[64];\n.shared .align 16 .b8 buffer[1024];"
-WAIT = """
-    {{
-    .reg .pred P1;
-    LAB_WAIT:
-    mbarrier.try_wait.parity.shared::cta.b64 P1, [{bar}], {parity};
-    @P1 bra.uni DONE;
-    bra.uni LAB_WAIT;
-    DONE:
-    }}
-"""
-
-
-def wait(bar: str, parity: object) -> str:
-    """The compilers' wait loop, whose labels repeat."""
-    return WAIT.format(bar=bar, parity=parity)
+from attn_mlir.validation.emulator.ptx_bench import (
+    BARRIER,
+    PRODUCER_CONSUMER,
+    module,
+    run_module,
+    wait,
+)
 
 
 def run_text(body: str, count: int, threads: int = 32, **options: object) -> np.ndarray:
@@ -82,31 +71,6 @@ def test_transactions_keep_a_phase_open() -> None:
     st.global.v2.b32 [rd1], {r2, r3};
     """
     assert run_text(body, 2, threads=1).tolist() == [0, 1]
-
-
-PRODUCER_CONSUMER = f"""
-    mov.u32 r60, %tid.x; shr.u32 r61, r60, 5; mov.u32 r1, bar; mov.u32 r2, buffer; mov.u32 r10, 0;
-    setp.eq.u32 p1, r60, 0; @!p1 bra READY;
-    mbarrier.init.shared::cta.b64 [r1], 32; mbarrier.init.shared::cta.b64 [r1+8], 32;
-    READY: bar.sync 0;
-    and.b32 r3, r60, 31; mad.lo.u32 r4, r3, 4, r2; mov.u32 r5, 0; mov.u32 r6, 0;
-    setp.eq.u32 p2, r61, 0; @p2 bra CONSUME;
-    PRODUCE:
-    xor.b32 r7, r5, 1; and.b32 r7, r7, 1;
-    {wait("r1+8", "r7")}
-    mad.lo.u32 r8, r5, 100, r3; st.shared.b32 [r4], r8;
-    mbarrier.arrive.shared::cta.b64 _, [r1];
-    add.u32 r5, r5, 1; setp.lt.u32 p3, r5, 7; @p3 bra PRODUCE;
-    bra END;
-    CONSUME:
-    and.b32 r7, r5, 1;
-    {wait("r1", "r7")}
-    xor.b32 r9, r4, 4; ld.shared.b32 r8, [r9]; add.u32 r6, r6, r8;
-    mbarrier.arrive.shared::cta.b64 _, [r1+8];
-    add.u32 r5, r5, 1; setp.lt.u32 p3, r5, 7; @p3 bra CONSUME;
-    mad.wide.u32 rd2, r3, 4, rd1; st.global.b32 [rd2], r6;
-    END:
-"""
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import Array, module, run_lanes, run_module
 
 from attn_mlir.runtime.emulator import Emulator, KernelFault, PtxError
+from attn_mlir.validation.emulator.ptx_bench import Array, module, run_lanes, run_module
 
 RNG = np.random.default_rng(5)
 

@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import Array, module, run_module
 
 from attn_mlir.errors import TargetError
 from attn_mlir.runtime.emulator import KernelFault
+from attn_mlir.validation.emulator.ptx_bench import Array, module, run_module
 
 RNG = np.random.default_rng(8)
 SHARED = ".extern .shared .align 1024 .b8 tiles[];"

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_module
 
 from attn_mlir.runtime.emulator import DeadlockError
+from attn_mlir.validation.emulator.ptx_bench import module, run_module
 
 GROUP = 128
 

@@ -5,10 +5,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import module, run_module, tensor_map_bytes
-from test_isa_mbarrier import wait
 
 from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault
+from attn_mlir.validation.emulator.ptx_bench import module, run_module, tensor_map_bytes, wait
 
 RNG = np.random.default_rng(4)
 SHARED = ".shared .align 8 .b8 bar[64];\n.shared .align 4 .b8 slot[16];\n.extern .shared .align 1024 .b8 tiles[];"

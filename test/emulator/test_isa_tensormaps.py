@@ -3,13 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_bench import module, run_module, tensor_map_bytes
-from test_isa_mbarrier import wait
 
 from attn_mlir.runtime.emulator import Emulator, KernelFault, PtxError
 from attn_mlir.runtime.emulator.machine.faults import Fault
 from attn_mlir.runtime.emulator.machine.mapfields import replaced
 from attn_mlir.runtime.emulator.machine.tensormap import decode
+from attn_mlir.validation.emulator.ptx_bench import module, run_module, tensor_map_bytes, wait
 
 SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2), ("adversarial", 3)]
 SHARED = ".shared .align 1024 .b8 tile[8192];\n.shared .align 8 .b8 bar[64];\n.shared .align 128 .b8 scratch[128];"

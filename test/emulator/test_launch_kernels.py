@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_lanes, run_module
 
 from attn_mlir.errors import LaunchError, SpecError
 from attn_mlir.runtime.emulator import (
@@ -15,6 +14,7 @@ from attn_mlir.runtime.emulator import (
     KernelFault,
 )
 from attn_mlir.runtime.emulator.state import Unstarted
+from attn_mlir.validation.emulator.ptx_bench import module, run_lanes, run_module
 
 RNG = np.random.default_rng(6)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import module
 
 from attn_mlir.errors import LaunchError, SpecError
 from attn_mlir.runtime.emulator import DeadlockError, Emulator, KernelFault, parallel
 from attn_mlir.runtime.emulator.ptx.parser import parse
+from attn_mlir.validation.emulator.ptx_bench import module
 
 pytestmark = pytest.mark.skipif(not parallel.can_fork(), reason="needs fork")
 

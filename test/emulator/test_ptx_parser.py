@@ -1,7 +1,6 @@
 """Lexer, parser, scopes, control-flow graph and storage choice."""
 
 import pytest
-from ptx_bench import module
 
 from attn_mlir.runtime.emulator import PtxError
 from attn_mlir.runtime.emulator.ptx.ast import (
@@ -21,6 +20,7 @@ from attn_mlir.runtime.emulator.ptx.lexer import tokenize
 from attn_mlir.runtime.emulator.ptx.loads import waits_for_loads
 from attn_mlir.runtime.emulator.ptx.parser import parse
 from attn_mlir.runtime.emulator.ptx.storage import choose_storage
+from attn_mlir.validation.emulator.ptx_bench import module
 
 
 def test_words_keep_all_their_parts() -> None:
@@ -164,7 +164,7 @@ def test_errors_quote_the_line(body: str, what: str) -> None:
 
 
 def test_unknown_names_are_errors_where_they_are_used() -> None:
-    from ptx_bench import run_module
+    from attn_mlir.validation.emulator.ptx_bench import run_module
 
     with pytest.raises(PtxError, match="unknown name 'missing'"):
         run_module(module("mov.u32 r1, missing;"), [])

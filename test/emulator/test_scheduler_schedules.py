@@ -5,11 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_module
-from test_isa_mbarrier import BARRIER, PRODUCER_CONSUMER, wait
 
 from attn_mlir.runtime.emulator import DeadlockError, Emulator
 from attn_mlir.runtime.emulator.scheduler import Strategy
+from attn_mlir.validation.emulator.ptx_bench import (
+    BARRIER,
+    PRODUCER_CONSUMER,
+    module,
+    run_module,
+    wait,
+)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

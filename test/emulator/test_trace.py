@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_bench import module, run_module, tensor_map_bytes
-from test_isa_mbarrier import wait
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import DeadlockError, Emulator
 from attn_mlir.runtime.emulator.trace import Names, Trace, chrome_trace, write_trace
 from attn_mlir.runtime.emulator.trace.timeline import Track
+from attn_mlir.validation.emulator.ptx_bench import module, run_module, tensor_map_bytes, wait
 
 PRELUDE = """
     mov.u32 r60, %tid.x; mov.u32 r1, bar; mov.u32 r2, tile;

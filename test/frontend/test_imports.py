@@ -11,10 +11,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
     "attn_mlir": "frontend",
+    "attn_mlir.bench": "bench",
     "attn_mlir.dialect": "dialect",
     "attn_mlir.passes": "passes",
     "attn_mlir.lowering": "lowering",
     "attn_mlir.runtime": "runtime",
+    "attn_mlir.validation": "validation",
 }
 DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
@@ -23,6 +25,11 @@ LEAVES = "_version env errors files tools"
 DIALECTS = f"{LEAVES} dialect"
 PASSES = f"{DIALECTS} passes"
 REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
+
+EVERYTHING = (
+    f"{LEAVES} api arrays bench block_masks cli compiling dialect flash lowering masks mods passes "
+    "pytorch reference runtime torch trace tracing validation"
+)
 
 # For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
 # it; the longest entry that covers an importing module decides, and every package has one of its own or above it.
@@ -56,6 +63,9 @@ ALLOWED = {
     "lowering": PASSES,
     "runtime": f"{LEAVES}",
     "runtime.emulator": "errors",
+    # What measures and validates may look at everything; nothing else may import it.
+    "bench": EVERYTHING,
+    "validation": EVERYTHING,
 }
 
 

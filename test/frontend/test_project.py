@@ -14,8 +14,9 @@ import attn_mlir
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
-    "attn_mlir": "frontend", "attn_mlir.dialect": "dialect", "attn_mlir.lowering": "lowering",
-    "attn_mlir.passes": "passes", "attn_mlir.runtime": "runtime",
+    "attn_mlir": "frontend", "attn_mlir.bench": "bench", "attn_mlir.dialect": "dialect",
+    "attn_mlir.lowering": "lowering", "attn_mlir.passes": "passes",
+    "attn_mlir.runtime": "runtime", "attn_mlir.validation": "validation",
 }  # fmt: skip
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-import fuzz
 import pytest
 
-HERE = Path(__file__).resolve().parent
-
+from attn_mlir.validation.fuzz import fuzz
 
 SLICES = {"calls": 60, "bundles": 40, "modules": 40, "ptx": 120}  # cases of `make test`, some 30 s
 WAYS = 3  # so that several processes may share a slice
@@ -62,13 +59,15 @@ def test_cases_are_repeatable(kind: str, number: int) -> None:
 def test_a_failure_prints_what_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz.load("calls"), "attempt", lambda number: 1 / 0)
     passed, text = fuzz.outcome("calls", 7)
-    assert not passed and text.startswith("python test/fuzz/fuzz.py calls --first 7 --count 1\n")
+    assert not passed and text.startswith(
+        "python validation/fuzz/fuzz.py calls --first 7 --count 1\n"
+    )
     assert text.endswith("ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize("arguments", [["calls", "--first", "11", "--count", "1"]])
 def test_the_command(arguments: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, str(HERE / "fuzz.py"), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", fuzz.__name__, *arguments], capture_output=True, text=True, check=False
     )  # fmt: skip
     assert done.returncode == 0 and "calls: 1 cases, 1 " in done.stdout, done.stderr

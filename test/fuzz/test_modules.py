@@ -1,7 +1,8 @@
 """What the damaged modules look for is found."""
 
-import fuzz
 import pytest
+
+from attn_mlir.validation.fuzz import fuzz
 
 modules = fuzz.load("modules")
 

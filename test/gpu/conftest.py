@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from attn_mlir.errors import TargetError
 from attn_mlir.runtime.devices import driver
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lowering"))
 
 
 @pytest.fixture(scope="session")

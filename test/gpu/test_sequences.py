@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sequence_kernels import check_sequences, copy_sequences, sequences
-from ws_kernels import bundle
 
 from attn_mlir.runtime.kernel import load
+from attn_mlir.validation.ws.kernels import bundle
+from attn_mlir.validation.ws.sequences import check_sequences, copy_sequences, sequences
 
 pytestmark = pytest.mark.gpu
 

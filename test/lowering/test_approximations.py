@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ws_kernels import ROWS, kernel, poison, run, threads
 
 from attn_mlir.lowering.approximations import BINARY, MAX_ANGLE, MAX_QUOTIENT, UNARY
+from attn_mlir.validation.ws.kernels import ROWS, kernel, poison, run, threads
 
 COLUMNS = 64
 COUNT = ROWS * COLUMNS

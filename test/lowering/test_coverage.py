@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from test_rings_execution import product, tma
-from ws_kernels import kernel, lowered, role, threads
 
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.pipelines import ws_to_nvvm
+from attn_mlir.validation.ws.checks import check, copy, refused
+from attn_mlir.validation.ws.kernels import kernel, lowered, product, role, threads, tma
 
 IN_OUT = [
     ("x", "in", "memref<?x64xbf16>", ("m", "")),
     ("y", "out", "memref<?x?xf32>", ("my", "n")),
 ]
-
-
-def check(text: str) -> None:
-    lowered(text, ws_to_nvvm("sm_100a"))
-
-
-def refused(text: str, message: str) -> None:
-    with pytest.raises(VerifyError, match=message) as caught:
-        check(text)
-    assert caught.value.location is not None
 
 
 def access(kind: str, body: str) -> str:
@@ -46,30 +36,6 @@ def load_and_store(space: str, columns: int, element: str, cut: int | None = Non
         )
     body += f'"ws.store"(%f, %p) : ({fragment}, {part}) -> ()'
     return access(f'!ws.tile<vector<128x{width}x{element}>, "{space}">', body)
-
-
-def copy(
-    tile: str = '!ws.tile<vector<64x64xbf16>, "shared">',
-    tensor: str = "memref<?x64xbf16>",
-    dims: str = "0, 1",
-    lanes: int = 1,
-    target: str = "%s",
-    before: str = "",
-    kind: str = "!t",
-) -> str:
-    """One load by the copy engine into a slot %s of a ring."""
-    ring = '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
-    coords = ", ".join(["%c0"] * len(dims.split(",")))
-    body = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-    {before}{tma("tma_load", "%x", target, coords, dims, f"{tensor}, {kind}")}
-    "ws.commit"(%s) {{by = "tma"}} : (!t) -> ()"""
-    read = """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
-    "ws.release"(%s) {by = "threads"} : (!t) -> ()"""
-    return kernel(
-        [("x", "in", tensor, ("m", "") if "?x64" in tensor or "?x32" in tensor else ("m",))],
-        ring + role("load", body, first=0, lanes=lanes) + role("read", read, first=1),
-        types=f"!t = {tile}\n!ring = !ws.ring<!t, 1, 1>\n",
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ws_kernels import ROWS, kernel, poison, role, run, threads
+
+from attn_mlir.validation.ws.kernels import ROWS, kernel, poison, role, run, threads
 
 BF16 = ml_dtypes.bfloat16
 MATRIX_IN = ("x", "in", "memref<?x?xf32>", ("m", "n"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ws_kernels import ROWS, kernel, poison, run, threads
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.validation.ws.kernels import ROWS, kernel, poison, run, threads
 
 ARGUMENTS = [
     ("x", "in", "memref<?x?xf32>", ("m", "n")),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sequence_kernels import check_sequences, copy_sequences, sequences
-from test_coverage import check, copy, refused
-from test_manifest import manifest
-from ws_kernels import run
+
+from attn_mlir.validation.ws.checks import check, copy, manifest, refused
+from attn_mlir.validation.ws.kernels import run
+from attn_mlir.validation.ws.sequences import check_sequences, copy_sequences, sequences
 
 
 @pytest.mark.parametrize("seed", [None, 1])

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from test_rings_execution import tma
-from ws_kernels import kernel, lowered, role, threads
 
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attach, attached
 from attn_mlir.lowering.pipelines import ws_to_nvvm
-from attn_mlir.runtime.manifest import parse_manifest
-
-
-def manifest(text: str) -> dict[str, Any]:
-    """The kernel's manifest, accepted by the runtime once the hashes are there."""
-    ((_, found),) = attached(lowered(text, ws_to_nvvm("sm_100a"))).items()
-    complete = {**found, "sha256": "0" * 64, "sha256_ptx": "0" * 64, "versions": {}}
-    assert parse_manifest(complete).entry == found["entry"]
-    return found
+from attn_mlir.validation.ws.checks import manifest
+from attn_mlir.validation.ws.kernels import kernel, lowered, role, threads, tma
 
 
 def with_tiles(extents: str, *, order: str = "single", code: str = "") -> str:

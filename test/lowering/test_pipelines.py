@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_rings_execution import product
-from ws_kernels import bundle, kernel, lowered, threads
 
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_mha_module
@@ -26,6 +24,7 @@ from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.validation.ws.kernels import bundle, kernel, lowered, product, threads
 
 TO_PTX = f"{ws_to_nvvm('sm_100a')},{UPSTREAM},{nvvm_to_ptx()}"
 LEVELS = {  # the NVVM level holds `gpu` operations, a binary among them
@@ -121,14 +120,13 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 def test_ptx_does_not_depend_on_the_process() -> None:
     """Hash seeds of Python must not order anything."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_pipelines import *\n"
+        "import runpy, sys; globals().update(runpy.run_path(sys.argv[1]))\n"
         "module = attention(); run_pipeline(module, 'attn-to-ptx')\n"
         "print(ptx_of(module)['small'])"
     )
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code, str(Path(__file__).parent)],
+            [sys.executable, "-c", code, __file__],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

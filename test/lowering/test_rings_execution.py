@@ -2,89 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
-from ws_kernels import ROWS, kernel, poison, role, run, threads
+
+from attn_mlir.validation.ws.kernels import (
+    ROWS,
+    kernel,
+    normal,
+    poison,
+    product,
+    role,
+    run,
+    threads,
+    tma,
+)
 
 BF16 = ml_dtypes.bfloat16
 DTYPES = {"bf16": BF16, "f16": np.float16}
 SEEDS = [None, 1, 2]
-
-
-def normal(*shape: int, dtype: Any, seed: int = 0) -> Any:
-    """Small multiples of 1/4: products and sums of a few hundred of them are exact in f32."""
-    numbers = np.random.default_rng(seed).integers(-8, 9, shape)
-    return (numbers / 4).astype(dtype)
-
-
-def tma(op: str, first: str, second: str, coords: str, dims: str, kinds: str) -> str:
-    count = len(coords.split(","))
-    return f""""ws.{op}"({first}, {second}, {coords})
-      {{dims = array<i32: {dims}>, operandSegmentSizes = array<i32: 1, 1, {count}>}}
-      : ({kinds}{", i32" * count}) -> ()"""
-
-
-def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
-    """y = rounds x (a b): a [128, k] and b come by the copy engine, D leaves through threads."""
-    b_rows, b_columns = (n, k) if layout == "nk" else (k, n)
-    load = role(
-        "load",
-        f"""%sa = "ws.acquire"(%as, %c0) : (!as, i32) -> !a
-    {tma("tma_load", "%a", "%sa", "%c0, %c0", "0, 1", f"memref<?x{k}x{element}>, !a")}
-    "ws.commit"(%sa) {{by = "tma"}} : (!a) -> ()
-    %sb = "ws.acquire"(%bs, %c0) : (!bs, i32) -> !b
-    {tma("tma_load", "%b", "%sb", "%c0, %c0", "0, 1", f"memref<?x{b_columns}x{element}>, !b")}
-    "ws.commit"(%sb) {{by = "tma"}} : (!b) -> ()""",
-        first=4,
-    )
-    turns = f"""%n = arith.constant {rounds} : i32
-    scf.for %i = %c0 to %n step %c1 : i32 {{
-      %more = arith.cmpi sgt, %i, %c0 : i32
-      "ws.mma"(%d, %sa, %sb, %more) {{b_layout = "{layout}"}} : (!acc, !a, !b, i1) -> ()
-    }}"""
-    mma = role(
-        "mma",
-        f"""%sa = "ws.wait"(%as, %c0) : (!as, i32) -> !a
-    %sb = "ws.wait"(%bs, %c0) : (!bs, i32) -> !b
-    %d = "ws.acquire"(%accs, %c0) : (!accs, i32) -> !acc
-    {turns}
-    "ws.release"(%sa) {{by = "mma"}} : (!a) -> ()
-    "ws.release"(%sb) {{by = "mma"}} : (!b) -> ()
-    "ws.commit"(%d) {{by = "mma"}} : (!acc) -> ()""",
-        first=5,
-    )
-    rows = threads(
-        """%d = "ws.wait"(%accs, %c0) : (!accs, i32) -> !acc
-    %f = "ws.load"(%d) : (!acc) -> !full
-    "ws.release"(%d) {by = "threads"} : (!acc) -> ()
-    "ws.store_global"(%f, %y, %c0, %c0)
-      {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
-      : (!full, memref<?x?xf32>, i32, i32) -> ()"""
-    )
-    return kernel(
-        [
-            ("a", "in", f"memref<?x{k}x{element}>", ("m", "")),
-            ("b", "in", f"memref<?x{b_columns}x{element}>", ("kn", "")),
-            ("y", "out", "memref<?x?xf32>", ("my", "n")),
-        ],
-        """  %as = "ws.alloc_ring"() {label_name = "a"} : () -> !as
-  %bs = "ws.alloc_ring"() {label_name = "b"} : () -> !bs
-  %accs = "ws.alloc_ring"() {label_name = "acc"} : () -> !accs"""
-        + load
-        + mma
-        + rows,
-        types=f"""!a = !ws.tile<vector<128x{k}x{element}>, "shared">
-!b = !ws.tile<vector<{b_rows}x{b_columns}x{element}>, "shared">
-!acc = !ws.tile<vector<128x{n}xf32>, "tensor">
-!as = !ws.ring<!a, 1, 1>
-!bs = !ws.ring<!b, 1, 1>
-!accs = !ws.ring<!acc, 1, 1>
-""",
-        columns=n,
-    )
 
 
 @pytest.mark.parametrize(

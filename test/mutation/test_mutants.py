@@ -6,11 +6,12 @@ import functools
 import itertools
 
 import pytest
-from evidence import Evidence
-from mha_cases import Case, Schedule
-from mutants import judge, prepare, sample
-from operators import mutants_of
-from subjects import Subject, ours
+
+from attn_mlir.validation.mutation.evidence import Evidence
+from attn_mlir.validation.mutation.mutants import judge, prepare, sample
+from attn_mlir.validation.mutation.operators import mutants_of
+from attn_mlir.validation.mutation.subjects import Subject, ours
+from attn_mlir.validation.numerics.mha_cases import Case, Schedule
 
 HANDFUL = (
     "drop-wait",

@@ -6,10 +6,19 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from mutants import Journal, sample
-from operators import OPERATORS, Mutant, mutants_of, parse
-from outcomes import BEGIN, END, Outcome, page, score, table, write_page
-from subjects import Subject
+
+from attn_mlir.validation.mutation.mutants import Journal, sample
+from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of, parse
+from attn_mlir.validation.mutation.outcomes import (
+    BEGIN,
+    END,
+    Outcome,
+    page,
+    score,
+    table,
+    write_page,
+)
+from attn_mlir.validation.mutation.subjects import Subject
 
 TEXT = """.visible .entry k()
 {

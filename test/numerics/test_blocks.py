@@ -8,7 +8,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mha_check import poisoned
 
 import attn_mlir as am
 from attn_mlir import mods
@@ -18,6 +17,7 @@ from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.trace import MaskMod
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 Array = npt.NDArray[Any]
 

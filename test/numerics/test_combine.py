@@ -7,13 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mha_check import poisoned
 from numpy.typing import NDArray
 
 import attn_mlir as am
 from attn_mlir.compiling.compiler import compile_combine
 from attn_mlir.compiling.splits import CombineSpec
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 NUMPY: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-20}  # f32: 2^x has 2 ulp, sums more

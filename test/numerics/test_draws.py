@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from draws.axes import AXES
-from draws.draw import command, draw, failure
-from draws.problem import SMALL_DRAWS
+
+from attn_mlir.validation.numerics.draws.axes import AXES
+from attn_mlir.validation.numerics.draws.draw import command, draw, failure
+from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS
 
 ENOUGH = 3000  # draws, in which every choice should come up; nothing is run
 
@@ -63,6 +64,8 @@ def test_choices_that_there_are_not(fixed: dict[str, str], message: str) -> None
 
 
 def test_a_failing_draw_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draws.problem.Problem.run", lambda self: 1 / 0)  # pyright: ignore
+    monkeypatch.setattr(
+        "attn_mlir.validation.numerics.draws.problem.Problem.run", lambda self: 1 / 0
+    )  # pyright: ignore
     lines = failure(5).splitlines()
     assert lines[0] == command(5) and lines[-1].strip() == "ZeroDivisionError: division by zero"

@@ -1,18 +1,18 @@
-"""The families that test/numerics/seeds.py runs under many schedules."""
+"""The families that validation/numerics/seeds.py runs under many schedules."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import seeds
-from draws.axes import AXES
-from draws.draw import plain
-from draws.problem import SMALL_DRAWS, Outcome
-from families import FAMILIES, name
-from mha_cases import Schedule
 
 from attn_mlir.errors import LaunchError
+from attn_mlir.validation.numerics import seeds
+from attn_mlir.validation.numerics.draws.axes import AXES
+from attn_mlir.validation.numerics.draws.draw import plain
+from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome
+from attn_mlir.validation.numerics.families import FAMILIES, name
+from attn_mlir.validation.numerics.mha_cases import Schedule
 
 
 def test_every_part_of_our_kernels_has_a_family() -> None:

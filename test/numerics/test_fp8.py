@@ -7,7 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mha_check import poisoned
 from numpy.typing import NDArray
 
 import attn_mlir as am
@@ -15,6 +14,7 @@ from attn_mlir import mods
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 NUMPY: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 BATCH, HEADS, KV_HEADS = 2, 4, 2

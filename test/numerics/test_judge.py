@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mha_cases import (
+
+from attn_mlir.masks import causal
+from attn_mlir.reference import attention_f64, compare
+from attn_mlir.validation.numerics.mha_cases import (
     DTYPES,
     HEAD_DIMS,
     LENGTHS,
@@ -18,10 +21,7 @@ from mha_cases import (
     all_cases,
     case_named,
 )
-from mha_check import POISON_BITS, expected, poisoned, verdict_of
-
-from attn_mlir.masks import causal
-from attn_mlir.reference import attention_f64, compare
+from attn_mlir.validation.numerics.mha_check import POISON_BITS, expected, poisoned, verdict_of
 
 CASE = Case(64, "bf16", "causal", 300, 77, 4)
 PLAIN = Case(128, "f16", "full", 129, 257, 1)

@@ -11,8 +11,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mha_cases import SCHEDULES, Schedule
-from mha_check import poisoned
 
 import attn_mlir as am
 from attn_mlir import mods
@@ -26,6 +24,8 @@ from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.runtime.expr import evaluate
 from attn_mlir.runtime.tensors import view
+from attn_mlir.validation.numerics.mha_cases import SCHEDULES, Schedule
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mha_check import poisoned
 from numpy.typing import NDArray
 
 import attn_mlir as am
@@ -17,6 +16,7 @@ from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 HEAD_DIM = 64
 TILE_COLUMNS = 128

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import pytest
-from mha_cases import (
+
+from attn_mlir.validation.numerics.mha_cases import (
     DTYPES,
     HEAD_DIMS,
     LENGTHS,
@@ -16,7 +17,7 @@ from mha_cases import (
     Schedule,
     case_named,
 )
-from mha_check import check
+from attn_mlir.validation.numerics.mha_check import check
 
 RUNS = [
     (case_named(name), Schedule.named(how))

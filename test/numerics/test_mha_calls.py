@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from mha_cases import MASKS, SCHEDULES, Case, Inputs
-from mha_check import judged, kernel, kernel_of, launch
+
+from attn_mlir.validation.numerics.mha_cases import MASKS, SCHEDULES, Case, Inputs
+from attn_mlir.validation.numerics.mha_check import judged, kernel, kernel_of, launch
 
 FAIR = SCHEDULES[0]
 

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mha_check import poisoned
 
 import attn_mlir as am
 from attn_mlir.compiling.splits import part_spec
@@ -22,6 +21,7 @@ from attn_mlir.reference import (
     sequences,
 )
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.mha_check import poisoned
 
 Array = npt.NDArray[Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from attention_cases import all_cases, check
+from attn_mlir.validation.onnx.attention_cases import all_cases, check
 
 pytestmark = pytest.mark.slow
 CASES = all_cases()

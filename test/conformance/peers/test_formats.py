@@ -3,9 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from cases import FORMATS, ScaledGemm
-from formats import dequantised, random_operand
-from judging import judge, operands
+
+from attn_mlir.validation.conformance.cases import FORMATS, ScaledGemm
+from attn_mlir.validation.conformance.formats import dequantised, random_operand
+from attn_mlir.validation.conformance.judging import judge, operands
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -6,8 +6,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cases import Attention, Case, Combine, Gemm, TritonAttention, TritonGemm
-from judging import DTYPES, judge, operands
+
+from attn_mlir.validation.conformance.cases import (
+    Attention,
+    Case,
+    Combine,
+    Gemm,
+    TritonAttention,
+    TritonGemm,
+)
+from attn_mlir.validation.conformance.judging import DTYPES, judge, operands
 
 Array = npt.NDArray[Any]
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import run
-from cases import (
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.emulator.checkers import CheckError
+from attn_mlir.validation.conformance import run
+from attn_mlir.validation.conformance.cases import (
     CASES,
     Attention,
     Combine,
@@ -19,11 +22,15 @@ from cases import (
     TritonGemm,
     case_named,
 )
-from judging import Verdict
-from recorded import PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES, ROOT, Recorded, Schedule, execute
-
-from attn_mlir.errors import SpecError
-from attn_mlir.runtime.emulator.checkers import CheckError
+from attn_mlir.validation.conformance.judging import Verdict
+from attn_mlir.validation.conformance.recorded import (
+    PACKAGES,
+    PACKAGES_WITHOUT_DEPENDENCIES,
+    ROOT,
+    Recorded,
+    Schedule,
+    execute,
+)
 
 COPY = """.version 8.8
 .target sm_100a

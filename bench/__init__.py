@@ -1,0 +1,1 @@
+"""Benchmarks: each is a program, `python bench/NAME.py --help`."""

@@ -1,1 +1,0 @@
-"""The same generated programs on a GPU and on the emulator."""

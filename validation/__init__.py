@@ -1,0 +1,1 @@
+"""What validates at length, as programs, and what tests share: kernels, cases, judges."""

@@ -1,0 +1,1 @@
+"""Kernels of other projects, compiled by their own packages, on the emulator."""

@@ -1,0 +1,213 @@
+"""Recorded cases: made in the peers' environment when missing, read, and run on the emulator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.emulator import Emulator
+from attn_mlir.runtime.emulator.checkers import CheckError, Finding
+from attn_mlir.validation.conformance.cases import Case, Combine, Known
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RECORDS = ROOT / "build" / "conformance"
+CHILD = "validation.conformance._peer"  # the folders are packages there, ours is not installed
+SOURCES = (
+    HERE / "_peer.py",
+    HERE / "_recording.py",
+    HERE / "_triton_kernels.py",
+    ROOT / "bench" / "_fa4_record.py",
+    ROOT / "bench" / "_fa4_recorder.c",
+)
+POISON = 0xFF  # of every byte that the case gives no value: NaN in each floating-point type
+COMPILE_LIMIT_SECONDS = 600
+
+
+from attn_mlir.bench._peers import (  # noqa: E402  (bench/_peers.py, found through the line above)
+    PACKAGES,
+    PACKAGES_WITHOUT_DEPENDENCIES,
+    prepare,
+    python,
+)
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the peers' host code did for a case.
+
+    Attributes:
+      packages: version by name.
+      launches: entry, grid, block, cluster, shared_bytes, params (bytes) and text of each.
+      buffers: address, bytes, name and zeroed of each allocation.
+    """
+
+    case: Case
+    packages: dict[str, str]
+    launches: list[dict[str, Any]]
+    buffers: list[dict[str, Any]]
+
+    @property
+    def ptx_lines(self) -> int:
+        """Of all launches."""
+        return sum(launch["text"].count("\n") + 1 for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule of the emulator: fair, or adversarial by a seed."""
+
+    kind: Literal["fair", "adversarial"]
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """`fair` or `adv3`."""
+        return "fair" if self.kind == "fair" else f"adv{self.seed}"
+
+    @staticmethod
+    def named(name: str) -> Schedule:
+        """The schedule of a name.
+
+        Raises:
+          ValueError: it is no name of one.
+        """
+        if name == "fair":
+            return Schedule("fair")
+        if name.startswith("adv") and name[3:].isdigit():
+            return Schedule("adversarial", int(name[3:]))
+        raise ValueError(f"schedule {name!r} is unknown: fair, adv0, adv1, ...")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One run of all launches of a case.
+
+    Attributes:
+      seconds: of one core in the launches, parsing and translating the PTX included.
+      arrays: the operands and what the kernels left in the outputs, by name.
+    """
+
+    seconds: float
+    warp_instructions: int
+    mma_count: int
+    arrays: dict[str, Array]
+
+
+def _stamp(case: Case) -> str:
+    """Changes whenever a record has to be made again."""
+    digest = hashlib.sha256(repr(case).encode())
+    for path in SOURCES:
+        digest.update(path.read_bytes())
+    digest.update(repr((PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES)).encode())
+    return digest.hexdigest()
+
+
+def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
+    """The record of a case, made on the spot unless it is there already.
+
+    Raises:
+      RuntimeError: the package could not be compiled or recorded; the end of what it said.
+    """
+    record = RECORDS / f"{case.name}.json"
+    stamp = RECORDS / f"{case.name}.stamp"
+    wanted = _stamp(case)
+    if not (record.exists() and stamp.exists() and stamp.read_text() == wanted):
+        prepare(tell)
+        tell(f"compiling {case.name} with {case.package}")
+        command = [str(python()), "-m", CHILD, f"--out={RECORDS}", case.name]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=COMPILE_LIMIT_SECONDS
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{case.package} failed:\n{done.stderr.strip()[-4000:]}")
+        stamp.write_text(wanted)
+    data: dict[str, Any] = json.loads(record.read_text())
+    launches = [
+        {
+            **launch,
+            "text": (RECORDS / launch["ptx"]).read_text(),
+            "params": [bytes.fromhex(value) for value in launch["params"]],
+        }
+        for launch in data["launches"]
+    ]
+    return Recorded(case, data["packages"], launches, data["buffers"])
+
+
+def unknown_findings(findings: Iterable[Finding], known: Sequence[Known]) -> list[Finding]:
+    """The findings that are none of the known ones."""
+    return [
+        found
+        for found in findings
+        if not any(
+            found.check == one.check and found.current.text.startswith(one.instruction)
+            for one in known
+        )
+    ]
+
+
+def execute(
+    record: Recorded, operands: dict[str, Array], schedule: Schedule, check: str = "none"
+) -> Execution:
+    """Run a record on a new emulator.
+
+    Args:
+      operands: the first bytes of each named buffer, outputs included; what is not named here is
+        poison, or zero where the peer asked for zeros.
+      check: which checkers watch.
+
+    Raises:
+      SpecError: an operand that no launch uses, or one that is larger than the peer's.
+      LaunchError: the emulator refuses the kernel or finds a fault in it, or a checker finds what the case is not known for.
+    """
+    known = record.case.known if isinstance(record.case, Combine) else ()
+    emulator = Emulator(
+        "sm_100a",
+        schedule.kind,
+        schedule.seed,
+        check=check,
+        check_mode="collect" if known else "raise",
+    )
+    memory: dict[str, Array] = {}
+    for buffer in record.buffers:
+        fill = 0 if buffer["zeroed"] else POISON
+        memory[buffer["name"]] = np.full(buffer["bytes"], fill, np.uint8)
+        emulator.map(memory[buffer["name"]], buffer["address"])
+    arrays: dict[str, Array] = {}
+    for name, value in operands.items():
+        if name not in memory or value.nbytes > memory[name].size:
+            sizes = {known: held.size for known, held in memory.items()}
+            raise SpecError(f"operand {name} of {value.nbytes} B, the launches use {sizes}")
+        part = memory[name][: value.nbytes]
+        part[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        arrays[name] = part.view(value.dtype).reshape(value.shape)
+    instructions, products = 0, 0
+    begin = time.process_time()
+    for launch in record.launches:
+        stats = emulator.launch(
+            launch["text"],
+            launch["entry"],
+            grid=launch["grid"],
+            block=launch["block"],
+            cluster=launch["cluster"],
+            shared_bytes=launch["shared_bytes"],
+            params=launch["params"],
+        )
+        strange = unknown_findings(emulator.findings, known)
+        if strange:
+            raise CheckError(strange)
+        instructions += stats.warp_instructions
+        products += stats.mma_count
+    return Execution(time.process_time() - begin, instructions, products, arrays)

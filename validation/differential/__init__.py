@@ -1,0 +1,1 @@
+"""Generated PTX on a Hopper GPU and on the emulator."""

@@ -1,0 +1,1 @@
+"""Small PTX programs: benches, pairs of a wrong and a right kernel, twins on a Hopper GPU."""

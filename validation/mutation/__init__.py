@@ -1,0 +1,1 @@
+"""Mistakes planted in kernels, and who notices them."""

@@ -1,0 +1,266 @@
+"""Why a mutant may change nothing: what a correct run shows about each synchronisation.
+
+A mistake that leaves out or moves something without effect is no mistake. Which those are is not a matter of
+opinion: a run of the correct kernel tells for each PTX line whether it ever ordered anything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.runtime.emulator import emulator
+from attn_mlir.runtime.emulator.checkers import CHECKS, Checker, CheckMode
+from attn_mlir.runtime.emulator.checkers.clocks import KNOWN, TENSOR, lanes_in
+from attn_mlir.runtime.emulator.checkers.report import current_line, line_number
+from attn_mlir.validation.mutation.operators import Mutant
+
+NO_PHASE = -1  # what a wait looks for that passes on a fresh barrier
+
+
+class Evidence(Checker):
+    """A checker that also notes, by PTX line, what each synchronisation did.
+
+    Attributes:
+      waits: phases that a wait looked for. arrivals: (barrier, phase) that arrivals counted in.
+      inits: barriers by the line of their init.
+      waited: the last phase of each barrier that somebody waited for.
+      idle_fences: lines of tcgen05 fences; True while none taught its thread anything.
+      unused_fences: lines of fence::after_thread_sync; True while each thread's next fence came
+        before its next use of tensor memory.
+      idle_waits: lines of tcgen05.wait; True while no store or load was under way.
+      group_waits: line of each bulk wait_group -> what its lanes did before their next one:
+        arrivals as in `arrivals`, or None for an access to shared memory.
+      commits: line of a bulk commit_group -> lines of the waits that follow it.
+      warp_barriers: lines of bar.warp.sync; True while the warp's next access, arrival or issue is
+        the arrival of all its lanes at a CTA barrier, which orders them as well.
+    """
+
+    def __init__(self, checks: frozenset[str], mode: CheckMode = "raise"):
+        super().__init__(checks, mode)
+        self.waits: dict[int, set[int]] = defaultdict(set)
+        self.arrivals: dict[int, set[tuple[Any, int]]] = defaultdict(set)
+        self.inits: dict[int, set[Any]] = defaultdict(set)
+        self.waited: dict[Any, int] = {}
+        self.idle_fences: dict[int, bool] = {}
+        self.unused_fences: dict[int, bool] = {}
+        self.idle_waits: dict[int, bool] = {}
+        self.warp_barriers: dict[int, bool] = {}
+        self.group_waits: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
+        self.commits: dict[int, set[int]] = defaultdict(set)
+        self._waited_at: dict[tuple[int, int], int] = {}
+        self._committed_at: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._fenced: dict[tuple[int, int], int] = {}
+        self._open: dict[int, tuple[int, int]] = {}
+
+    def _line(self) -> int:
+        state = next(iter(self.states.values()))
+        return line_number(state.chronicle.program, current_line())
+
+    def _key(self, cta: Any, key: Any) -> Any:
+        return (id(cta.cluster), *key)
+
+    def initialised(self, s: Any, lane: int, cta: Any, offset: int) -> None:
+        self.inits[self._line()].add(self._key(cta, ("mbarrier", cta.rank, offset)))
+        super().initialised(s, lane, cta, offset)
+
+    def waiting(self, s: Any, mask: int, key: Any, parity: int) -> None:
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        barrier = state.barriers.mbarrier(key)
+        if barrier is not None:
+            for group, _ in warp.touching(mask):
+                known = int(state.actors.fit(group.clock)[KNOWN, barrier.actor])
+                phase = barrier.intended(known, parity)
+                self.waits[self._line()].add(phase)
+                name = self._key(s.cta, key)
+                self.waited[name] = max(self.waited.get(name, NO_PHASE), phase)
+        super().waiting(s, mask, key, parity)
+
+    def arriving(self, s: Any, mask: int, key: Any, order: Any = None) -> None:
+        self._close(s, is_idle=key[0] == "bar")
+        if key[0] == "mbarrier":
+            barrier = self.state_of(s.cta).barriers.mbarrier(key)
+            assert barrier is not None
+            arrival = (self._key(s.cta, key), barrier.phase)
+            self.arrivals[self._line()].add(arrival)
+            self._after_group_wait(s, lanes_in(mask).tolist(), arrival)
+        else:
+            self._after_group_wait(s, lanes_in(mask).tolist(), None)
+        super().arriving(s, mask, key, order)
+
+    def _after_group_wait(self, s: Any, lanes: list[int], arrival: tuple[Any, int] | None) -> None:
+        warp = id(self.warp_of(s))
+        for lane in lanes:
+            line = self._waited_at.get((warp, lane))
+            if line is not None:
+                self.group_waits[line].add(arrival)
+
+    def access(
+        self,
+        s: Any,
+        lanes: Any,
+        memory: Any,
+        addresses: Any,
+        width: int,
+        is_write: bool,
+        values: Any = None,
+        element_bytes: int = 0,
+    ) -> None:
+        chosen = range(32) if lanes is None else np.asarray(lanes).tolist()
+        self._after_group_wait(s, list(chosen), None)
+        super().access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
+
+    def group_closed(self, s: Any, lanes: list[int], kind: str) -> None:
+        if kind == "bulk":
+            for lane in lanes:
+                self._committed_at[(id(self.warp_of(s)), lane)].append(self._line())
+        super().group_closed(s, lanes, kind)
+
+    def group_waited(
+        self, s: Any, lanes: list[int], kind: str, newest: int, read_only: bool
+    ) -> None:
+        if kind == "bulk":
+            line, warp = self._line(), id(self.warp_of(s))
+            self.group_waits.setdefault(line, set())
+            for lane in lanes:
+                self._waited_at[(warp, lane)] = line
+                for commit in self._committed_at.pop((warp, lane), []):
+                    self.commits[commit].add(line)
+        super().group_waited(s, lanes, kind, newest, read_only)
+
+    def _is_idle_group_wait(self, line: int) -> bool:
+        """Whether a thread's next wait for bulk groups comes before anybody relies on this one.
+
+        The last wait of a thread is no such wait: its CTA's end relies on it.
+        """
+        after = self.group_waits.get(line)
+        if after is None or line in self._waited_at.values():
+            return False
+        return all(
+            item is not None and item[1] > self.waited.get(item[0], NO_PHASE) for item in after
+        )
+
+    def engine_signal(self, cta: Any, offset: int) -> None:
+        ticket, key = self._ticket, ("mbarrier", cta.rank, offset)
+        barrier = self.state_of(cta).barriers.mbarrier(key)
+        if ticket is not None and barrier is not None and ticket.actor:
+            self.arrivals[int(ticket.line)].add((self._key(cta, key), barrier.phase))
+        super().engine_signal(cta, offset)
+
+    def fence(self, s: Any, mask: int, opcode: str) -> None:
+        warp = self.warp_of(s)
+        if opcode.startswith("tcgen05"):
+            source, target = (TENSOR, KNOWN) if "before" in opcode else (KNOWN, TENSOR)
+            streams = self._tensor_streams(s)
+            news = any(
+                (g.clock[source, streams] > g.clock[target, streams]).any()
+                for g, _ in warp.touching(mask)
+            )
+            line = self._line()
+            self.idle_fences[line] = self.idle_fences.get(line, True) and not news
+            if "after" in opcode:
+                self.unused_fences.setdefault(line, True)
+                for lane in range(32):
+                    if mask >> lane & 1:
+                        self._fenced[(id(warp), lane)] = line
+        super().fence(s, mask, opcode)
+
+    def _tensor_streams(self, s: Any) -> list[int]:
+        """The actors that access tensor memory."""
+        actors = self.state_of(s.cta).actors
+        for group in self.warp_of(s).groups:
+            group.clock = actors.fit(group.clock)
+        kinds = ("tensor", "tmem-load", "tmem-store", "alloc")
+        return [actor for actor, key in actors.engines() if key[0] in kinds]
+
+    def _used(self, s: Any, mask: int) -> None:
+        """Lanes use tensor memory: the last fence of each was of use."""
+        warp = self.warp_of(s)
+        for lane in range(32):
+            line = self._fenced.get((id(warp), lane)) if mask >> lane & 1 else None
+            if line is not None:
+                self.unused_fences[line] = False
+
+    def tensor_access(self, s: Any, boxes: Any, is_write: bool) -> None:
+        self._used(s, s.mask)
+        super().tensor_access(s, boxes, is_write)
+
+    def tensor_waited(self, s: Any, is_write: bool) -> None:
+        state, warp = self.state_of(s.cta), self.warp_of(s)
+        kind = "tmem-store" if is_write else "tmem-load"
+        actor = state.actors.engine((kind, s.cta.rank, s.warp.index))
+        known = state.actors.fit(warp.touching(s.mask)[0][0].clock)[TENSOR, actor]
+        line = self._line()
+        idle = bool(known >= state.steps.get(actor, 0))
+        self.idle_waits[line] = self.idle_waits.get(line, True) and idle
+        super().tensor_waited(s, is_write)
+
+    def deallocating(self, s: Any, column: int, count: int) -> None:
+        self._used(s, s.mask)
+        super().deallocating(s, column, count)
+
+    def issued(self, s: Any, lanes: Any, line: int, engine: str, channel: Any) -> Any:
+        self._close(s, is_idle=False)
+        if channel is not None and channel[0] == "tensor":
+            self._used(s, 1 << lanes)
+        return super().issued(s, lanes, line, engine, channel)
+
+    def warp_synced(self, s: Any, mask: int) -> None:
+        self._open[id(self.warp_of(s))] = (self._line(), self.warp_of(s).tick)
+        super().warp_synced(s, mask)
+
+    def _close(self, s: Any, *, is_idle: bool) -> None:
+        """Something of the warp happens: is the bar.warp.sync before it of use to that?"""
+        warp = self.warp_of(s)
+        opened = self._open.pop(id(warp), None)
+        if opened is not None:
+            line, tick = opened
+            idle = is_idle and warp.tick == tick
+            self.warp_barriers[line] = self.warp_barriers.get(line, True) and idle
+
+    def reason(self, mutant: Mutant) -> str:
+        """Why a mutant that nothing caught is no mistake, or ""."""
+        line, operator = mutant.line, mutant.operator
+        if operator == "drop-wait" and self.waits.get(line) == {NO_PHASE}:
+            return "the wait only passes fresh barriers here"
+        if operator in ("drop-arrive", "drop-commit", "wrong-barrier", "wrong-commit"):
+            arrivals = self.arrivals.get(line, set())
+            late = [phase > self.waited.get(name, NO_PHASE) for name, phase in arrivals]
+            if late and all(late):
+                return "the last phase of its barrier, which nobody waits for"
+        waits = {line} if operator == "drop-group-wait" else self.commits.get(line, set())
+        if waits and all(self._is_idle_group_wait(wait) for wait in waits):
+            return "the thread's next wait_group comes before anybody relies on this one"
+        if operator == "drop-fence" and self.idle_fences.get(line):
+            return "the fence has nothing to order here"
+        if operator == "drop-fence" and self.unused_fences.get(line):
+            return "each thread's next fence comes before its next use of tensor memory"
+        barriers = self.inits.get(line, set())
+        if barriers and all(self.waited.get(name, NO_PHASE) == NO_PHASE for name in barriers):
+            return "nobody waits for a phase of this barrier"
+        if operator in ("drop-wait-st", "drop-wait-ld") and self.idle_waits.get(line):
+            return "nothing is under way that the wait could be for"
+        if operator == "drop-barrier" and self.warp_barriers.get(line):
+            return "the next barrier of the warp follows without an access in between"
+        return ""
+
+
+def evidence_of(run: Callable[[], object]) -> Evidence:
+    """What a run shows; it must make one emulator."""
+    made: list[Evidence] = []
+
+    def make(checks: frozenset[str], mode: CheckMode = "raise") -> Evidence:
+        made.append(Evidence(checks or frozenset(CHECKS), mode))
+        return made[-1]
+
+    real = emulator.Checker
+    emulator.Checker = make  # type: ignore[assignment,misc]
+    try:
+        with np.errstate(all="ignore"):
+            run()
+    finally:
+        emulator.Checker = real  # type: ignore[misc]
+    return made[-1]

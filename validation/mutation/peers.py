@@ -1,0 +1,32 @@
+"""Kernels from elsewhere that get mistakes: what `validation/conformance` records and judges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attn_mlir.validation.conformance.cases import case_named
+from attn_mlir.validation.conformance.judging import judge, operands
+from attn_mlir.validation.conformance.recorded import Schedule, execute, recorded
+from attn_mlir.validation.mutation.subjects import Subject
+from attn_mlir.validation.numerics import mha_cases
+
+
+def peer(name: str, ctas: int = 0, check: str = "all") -> Subject:
+    """A case of one launch, compiled and recorded when there is no record of it yet.
+
+    Args:
+      ctas: launch only so many, of a persistent kernel: each then takes several tiles.
+    """
+    case = case_named(name)
+    record = recorded(case, print)
+    (launch,) = record.launches
+    if ctas:
+        launch = {**launch, "grid": [ctas, *launch["grid"][1:]]}
+
+    def run(ptx: str, schedule: mha_cases.Schedule) -> str:
+        changed = replace(record, launches=[{**launch, "text": ptx}])
+        how = Schedule(schedule.kind, schedule.seed)
+        verdicts = judge(case, execute(changed, operands(case), how, check).arrays)
+        return "; ".join(str(verdict) for verdict in verdicts if not verdict.ok)
+
+    return Subject(name, launch["text"], launch["entry"], run)

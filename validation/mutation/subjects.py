@@ -1,0 +1,80 @@
+"""The kernels that get mistakes: ours. Those of others are in `peers.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import attn_mlir as am
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.emulator.emulator import translated
+from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.validation.numerics import mha_check
+from attn_mlir.validation.numerics.mha_cases import Case, Schedule
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel and a launch of it.
+
+    Attributes:
+      run: launches another text under a schedule and checks; what is wrong with the numbers, or "".
+    """
+
+    name: str
+    ptx: str
+    entry: str
+    run: Callable[[str, Schedule], str]
+
+    def executed_lines(self) -> set[int]:
+        """PTX lines of the segments that a fair run reaches: those that it has translated."""
+        translated.cache_clear()  # other launches of the same text have reached others
+        wrong = self.run(self.ptx, Schedule("fair"))
+        assert not wrong, wrong
+        program = translated(self.ptx, self.entry)
+        code = program.kernel.instructions
+        lines: set[int] = set()
+        for number, segment in enumerate(program.segments):
+            if program.full[number] or program.masked[number]:
+                lines.update(code[at].line for at in range(segment.first, segment.last))
+        return lines
+
+
+def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
+    """Our kernel for a case, on two multiprocessors, so that persistent CTAs take several tiles.
+
+    Args:
+      options: further arguments of `am.mha`.
+    """
+    spec = am.mha(
+        heads=case.heads,
+        kv_heads=case.kv_heads,
+        head_dim=case.head_dim,
+        dtype=case.dtype,
+        mask=mha_check.mask_named(case.mask),
+        **options,
+    )
+    kernel = am.load(am.compile(spec, target=mha_check.TARGET))
+    data, truth, yardstick = mha_check.expected(case)
+
+    def run(ptx: str, schedule: Schedule) -> str:
+        changed = Kernel(replace(kernel.bundle, ptx=ptx))
+        o = mha_check.poisoned(data.q.shape, data.q.dtype)
+        lse = mha_check.poisoned((case.batch, case.heads, case.sq), np.dtype(np.float32))
+        device = EmulatorDevice(schedule.kind, schedule.seed, multiprocessors=2, check=check)
+        changed(data.q, data.k, data.v, o, lse, device=device)
+        return mha_check.verdict_of(mha_check.compare(o, lse, truth, yardstick)).reason
+
+    return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, run)
+
+
+# Small launches: one tile per CTA with a causal mask, and several tiles per CTA.
+OURS: dict[str, Callable[[], Subject]] = {
+    "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
+    "ours-d64-persistent": lambda: ours(
+        "ours-d64-persistent", Case(64, "f16", "full", 512, 384, 1), tile_order="persistent"
+    ),
+}

@@ -1,0 +1,1 @@
+"""Attention problems by cases, families and draws, and their judge."""

@@ -1,0 +1,72 @@
+"""One small problem for each family of our attention kernels, for runs under many schedules.
+
+A family is named by what it chooses on the axes of the draws (`draws/axes.py`); everything else is
+plain: D = 64, one sequence, one head, bf16, the full mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attn_mlir.validation.numerics.draws.draw import plain
+from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome
+from attn_mlir.validation.numerics.mha_cases import Schedule
+
+Family = Mapping[str, str]
+
+LONG = {"queries": "129", "keys": "300"}  # D = 64
+WIDE = {"head sizes": "128x128", "queries": "200", "keys": "256"}
+CAUSAL = {"mask": "& causal"}
+TURNS = {"batch": "2", "queries": "300"}  # more work tiles than multiprocessors
+BATCH = {"batch": "3", "heads": "2/1", "queries": "77"}
+
+FAMILIES: tuple[Family, ...] = (
+    {**LONG, **CAUSAL},
+    {**LONG, "dtype": "f16"},
+    {**WIDE, **CAUSAL, "dtype": "f16"},
+    WIDE,
+    {**WIDE, "mask": "& two-sided window"},
+    {**WIDE, "mask": "& prefix"},
+    {**WIDE, **CAUSAL, "further mask": "& chunked", "complement": "yes"},
+    {**WIDE, **CAUSAL, "head sizes": "192x128"},
+    {**CAUSAL, "head sizes": "256x256", "queries": "128", "keys": "200"},
+    {**LONG, **CAUSAL, "query tiles": "1"},
+    {**LONG, **CAUSAL, "query tiles": "2"},
+    {**CAUSAL, "heads": "8/1", "keys": "300"},
+    {**TURNS, **CAUSAL, "tile order": "persistent"},
+    {**TURNS, "tile order": "clc"},
+    {**TURNS, **CAUSAL, "tile order": "clc", "query tiles": "1"},
+    {**WIDE, **CAUSAL, "lse": "no"},
+    {**LONG, **CAUSAL, "out_dtype": "f32"},
+    {**WIDE, **CAUSAL, "dtype": "e4m3", "factors": "per head"},
+    {**LONG, "dtype": "e5m2", "factors": "one of each", "out_dtype": "f16"},
+    {**BATCH, **CAUSAL, "lengths": "ragged"},
+    {**BATCH, **CAUSAL, "lengths": "ragged with holes", "tile order": "persistent"},
+    {**BATCH, "lengths": "ragged", "dtype": "e4m3", "factors": "per sequence"},
+    {**BATCH, "lengths": "used queries and keys"},
+    {**CAUSAL, "batch": "3", "heads": "8/1", "queries": "7", "keys": "256", "lengths": "cached prefix"},
+    {"keys": "385", "parts of the keys": "3", "sinks": "f32"},
+    {**BATCH, "lengths": "ragged", "parts of the keys": "3"},
+    {"queries": "256", "keys": "256", "mask_mod": "documents", "block mask": "128 x 128"},
+    {**LONG, **CAUSAL, "score_mod": "softcap", "mask_mod": "documents"},
+    {**LONG, **CAUSAL, "score_mod": "alibi", "sinks": "f16"},
+    {"score_mod": "bias of rank 4", "mask_mod": "tensor", "queries": "129"},
+    {**LONG, **CAUSAL, "magnitude": "operands"},
+    {"keys": "385", "magnitude": "rows of any size", "parts of the keys": "3"},
+)  # fmt: skip
+
+
+def name(family: Family) -> str:
+    """What it chooses, in one line."""
+    return ", ".join(f"{axis} {choice}" for axis, choice in family.items())
+
+
+def run(number: int, schedule: Schedule, check: str = "all") -> Outcome:
+    """Run a family's problem.
+
+    Raises:
+      LaunchError: a finding of a checker among others.
+    """
+    problem = plain(SMALL_DRAWS + number, FAMILIES[number])
+    problem.device.update(schedule=schedule.kind, seed=schedule.seed, check=check)
+    return problem.run()

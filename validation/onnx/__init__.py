@@ -1,0 +1,1 @@
+"""The backend cases of ONNX's `Attention`."""

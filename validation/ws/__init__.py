@@ -1,0 +1,1 @@
+"""Small kernels in `ws`, compiled and run on the emulator."""
