@@ -13,6 +13,7 @@ from attn_mlir.bench.sass import Column, measure
 
 HEADS, KV_HEADS, HEAD_DIM = 16, 4, 128
 TARGET = "sm_100a"
+TILES_AND_ORDERS = [(2, "last_first"), (2, "clc"), (2, "ragged"), (1, "last_first")]
 CONFIGURATIONS = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)]
 
 
@@ -67,10 +68,8 @@ def _ptx(column: Column) -> list[str]:
 def mask_records() -> Iterator[dict[str, Any]]:
     """Per mask or modifier: how its loop without tests differs, and what a tested tile costs."""
     plain: Column | None = None
-    for name, options in _variants().items():
-        column = _compiled(
-            name, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, query_tiles=2, **options
-        )
+    for name, options in variants():
+        column = _compiled(name, **options)
         plain = plain or column
         loop, masked = column.loop, column.masked_loop
         modified = options.keys() & {"score_mod", "mask_mod"}
@@ -112,19 +111,39 @@ class Peer:
     head_dims: tuple[int, ...]
 
 
-def configuration_records(peer: Peer | None) -> Iterator[dict[str, Any]]:
-    """Per head size, query tiles and tile order: registers, spills, memory; causal bf16."""
+def variants() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Arguments of `mha` for every mask and modifier, by name."""
+    for name, options in _variants().items():
+        plain = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "query_tiles": 2}
+        yield name, {**plain, **options}
+
+
+def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Arguments of `mha` per head size, query tiles and tile order, by name; causal bf16."""
+    for d, dv in CONFIGURATIONS:
+        for tiles, order in TILES_AND_ORDERS:
+            yield f"D={d} {dv} {tiles} {order}", _configuration(d, dv, tiles, order)
+
+
+def _configuration(d: int, dv: int, tiles: int, order: str) -> dict[str, Any]:
     import attn_mlir as am
     from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 
-    ragged = Lengths(ragged_q=True, ragged_k=True)
+    is_ragged = order == "ragged"
+    return {
+        "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": d, "v_head_dim": dv,
+        "mask": am.causal(), "query_tiles": tiles, "tile_order": order,
+        "lengths": Lengths(ragged_q=True, ragged_k=True) if is_ragged else DENSE,
+    }  # fmt: skip
+
+
+def configuration_records(peer: Peer | None) -> Iterator[dict[str, Any]]:
+    """Per head size, query tiles and tile order: registers, spills, memory; causal bf16."""
+    import attn_mlir as am
+
     for d, dv in CONFIGURATIONS:
-        for tiles, order in ((2, "last_first"), (2, "clc"), (2, "ragged"), (1, "last_first")):
-            options: dict[str, Any] = {
-                "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": d, "v_head_dim": dv,
-                "mask": am.causal(), "query_tiles": tiles, "tile_order": order,
-                "lengths": ragged if order == "ragged" else DENSE,
-            }  # fmt: skip
+        for tiles, order in TILES_AND_ORDERS:
+            options = _configuration(d, dv, tiles, order)
             bundle = am.compile(am.mha(**options), target=TARGET)
             report = cast("Any", bundle.report)
             roles: dict[str, Any] = {entry["role"]: entry for entry in report["roles"]}
