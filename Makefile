@@ -53,7 +53,7 @@ lint: $(VENV)/.installed-lint build/typing/attn_mlir  ## ruff and pyright
 build/typing/attn_mlir: $(wildcard frontend/*) Makefile
 	@rm -rf $@ && mkdir -p $@
 	@for path in frontend/*; do ln -s ../../../$$path $@/$${path##*/}; done
-	@for folder in dialect passes lowering runtime; do ln -s ../../../$$folder $@/$$folder; done
+	@for folder in bench dialect passes lowering runtime validation; do ln -s ../../../$$folder $@/$$folder; done
 	@touch $@
 
 format: $(VENV)/.installed-lint  ## let ruff write the layout
