@@ -47,8 +47,8 @@ def _coordinates(
     return [index(value) for value in values]
 
 
-@lowers(ws.TmaLoadOp)
-def _tma_load(low: Lowering, op: ws.TmaLoadOp) -> None:
+@lowers(ws.CopyInOp)
+def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
     for number in range(parameter.box_count):
@@ -61,8 +61,8 @@ def _tma_load(low: Lowering, op: ws.TmaLoadOp) -> None:
         )
 
 
-@lowers(ws.TmaStoreOp)
-def _tma_store(low: Lowering, op: ws.TmaStoreOp) -> None:
+@lowers(ws.CopyOutOp)
+def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
     parameter = low.signature.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
     for number in range(parameter.box_count):
         nvgpu.TmaAsyncStoreOp(

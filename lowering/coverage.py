@@ -246,7 +246,7 @@ def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
         raise op_error(op, "expects a whole tile, got some columns of one")
 
 
-def _check_tma_load(role: ws.RoleOp, op: ws.TmaLoadOp) -> None:
+def _check_copy_in(role: ws.RoleOp, op: ws.CopyInOp) -> None:
     _check_copy(role, op, op.source, op.target)
     slot = op.target
     while isinstance(slot.owner, ws.ViewOp):
@@ -255,7 +255,7 @@ def _check_tma_load(role: ws.RoleOp, op: ws.TmaLoadOp) -> None:
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
 
 
-def _check_tma_store(role: ws.RoleOp, op: ws.TmaStoreOp) -> None:
+def _check_copy_out(role: ws.RoleOp, op: ws.CopyOutOp) -> None:
     _check_copy(role, op, op.target, op.source)
 
 
@@ -273,7 +273,7 @@ _CHECKS: "dict[str, Callable[[ws.RoleOp, Any], None]]" = {
     ws.ReleaseOp.OPERATION_NAME: _check_handover,
     ws.StoreGlobalOp.OPERATION_NAME: _check_store_global,
     ws.StoreOp.OPERATION_NAME: _check_store,
-    ws.TmaLoadOp.OPERATION_NAME: _check_tma_load,
-    ws.TmaStoreOp.OPERATION_NAME: _check_tma_store,
+    ws.CopyInOp.OPERATION_NAME: _check_copy_in,
+    ws.CopyOutOp.OPERATION_NAME: _check_copy_out,
     ws.ViewOp.OPERATION_NAME: _check_view,
 }

@@ -112,9 +112,9 @@ class Signature:
                     yield from self._scan(inner)
 
     def _used(self, op: Any) -> Iterator[Parameter]:
-        if isinstance(op, ws.TmaLoadOp):
+        if isinstance(op, ws.CopyInOp):
             yield self.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
-        elif isinstance(op, ws.TmaStoreOp):
+        elif isinstance(op, ws.CopyOutOp):
             yield self.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:

@@ -38,7 +38,7 @@ class RingState:
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
         self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
         filled_by, read_by = _agents(op)
-        self.filled_by_tma = filled_by == {"tma"}
+        self.filled_by_copies = filled_by == {"copy_engine"}
         self.read_by_engine = bool(read_by - {"threads"})
 
     def init_barriers(self) -> None:
@@ -139,7 +139,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring.empty.wait(slot.index, parity)
     if ring.kind.tile.space == "tensor":
         fence_tensor("after")
-    if ring.filled_by_tma:
+    if ring.filled_by_copies:
         ring.full.expect(slot.index, _loaded_bytes(op.slot))
     low[op.slot] = slot
 
@@ -149,7 +149,7 @@ def _loaded_bytes(tile: Value) -> int:
     total = 0
     for use in tile.uses:
         user = use.owner
-        if isinstance(user, ws.TmaLoadOp):
+        if isinstance(user, ws.CopyInOp):
             kind = ws.TileType(tile.type)
             rows, columns = kind.shape
             total += shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
@@ -178,7 +178,7 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
 @lowers(ws.ReleaseOp)
 def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     slot: Slot = low[op.slot]
-    if op.by.value == "tma":
+    if op.by.value == "copy_engine":
         nvvm.CpAsyncBulkCommitGroupOp()
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
         slot.ring.empty.arrive(slot.index)
@@ -189,10 +189,10 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
 def _hand_over(
     low: Lowering, slot: Slot, by: str, barriers: BarrierRun, *, engine_follows: bool
 ) -> None:
-    if by == "mma":
+    if by == "tensor_core":
         nvvm.Tcgen05CommitOp(barriers.address(slot.index))
         return
-    if by == "tma":
+    if by == "copy_engine":
         return  # the bytes complete the phase that acquire has armed
     if slot.tile.kind.space == "tensor":
         wait_tensor_stores(low)

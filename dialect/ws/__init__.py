@@ -28,13 +28,13 @@ from .dialect import (
 )
 from .memory import (
     ColumnsOp,
+    CopyInOp,
+    CopyOutOp,
     ExpandOp,
     LimitOp,
     LoadOp,
     StoreGlobalOp,
     StoreOp,
-    TmaLoadOp,
-    TmaStoreOp,
     ViewOp,
 )
 from .ring import (
@@ -63,6 +63,8 @@ __all__ = [
     "ClaimOp",
     "ColumnsOp",
     "CommitOp",
+    "CopyInOp",
+    "CopyOutOp",
     "ElementOp",
     "Exp2Op",
     "ExpandOp",
@@ -84,8 +86,6 @@ __all__ = [
     "StoreOp",
     "TileType",
     "TilesOp",
-    "TmaLoadOp",
-    "TmaStoreOp",
     "ViewOp",
     "WaitOp",
     "YieldOp",

@@ -234,12 +234,12 @@ def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> b
     return True
 
 
-class TmaLoadOp(WS.Operation, name="tma_load"):
+class CopyInOp(WS.Operation, name="copy_in"):
     """Copy engine: fills a shared tile from a box of a tensor; outside the tensor it reads 0.
 
     Operands:
       source: tensor argument.
-      target: shared tile, a slot of a ring whose commit is `by = "tma"`.
+      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`.
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
@@ -250,7 +250,7 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_90 on.
 
     Example:
-      "ws.tma_load"(%k, %slot, %batch, %row, %head, %column)
+      "ws.copy_in"(%k, %slot, %batch, %row, %head, %column)
         {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>}
         : (memref<?x?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32, i32) -> ()
     """
@@ -263,7 +263,7 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
     ATTRIBUTE_CLASSES = DIMS
 
     @staticmethod
-    def verify_invariants(op: "TmaLoadOp") -> bool:
+    def verify_invariants(op: "CopyInOp") -> bool:
         """Shared tile; coordinates and dims fit the tensor."""
         tile = TileType(op.target.type)
         if tile.space != "shared":
@@ -271,7 +271,7 @@ class TmaLoadOp(WS.Operation, name="tma_load"):
         return _check_global(op, op.source, tile.shape, tile.element)
 
 
-class TmaStoreOp(WS.Operation, name="tma_store"):
+class CopyOutOp(WS.Operation, name="copy_out"):
     """Copy engine: writes a shared tile to a box of a tensor; nothing outside the tensor.
 
     Operands:
@@ -280,13 +280,13 @@ class TmaStoreOp(WS.Operation, name="tma_store"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.tma_load`.
+      dims: as of `ws.copy_in`.
 
-    Memory effects: reads the tile, writes the tensor, asynchronously; a release by `tma` waits
-    until the tile has been read. Hardware: sm_90 on.
+    Memory effects: reads the tile, writes the tensor, asynchronously; a release by
+    `copy_engine` waits until the tile has been read. Hardware: sm_90 on.
 
     Example:
-      "ws.tma_store"(%slot, %o, %batch, %row, %head, %column)
+      "ws.copy_out"(%slot, %o, %batch, %row, %head, %column)
         {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>}
         : (!ws.tile<vector<128x64xbf16>, "shared">, memref<?x?x4x64xbf16>, i32, i32, i32, i32) -> ()
     """
@@ -299,7 +299,7 @@ class TmaStoreOp(WS.Operation, name="tma_store"):
     ATTRIBUTE_CLASSES = DIMS
 
     @staticmethod
-    def verify_invariants(op: "TmaStoreOp") -> bool:
+    def verify_invariants(op: "CopyOutOp") -> bool:
         """Shared tile; coordinates and dims fit the tensor."""
         tile = TileType(op.source.type)
         if tile.space != "shared":
@@ -316,7 +316,7 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.tma_load`; for a fragment [R] the row dimensions alone.
+      dims: as of `ws.copy_in`; for a fragment [R] the row dimensions alone.
 
     Memory effects: writes the tensor. Hardware: any.
 

@@ -4,9 +4,9 @@ A ring's producer acquires a slot, fills it and commits it; each consumer waits 
 it and releases it. `by` on commit and release names who completes the step:
 
 * `threads`: every thread of the role arrives, its own reads and writes done;
-* `mma`: the tensor core, when all products issued before by this thread are complete;
-* `tma`: the copy engine; for commit, when the slot's bytes have landed, for release, when the
-  stores that read the slot have read it.
+* `tensor_core`: when all products that this thread issued before are complete;
+* `copy_engine`: for commit, when the slot's bytes have landed, for release, when the copies out of
+  the slot have read it.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, BufferType, RingType, TileType, fail
 
-AGENTS = ("threads", "mma", "tma")
+AGENTS = ("threads", "tensor_core", "copy_engine")
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
@@ -138,16 +138,16 @@ class CommitOp(WS.Operation, name="commit"):
       slot: from `ws.acquire`.
 
     Attributes:
-      by: `threads`, `mma` or `tma`, see the module.
+      by: `threads`, `tensor_core` or `copy_engine`, see the module.
 
-    Memory effects: publishes what was written to the slot. Hardware: mbarriers, sm_90 on; `mma`
-    needs sm_100.
+    Memory effects: publishes what was written to the slot. Hardware: mbarriers, sm_90 on;
+    `tensor_core` needs sm_100.
 
     Example:
       %slot = "ws.acquire"(%ring, %way)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
-      "ws.commit"(%slot) {by = "tma"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
+      "ws.commit"(%slot) {by = "copy_engine"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
     """
 
     slot: ext.Operand[TileType]
@@ -192,15 +192,16 @@ class ReleaseOp(WS.Operation, name="release"):
       slot: from `ws.wait`.
 
     Attributes:
-      by: `threads`, `mma` or `tma`, see the module.
+      by: `threads`, `tensor_core` or `copy_engine`, see the module.
 
-    Memory effects: ends the use of the slot. Hardware: mbarriers, sm_90 on; `mma` needs sm_100.
+    Memory effects: ends the use of the slot. Hardware: mbarriers, sm_90 on; `tensor_core` needs
+    sm_100.
 
     Example:
       %slot = "ws.wait"(%ring, %way)
         : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 1>, i32)
           -> !ws.tile<vector<128x64xbf16>, "shared">
-      "ws.release"(%slot) {by = "mma"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
+      "ws.release"(%slot) {by = "tensor_core"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
     """
 
     slot: ext.Operand[TileType]

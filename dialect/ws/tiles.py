@@ -116,8 +116,8 @@ def _check_answer(op: Any, opener: Any) -> bool:
 class ClaimOp(WS.Operation, name="claim"):
     """Asks for the work tile of a CTA that has not started, which then never starts.
 
-    The copy engine writes the answer to the slot: commit it by `tma`. Once an answer says that no
-    CTA is left, a further claim is an error of the kernel.
+    The copy engine writes the answer to the slot: commit it by `copy_engine`. Once an answer
+    says that no CTA is left, a further claim is an error of the kernel.
 
     Operands:
       slot: from `ws.acquire`, a shared tile of 4 x i32.

@@ -135,8 +135,8 @@ func.func @partial(%q: tensor<?x?x2x64xbf16>, %scale: f32) {
 // -----
 
 func.func @no_source(%d: !ws.tile<vector<64x128xbf16>, "shared">, %m: memref<?x128xbf16>, %row: i32) {
-  // expected-error @below {{'ws.tma_store' op expects attribute 'operandSegmentSizes' with an i32 count for each of}}
-  "ws.tma_store"(%d, %m, %row, %row) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 0, 2, 2>}
+  // expected-error @below {{'ws.copy_out' op expects attribute 'operandSegmentSizes' with an i32 count for each of}}
+  "ws.copy_out"(%d, %m, %row, %row) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 0, 2, 2>}
     : (!ws.tile<vector<64x128xbf16>, "shared">, memref<?x128xbf16>, i32, i32) -> ()
   func.return
 }

@@ -7,7 +7,7 @@ import pytest
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.pipelines import ws_to_nvvm
 from attn_mlir.validation.ws.checks import check, copy, refused
-from attn_mlir.validation.ws.kernels import kernel, lowered, product, role, threads, tma
+from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, product, role, threads
 
 IN_OUT = [
     ("x", "in", "memref<?x64xbf16>", ("m", "")),
@@ -179,7 +179,7 @@ def test_tiles_of_the_copy_engine() -> None:
     check(copy())
     check(copy('!ws.tile<vector<256x64xbf16>, "shared">'))
     check(copy('!ws.tile<vector<8x64xbf16>, "shared">'))
-    expects = "'ws.tma_load' op expects"
+    expects = "'ws.copy_in' op expects"
     for tile, message in (
         ("264x64xbf16", "rows a multiple of 8 to 256, got 264"),
         ("12x64xbf16", "rows a multiple of 8 to 256, got 12"),
@@ -193,21 +193,21 @@ def test_tiles_of_the_copy_engine() -> None:
 
 
 def test_the_copy_engine_fills_slots() -> None:
-    one = r"'ws.tma_load' op expects a role with one lane, got 32 in load"
+    one = r"'ws.copy_in' op expects a role with one lane, got 32 in load"
     refused(copy(lanes=32), one)
     half = '!ws.tile<vector<64x32xbf16>, "shared">'
     cut = f'%p = "ws.columns"(%s) {{first = 0 : i64}} : (!t) -> {half}\n'
-    message = "'ws.tma_load' op expects a whole tile, got some columns of one"
+    message = "'ws.copy_in' op expects a whole tile, got some columns of one"
     refused(copy(target="%p", before=cut, kind=half), message)
     body = f"""%t = "ws.at"(%b, %c0) : (!ws.buffer<!t, 1>, i32) -> !t
-    {tma("tma_load", "%x", "%t", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !t")}"""
+    {copy_op("copy_in", "%x", "%t", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !t")}"""
     text = kernel(
         IN_OUT,
         '  %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!t, 1>'
         + role("load", body, first=0),
         types='!t = !ws.tile<vector<64x64xbf16>, "shared">\n',
     )
-    refused(text, "'ws.tma_load' op expects a slot from ws.acquire")
+    refused(text, "'ws.copy_in' op expects a slot from ws.acquire")
 
 
 def test_engines_are_driven_by_one_thread() -> None:
@@ -222,16 +222,19 @@ def test_engines_are_driven_by_one_thread() -> None:
         roles = role("fill", fill, first=0, lanes=lanes) + role("read", read, first=1, lanes=lanes)
         return kernel([], ring + roles, types=types)
 
-    check(text("mma", "mma", 1))
+    check(text("tensor_core", "tensor_core", 1))
     check(text("threads", "threads", 32))
     refused(
-        text("mma", "threads", 32), "'ws.commit' op expects a role with one lane, got 32 in fill"
+        text("tensor_core", "threads", 32),
+        "'ws.commit' op expects a role with one lane, got 32 in fill",
     )
     refused(
-        text("tma", "threads", 32), "'ws.commit' op expects a role with one lane, got 32 in fill"
+        text("copy_engine", "threads", 32),
+        "'ws.commit' op expects a role with one lane, got 32 in fill",
     )
     refused(
-        text("threads", "tma", 32), "'ws.release' op expects a role with one lane, got 32 in read"
+        text("threads", "copy_engine", 32),
+        "'ws.release' op expects a role with one lane, got 32 in read",
     )
 
 
@@ -242,7 +245,7 @@ def test_a_ring_has_one_kind_of_producer() -> None:
         + role(
             "fill",
             """%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "mma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "tensor_core"} : (!t) -> ()
     %u = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
     "ws.commit"(%u) {by = "threads"} : (!t) -> ()""",
             first=0,
@@ -257,7 +260,7 @@ def test_a_ring_has_one_kind_of_producer() -> None:
         ),
         types='!t = !ws.tile<vector<8xf32>, "shared">\n!ring = !ws.ring<!t, 2, 1>\n',
     )
-    refused(text, "'ws.alloc_ring' op expects commits by one agent, got mma, threads")
+    refused(text, "'ws.alloc_ring' op expects commits by one agent, got tensor_core, threads")
 
 
 def test_shared_operands_start_at_column_0() -> None:
@@ -283,7 +286,7 @@ def claiming(lanes: int = 1) -> str:
     answer = '!ws.tile<vector<4xi32>, "shared">'
     body = """%s = "ws.acquire"(%r, %c0) : (!answers, i32) -> !answer
     "ws.claim"(%s) : (!answer) -> ()
-    "ws.commit"(%s) {by = "tma"} : (!answer) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!answer) -> ()
     %a = "ws.wait"(%r, %c0) : (!answers, i32) -> !answer
     "ws.release"(%a) {by = "threads"} : (!answer) -> ()"""
     ring = '  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !answers\n'

@@ -43,5 +43,5 @@ def test_what_can_be_limited() -> None:
         return copy(before=text, tensor=kind).replace("(%x, %s", "(%part, %s")
 
     check(limited(0, "memref<?x64xbf16>"))
-    expects = "'ws.tma_load' op expects a limit of dim 0, got one of 1"
+    expects = "'ws.copy_in' op expects a limit of dim 0, got one of 1"
     refused(limited(1, "memref<?x64xbf16>"), expects)

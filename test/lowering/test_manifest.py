@@ -8,7 +8,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attach, attached
 from attn_mlir.lowering.pipelines import ws_to_nvvm
 from attn_mlir.validation.ws.checks import manifest
-from attn_mlir.validation.ws.kernels import kernel, lowered, role, threads, tma
+from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, role, threads
 
 
 def with_tiles(extents: str, *, order: str = "single", code: str = "") -> str:
@@ -97,8 +97,8 @@ def tensors_text() -> str:
     copy = role(
         "copy",
         f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-    {tma("tma_load", "%mapped", "%s", "%c0, %c0, %c0", "0, 2", "memref<?x4x64xbf16>, !t")}
-    "ws.commit"(%s) {{by = "tma"}} : (!t) -> ()""",
+    {copy_op("copy_in", "%mapped", "%s", "%c0, %c0, %c0", "0, 2", "memref<?x4x64xbf16>, !t")}
+    "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()""",
         first=4,
     )
     read = role(

@@ -8,6 +8,7 @@ import pytest
 
 from attn_mlir.validation.ws.kernels import (
     ROWS,
+    copy_op,
     kernel,
     normal,
     poison,
@@ -15,7 +16,6 @@ from attn_mlir.validation.ws.kernels import (
     role,
     run,
     threads,
-    tma,
 )
 
 BF16 = ml_dtypes.bfloat16
@@ -85,8 +85,8 @@ def test_product_with_a_from_tensor_memory(seed: int | None) -> None:
     load = role(
         "load",
         f"""%sb = "ws.acquire"(%bs, %c0) : (!bs, i32) -> !b
-    {tma("tma_load", "%b", "%sb", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !b")}
-    "ws.commit"(%sb) {{by = "tma"}} : (!b) -> ()""",
+    {copy_op("copy_in", "%b", "%sb", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !b")}
+    "ws.commit"(%sb) {{by = "copy_engine"}} : (!b) -> ()""",
         first=4,
     )
     mma = role(
@@ -96,9 +96,9 @@ def test_product_with_a_from_tensor_memory(seed: int | None) -> None:
     %p = "ws.view"(%s) : (!s) -> !p
     %d = "ws.acquire"(%accs, %c0) : (!accs, i32) -> !s
     "ws.mma"(%d, %p, %sb, %no) {b_layout = "kn"} : (!s, !p, !b, i1) -> ()
-    "ws.release"(%sb) {by = "mma"} : (!b) -> ()
-    "ws.release"(%s) {by = "mma"} : (!s) -> ()
-    "ws.commit"(%d) {by = "mma"} : (!s) -> ()""",
+    "ws.release"(%sb) {by = "tensor_core"} : (!b) -> ()
+    "ws.release"(%s) {by = "tensor_core"} : (!s) -> ()
+    "ws.commit"(%d) {by = "tensor_core"} : (!s) -> ()""",
         first=5,
     )
     text = kernel(
@@ -165,8 +165,8 @@ def test_threads_fill_what_the_copy_engine_stores(seed: int | None) -> None:
     scf.for %t = %c0 to %three step %c1 : i32 {{
       %slot = "ws.wait"(%outs, %c0) : (!outs, i32) -> !out
       %first = arith.muli %t, %tile : i32
-      {tma("tma_store", "%slot", "%y", "%first, %c0", "0, 1", "!out, memref<?x128xf16>")}
-      "ws.release"(%slot) {{by = "tma"}} : (!out) -> ()
+      {copy_op("copy_out", "%slot", "%y", "%first, %c0", "0, 1", "!out, memref<?x128xf16>")}
+      "ws.release"(%slot) {{by = "copy_engine"}} : (!out) -> ()
     }}""",
         first=4,
     )
@@ -198,15 +198,15 @@ def test_rows_that_run_through_two_dimensions(columns: int) -> None:
         f"""%view = "ws.expand"(%x) {{dim = 2 : i64, factor = 4 : i64}} : (memref<?x?x8x{columns}xbf16>) -> {view}
     %p = arith.constant 5 : i32
     %slot = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-    {tma("tma_load", "%view", "%slot", "%c1, %p, %c1, %c0, %c0", "1, 3, 4", f"{view}, !t")}
-    "ws.commit"(%slot) {{by = "tma"}} : (!t) -> ()""",
+    {copy_op("copy_in", "%view", "%slot", "%c1, %p, %c1, %c0, %c0", "1, 3, 4", f"{view}, !t")}
+    "ws.commit"(%slot) {{by = "copy_engine"}} : (!t) -> ()""",
         first=0,
     )
     leave = role(
         "leave",
         f"""%slot = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
-    {tma("tma_store", "%slot", "%y", "%c0, %c0", "0, 1", f"!t, memref<?x{columns}xbf16>")}
-    "ws.release"(%slot) {{by = "tma"}} : (!t) -> ()""",
+    {copy_op("copy_out", "%slot", "%y", "%c0, %c0", "0, 1", f"!t, memref<?x{columns}xbf16>")}
+    "ws.release"(%slot) {{by = "copy_engine"}} : (!t) -> ()""",
         first=1,
     )
     text = kernel(

@@ -52,7 +52,7 @@ def role(
 NUMBERS = itertools.count()  # slots are named apart
 
 
-def fill(ring: str, by: str = "tma", way: str = "%c0") -> str:
+def fill(ring: str, by: str = "copy_engine", way: str = "%c0") -> str:
     slot = f"%s{next(NUMBERS)}"
     return f"""{slot} = "ws.acquire"(%{ring}, {way}) : (!ring, i32) -> !t
     "ws.commit"({slot}) {{by = "{by}"}} : (!t) -> ()
@@ -211,7 +211,7 @@ def test_data_may_decide_between_the_same_handovers() -> None:
         ('"ws.release"(%slot) {by = "threads"} : (!t) -> ()', ""),
         (
             '"ws.release"(%slot) {by = "threads"} : (!t) -> ()',
-            '"ws.release"(%slot) {by = "mma"} : (!t) -> ()',
+            '"ws.release"(%slot) {by = "tensor_core"} : (!t) -> ()',
         ),
         (use("b"), use("b")),  # slots of their own: what is taken where depends on the branch
     ],
@@ -262,7 +262,7 @@ def test_what_is_still_read_does_not_precede() -> None:
     assert not chain("threads", order="before").precedes("a", "b")
 
 
-@pytest.mark.parametrize("agent", ["tma", "mma"])
+@pytest.mark.parametrize("agent", ["copy_engine", "tensor_core"])
 def test_an_engine_s_release_precedes_nothing_by_itself(agent: str) -> None:
     """The engine goes on while the thread acquires the next ring."""
     assert not chain(agent).precedes("a", "b")
@@ -299,12 +299,12 @@ def through_an_engine(agent: str) -> Kernel:
 
 def test_the_tensor_core_completes_in_order() -> None:
     """Its commit of `b` says that its reads of `a`, issued before, are done."""
-    assert through_an_engine("mma").precedes("a", "c")
+    assert through_an_engine("tensor_core").precedes("a", "c")
 
 
 def test_the_copy_engine_completes_in_any_order() -> None:
     """A transfer that has landed says nothing about another one."""
-    assert not through_an_engine("tma").precedes("a", "c")
+    assert not through_an_engine("copy_engine").precedes("a", "c")
 
 
 def test_a_producer_waits_for_every_consumer() -> None:
@@ -346,7 +346,11 @@ def test_runs_depend_on_sizes() -> None:
 
 @pytest.mark.parametrize(
     ("commit", "release", "expected"),
-    [("tma", "mma", (1, 1)), ("threads", "threads", (128, 64)), ("mma", "threads", (1, 64))],
+    [
+        ("copy_engine", "tensor_core", (1, 1)),
+        ("threads", "threads", (128, 64)),
+        ("tensor_core", "threads", (1, 64)),
+    ],
 )
 def test_arrivals_count_the_threads_of_one_group(
     commit: str, release: str, expected: tuple[int, int]
@@ -364,6 +368,6 @@ def test_arrivals_of_several_consumers_add_up() -> None:
     kernel = Kernel(
         role("fill", fill("a"), first=0),
         role("left", use("a", "threads"), first=4, warps=4, lanes=32),
-        role("right", use("a", "mma"), first=1),
+        role("right", use("a", "tensor_core"), first=1),
     )
     assert arrivals(kernel.rings["a"], kernel.members) == (1, 129)

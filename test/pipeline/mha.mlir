@@ -19,9 +19,9 @@
 // WS: label_name = "correction"
 // WS: "ws.mma"
 // WS: label_name = "mma"
-// WS: "ws.tma_store"
+// WS: "ws.copy_out"
 // WS: label_name = "epilogue"
-// WS: "ws.tma_load"
+// WS: "ws.copy_in"
 // WS: label_name = "load"
 // WS: sym_name = "mha"
 // WS-NOT: "attn.

@@ -10,7 +10,7 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attached
 from attn_mlir.lowering.pipelines import ws_to_nvvm
 from attn_mlir.runtime.manifest import parse_manifest
-from attn_mlir.validation.ws.kernels import kernel, lowered, role, tma
+from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, role
 
 
 def check(text: str) -> None:
@@ -36,8 +36,8 @@ def copy(
     ring = '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
     coords = ", ".join(["%c0"] * len(dims.split(",")))
     body = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
-    {before}{tma("tma_load", "%x", target, coords, dims, f"{tensor}, {kind}")}
-    "ws.commit"(%s) {{by = "tma"}} : (!t) -> ()"""
+    {before}{copy_op("copy_in", "%x", target, coords, dims, f"{tensor}, {kind}")}
+    "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()"""
     read = """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
     "ws.release"(%s) {by = "threads"} : (!t) -> ()"""
     return kernel(

@@ -25,7 +25,7 @@ def normal(*shape: int, dtype: Any, seed: int = 0) -> Any:
     return (numbers / 4).astype(dtype)
 
 
-def tma(op: str, first: str, second: str, coords: str, dims: str, kinds: str) -> str:
+def copy_op(op: str, first: str, second: str, coords: str, dims: str, kinds: str) -> str:
     count = len(coords.split(","))
     return f""""ws.{op}"({first}, {second}, {coords})
       {{dims = array<i32: {dims}>, operandSegmentSizes = array<i32: 1, 1, {count}>}}
@@ -38,11 +38,11 @@ def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
     load = role(
         "load",
         f"""%sa = "ws.acquire"(%as, %c0) : (!as, i32) -> !a
-    {tma("tma_load", "%a", "%sa", "%c0, %c0", "0, 1", f"memref<?x{k}x{element}>, !a")}
-    "ws.commit"(%sa) {{by = "tma"}} : (!a) -> ()
+    {copy_op("copy_in", "%a", "%sa", "%c0, %c0", "0, 1", f"memref<?x{k}x{element}>, !a")}
+    "ws.commit"(%sa) {{by = "copy_engine"}} : (!a) -> ()
     %sb = "ws.acquire"(%bs, %c0) : (!bs, i32) -> !b
-    {tma("tma_load", "%b", "%sb", "%c0, %c0", "0, 1", f"memref<?x{b_columns}x{element}>, !b")}
-    "ws.commit"(%sb) {{by = "tma"}} : (!b) -> ()""",
+    {copy_op("copy_in", "%b", "%sb", "%c0, %c0", "0, 1", f"memref<?x{b_columns}x{element}>, !b")}
+    "ws.commit"(%sb) {{by = "copy_engine"}} : (!b) -> ()""",
         first=4,
     )
     turns = f"""%n = arith.constant {rounds} : i32
@@ -56,9 +56,9 @@ def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
     %sb = "ws.wait"(%bs, %c0) : (!bs, i32) -> !b
     %d = "ws.acquire"(%accs, %c0) : (!accs, i32) -> !acc
     {turns}
-    "ws.release"(%sa) {{by = "mma"}} : (!a) -> ()
-    "ws.release"(%sb) {{by = "mma"}} : (!b) -> ()
-    "ws.commit"(%d) {{by = "mma"}} : (!acc) -> ()""",
+    "ws.release"(%sa) {{by = "tensor_core"}} : (!a) -> ()
+    "ws.release"(%sb) {{by = "tensor_core"}} : (!b) -> ()
+    "ws.commit"(%d) {{by = "tensor_core"}} : (!acc) -> ()""",
         first=5,
     )
     rows = threads(

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from attn_mlir.validation.ws.kernels import kernel, role, tma
+from attn_mlir.validation.ws.kernels import copy_op, kernel, role
 
 BF16 = ml_dtypes.bfloat16
 TILE_ROWS = 64
@@ -46,13 +46,13 @@ def copy_sequences() -> str:
     """
     load = f"""%slot = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
         %part = "ws.limit"(%x, %end) {{dim = 0 : i64}} : ({X}, i32) -> {X}
-        {tma("tma_load", "%part", "%slot", "%first, %c0", "0, 1", f"{X}, !t")}
-        "ws.commit"(%slot) {{by = "tma"}} : (!t) -> ()"""
+        {copy_op("copy_in", "%part", "%slot", "%first, %c0", "0, 1", f"{X}, !t")}
+        "ws.commit"(%slot) {{by = "copy_engine"}} : (!t) -> ()"""
     store = f"""%slot = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
         %part = "ws.limit"(%y, %end) {{dim = 0 : i64}} : ({X}, i32) -> {X}
-        {tma("tma_store", "%slot", "%part", "%first, %c0", "0, 1", f"!t, {X}")}
-        {tma("tma_store", "%slot", "%tiles", "%b, %block, %c0, %c0", "2, 3", f"!t, {TILES}")}
-        "ws.release"(%slot) {{by = "tma"}} : (!t) -> ()"""
+        {copy_op("copy_out", "%slot", "%part", "%first, %c0", "0, 1", f"!t, {X}")}
+        {copy_op("copy_out", "%slot", "%tiles", "%b, %block, %c0, %c0", "2, 3", f"!t, {TILES}")}
+        "ws.release"(%slot) {{by = "copy_engine"}} : (!t) -> ()"""
     return kernel(
         [
             ("x", "in", X, ("total", "")),

@@ -160,12 +160,12 @@ class _Runner:
     def _complete(self, step: Step, key: Key) -> Clock:
         """The clock that a handover carries to the other side."""
         label = self.process.label
-        if step.by == "mma":
+        if step.by == "tensor_core":
             _join(self.engine, self.clock)
-            who, carried = (label, "mma"), self.engine
-        elif step.by == "tma":
+            who, carried = (label, "tensor_core"), self.engine
+        elif step.by == "copy_engine":
             self.transfers += 1
-            who, carried = (label, "tma", self.transfers), dict(self.clock)
+            who, carried = (label, "copy_engine", self.transfers), dict(self.clock)
         else:
             who, carried = label, self.clock
         carried[who] = carried.get(who, 0) + 1

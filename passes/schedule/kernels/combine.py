@@ -146,8 +146,8 @@ def _load(problem: Problem, parts: b.Ring, place: Place) -> None:
     def turn(part: Value) -> list[Value]:
         slot = parts.acquire()
         coords = [part, place.batch, place.query, place.head, place.column]
-        b.tma_load(problem.parts, slot, coords, _row_dims(problem, 2))
-        b.commit(slot, "tma")
+        b.copy_in(problem.parts, slot, coords, _row_dims(problem, 2))
+        b.commit(slot, "copy_engine")
         return []
 
     b.loop(0, problem.split_count, [], turn)
@@ -156,8 +156,8 @@ def _load(problem: Problem, parts: b.Ring, place: Place) -> None:
 def _store(problem: Problem, out: b.Ring, place: Place) -> None:
     slot = out.wait()
     coords = [place.batch, place.query, place.head, place.column]
-    b.tma_store(slot, problem.o, coords, _row_dims(problem, 1))
-    b.release(slot, "tma")
+    b.copy_out(slot, problem.o, coords, _row_dims(problem, 1))
+    b.release(slot, "copy_engine")
 
 
 def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None:

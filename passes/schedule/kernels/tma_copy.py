@@ -53,11 +53,11 @@ def _each_tile(src: b.Value, body: Callable[[b.Value], None]) -> None:
 
 def _load(ring: b.Ring, src: b.Value, row: b.Value) -> None:
     slot = ring.acquire()
-    b.tma_load(src, slot, [row, 0], [0, 1])
-    b.commit(slot, "tma")
+    b.copy_in(src, slot, [row, 0], [0, 1])
+    b.commit(slot, "copy_engine")
 
 
 def _store(ring: b.Ring, dst: b.Value, row: b.Value) -> None:
     slot = ring.wait()
-    b.tma_store(slot, dst, [row, 0], [0, 1])
-    b.release(slot, "tma")
+    b.copy_out(slot, dst, [row, 0], [0, 1])
+    b.release(slot, "copy_engine")

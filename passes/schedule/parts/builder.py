@@ -53,6 +53,8 @@ __all__ = [
     "commit",
     "compare",
     "constant",
+    "copy_in",
+    "copy_out",
     "declare_kernel",
     "either",
     "element",
@@ -90,8 +92,6 @@ __all__ = [
     "store_global",
     "tile",
     "tiles",
-    "tma_load",
-    "tma_store",
     "truncate",
     "view",
     "when",
@@ -175,7 +175,7 @@ def claim(answers: "Ring") -> None:
     """Asks for the work tile of a CTA that has not started."""
     slot = answers.acquire()
     ws.ClaimOp(slot)
-    commit(slot, "tma")
+    commit(slot, "copy_engine")
 
 
 class Ring:
@@ -249,18 +249,18 @@ def limit(tensor: Value, end: Value, dim: int) -> Value:
     return ws.LimitOp(tensor, end, number, tensor.type).view
 
 
-def tma_load(
+def copy_in(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
     """Fills a shared tile from a box of a tensor."""
-    ws.TmaLoadOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+    ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
-def tma_store(
+def copy_out(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
     """Writes a shared tile to a box of a tensor."""
-    ws.TmaStoreOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+    ws.CopyOutOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
 def store_global(

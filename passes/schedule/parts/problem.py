@@ -262,7 +262,7 @@ class TensorKV:
         keys = tile.keys
         row = len(keys.lead)
         coords = [*keys.lead, keys.row(first_column), head, 0]
-        b.tma_load(keys.within(source, row), slot, coords, [row, row + 2])
+        b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
 
     def load_keys(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
         """Copies a box of K."""

@@ -84,17 +84,17 @@ class Queries:
     def load(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Fills a shared tile with query rows; rows past the end are anything, outside the tensor 0."""
         coords, dims = self._place(sequence, head, position)
-        b.tma_load(self._by_heads(self.q, len(sequence.lead) + 1), slot, coords, dims)
+        b.copy_in(self._by_heads(self.q, len(sequence.lead) + 1), slot, coords, dims)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
         coords, dims = self._place(sequence, head, position)
         o = self._by_heads(self.o, len(sequence.lead) + 1)
         if sequence.is_whole:
-            b.tma_store(slot, o, coords, dims)
+            b.copy_out(slot, o, coords, dims)
             return
         with b.when(b.compare("sgt", sequence.length, position)):
-            b.tma_store(slot, sequence.within(o, dims[0]), coords, dims)
+            b.copy_out(slot, sequence.within(o, dims[0]), coords, dims)
 
     def store_lse(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int

@@ -21,12 +21,12 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
     def fill_keys(column: Value) -> None:
         slot = storage.kv.acquire()
         source.load_keys(keys_in(problem, slot), tile, column)
-        b.commit(slot, "tma")
+        b.commit(slot, "copy_engine")
 
     def fill_values(column: Value) -> None:
         slot = storage.kv.acquire()
         source.load_values(values_in(problem, slot), tile, column)
-        b.commit(slot, "tma")
+        b.commit(slot, "copy_engine")
 
     def turn_of(turn: Value) -> list[Value]:
         column = keys.first_column(turn)
@@ -41,7 +41,7 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
             slot = storage.q.acquire(way)
             position = problem.first_position(tile, way)
             problem.queries.load(slot, tile.queries, tile.head, position)
-            b.commit(slot, "tma")
+            b.commit(slot, "copy_engine")
         fill_values(first)
         b.loop(1, keys.count, [], turn_of)
 
@@ -56,7 +56,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     def scores(slot: Value, query: Value, key: Value) -> None:
         b.mma(slot, query, keys_in(problem, key), accumulate=False, b_layout="nk")
-        b.commit(slot, "mma")
+        b.commit(slot, "tensor_core")
 
     def weigh(slot: Value, way: int, values: Value, accumulate: Value | bool) -> None:
         shape = [problem.config.tile_m, problem.config.tile_n]
@@ -70,7 +70,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         for way in ways:
             queries.append(storage.q.wait(way))
             scores(storage.s.acquire(way), queries[way], key)
-        b.release(key, "mma")
+        b.release(key, "tensor_core")
 
         def turn_of(turn: Value) -> list[Value]:
             accumulate = b.compare("sgt", turn, 1)
@@ -80,23 +80,23 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
                 slot = storage.s.acquire(way)
                 weigh(slot, way, values, accumulate)
                 if way == ways[-1]:
-                    b.release(values, "mma")
+                    b.release(values, "tensor_core")
                 if key is None:
                     key = storage.kv.wait()
                 scores(slot, queries[way], key)
-            b.release(key, "mma")
+            b.release(key, "tensor_core")
             return []
 
         b.loop(1, keys.count, [], turn_of)
         for query in queries:
-            b.release(query, "mma")
+            b.release(query, "tensor_core")
         accumulate = b.compare("sgt", keys.count, 1)
         values = storage.kv.wait()
         for way in ways:
             slot = storage.s.acquire(way)
             weigh(slot, way, values, accumulate)
-            b.commit(slot, "mma")
-        b.release(values, "mma")
+            b.commit(slot, "tensor_core")
+        b.release(values, "tensor_core")
 
 
 def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
@@ -105,4 +105,4 @@ def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         slot = storage.out.wait(way)
         position = problem.first_position(tile, way)
         problem.queries.store(slot, tile.results, tile.head, position)
-        b.release(slot, "tma")
+        b.release(slot, "copy_engine")

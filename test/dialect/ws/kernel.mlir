@@ -15,13 +15,13 @@
 // CHECK: "ws.tiles"(%[[SIZE]]) ({
 // CHECK: ^bb0(%[[T:.*]]: i32):
 // CHECK: %[[SLOT:.*]] = "ws.acquire"(%[[RING]], %[[G]])
-// CHECK: "ws.tma_load"(%[[A]], %[[SLOT]], %[[T]], %[[T]], %{{.*}}) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
-// CHECK: "ws.commit"(%[[SLOT]]) {by = "tma"}
+// CHECK: "ws.copy_in"(%[[A]], %[[SLOT]], %[[T]], %[[T]], %{{.*}}) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+// CHECK: "ws.commit"(%[[SLOT]]) {by = "copy_engine"}
 // CHECK: }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "single"} : (i32) -> ()
 // CHECK: }) {groups = 1 : i64, label_name = "load", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 4, 1>}
 // CHECK: %[[FULL:.*]] = "ws.wait"(%[[RING]], %{{.*}})
 // CHECK: "ws.mma"(%{{.*}}, %[[FULL]], %[[FULL]], %{{.*}}) {b_layout = "nk"}
-// CHECK: "ws.release"(%[[FULL]]) {by = "mma"}
+// CHECK: "ws.release"(%[[FULL]]) {by = "tensor_core"}
 // CHECK: "ws.at"(%[[SPARE]], %{{.*}})
 // CHECK: "ws.view"
 // CHECK: "ws.columns"(%{{.*}}) {first = 32 : i64}
@@ -39,7 +39,7 @@
 // CHECK: "ws.store"
 // CHECK: "ws.barrier"
 // CHECK: "ws.store_global"
-// CHECK: "ws.tma_store"
+// CHECK: "ws.copy_out"
 // CHECK: }) {arg_dims = {{.*}}, arg_names = ["a", "o", "l", "n"], arg_roles = ["in", "out", "out", "scalar"], sym_name = "k"}
 
 // STAGE: "ws.kernel"
@@ -68,10 +68,10 @@
     "ws.tiles"(%size) ({
     ^bb0(%t: i32):
       %slot = "ws.acquire"(%ring, %g) : (!ring, i32) -> !a
-      "ws.tma_load"(%a, %slot, %t, %t, %zero)
+      "ws.copy_in"(%a, %slot, %t, %t, %zero)
         {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
         : (memref<?x?x64xbf16>, !a, i32, i32, i32) -> ()
-      "ws.commit"(%slot) {by = "tma"} : (!a) -> ()
+      "ws.commit"(%slot) {by = "copy_engine"} : (!a) -> ()
     }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "single"} : (i32) -> ()
   }) {groups = 1 : i64, label_name = "load", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 4, 1>} : () -> ()
   "ws.role"() ({
@@ -80,8 +80,8 @@
     %slot = "ws.wait"(%ring, %g) : (!ring, i32) -> !a
     %d = "ws.acquire"(%acc, %g) : (!accs, i32) -> !acc
     "ws.mma"(%d, %slot, %slot, %no) {b_layout = "nk"} : (!acc, !a, !a, i1) -> ()
-    "ws.release"(%slot) {by = "mma"} : (!a) -> ()
-    "ws.commit"(%d) {by = "mma"} : (!acc) -> ()
+    "ws.release"(%slot) {by = "tensor_core"} : (!a) -> ()
+    "ws.commit"(%d) {by = "tensor_core"} : (!acc) -> ()
   }) {groups = 1 : i64, label_name = "mma", lanes = 1 : i64, registers = 24 : i64, warps = array<i32: 5, 1>} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -123,10 +123,10 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %slot = "ws.wait"(%out, %g) : (!out, i32) -> !a
-    "ws.tma_store"(%slot, %o, %zero, %zero, %zero)
+    "ws.copy_out"(%slot, %o, %zero, %zero, %zero)
       {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
       : (!a, memref<?x?x64xbf16>, i32, i32, i32) -> ()
-    "ws.release"(%slot) {by = "tma"} : (!a) -> ()
+    "ws.release"(%slot) {by = "copy_engine"} : (!a) -> ()
   }) {groups = 1 : i64, label_name = "store", lanes = 1 : i64, registers = 0 : i64, warps = array<i32: 6, 1>} : () -> ()
 }) {sym_name = "k", arg_names = ["a", "o", "l", "n"], arg_roles = ["in", "out", "out", "scalar"],
     arg_dims = [["batch", "sq", ""], ["batch", "sq", ""], ["batch", "sq"], []]} : () -> ()

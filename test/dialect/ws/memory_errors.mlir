@@ -103,80 +103,80 @@ func.func @f(%s: !ws.frag<vector<8x64xbf16>>, %t: !ws.tile<vector<8x32xbf16>, "s
 // Copy engine.
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "tensor">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects a shared tile, got}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "tensor">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects a shared tile, got}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "tensor">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: f32, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects a memref, got f32}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (f32, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects a memref, got f32}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (f32, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects elements of bf16, got f16}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects elements of bf16, got f16}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects 3 coordinates, got 2}}
-  "ws.tma_load"(%s, %t, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 2>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects 3 coordinates, got 2}}
+  "ws.copy_in"(%s, %t, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 2>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects 2 or 3 distinct dims, got [1]}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects 2 or 3 distinct dims, got [1]}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 1>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects 2 or 3 distinct dims, got [2, 2]}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 2, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects 2 or 3 distinct dims, got [2, 2]}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 2, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects dims in 0..2, got [1, 3]}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects dims in 0..2, got [1, 3]}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: memref<?x?x64xbf16>, %t: !ws.tile<vector<8x64xbf16>, "shared">, %c: i32) {
-  // expected-error @below {{'ws.tma_load' op expects dims in 0..2, got [-1, 2]}}
-  "ws.tma_load"(%s, %t, %c, %c, %c) {dims = array<i32: -1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_in' op expects dims in 0..2, got [-1, 2]}}
+  "ws.copy_in"(%s, %t, %c, %c, %c) {dims = array<i32: -1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (memref<?x?x64xbf16>, !ws.tile<vector<8x64xbf16>, "shared">, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "tensor">, %o: memref<?x?x64xbf16>, %c: i32) {
-  // expected-error @below {{'ws.tma_store' op expects a shared tile, got}}
-  "ws.tma_store"(%s, %o, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (!ws.tile<vector<8x64xbf16>, "tensor">, memref<?x?x64xbf16>, i32, i32, i32) -> ()
+  // expected-error @below {{'ws.copy_out' op expects a shared tile, got}}
+  "ws.copy_out"(%s, %o, %c, %c, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 3>} : (!ws.tile<vector<8x64xbf16>, "tensor">, memref<?x?x64xbf16>, i32, i32, i32) -> ()
   func.return
 }
 
 // -----
 
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">, %o: memref<?x?x64xbf16>, %c: i32) {
-  // expected-error @below {{'ws.tma_store' op expects 3 coordinates, got 1}}
-  "ws.tma_store"(%s, %o, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 1>} : (!ws.tile<vector<8x64xbf16>, "shared">, memref<?x?x64xbf16>, i32) -> ()
+  // expected-error @below {{'ws.copy_out' op expects 3 coordinates, got 1}}
+  "ws.copy_out"(%s, %o, %c) {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 1, 1>} : (!ws.tile<vector<8x64xbf16>, "shared">, memref<?x?x64xbf16>, i32) -> ()
   func.return
 }
 

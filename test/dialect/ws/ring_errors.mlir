@@ -81,7 +81,7 @@ func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
 func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
   %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
   // expected-error @below {{'ws.commit' op expects a slot from ws.acquire}}
-  "ws.commit"(%s) {by = "tma"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  "ws.commit"(%s) {by = "copy_engine"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
   func.return
 }
 
@@ -90,7 +90,7 @@ func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32)
 func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
   %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
   // expected-error @below {{'ws.release' op expects a slot from ws.wait}}
-  "ws.release"(%s) {by = "tma"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  "ws.release"(%s) {by = "copy_engine"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
   func.return
 }
 
@@ -98,7 +98,7 @@ func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32)
 
 func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
   %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
-  // expected-error @below {{'ws.commit' op expects by of threads, mma, tma, got host}}
+  // expected-error @below {{'ws.commit' op expects by of threads, tensor_core, copy_engine, got host}}
   "ws.commit"(%s) {by = "host"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
   func.return
 }

@@ -12,7 +12,7 @@
 // CHECK: order = "clc"
 // CHECK: %[[SLOT:.*]] = "ws.acquire"(%[[RING]], %{{.*}})
 // CHECK: "ws.claim"(%[[SLOT]]) : (!ws.tile<vector<4xi32>, "shared">) -> ()
-// CHECK: "ws.commit"(%[[SLOT]]) {by = "tma"}
+// CHECK: "ws.commit"(%[[SLOT]]) {by = "copy_engine"}
 
 !answer = !ws.tile<vector<4xi32>, "shared">
 !answers = !ws.ring<!answer, 2, 1>
@@ -41,7 +41,7 @@
     ^bb0(%i: i32, %j: i32):
       %ask = "ws.acquire"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.claim"(%ask) : (!answer) -> ()
-      "ws.commit"(%ask) {by = "tma"} : (!answer) -> ()
+      "ws.commit"(%ask) {by = "copy_engine"} : (!answer) -> ()
       %slot = "ws.wait"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.next_tile"(%slot) : (!answer) -> ()
       "ws.release"(%slot) {by = "threads"} : (!answer) -> ()

@@ -57,7 +57,7 @@
     ^bb0(%i: i32, %j: i32):
       %ask = "ws.acquire"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.claim"(%ask) : (!answer) -> ()
-      "ws.commit"(%ask) {by = "tma"} : (!answer) -> ()
+      "ws.commit"(%ask) {by = "copy_engine"} : (!answer) -> ()
       %slot = "ws.wait"(%answers, %zero) : (!answers, i32) -> !answer
       "ws.next_tile"(%slot) : (!answer) -> ()
       "ws.release"(%slot) {by = "threads"} : (!answer) -> ()

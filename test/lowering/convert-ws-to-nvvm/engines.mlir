@@ -34,22 +34,22 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.tma_load"(%x, %s, %zero, %zero, %zero, %zero)
+    "ws.copy_in"(%x, %s, %zero, %zero, %zero, %zero)
       {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>} : (!x, !t, i32, i32, i32, i32) -> ()
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
     %v = "ws.expand"(%x) {dim = 2 : i64, factor = 4 : i64} : (!x) -> !v
     %u = "ws.acquire"(%q, %zero) : (!ring, i32) -> !t
-    "ws.tma_load"(%v, %u, %zero, %zero, %zero, %zero, %zero)
+    "ws.copy_in"(%v, %u, %zero, %zero, %zero, %zero, %zero)
       {dims = array<i32: 1, 3, 4>, operandSegmentSizes = array<i32: 1, 1, 5>} : (!v, !t, i32, i32, i32, i32, i32) -> ()
-    "ws.commit"(%u) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%u) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.tma_store"(%s, %y, %zero, %zero, %zero, %zero)
+    "ws.copy_out"(%s, %y, %zero, %zero, %zero, %zero)
       {dims = array<i32: 1, 3>, operandSegmentSizes = array<i32: 1, 1, 4>} : (!t, !x, i32, i32, i32, i32) -> ()
-    "ws.release"(%s) {by = "tma"} : (!t) -> ()
+    "ws.release"(%s) {by = "copy_engine"} : (!t) -> ()
     %u = "ws.wait"(%q, %zero) : (!ring, i32) -> !t
     "ws.release"(%u) {by = "threads"} : (!t) -> ()
   }) {label_name = "store", warps = array<i32: 1, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()

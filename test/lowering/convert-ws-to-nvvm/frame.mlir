@@ -64,9 +64,9 @@
     %zero = arith.constant 0 : i32
     %m0 = arith.constant 1000 : i32
     %a0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.tma_load"(%x, %a0, %zero, %zero)
+    "ws.copy_in"(%x, %a0, %zero, %zero)
       {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>} : (memref<?x64xbf16>, !t, i32, i32) -> ()
-    "ws.commit"(%a0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%a0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 1, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):

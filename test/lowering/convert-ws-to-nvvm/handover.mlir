@@ -126,21 +126,21 @@
     %zero = arith.constant 0 : i32
     %m5 = arith.constant 1005 : i32
     %a0 = "ws.wait"(%a, %zero) : (!ring_t, i32) -> !t
-    "ws.release"(%a0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%a0) {by = "copy_engine"} : (!t) -> ()
     %m6 = arith.constant 1006 : i32
     %b0 = "ws.wait"(%b, %zero) : (!ring_v, i32) -> !v
     "ws.release"(%b0) {by = "threads"} : (!v) -> ()
     %m7 = arith.constant 1007 : i32
     %c0 = "ws.wait"(%c, %zero) : (!ring_m, i32) -> !m
-    "ws.release"(%c0) {by = "mma"} : (!m) -> ()
+    "ws.release"(%c0) {by = "tensor_core"} : (!m) -> ()
     %m8 = arith.constant 1008 : i32
     %d0 = "ws.acquire"(%d, %zero) : (!ring_m, i32) -> !m
-    "ws.commit"(%d0) {by = "mma"} : (!m) -> ()
+    "ws.commit"(%d0) {by = "tensor_core"} : (!m) -> ()
     %m9 = arith.constant 1009 : i32
     %e0 = "ws.acquire"(%e, %zero) : (!ring_t, i32) -> !t
-    "ws.tma_load"(%x, %e0, %zero, %zero)
+    "ws.copy_in"(%x, %e0, %zero, %zero)
       {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>} : (memref<?x64xbf16>, !t, i32, i32) -> ()
-    "ws.commit"(%e0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%e0) {by = "copy_engine"} : (!t) -> ()
     %m10 = arith.constant 1010 : i32
   }) {label_name = "engines", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", ""]]} : () -> ()

@@ -96,7 +96,7 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !ws.tile<vector<4xf32>, "shared">
-    "ws.commit"(%s) {by = "tma"} : (!ws.tile<vector<4xf32>, "shared">) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!ws.tile<vector<4xf32>, "shared">) -> ()
   }) {label_name = "fill", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):

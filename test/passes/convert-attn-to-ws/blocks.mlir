@@ -23,7 +23,7 @@
 // CHECK: label_name = "softmax"
 // CHECK: scf.for %[[TURN:.*]] = %c1_i32
 // CHECK: "ws.element"(%[[INDICES]], %{{.*}}, %[[TURN]])
-// CHECK-COUNT-2: "ws.tma_load"
+// CHECK-COUNT-2: "ws.copy_in"
 // CHECK: label_name = "load"
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,

@@ -28,17 +28,17 @@
 // CHECK: arith.cmpi sgt
 // CHECK: scf.if
 // CHECK: "ws.limit"(%{{.*}}, %{{.*}}) {dim = 0 : i64} : (memref<?x2x2x64xbf16>, i32)
-// CHECK: "ws.tma_store"
+// CHECK: "ws.copy_out"
 // CHECK: label_name = "epilogue"
 
 // CHECK: %[[KEYS:.*]] = "ws.limit"(%[[K]], %{{.*}}) {dim = 0 : i64}
-// CHECK: "ws.tma_load"(%[[KEYS]],
+// CHECK: "ws.copy_in"(%[[KEYS]],
 // CHECK-NOT: "ws.limit"
 // CHECK: "ws.expand"(%[[Q]])
 // CHECK-NOT: "ws.limit"
-// CHECK: "ws.tma_load"
+// CHECK: "ws.copy_in"
 // CHECK: %[[VALUES:.*]] = "ws.limit"(%[[V]], %{{.*}}) {dim = 0 : i64}
-// CHECK: "ws.tma_load"(%[[VALUES]],
+// CHECK: "ws.copy_in"(%[[VALUES]],
 // CHECK: label_name = "load"
 // CHECK: arg_dims = {{\[\[}}"total_q", "", ""], ["total_k", "", ""], ["total_k", "", ""], ["total_q", "", ""], ["", "total_q"],
 func.func @ragged(%q: tensor<?x4x64xbf16>, %k: tensor<?x2x64xbf16>, %v: tensor<?x2x64xbf16>, %scale: f32,

@@ -32,9 +32,9 @@ func.func @parts(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tenso
 // CHECK: "ws.acquire"(%[[OUT]]
 // CHECK-NOT: "ws.store_global"
 // CHECK: label_name = "combine"
-// CHECK: "ws.tma_store"
+// CHECK: "ws.copy_out"
 // CHECK: label_name = "store"
-// CHECK: "ws.tma_load"
+// CHECK: "ws.copy_in"
 // CHECK: label_name = "load"
 // CHECK: arg_names = ["parts", "lses", "sinks", "o"]
 // CHECK-SAME: sym_name = "combine"

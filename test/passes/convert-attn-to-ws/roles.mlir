@@ -55,35 +55,35 @@
 // CHECK: "ws.mma"(%{{.*}}, %[[Q0]], %[[K0]], %{{.*}}) {b_layout = "nk"}
 // CHECK: %[[Q1:.*]] = "ws.wait"(%[[QS]], %c1_i32)
 // CHECK: "ws.mma"(%{{.*}}, %[[Q1]], %[[K0]], %{{.*}}) {b_layout = "nk"}
-// CHECK: "ws.release"(%[[K0]]) {by = "mma"}
+// CHECK: "ws.release"(%[[K0]]) {by = "tensor_core"}
 // CHECK: scf.for
 // CHECK: %[[VN:.*]] = "ws.wait"(%[[KVS]]
 // CHECK: "ws.mma"(%{{.*}}, %{{.*}}, %[[VN]], %{{.*}}) {b_layout = "kn"}
 // CHECK: %[[KN:.*]] = "ws.wait"(%[[KVS]]
 // CHECK: "ws.mma"(%{{.*}}, %[[Q0]], %[[KN]], %{{.*}}) {b_layout = "nk"}
 // CHECK: "ws.mma"(%{{.*}}, %{{.*}}, %[[VN]], %{{.*}}) {b_layout = "kn"}
-// CHECK-NEXT: "ws.release"(%[[VN]]) {by = "mma"}
+// CHECK-NEXT: "ws.release"(%[[VN]]) {by = "tensor_core"}
 // CHECK-NEXT: "ws.mma"(%{{.*}}, %[[Q1]], %[[KN]], %{{.*}}) {b_layout = "nk"}
-// CHECK: "ws.release"(%[[KN]]) {by = "mma"}
+// CHECK: "ws.release"(%[[KN]]) {by = "tensor_core"}
 // CHECK: }
-// CHECK: "ws.release"(%[[Q0]]) {by = "mma"}
-// CHECK: "ws.release"(%[[Q1]]) {by = "mma"}
+// CHECK: "ws.release"(%[[Q0]]) {by = "tensor_core"}
+// CHECK: "ws.release"(%[[Q1]]) {by = "tensor_core"}
 // CHECK: {b_layout = "kn"}
 // CHECK: {b_layout = "kn"}
 // CHECK-NOT: "ws.mma"
 // CHECK: label_name = "mma"
 // CHECK-SAME: warps = array<i32: 12, 1>
 
-// CHECK: "ws.tma_store"(%{{.*}}, %[[O]],
-// CHECK: "ws.tma_store"(%{{.*}}, %[[O]],
+// CHECK: "ws.copy_out"(%{{.*}}, %[[O]],
+// CHECK: "ws.copy_out"(%{{.*}}, %[[O]],
 // CHECK: label_name = "epilogue"
-// CHECK: "ws.tma_load"(%[[K]],
-// CHECK: "ws.tma_load"(%[[Q]],
-// CHECK: "ws.tma_load"(%[[Q]],
-// CHECK: "ws.tma_load"(%[[V]],
+// CHECK: "ws.copy_in"(%[[K]],
+// CHECK: "ws.copy_in"(%[[Q]],
+// CHECK: "ws.copy_in"(%[[Q]],
+// CHECK: "ws.copy_in"(%[[V]],
 // CHECK: scf.for
-// CHECK: "ws.tma_load"(%[[K]],
-// CHECK: "ws.tma_load"(%[[V]],
+// CHECK: "ws.copy_in"(%[[K]],
+// CHECK: "ws.copy_in"(%[[V]],
 // CHECK: label_name = "load"
 // CHECK: arg_dims = {{\[\[}}"batch", "sq", "", ""], ["batch", "sk", "", ""], ["batch", "sk", "", ""], ["batch", "sq", "", ""], ["batch", "", "sq"], []]
 // CHECK-SAME: arg_names = ["q", "k", "v", "o", "lse", "scale"]
@@ -143,13 +143,13 @@ func.func @one_tile(%q: tensor<?x?x2x64xf16>, %k: tensor<?x?x2x64xf16>, %v: tens
 // CHECK-SAME: dims = array<i32: 3, 2>
 // CHECK: label_name = "softmax"
 // CHECK: "ws.expand"(%{{.*}}) {dim = 2 : i64, factor = 4 : i64} : (memref<?x?x8x64xbf16>) -> memref<?x?x2x4x64xbf16>
-// CHECK: "ws.tma_store"
+// CHECK: "ws.copy_out"
 // CHECK-SAME: dims = array<i32: 1, 3, 4>
 // CHECK: label_name = "epilogue"
-// CHECK: "ws.tma_load"(%[[K]],
+// CHECK: "ws.copy_in"(%[[K]],
 // CHECK-SAME: dims = array<i32: 1, 3>
 // CHECK: %[[VIEW:.*]] = "ws.expand"(%[[Q]]) {dim = 2 : i64, factor = 4 : i64}
-// CHECK: "ws.tma_load"(%[[VIEW]],
+// CHECK: "ws.copy_in"(%[[VIEW]],
 // CHECK-SAME: dims = array<i32: 1, 3, 4>
 // CHECK: sym_name = "grouped"
 func.func @grouped(%q: tensor<?x?x8x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32)

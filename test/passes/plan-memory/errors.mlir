@@ -12,13 +12,13 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "fill", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%s) {by = "mma"} : (!t) -> ()
+    "ws.release"(%s) {by = "tensor_core"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -37,13 +37,13 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "fill", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%s) {by = "mma"} : (!t) -> ()
+    "ws.release"(%s) {by = "tensor_core"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -61,13 +61,13 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "fill", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 128 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%s) {by = "mma"} : (!t) -> ()
+    "ws.release"(%s) {by = "tensor_core"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 136 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -93,6 +93,6 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "fill", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()

@@ -40,15 +40,15 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.acquire"(%in, %zero) : (!ins, i32) -> !in
-    "ws.commit"(%s) {by = "tma"} : (!in) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!in) -> ()
   }) {label_name = "load", warps = array<i32: 12, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%in, %zero) : (!ins, i32) -> !in
     %d = "ws.acquire"(%acc, %zero) : (!accs, i32) -> !acc
-    "ws.release"(%s) {by = "mma"} : (!in) -> ()
-    "ws.commit"(%d) {by = "mma"} : (!acc) -> ()
+    "ws.release"(%s) {by = "tensor_core"} : (!in) -> ()
+    "ws.commit"(%d) {by = "tensor_core"} : (!acc) -> ()
   }) {label_name = "mma", warps = array<i32: 13, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -72,6 +72,6 @@
   ^bb0(%g: i32):
     %zero = arith.constant 0 : i32
     %s = "ws.wait"(%out, %zero) : (!outs, i32) -> !out
-    "ws.release"(%s) {by = "tma"} : (!out) -> ()
+    "ws.release"(%s) {by = "copy_engine"} : (!out) -> ()
   }) {label_name = "store", warps = array<i32: 14, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()

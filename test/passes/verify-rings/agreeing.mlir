@@ -30,7 +30,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -42,7 +42,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -54,7 +54,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u1) {by = "mma"} : (!t) -> ()
+      "ws.release"(%u1) {by = "tensor_core"} : (!t) -> ()
     }
   }) {label_name = "also", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -76,10 +76,10 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     scf.for %i = %zero to %tiles step %one : i32 {
       %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s1) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -91,10 +91,10 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
     %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -117,7 +117,7 @@
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
       %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -130,7 +130,7 @@
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -154,10 +154,10 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
     %y = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
-    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%x) {by = "copy_engine"} : (!t) -> ()
+    "ws.commit"(%y) {by = "copy_engine"} : (!t) -> ()
     %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -167,11 +167,11 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
     %u2 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u2) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u2) {by = "copy_engine"} : (!t) -> ()
     %s0 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -201,7 +201,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-        "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+        "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
@@ -222,7 +222,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-        "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+        "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()

@@ -19,7 +19,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -31,7 +31,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %one to %tiles step %one : i32 {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -57,7 +57,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -68,7 +68,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -92,7 +92,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -104,7 +104,7 @@
     %some = arith.cmpi sgt, %tiles, %one : i32
     scf.if %some {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -127,7 +127,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -149,7 +149,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -159,7 +159,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "other", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -169,7 +169,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 8, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -191,7 +191,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -213,7 +213,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     %t = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -224,7 +224,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -246,7 +246,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -277,9 +277,9 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -289,7 +289,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     %v = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -312,7 +312,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s = "ws.acquire"(%r, %one) : (!ring, i32) -> !t
-    "ws.commit"(%s) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -322,7 +322,7 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u = "ws.wait"(%r, %one) : (!ring, i32) -> !t
-    "ws.release"(%u) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -345,8 +345,8 @@
     %x = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
     %y = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
     // expected-error @below {{'ws.commit' op in role load hands over a slot of ring r that is out of turn: its turn is 1, the ring's next is 0}}
-    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
-    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%y) {by = "copy_engine"} : (!t) -> ()
+    "ws.commit"(%x) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -356,9 +356,9 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -379,9 +379,9 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     %s1 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -392,9 +392,9 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     %x = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
     %y = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%x) {by = "tma"} : (!t) -> ()
+    "ws.release"(%x) {by = "copy_engine"} : (!t) -> ()
     // expected-error @below {{'ws.release' op in role use hands over a slot of ring r that is already handed over: its turn is 0, the ring's next is 1}}
-    "ws.release"(%x) {by = "tma"} : (!t) -> ()
+    "ws.release"(%x) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -417,9 +417,9 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     // expected-error @below {{'ws.wait' op never returns: role left needs a full slot of ring b[0], which right commits; role right needs a full slot of ring a[0], which left commits}}
     %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     %s0 = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "left", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -429,9 +429,9 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
     %s1 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s1) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "right", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -454,8 +454,8 @@
     %x = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
     // expected-error @below {{'ws.acquire' op never returns: role load needs an empty slot of ring r[0], which use releases; role use needs a full slot of ring r[0], which load commits}}
     %y = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%x) {by = "tma"} : (!t) -> ()
-    "ws.commit"(%y) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%x) {by = "copy_engine"} : (!t) -> ()
+    "ws.commit"(%y) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -465,9 +465,9 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     %u1 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
 
@@ -491,10 +491,10 @@
     scf.for %i = %zero to %tiles step %one : i32 {
       // expected-error @below {{'ws.acquire' op never returns with keys = 384: role load needs an empty slot of ring a[0], which use releases; role use needs a full slot of ring b[0], which load commits}}
       %x = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%x) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%x) {by = "copy_engine"} : (!t) -> ()
     }
     %s0 = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
-    "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+    "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -504,10 +504,10 @@
     %width = arith.constant 128 : i32
     %tiles = arith.ceildivsi %keys, %width : i32
     %u0 = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
-    "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+    "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     scf.for %i = %zero to %tiles step %one : i32 {
       %u1 = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u1) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u1) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -533,7 +533,7 @@
     %n = arith.fptosi %x : f32 to i32
     scf.for %i = %zero to %n step %one : i32 {
       %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-      "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+      "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
   "ws.role"() ({
@@ -545,7 +545,7 @@
     %tiles = arith.ceildivsi %keys, %width : i32
     scf.for %i = %zero to %tiles step %one : i32 {
       %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-      "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+      "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
     }
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["in"], arg_roles = ["in"], arg_dims = [["keys", ""]]} : () -> ()
@@ -579,7 +579,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-        "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+        "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
@@ -600,7 +600,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-        "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+        "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
@@ -633,7 +633,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %s0 = "ws.acquire"(%r, %zero) : (!ring, i32) -> !t
-        "ws.commit"(%s0) {by = "tma"} : (!t) -> ()
+        "ws.commit"(%s0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
@@ -654,7 +654,7 @@
       %last = arith.minsi %tiles, %most : i32
       scf.for %i = %zero to %last step %one : i32 {
         %u0 = "ws.wait"(%r, %zero) : (!ring, i32) -> !t
-        "ws.release"(%u0) {by = "tma"} : (!t) -> ()
+        "ws.release"(%u0) {by = "copy_engine"} : (!t) -> ()
       }
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
