@@ -128,7 +128,7 @@ def ragged_type(rows: Tensor) -> ViewType:
 
 
 class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
-    """The first so many positions of every sequence; the others count as if they did not exist.
+    """The first `lengths[b]` positions of sequence b; the others count as if they did not exist.
 
     What lies behind them is never let into a result: it may be NaN. A length below 0 or above the
     sequence's own is moved into that range.

@@ -42,8 +42,8 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
     Attributes:
       order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
         so with the first coordinate counted from its end, where causal tiles are longest;
-        `persistent` launches as many CTAs as the machine has multiprocessors, and each takes every
-        so-manieth tile, first coordinate fastest; `clc` begins as `last_first` and goes on with
+        `persistent` launches one CTA per multiprocessor, and CTA i of n takes tiles i, i + n,
+        i + 2 n and so on, counted with the first coordinate fastest; `clc` begins as `last_first` and goes on with
         the tiles of CTAs that have not started, as its one `ws.next_tile` says; `ragged` gives every
         CTA one tile of a space [blocks, any, parts x count], last blocks first, of which blocks past
         the end of their sequence are left out. Wrong ends give wrong tiles, none outside the space's

@@ -38,7 +38,7 @@ class Sequence:
         return position if self.start is None else b.INT.add(self.start, position)
 
     def moved(self, by: Value) -> "Sequence":
-        """The sequence so many sequences or rows further on, whichever the tensor begins with."""
+        """Moved by whole sequences in a dense tensor, by rows in one of all sequences' rows."""
         if self.start is None:
             first, *others = self.lead
             return replace(self, lead=(b.INT.add(first, by), *others))
