@@ -168,7 +168,7 @@ def _run_line(block: Block, line: str, folder: Path) -> str:
     """Runs one command and returns what it printed, errors included; 1 is right after `! `."""
     words = line.split()
     if words[0] in ("make", "pip", "pytest") or re.match(
-        r"python(3? -m pytest| (test|bench)/)", line
+        r"python(3? -m pytest| (test|bench|validation)/)", line
     ):
         check_command(block, line)
         return ""
