@@ -6,7 +6,7 @@ does not offer from Python. Each `ws` operation has one function, registered wit
 file named after its family; everything else is cloned with its operands replaced.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
-from .layouts import tensor_columns
+from .layouts import Layout, tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
 from .tensors import end_of, view_of
@@ -70,13 +70,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment as the registers of one thread, which holds one row.
+    """A fragment as the registers of one thread.
 
-    `parts` are vectors of at most `CHUNK` consecutive columns, or for rank 1 one scalar. 16-bit
-    and 8-bit elements are packed into i32, the first column in the lowest bits.
+    Attributes:
+      kind: its type.
+      layout: which elements a thread has.
+      parts: these elements; see `layouts.values`.
     """
 
     kind: ws.FragmentType
+    layout: Layout
     parts: tuple[Value, ...]
 
 
@@ -89,7 +92,6 @@ class NextTile:
 
 
 FULL_WARP = -1  # member mask of all 32 lanes
-CHUNK = 32  # columns per vector; one tcgen05.ld.32x32b.x32
 
 
 @dataclass
@@ -100,7 +102,7 @@ class RoleState:
       op: the role.
       group: i32, the part of the role that this warp belongs to.
       cursors: per ring, way and side the stack cells that hold stage and phase.
-      row: i32, the fragment row that this thread holds.
+      thread: i32, the number of this thread in its group.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
       stored: tiles of tensor memory written since the last `tcgen05.wait::st`, as kernel values.
       next_tile: the last answer read, where work tiles are claimed.
@@ -108,7 +110,7 @@ class RoleState:
 
     op: ws.RoleOp
     group: Value
-    row: Value
+    thread: Value
     lane_base: Value
     cursors: "dict[tuple[Any, ...], Cursor]"
     stored: list[Value] = field(default_factory=list[Value])
@@ -118,10 +120,11 @@ class RoleState:
 class Lowering:
     """One kernel on its way to the NVVM level."""
 
-    def __init__(self, kernel: ws.KernelOp, target: Target):
+    def __init__(self, kernel: ws.KernelOp, target: Target, layouts: Mapping[Value, Layout]):
         self.kernel = kernel
         self.target = target
         self.values: dict[Any, Any] = {}
+        self.layouts = layouts
         self.signature = Signature(kernel)
         self.arguments: dict[Parameter, Value] = {}
         self.smem: Value = None

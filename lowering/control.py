@@ -10,7 +10,7 @@ from attn_mlir.dialect.scalars import INT
 
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import is_word, opaque
-from .narrow import fragment_types
+from .layouts.values import part_types
 from .rings import wait_tensor_stores
 
 Value = Any
@@ -29,15 +29,17 @@ def _flatten(lowered: Any) -> list[Value]:
     return list(lowered.parts) if isinstance(lowered, Fragment) else [lowered]
 
 
-def _register_types(kind: Any) -> list[Any]:
-    """The types of what a value of this type becomes."""
-    return fragment_types(ws.FragmentType(kind)) if isinstance(kind, ws.FragmentType) else [kind]
+def _register_types(low: Lowering, value: Value) -> list[Any]:
+    """The types of what a value becomes."""
+    if isinstance(value.type, ws.FragmentType):
+        return part_types(ws.FragmentType(value.type), low.layouts[value])
+    return [value.type]
 
 
 def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
     """Binds a value of the kernel to the values it has become."""
     if isinstance(value.type, ws.FragmentType):
-        low[value] = Fragment(ws.FragmentType(value.type), tuple(parts))
+        low[value] = Fragment(ws.FragmentType(value.type), low.layouts[value], tuple(parts))
     else:
         (low[value],) = parts
 
@@ -68,7 +70,7 @@ def _for(low: Lowering, op: Any) -> None:
 def _if(low: Lowering, op: Any) -> None:
     regions = [region for region in op.operation.regions if len(region.blocks)]
     results = list(op.operation.results)
-    kinds = [_register_types(result.type) for result in results]
+    kinds = [_register_types(low, result) for result in results]
     flat = [kind for several in kinds for kind in several]
     made = scf.IfOp(low[op.condition], flat, has_else=len(regions) > 1)
     before = list(low.active.stored)

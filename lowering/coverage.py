@@ -1,24 +1,33 @@
 """What the lowering covers: refused here by name are legal `ws` operations that it has no code for.
 
-The register layout gives each thread one row, so fragments live in groups of four warps and have
-128 rows. Sources of the other numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num),
-barrier, and CUDA driver API, cuTensorMapEncodeTiled (box extents).
+Sources of the numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num), barrier, and CUDA driver
+API, cuTensorMapEncodeTiled (box extents).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
 
-from .context import CHUNK
-from .layouts import ATOM_ROWS, ELEMENT_CODES, UNIT_BYTES, mma_k, unit_elements
+from .layouts import (
+    ATOM_ROWS,
+    COLUMN,
+    ELEMENT_CODES,
+    PART_ELEMENTS,
+    UNIT_BYTES,
+    Layout,
+    mma_k,
+    unit_elements,
+)
+from .layouts.inference import layouts_of
+from .layouts.reductions import crosses_warps
 from .tensors import MAX_MAP_RANK
 
-FRAGMENT_ROWS = WARPGROUP_WARPS * WARP_THREADS
 MMA_ROWS = 128
 MMA_COLUMN_STEP, MMA_MAX_COLUMNS = 8, 256
 MAX_BOX_ROWS = 256
@@ -27,8 +36,14 @@ REGISTER_BITS = 32
 NARROW_BITS, NARROW_MN_STEP = 8, 16  # of N where b has such elements and lies as kn
 
 
-def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
+Layouts = Mapping[Any, Layout]  # of the fragments of a kernel
+
+
+def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
     """Refuses a kernel that cannot be lowered, before anything is emitted.
+
+    Returns:
+      The layout of each of its fragments.
 
     Raises:
       VerifyError: on the operation, with what was got and what is allowed.
@@ -40,6 +55,7 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
     for op in kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocRingOp):
             _check_ring(op)
+    layouts: dict[Any, Layout] = {}
     for role in roles:
         end = sum(role.warp_range)
         if end > target.warps_per_cta:
@@ -48,9 +64,15 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> None:
                 f"expects warps below {target.warps_per_cta}, got {role.warp_range[0]}..{end - 1}",
             )
         for op in _inside(role):
-            _check(role, op)
+            _check_lanes(role, op)
+        layouts.update(layouts_of(role))
+        for op in _inside(role):
+            check = _CHECKS.get(op.operation.name)
+            if check is not None:
+                check(Site(role, layouts), op)
             if isinstance(op, ws.ClaimOp) and not target.has_launch_control:
                 raise op_error(op, f"needs cluster launch control, {target.chip} has none")
+    return layouts
 
 
 def _inside(op: Any) -> Iterator[Any]:
@@ -61,25 +83,24 @@ def _inside(op: Any) -> Iterator[Any]:
                 yield from _inside(inner)
 
 
-def _check(role: ws.RoleOp, op: Any) -> None:
-    values = [*op.operation.operands, *op.operation.results]
-    for value in values:
-        if isinstance(value.type, ws.FragmentType):
-            _check_fragment(role, op, ws.FragmentType(value.type))
-    check = _CHECKS.get(op.operation.name)
-    if check is not None:
-        check(role, op)
+@dataclass(frozen=True)
+class Site:
+    """What is known where an operation stands: its role, and the layouts of fragments."""
+
+    role: ws.RoleOp
+    layouts: Layouts
 
 
-def _check_fragment(role: ws.RoleOp, op: Any, kind: ws.FragmentType) -> None:
-    _check_warpgroups(role, op, "a fragment")
-    if kind.shape[0] != FRAGMENT_ROWS:
-        raise op_error(
-            op, f"expects a fragment of {FRAGMENT_ROWS} rows, one per thread, got {kind}"
-        )
+def _check_lanes(role: ws.RoleOp, op: Any) -> None:
+    if role.lane_count == 1 and any(
+        isinstance(value.type, ws.FragmentType)
+        for value in (*op.operation.operands, *op.operation.results)
+    ):
+        raise op_error(op, "expects a fragment in a role of whole warps, got one thread")
 
 
-def _check_warpgroups(role: ws.RoleOp, op: Any, what: str) -> None:
+def _check_warpgroups(site: Site, op: Any, what: str) -> None:
+    role = site.role
     first, count = role.warp_range
     per_group = count // role.group_count
     if role.lane_count == 1 or per_group != WARPGROUP_WARPS or first % WARPGROUP_WARPS:
@@ -91,18 +112,19 @@ def _check_warpgroups(role: ws.RoleOp, op: Any, what: str) -> None:
         )
 
 
-def _check_one_thread(role: ws.RoleOp, op: Any) -> None:
+def _check_one_thread(site: Site, op: Any) -> None:
+    role = site.role
     if role.lane_count != 1:
         raise op_error(op, f"expects a role with one lane, got {role.lane_count} in {role.label}")
 
 
-def _check_barrier(role: ws.RoleOp, op: ws.BarrierOp) -> None:
-    _check_warpgroups(role, op, "a barrier")
+def _check_barrier(site: Site, op: ws.BarrierOp) -> None:
+    _check_warpgroups(site, op, "a barrier")
 
 
-def _check_handover(role: ws.RoleOp, op: ws.CommitOp | ws.ReleaseOp) -> None:
+def _check_handover(site: Site, op: ws.CommitOp | ws.ReleaseOp) -> None:
     if op.by.value != "threads":
-        _check_one_thread(role, op)
+        _check_one_thread(site, op)
 
 
 def _check_ring(op: ws.AllocRingOp) -> None:
@@ -132,12 +154,12 @@ def _check_whole(op: Any, tile: Any) -> None:
         raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
 
 
-def _check_view(_: ws.RoleOp, op: ws.ViewOp) -> None:
+def _check_view(_: Site, op: ws.ViewOp) -> None:
     _check_whole(op, op.source)
 
 
-def _check_mma(role: ws.RoleOp, op: ws.MmaOp) -> None:
-    _check_one_thread(role, op)
+def _check_mma(site: Site, op: ws.MmaOp) -> None:
+    _check_one_thread(site, op)
     for tile in (op.a, op.b):
         _check_whole(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
@@ -155,51 +177,57 @@ def _check_mma(role: ws.RoleOp, op: ws.MmaOp) -> None:
         raise op_error(op, f"expects K a multiple of {step}, got {k}")
 
 
-def _check_tensor_access(op: Any, tile: ws.TileType, left: int) -> None:
+def _check_tensor_access(site: Site, op: Any, tile: ws.TileType, left: int) -> None:
+    _check_warpgroups(site, op, "a fragment of tensor memory")
     bits = ws.element_bits(tile.element)
     if bits not in COLUMN_BITS:
         raise op_error(op, f"expects tensor-memory columns of 8, 16 or 32 bits, got {tile}")
-    registers, odd = divmod(tile.shape[1] % CHUNK * bits, REGISTER_BITS)
+    registers, odd = divmod(tile.shape[1] % PART_ELEMENTS * bits, REGISTER_BITS)
     if odd or left * bits % REGISTER_BITS:
         raise op_error(op, f"expects columns that fill registers, got {tile} from column {left}")
     if registers == 1 or registers & registers - 1:
         raise op_error(
             op,
-            f"expects columns in {CHUNK}s and a rest of 0, 2, 4, 8 or 16 registers, got {tile}",
+            f"expects columns in {PART_ELEMENTS}s and a rest of 0, 2, 4, 8 or 16 registers, "
+            f"got {tile}",
         )
 
 
-def _check_shared_access(op: Any, tile: ws.TileType, left: int) -> None:
+def _check_shared_access(op: Any, tile: ws.TileType, left: int, layout: Layout) -> None:
     if len(tile.shape) == 1:
         return
     bits = ws.element_bits(tile.element)
     if bits not in COLUMN_BITS:
         raise op_error(op, f"expects shared columns of 8, 16 or 32 bits, got {tile}")
     step = unit_elements(bits)
-    if tile.shape[1] % step or left % step:
+    spans = [digit.count * digit.step for _, digit in layout.moves(COLUMN)]
+    from_step = max([step, *spans])
+    if tile.shape[1] % step or left % from_step:
         raise op_error(op, f"expects shared columns in {step}s, got {tile} from column {left}")
 
 
-def _check_load(_: ws.RoleOp, op: ws.LoadOp) -> None:
-    tile = ws.TileType(op.source.type)
+def _check_load(site: Site, op: ws.LoadOp) -> None:
+    tile, left = ws.TileType(op.source.type), _parts(op.source)[0]
     if tile.space == "tensor":
-        _check_tensor_access(op, tile, _parts(op.source)[0])
-        return
-    _check_shared_access(op, tile, _parts(op.source)[0])
-    if len(tile.shape) == 2 and ws.element_bits(tile.element) != REGISTER_BITS:
-        raise op_error(op, f"expects shared columns of 32 bits, got {tile}")
+        _check_tensor_access(site, op, tile, left)
+    else:
+        _check_shared_access(op, tile, left, site.layouts[op.fragment])
 
 
-def _check_store(_: ws.RoleOp, op: ws.StoreOp) -> None:
-    tile = ws.TileType(op.target.type)
-    check = _check_tensor_access if tile.space == "tensor" else _check_shared_access
-    check(op, tile, _parts(op.target)[0])
+def _check_store(site: Site, op: ws.StoreOp) -> None:
+    tile, left = ws.TileType(op.target.type), _parts(op.target)[0]
+    if tile.space == "tensor":
+        _check_tensor_access(site, op, tile, left)
+    else:
+        _check_shared_access(op, tile, left, site.layouts[op.fragment])
 
 
-def _check_reduce(_: ws.RoleOp, op: ws.ReduceOp) -> None:
+def _check_reduce(site: Site, op: ws.ReduceOp) -> None:
     element = ws.FragmentType(op.fragment.type).element
     if not isinstance(element, ir.F32Type):
         raise op_error(op, f"expects elements of f32, got {element}")
+    if crosses_warps(site.layouts[op.fragment], COLUMN):
+        raise op_error(op, "expects a reduction over what one warp holds")
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
@@ -214,7 +242,7 @@ def _check_limit(op: Any, tensor: Any) -> None:
         raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
 
 
-def _check_store_global(_: ws.RoleOp, op: ws.StoreGlobalOp) -> None:
+def _check_store_global(_: Site, op: ws.StoreGlobalOp) -> None:
     _check_limit(op, op.target)
     kind = ws.FragmentType(op.fragment.type)
     if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
@@ -230,8 +258,8 @@ def _check_dense_columns(op: Any, tensor: Any) -> None:
         raise op_error(op, f"expects columns along the last dimension, {last}, got {column_dim}")
 
 
-def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
-    _check_one_thread(role, op)
+def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
+    _check_one_thread(site, op)
     _check_limit(op, tensor)
     kind = ws.TileType(tile.type)
     if len(kind.shape) != 2 or ws.element_bits(kind.element) not in COLUMN_BITS:
@@ -246,8 +274,8 @@ def _check_copy(role: ws.RoleOp, op: Any, tensor: Any, tile: Any) -> None:
         raise op_error(op, "expects a whole tile, got some columns of one")
 
 
-def _check_copy_in(role: ws.RoleOp, op: ws.CopyInOp) -> None:
-    _check_copy(role, op, op.source, op.target)
+def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
+    _check_copy(site, op, op.source, op.target)
     slot = op.target
     while isinstance(slot.owner, ws.ViewOp):
         slot = slot.owner.source
@@ -255,15 +283,15 @@ def _check_copy_in(role: ws.RoleOp, op: ws.CopyInOp) -> None:
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
 
 
-def _check_copy_out(role: ws.RoleOp, op: ws.CopyOutOp) -> None:
-    _check_copy(role, op, op.target, op.source)
+def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
+    _check_copy(site, op, op.target, op.source)
 
 
-def _check_claim(role: ws.RoleOp, op: ws.ClaimOp) -> None:
-    _check_one_thread(role, op)
+def _check_claim(site: Site, op: ws.ClaimOp) -> None:
+    _check_one_thread(site, op)
 
 
-_CHECKS: "dict[str, Callable[[ws.RoleOp, Any], None]]" = {
+_CHECKS: "dict[str, Callable[[Site, Any], None]]" = {
     ws.BarrierOp.OPERATION_NAME: _check_barrier,
     ws.ClaimOp.OPERATION_NAME: _check_claim,
     ws.CommitOp.OPERATION_NAME: _check_handover,

@@ -1,4 +1,4 @@
-"""Element-wise regions, fills, broadcasts and reductions over the columns a thread holds."""
+"""Element-wise regions, fills, broadcasts and reductions over the elements a thread holds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,68 +16,71 @@ from attn_mlir.dialect.scalars import (
     fmul,
     fsub,
     i1,
-    i32,
 )
 
 from .approximations import EXPANSIONS
-from .context import CHUNK, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
+from .context import FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
-from .narrow import is_packed, packed, round_and_pack, unpacked
+from .layouts import COLUMN, Layout
+from .layouts.reductions import reduced
+from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
+from .narrow import round_and_pack
 from .scalar_ops import check_scalar
 
 Value = Any
 LN2 = math.log(2.0)
-# columns; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
+# elements; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
 NARROW = 4
-SHORT_BODY = 4  # operations that differ between columns; up to here bodies are evaluated whole
+SHORT_BODY = 4  # operations that differ within a strip; up to here bodies are evaluated whole
 
 
 @dataclass(frozen=True)
 class _Varying:
-    """A value of an element-wise region that differs between columns: a vector per part."""
+    """A value of an element-wise region that differs within a strip: a vector per part."""
 
     parts: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class _PerStrip:
+    """A value that differs between the strips of a thread and not within them."""
+
+    values: tuple[Value, ...]
+
+
+def _per_strip(values: Sequence[Value]) -> Any:
+    """One value for each strip; with a single strip, that is a value like any other."""
+    return values[0] if len(values) == 1 else _PerStrip(tuple(values))
 
 
 def _splat(value: Value, width: int) -> Value:
     return vector.BroadcastOp(ir.VectorType.get([width], value.type), value).result
 
 
-def _column_widths(kind: ws.FragmentType) -> list[int]:
-    columns = kind.shape[1]
-    return [min(CHUNK, columns - c) for c in range(0, columns, CHUNK)]
-
-
-def _column_numbers(widths: Sequence[int]) -> _Varying:
-    """The column coordinate as constant vectors."""
-    parts: list[Value] = []
-    first = 0
-    for width in widths:
-        kind = ir.VectorType.get([width], i32())
-        numbers = [ir.IntegerAttr.get(i32(), first + i) for i in range(width)]
-        parts.append(arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result)
-        first += width
-    return _Varying(tuple(parts))
-
-
 class _Region:
-    """Evaluates the body of a `ws.map`; what does not depend on the column stays scalar.
+    """Evaluates the body of a `ws.map`; what does not depend on the element stays scalar.
 
-    Long bodies are evaluated `NARROW` columns at a time, the whole body before the next columns
-    begin: what they compute on the way then lives for these columns and not for a whole row.
+    Long bodies are evaluated `NARROW` elements at a time, the whole body before the next ones
+    begin: what they compute on the way then lives for these elements and not for a whole strip.
     """
 
-    def __init__(self, low: Lowering, widths: Sequence[int]):
+    def __init__(self, low: Lowering, layout: Layout):
         self.low = low
-        self.widths = widths
+        self.strip_count = len(layout.strip_offsets)
+        self.widths = layout.part_widths * self.strip_count
+        self.per_strip = len(layout.part_widths)
         self.values: dict[Any, Any] = {}
 
     def operand(self, value: Value) -> Any:
         """A value of the region, or one from outside."""
         return self.values[value] if value in self.values else self.low[value]
 
+    def strip_of(self, part: int) -> int:
+        """The strip that a part belongs to."""
+        return part // self.per_strip
+
     def varying(self, operations: Sequence[Any]) -> list[Any]:
-        """The operations whose results differ between columns, given which arguments do."""
+        """The operations whose results differ within a strip, given which arguments do."""
         values = {value for value, found in self.values.items() if isinstance(found, _Varying)}
         found: list[Any] = []
         for op in operations:
@@ -87,7 +90,7 @@ class _Region:
         return found
 
     def is_long(self, operations: Sequence[Any]) -> bool:
-        """Whether the body is evaluated a few columns at a time."""
+        """Whether the body is evaluated a few elements at a time."""
         return max(self.widths, default=0) > NARROW and len(self.varying(operations)) > SHORT_BODY
 
     def run(self, operations: Sequence[Any]) -> None:
@@ -100,14 +103,14 @@ class _Region:
             if op in varying:
                 self.values[result] = _Varying(())
             else:
-                self.values[result] = self._scalar(op, [self.operand(x) for x in op.operands])
+                self.values[result] = self._in_strips(op)
         is_long = self.is_long(operations)
         for number, width in enumerate(self.widths):
             step = NARROW if is_long and width % NARROW == 0 else width
             self._run_part(varying, number, range(0, width, step), step)
 
     def _run_part(self, varying: Sequence[Any], number: int, starts: range, step: int) -> None:
-        """Evaluates what differs between columns on one part, `step` columns at a time."""
+        """Evaluates what differs within a strip on one part, `step` elements at a time."""
         pieces: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
         for first in starts:
             for op in varying:
@@ -122,8 +125,10 @@ class _Region:
             self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
 
     def _piece(self, value: Value, number: int, first: int, step: int) -> Any:
-        """Some columns of a value that was there before, or a scalar."""
+        """Some elements of a value that was there before, or a scalar."""
         found = self.operand(value)
+        if isinstance(found, _PerStrip):
+            return found.values[self.strip_of(number)]
         if not isinstance(found, _Varying):
             return found
         part = found.parts[number]
@@ -132,8 +137,18 @@ class _Region:
         kind = ir.VectorType.get([step], part.type.element_type)
         return vector.ExtractStridedSliceOp(kind, part, [first], [step], [1]).result
 
+    def _in_strips(self, op: Any) -> Any:
+        """An operation that is the same for all elements of a strip, or of the thread."""
+        operands = [self.operand(value) for value in op.operands]
+        if not any(isinstance(value, _PerStrip) for value in operands):
+            return self._scalar(op, operands)
+        several: list[Value] = []
+        for strip in range(self.strip_count):
+            own = [x.values[strip] if isinstance(x, _PerStrip) else x for x in operands]
+            several.append(self._scalar(op, own))
+        return _PerStrip(tuple(several))
+
     def _scalar(self, op: Any, operands: Sequence[Value]) -> Value:
-        """An operation that is the same for all columns."""
         if op.name in _SPECIAL:
             return _SPECIAL[op.name](self.low, op, operands)
         if op.name in EXPANSIONS:
@@ -144,7 +159,7 @@ class _Region:
         ).result
 
     def _vector(self, op: Any, operands: Sequence[Value], width: int) -> Value:
-        """An operation on some columns; one that has no vector form column by column."""
+        """An operation on some elements; one that has no vector form one by one."""
         kind = ir.VectorType.get([width], op.results[0].type)
         wide = [isinstance(self.operand(value), _Varying) for value in op.operands]
         pairs = list(zip(operands, wide, strict=True))
@@ -158,8 +173,8 @@ class _Region:
             ).result
         elements: list[Value] = []
         for i in range(width):
-            column = [vector.ExtractOp(x, [], [i]).result if is_wide else x for x, is_wide in pairs]
-            elements.append(_SPECIAL[op.name](self.low, op, column))
+            one = [vector.ExtractOp(x, [], [i]).result if is_wide else x for x, is_wide in pairs]
+            elements.append(_SPECIAL[op.name](self.low, op, one))
         return vector.FromElementsOp(kind, elements).result
 
 
@@ -232,38 +247,40 @@ for _name in EXPANSIONS:
 
 @lowers(ws.MapOp)
 def _map(low: Lowering, op: ws.MapOp) -> None:
-    kind = ws.FragmentType(op.fragment.type)
-    is_rows = len(kind.shape) == 1
-    region = _Region(low, [] if is_rows else _column_widths(kind))
+    kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
+    region = _Region(low, layout)
     block = op.body.blocks[0]
     elements = list(block.arguments)[: len(op.inputs)]
     for argument, value in zip(elements, op.inputs, strict=True):
-        fragment: Fragment = low[value]
-        region.values[argument] = fragment.parts[0] if is_rows else _Varying(unpacked(fragment))
-    coordinates = list(block.arguments)[len(op.inputs) :]
-    if not is_rows and list(coordinates[1].uses):
-        region.values[coordinates[1]] = _column_numbers(region.widths)
+        parts = unpacked(low[value])
+        region.values[argument] = _per_strip(parts) if layout.is_single else _Varying(parts)
+    coordinates = dict(zip(layout.axes, list(block.arguments)[len(op.inputs) :], strict=True))
+    along = coordinates.get(layout.along)
+    if along is not None and list(along.uses):
+        region.values[along] = _Varying(tuple(along_numbers(low, layout)) * region.strip_count)
     *body, last = block.operations
     rounded = _rounded_last(last.value) if is_packed(kind) else None
     if rounded is not None:
         *body, _ = body
     operations = [inner.operation for inner in body]
-    row = low.active.row
-    if region.is_long(operations) and list(coordinates[0].uses):
-        # what hangs on the row would be moved out of the loop over tiles, per column, and spilled
-        row = opaque(row)
-    region.values[coordinates[0]] = row
+    across = coordinates.get(layout.across)
+    if across is not None:
+        place = own_place(low, layout, layout.across)
+        if place is not None and region.is_long(operations) and list(across.uses):
+            # what hangs on it would be moved out of the loop over tiles, per element, and spilled
+            place = opaque(place)
+        region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
     region.run(operations)
     result = region.operand(last.value if rounded is None else rounded)
     if rounded is not None:
-        parts = [round_and_pack(part, kind.element) for part in _columns(region, result)]
-        low[op.fragment] = Fragment(kind, tuple(parts))
+        parts = [round_and_pack(part, kind.element) for part in _vectors(region, result)]
+        low[op.fragment] = Fragment(kind, layout, tuple(parts))
     elif not isinstance(result, _Varying):
-        low[op.fragment] = _spread(kind, result)
+        low[op.fragment] = _spread(kind, layout, result)
     elif is_packed(kind):
-        low[op.fragment] = Fragment(kind, tuple(map(packed, result.parts)))
+        low[op.fragment] = Fragment(kind, layout, tuple(map(packed, result.parts)))
     else:
-        low[op.fragment] = Fragment(kind, result.parts)
+        low[op.fragment] = Fragment(kind, layout, result.parts)
 
 
 def _rounded_last(value: Value) -> Value | None:
@@ -276,79 +293,54 @@ def _rounded_last(value: Value) -> Value | None:
     return None
 
 
-def _columns(region: _Region, value: Any) -> tuple[Value, ...]:
+def _vectors(region: _Region, value: Any) -> tuple[Value, ...]:
     """A value as vectors, one per part."""
     if isinstance(value, _Varying):
         return value.parts
-    return tuple(_splat(value, width) for width in region.widths)
+    values = value.values if isinstance(value, _PerStrip) else [value] * region.strip_count
+    return tuple(
+        _splat(values[region.strip_of(number)], width) for number, width in enumerate(region.widths)
+    )
 
 
 @lowers(ws.FillOp)
 def _fill(low: Lowering, op: ws.FillOp) -> None:
     kind = ws.FragmentType(op.fragment.type)
-    low[op.fragment] = _spread(kind, low[op.value])
+    low[op.fragment] = _spread(kind, low.layouts[op.fragment], low[op.value])
 
 
 @lowers(ws.BroadcastOp)
 def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
-    kind = ws.FragmentType(op.fragment.type)
-    low[op.fragment] = _spread(kind, low[op.rows].parts[0])
+    kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
+    rows: Fragment = low[op.rows]
+    if rows.layout.is_single:
+        low[op.fragment] = _spread(kind, layout, _per_strip(rows.parts))
+    else:
+        strip = tuple(map(packed, rows.parts)) if is_packed(kind) else rows.parts
+        low[op.fragment] = Fragment(kind, layout, strip * len(layout.strip_offsets))
 
 
-def _spread(kind: ws.FragmentType, value: Value) -> Fragment:
-    if len(kind.shape) == 1:
-        return Fragment(kind, (value,))
-    parts = tuple(_splat(value, width) for width in _column_widths(kind))
-    return Fragment(kind, tuple(map(packed, parts)) if is_packed(kind) else parts)
+def _spread(kind: ws.FragmentType, layout: Layout, value: Any) -> Fragment:
+    """A value everywhere, or one in each strip."""
+    count = len(layout.strip_offsets)
+    values = value.values if isinstance(value, _PerStrip) else [value] * count
+    if layout.is_single:
+        return Fragment(kind, layout, tuple(values))
+    parts = tuple(_splat(value, width) for value in values for width in layout.part_widths)
+    return Fragment(kind, layout, tuple(map(packed, parts)) if is_packed(kind) else parts)
 
 
 @lowers(ws.ReduceOp)
 def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
-    fragment: Fragment = low[op.fragment]
-    init = low[op.init].parts[0]
-    total = _maximum(fragment, init) if op.kind.value == "max" else _sum(fragment, init)
-    low[op.rows] = Fragment(ws.FragmentType(op.rows.type), (total,))
-
-
-def _maximum(fragment: Fragment, init: Value) -> Value:
-    """The backend makes a tree of 3-input maxima of each vector reduction."""
-    kind = ir.Attribute.parse("#vector.kind<maxnumf>")
-    for part in fragment.parts:
-        init = vector.ReductionOp(part.type.element_type, kind, part, acc=init).result
-    return init
-
-
-def _sum(fragment: Fragment, init: Value) -> Value:
-    """A tree of packed additions: across parts of one width, then halving, then single columns."""
-    parts = list(fragment.parts)
-    while len(parts) > 1 and parts[-1].type == parts[0].type:
-        pairs = zip(parts[::2], parts[1::2], strict=False)
-        odd = parts[len(parts) & ~1 :]
-        parts = [arith.AddFOp(a, b).result for a, b in pairs] + odd
-    singles = [column for part in parts for column in _halved(part)]
-    for column in singles:
-        init = arith.AddFOp(init, column).result
-    return init
-
-
-def _halved(part: Value) -> list[Value]:
-    """Scalars that add up to the sum of a vector: one, and one for each odd width on the way."""
-    left_over: list[Value] = []
-    while (width := part.type.shape[0]) > 1:
-        half = width // 2
-        if width % 2:
-            left_over.append(vector.ExtractOp(part, [], [width - 1]).result)
-        kind = ir.VectorType.get([half], part.type.element_type)
-        low, high = (
-            vector.ExtractStridedSliceOp(kind, part, [first], [half], [1]).result
-            for first in (0, half)
-        )
-        part = arith.AddFOp(low, high).result
-    return [vector.ExtractOp(part, [], [0]).result, *left_over]
+    init: Fragment = low[op.init]
+    parts = reduced(low[op.fragment], init, op.kind.value, COLUMN)
+    low[op.rows] = Fragment(init.kind, init.layout, parts)
 
 
 @lowers(ws.AnyOp)
 def _any(low: Lowering, op: ws.AnyOp) -> None:
     kind = ir.Attribute.parse("#nvvm<vote_sync_kind any>")
-    condition = low[op.rows].parts[0]
+    condition, *others = low[op.rows].parts
+    for other in others:
+        condition = arith.OrIOp(condition, other).result
     low[op.holds] = nvvm.VoteSyncOp(constant(FULL_WARP), condition, kind, results=[i1()]).result

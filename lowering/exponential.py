@@ -6,14 +6,17 @@ cubic's relative error is 8.8e-5, below half a unit of bf16 (spec-mha 5; coeffic
 FlashAttention-4). Valid for x up to 127; below -127 the result is the least normal number's size.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, math, vector
 from attn_mlir.dialect.scalars import i32
 
-from .context import CHUNK, Fragment, Lowering, lowers
+from .context import Fragment, Lowering, lowers
 from .inline_ptx import add_round_down
+from .layouts import COLUMN, Layout
+from .layouts.values import parts_of_strips
 
 Value = Any
 
@@ -27,17 +30,10 @@ COEFFICIENTS = (  # of f^1, f^2, f^3; that of f^0 is 1
 EXPONENT_SHIFT = 23  # position of the exponent in an f32
 
 
-def _runs(op: ws.Exp2Op, first: int, width: int) -> list[tuple[int, int, bool]]:
-    """Splits columns first .. first + width - 1 into (offset, length, on multiply-add units)."""
-    period, count = op.fma_period.value, op.fma_count.value
-    begin, end = op.fma_begin.value, op.fma_end.value
-
-    def is_fma(column: int) -> bool:
-        return bool(period) and begin <= column < end and column % period >= period - count
-
+def _runs(is_fma: Sequence[bool]) -> list[tuple[int, int, bool]]:
+    """Splits a part into (offset, length, on multiply-add units)."""
     runs: list[tuple[int, int, bool]] = []
-    for offset in range(width):
-        kind = is_fma(first + offset)
+    for offset, kind in enumerate(is_fma):
         if runs and runs[-1][2] == kind:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1, kind)
         else:
@@ -45,24 +41,43 @@ def _runs(op: ws.Exp2Op, first: int, width: int) -> list[tuple[int, int, bool]]:
     return runs
 
 
+def _pattern(op: ws.Exp2Op, layout: Layout) -> list[bool]:
+    """For each element of a strip whether the multiply-add units evaluate it.
+
+    A thread that holds whole rows follows the pattern; in another layout its elements would not
+    come in the pairs that these units take, and all go to the special-function unit.
+    """
+    columns = layout.element_offsets
+    period, count = op.fma_period.value, op.fma_count.value
+    begin, end = op.fma_begin.value, op.fma_end.value
+    if not period or layout.moves(COLUMN):
+        return [False] * len(columns)
+    return [begin <= c < end and c % period >= period - count for c in columns]
+
+
 @lowers(ws.Exp2Op)
 def _exp2(low: Lowering, op: ws.Exp2Op) -> None:
     source: Fragment = low[op.exponent]
     parts: list[Value] = []
-    for number, part in enumerate(source.parts):
-        runs = _runs(op, number * CHUNK, part.type.shape[0])
-        if len(runs) == 1:
-            parts.append(_evaluate(part, runs[0][2]))
-            continue
-        result = part
-        for offset, length, is_fma in runs:
-            kind = ir.VectorType.get([length], part.type.element_type)
-            some = vector.ExtractStridedSliceOp(kind, part, [offset], [length], [1]).result
-            result = vector.InsertStridedSliceOp(
-                _evaluate(some, is_fma), result, [offset], [1]
-            ).result
-        parts.append(result)
-    low[op.fragment] = Fragment(source.kind, tuple(parts))
+    for strip in parts_of_strips(source):
+        pattern = _pattern(op, source.layout)
+        for part in strip:
+            width = part.type.shape[0]
+            parts.append(_mixed(part, _runs(pattern[:width])))
+            del pattern[:width]
+    low[op.fragment] = Fragment(source.kind, source.layout, tuple(parts))
+
+
+def _mixed(part: Value, runs: Sequence[tuple[int, int, bool]]) -> Value:
+    """2^x of a part, run by run."""
+    if len(runs) == 1:
+        return _evaluate(part, runs[0][2])
+    result = part
+    for offset, length, is_fma in runs:
+        kind = ir.VectorType.get([length], part.type.element_type)
+        some = vector.ExtractStridedSliceOp(kind, part, [offset], [length], [1]).result
+        result = vector.InsertStridedSliceOp(_evaluate(some, is_fma), result, [offset], [1]).result
+    return result
 
 
 def _evaluate(part: Value, is_fma: bool) -> Value:

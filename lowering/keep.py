@@ -15,7 +15,8 @@ from attn_mlir.dialect.scalars import compare, constant, select
 from attn_mlir.dialect.ws.compute import WORD_BITS
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .context import CHUNK, Fragment, Lowering, lowers
+from .context import Fragment, Lowering, lowers
+from .layouts.values import mask_words, parts_of_strips
 
 Value = Any
 
@@ -26,18 +27,16 @@ def _keep(low: Lowering, op: ws.KeepOp) -> None:
     source, other = low[op.fragment], low[op.other]
     if ws.element_bits(source.kind.element) != WORD_BITS:
         raise op_error(op, f"has a lowering for 32-bit elements, got {source.kind.element}")
-    words = [
-        vector.ExtractOp(part, [], [i]).result
-        for part in low[op.bits].parts
-        for i in range(part.type.shape[0])
-    ]
     parts: list[Value] = []
-    for number, part in enumerate(source.parts):
-        columns: list[Value] = []
-        for i in range(part.type.shape[0]):
-            word, bit = divmod(number * CHUNK + i, WORD_BITS)
-            mark = constant(1 << bit if bit < WORD_BITS - 1 else -(1 << bit))
-            kept = compare("ne", arith.AndIOp(words[word], mark).result, 0)
-            columns.append(select(kept, vector.ExtractOp(part, [], [i]).result, other))
-        parts.append(vector.FromElementsOp(part.type, columns).result)
-    low[op.kept] = Fragment(source.kind, tuple(parts))
+    for words, strip in zip(
+        mask_words(low, low[op.bits], source.layout), parts_of_strips(source), strict=True
+    ):
+        bits = iter(source.layout.mask_bits())
+        for part in strip:
+            elements: list[Value] = []
+            for i, (word, bit) in zip(range(part.type.shape[0]), bits, strict=False):
+                mark = constant(1 << bit if bit < WORD_BITS - 1 else -(1 << bit))
+                kept = compare("ne", arith.AndIOp(words[word], mark).result, 0)
+                elements.append(select(kept, vector.ExtractOp(part, [], [i]).result, other))
+            parts.append(vector.FromElementsOp(part.type, elements).result)
+    low[op.kept] = Fragment(source.kind, source.layout, tuple(parts))

@@ -1,4 +1,4 @@
-"""Elements narrower than a register: how fragments hold them, and how f32 is rounded to them."""
+"""f32 rounded to elements narrower than a register, neighbours together in one."""
 
 from typing import Any
 
@@ -6,49 +6,13 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
 from attn_mlir.dialect.scalars import i32
 
-from .context import CHUNK, Fragment
-
 Value = Any
 
 WORD_BITS = 32  # of a register
-PACKED_BITS = (8, 16)  # elements of these widths share one
-
-
-def is_packed(kind: ws.FragmentType) -> bool:
-    """Whether a fragment's columns share registers; see `Fragment`."""
-    return len(kind.shape) == 2 and ws.element_bits(kind.element) in PACKED_BITS
-
-
-def fragment_types(kind: ws.FragmentType) -> list[Any]:
-    """The types of a fragment's `parts`."""
-    if len(kind.shape) == 1:
-        return [kind.element]
-    bits = ws.element_bits(kind.element)
-    element, per_word = (i32(), WORD_BITS // bits) if is_packed(kind) else (kind.element, 1)
-    widths = [min(CHUNK, kind.shape[1] - c) for c in range(0, kind.shape[1], CHUNK)]
-    return [ir.VectorType.get([width // per_word], element) for width in widths]
-
-
-def unpacked(fragment: Fragment) -> tuple[Value, ...]:
-    """The columns of a fragment as vectors of its element type."""
-    if not is_packed(fragment.kind):
-        return fragment.parts
-    parts: list[Value] = []
-    for part in fragment.parts:
-        count = part.type.shape[0] * WORD_BITS // ws.element_bits(fragment.kind.element)
-        kind = ir.VectorType.get([count], fragment.kind.element)
-        parts.append(vector.BitCastOp(kind, part).result)
-    return tuple(parts)
-
-
-def packed(part: Value) -> Value:
-    """A vector of narrow elements, neighbours together in an i32."""
-    count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
-    return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
 
 
 def round_and_pack(part: Value, element: Any) -> Value:
-    """Rounds f32 to a narrow type, neighbours to an i32: one `cvt.rn.*x2` per pair of columns."""
+    """Rounds f32 to a narrow type, neighbours to an i32: one `cvt.rn.*x2` per pair."""
     words: list[Value] = []
     word = ir.VectorType.get([1], i32())
     per_word = WORD_BITS // ws.element_bits(element)

@@ -51,8 +51,7 @@ def lower_kernel(kernel: ws.KernelOp, target: Target) -> Lowering:
     Raises:
       VerifyError: an operation has no lowering.
     """
-    check_kernel(kernel, target)
-    low = Lowering(kernel, target)
+    low = Lowering(kernel, target, check_kernel(kernel, target))
     chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.features}", O = 3>'
     name = f"{kernel.sym_name.value}_module"
     module = gpu.GPUModuleOp(name, targets=ir.ArrayAttr.get([ir.Attribute.parse(chip)]))
@@ -298,9 +297,7 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
         group = arith.DivUIOp(relative, constant(warps_per_group)).result
     quarter = arith.AndIOp(warp, constant(WARPGROUP_WARPS - 1)).result
     lane_base = INT.mul(quarter, WARP_THREADS << LANE_FIELD_BIT)
-    rows = WARPGROUP_WARPS * WARP_THREADS
-    row = arith.AndIOp(thread, constant(rows - 1)).result
-    low.role = RoleState(role, group, row, lane_base, cursors={})
+    low.role = RoleState(role, group, _in_group(role, thread), lane_base, cursors={})
     block = role.body.blocks[0]
     low[block.arguments[0]] = group
     if role.lane_count == 1:
@@ -311,3 +308,14 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     if low.active.stored:  # before the memory goes back
         wait_tensor_stores(low)
     low.role = None
+
+
+def _in_group(role: ws.RoleOp, thread: Value) -> Value:
+    """i32: the number of a thread of the role in its group."""
+    first, count = (warps * WARP_THREADS for warps in role.warp_range)
+    threads = count // role.group_count
+    if first % threads:
+        thread = INT.sub(thread, first)
+    elif threads & threads - 1 == 0:
+        return arith.AndIOp(thread, constant(threads - 1)).result
+    return arith.RemUIOp(thread, constant(threads)).result

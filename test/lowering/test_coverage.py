@@ -112,30 +112,48 @@ def test_columns_that_have_code(space: str, columns: int, element: str, cut: int
     check(load_and_store(space, columns, element, cut))
 
 
-def test_shared_columns_of_32_bits_are_read_back() -> None:
-    def reading(element: str) -> str:
-        body = f'%f = "ws.load"(%t) : (!t) -> !ws.frag<vector<128x64x{element}>>'
-        return access(f'!ws.tile<vector<128x64x{element}>, "shared">', body)
-
-    check(reading("f32"))
-    refused(reading("bf16"), "'ws.load' op expects shared columns of 32 bits")
+def reading(kind: str, body: str = "") -> str:
+    """Threads that read a shared tile of a kind into a fragment %f, and go on."""
+    load = f'%f = "ws.load"(%t) : (!t) -> !ws.frag<vector<{kind}>>\n'
+    return access(f'!ws.tile<vector<{kind}>, "shared">', load + body)
 
 
-def test_fragments_belong_to_warpgroups() -> None:
-    fill = '%z = arith.constant 0.0 : f32\n%f = "ws.fill"(%z) : (f32) -> !row'
-    check(kernel([], role("r", fill, first=4, warps=8, groups=2, lanes=32)))
-    expects = (
-        "'ws.fill' op expects a fragment in a role whose groups are 4 warps from a multiple of 4"
-    )
-    for got, text in (
-        ("one thread", role("r", fill, first=0)),
-        ("2 from warp 0", role("r", fill, first=0, warps=2, lanes=32)),
-        ("8 from warp 0", role("r", fill, first=0, warps=8, lanes=32)),
-        ("4 from warp 2", role("r", fill, first=2, warps=4, lanes=32)),
+@pytest.mark.parametrize("kind", ["128x64xf32", "128x64xbf16", "64x64xf32", "64x8xf16", "128xf32"])
+def test_shared_tiles_are_read(kind: str) -> None:
+    check(reading(kind))
+
+
+def test_fragments_belong_to_whole_warps() -> None:
+    fill = '%z = arith.constant 0.0 : f32\n%f = "ws.fill"(%z) : (f32) -> !ws.frag<vector<{}xf32>>'
+    for rows, first, warps, groups in (
+        ("128", 4, 8, 2),
+        ("32x3", 5, 1, 1),
+        ("16x8", 3, 2, 2),
+        ("64x8", 2, 4, 1),
+        ("64", 0, 2, 1),
+        ("256x4", 0, 8, 1),
     ):
-        refused(kernel([], text), f"{expects}, got {got}")
-    short = fill.replace("!row", "!ws.frag<vector<64xf32>>")
-    refused(kernel([], threads(short)), "'ws.fill' op expects a fragment of 128 rows")
+        body = fill.format(rows)
+        check(kernel([], role("r", body, first=first, warps=warps, groups=groups, lanes=32)))
+    one = "'ws.fill' op expects a fragment in a role of whole warps, got one thread"
+    refused(kernel([], role("r", fill.format("128"), first=0)), one)
+    expects = "'ws.fill' op expects a fragment of 128 rows, one per thread, or of 64, in 8 columns"
+    for rows in ("32", "127", "256x8", "64x12"):
+        refused(kernel([], threads(fill.format(rows))), expects)
+
+
+def test_layouts_that_meet_are_refused() -> None:
+    """What tensor memory gives has a row per thread; 64 rows and a mask of 64 rows have not."""
+    tensor = '!ws.tile<vector<128x64xf32>, "tensor">'
+    load = '%f = "ws.load"(%t) : (!t) -> !full'
+    check(access(tensor, load))
+    half = '!ws.tile<vector<64x64xf32>, "tensor">'
+    text = access(half, load.replace("!full", "!ws.frag<vector<64x64xf32>>"))
+    refused(
+        text, r"'ws.load' op expects rows in multiples of 128 of one row per thread, got a .*64"
+    )
+    one = access(tensor, load).replace("warps = array<i32: 0, 4>", "warps = array<i32: 2, 4>")
+    refused(one, "'ws.load' op expects a fragment of tensor memory in a role whose groups are 4")
 
 
 def test_barriers_belong_to_warpgroups() -> None:

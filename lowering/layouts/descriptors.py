@@ -1,25 +1,14 @@
-"""Where the elements of a tile lie, and the descriptors that tell the tensor core.
+"""How the tensor core is told where its operands lie: matrix and instruction descriptors.
 
 Pure functions over integers. Sources: PTX ISA, tcgen05 matrix descriptor, instruction descriptor
 and canonical layouts.
-
-A shared tile [rows, columns] is stored as the copy engine writes it with the 128-byte swizzle:
-column chunks of 128 bytes one after the other, each chunk `rows` lines, the 16-byte units of line
-r permuted by XOR with r mod 8. For 16-bit elements, of which a line holds 64:
-
-    offset(r, c) = (c / 64) rows 128 + r 128 + (((c % 64) / 8) ^ (r % 8)) 16 + (c % 8) 2
-
-A tensor-memory tile has row r in lane r; 32-bit elements take a column each, narrower ones share
-one, the first element in the lowest bits.
 """
 
 from dataclasses import dataclass
 
-SWIZZLE_BYTES = 128  # one line of a swizzled chunk
-ATOM_ROWS = 8  # lines after which the swizzle pattern repeats
-TILE_ALIGNMENT = ATOM_ROWS * SWIZZLE_BYTES  # the XOR uses absolute address bits 7..9
+from .shared import SWIZZLE_BYTES, TILE_ALIGNMENT, UNIT_BYTES
+
 MMA_K_BYTES = 32  # K of one instruction: 16 elements of kind::f16, 32 of kind::f8f6f4
-UNIT_BYTES = 16
 
 DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48, sm_100
 SWIZZLE_128B = 2 << 61  # bits 61..63, sm_100
@@ -33,32 +22,9 @@ ELEMENT_CODES = {
 }
 
 
-def line_elements(element_bits: int) -> int:
-    """Elements in a line of a swizzled tile."""
-    return SWIZZLE_BYTES * 8 // element_bits
-
-
-def unit_elements(element_bits: int) -> int:
-    """Elements in 16 bytes."""
-    return UNIT_BYTES * 8 // element_bits
-
-
 def mma_k(element_bits: int) -> int:
     """K of one instruction."""
     return MMA_K_BYTES * 8 // element_bits
-
-
-def chunk_count(columns: int, element_bits: int) -> int:
-    """Column chunks of a swizzled tile; the last one may be partly filled."""
-    return -(-columns // line_elements(element_bits))
-
-
-def swizzled_offset(row: int, column: int, *, rows: int, element_bits: int) -> int:
-    """Byte offset of an element in a swizzled tile; the definition in the module's text."""
-    chunk, inner = divmod(column, line_elements(element_bits))
-    unit, element = divmod(inner, unit_elements(element_bits))
-    line = chunk * rows * SWIZZLE_BYTES + row * SWIZZLE_BYTES
-    return line + (unit ^ row % ATOM_ROWS) * UNIT_BYTES + element * element_bits // 8
 
 
 @dataclass(frozen=True)
@@ -117,8 +83,3 @@ def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool)
         | (n >> 3) << 17
         | (m >> 4) << 24
     )
-
-
-def tensor_columns(columns: int, element_bits: int) -> int:
-    """Tensor-memory columns of a tile with one row per lane."""
-    return columns * element_bits // 32

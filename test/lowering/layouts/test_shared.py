@@ -1,4 +1,4 @@
-"""Descriptors and swizzles: worked examples of the machine, and the definition read the other way."""
+"""Swizzles and descriptors: worked examples of the machine, and the definition read the other way."""
 
 from __future__ import annotations
 

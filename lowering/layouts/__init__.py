@@ -1,0 +1,62 @@
+"""Where elements lie: in shared and tensor memory, in registers, and how the tensor core is told.
+
+This re-exports what is pure. The modules that emit code are imported by their names: `values` and
+`reductions`, and the traffic in `tensor_access`, `shared_access` and `global_access`; `inference`
+says which layout each fragment of a role has.
+"""
+
+from .descriptors import (
+    ELEMENT_CODES,
+    Operand,
+    instruction_descriptor,
+    k_major,
+    mma_k,
+    mn_major,
+)
+from .fragments import (
+    COLUMN,
+    PART_ELEMENTS,
+    ROW,
+    Layout,
+    Scheme,
+    accumulator,
+    operand_a,
+    operand_b,
+    row_per_thread,
+)
+from .shared import (
+    ATOM_ROWS,
+    SWIZZLE_BYTES,
+    UNIT_BYTES,
+    chunk_count,
+    line_elements,
+    swizzled_offset,
+    unit_elements,
+)
+from .tensor import tensor_columns
+
+__all__ = [
+    "ATOM_ROWS",
+    "COLUMN",
+    "ELEMENT_CODES",
+    "PART_ELEMENTS",
+    "ROW",
+    "SWIZZLE_BYTES",
+    "UNIT_BYTES",
+    "Layout",
+    "Operand",
+    "Scheme",
+    "accumulator",
+    "chunk_count",
+    "instruction_descriptor",
+    "k_major",
+    "line_elements",
+    "mma_k",
+    "mn_major",
+    "operand_a",
+    "operand_b",
+    "row_per_thread",
+    "swizzled_offset",
+    "tensor_columns",
+    "unit_elements",
+]

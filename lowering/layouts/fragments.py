@@ -1,0 +1,337 @@
+"""Where the elements of a fragment lie: which thread holds which, and in what order.
+
+The number of a thread in its group is written in digits of mixed radix, lowest first, and each
+digit moves the place in the fragment by some rows or columns, or not at all (then the threads hold
+copies). A thread's elements form strips: those of one strip lie in one row, and a strip holds one
+row's elements in the order of their columns (or, with the axes exchanged, one column's). Numbers
+of strips, and of elements in a strip, are written in digits likewise.
+
+Worked, the accumulator of `mma.sync.m16n8k16`, 16 x 8 in a warp:
+
+    threads   (4, columns by 2) (8, rows by 1)    thread 4 g + q: row g, column 2 q
+    strips    (2, rows by 8)                      strip h: 8 h rows down
+    elements  (2, columns by 1)                   element e: e columns on
+
+so element e of strip h of thread 4 g + q is at row g + 8 h, column 2 q + e. The instruction counts
+its registers through the elements of strip 0, those of strip 1, and then the next 8 columns.
+
+Sources: PTX ISA, tcgen05.ld (32x32b), wgmma register fragments, mma.sync m16n8k16 and m16n8k32.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from attn_mlir.passes.target.limits import WARP_THREADS
+
+ROW, COLUMN = 0, 1
+AXES = (ROW, COLUMN)
+PART_ELEMENTS = 32  # elements per vector of a strip; one tcgen05.ld.32x32b.x32 of f32
+WORD_BITS = 32  # of a register
+PACKED_BITS = (8, 16)  # elements of these widths share one
+MASK_BITS = 32  # columns per element of the bits that say what to keep
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One digit of a number: 0 .. count - 1, each unit of which moves the place.
+
+    Attributes:
+      count: the digit's radix.
+      axis: `ROW`, `COLUMN`, or None where all values of the digit hold the same elements.
+      step: rows or columns per unit.
+    """
+
+    count: int
+    axis: int | None
+    step: int = 0
+
+
+def _offsets(digits: Sequence[Digit], axis: int | None) -> tuple[int, ...]:
+    """What each number of these digits adds to a coordinate."""
+    found = [0]
+    for digit in digits:
+        step = digit.step if digit.axis == axis else 0
+        found = [offset + unit * step for unit in range(digit.count) for offset in found]
+    return tuple(found)
+
+
+def _count(digits: Sequence[Digit]) -> int:
+    return math.prod(digit.count for digit in digits)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Elements of a thread that lie side by side in a row, less the thread's own row and column.
+
+    Attributes:
+      strip, first: number of the strip, and of the first element in it.
+      count: a power of two that divides the column of the first one.
+      row, column: what their numbers add to the place of the first one.
+    """
+
+    strip: int
+    first: int
+    count: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of one fragment; its extents are what the digits span.
+
+    A fragment of rank 1 is what is left of one of rank 2 without an axis: one value per row (or
+    column), of which every thread that held elements of the row has a copy. Where the strips ran
+    along the axis that is gone, a strip is a single value and there are no element digits.
+
+    Attributes:
+      threads: digits of the thread's number in its group.
+      strips: digits of the strip's number in the thread; they move across the strips.
+      elements: digits of the element's number in the strip; they move along it.
+      along: the axis along which the strips run.
+    """
+
+    threads: tuple[Digit, ...]
+    strips: tuple[Digit, ...]
+    elements: tuple[Digit, ...]
+    along: int = COLUMN
+
+    def __post_init__(self) -> None:
+        assert all(digit.axis == self.across for digit in self.strips)
+        assert all(digit.axis == self.along for digit in self.elements)
+        for axis in AXES:
+            step = 1
+            for digit in sorted(self._digits(axis), key=lambda d: (d.step, d.count)):
+                assert digit.step == step, f"{self} has a gap along axis {axis}"
+                step *= digit.count
+
+    def _digits(self, axis: int) -> list[Digit]:
+        return [d for d in (*self.threads, *self.strips, *self.elements) if d.axis == axis]
+
+    @property
+    def across(self) -> int:
+        """The axis that is not `along`."""
+        return COLUMN if self.along == ROW else ROW
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the fragment, `ROW` first."""
+        return tuple(axis for axis in AXES if self._digits(axis))
+
+    def extent(self, axis: int) -> int:
+        """Rows or columns of the fragment."""
+        return _count(self._digits(axis))
+
+    @cached_property
+    def thread_count(self) -> int:
+        """Threads that hold the fragment together."""
+        return _count(self.threads)
+
+    @cached_property
+    def _thread_offsets(self) -> list[tuple[int, ...]]:
+        return [_offsets(self.threads, axis) for axis in AXES]
+
+    @cached_property
+    def strip_offsets(self) -> tuple[int, ...]:
+        """What the number of each strip adds to the coordinate across."""
+        return _offsets(self.strips, self.across)
+
+    @cached_property
+    def element_offsets(self) -> tuple[int, ...]:
+        """What the number of each element of a strip adds to the coordinate along it."""
+        return _offsets(self.elements, self.along)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether a strip is one value and not a row of elements."""
+        return not self.elements
+
+    @cached_property
+    def part_widths(self) -> tuple[int, ...]:
+        """Elements in each vector of a strip; none where a strip is one value."""
+        if self.is_single:
+            return ()
+        count = len(self.element_offsets)
+        return tuple(min(PART_ELEMENTS, count - c) for c in range(0, count, PART_ELEMENTS))
+
+    def moves(self, axis: int) -> list[tuple[int, Digit]]:
+        """Thread digits that move along an axis, each with the threads per unit of it."""
+        found: list[tuple[int, Digit]] = []
+        weight = 1
+        for digit in self.threads:
+            if digit.axis == axis and digit.count > 1:
+                found.append((weight, digit))
+            weight *= digit.count
+        return found
+
+    def copies(self) -> list[tuple[int, Digit]]:
+        """Thread digits whose values hold the same elements, each with the threads per unit."""
+        weights = [_count(self.threads[:number]) for number in range(len(self.threads))]
+        pairs = zip(weights, self.threads, strict=True)
+        return [(w, d) for w, d in pairs if d.axis is None and d.count > 1]
+
+    def place(self, thread: int, strip: int = 0, element: int = 0) -> tuple[int, int]:
+        """Row and column of an element of a thread; 0 along an axis that is gone."""
+        found = [self._thread_offsets[axis][thread] for axis in AXES]
+        found[self.across] += self.strip_offsets[strip]
+        found[self.along] += self.element_offsets[element]
+        return found[ROW], found[COLUMN]
+
+    def holders(self, row: int, column: int) -> list[tuple[int, int, int]]:
+        """Thread, strip and element of each copy of what lies at a place."""
+        place = (row, column)
+
+        def numbers(digits: Sequence[Digit]) -> list[int]:
+            found, weight = [0], 1
+            for digit in digits:
+                if digit.axis is None:
+                    units = list(range(digit.count))
+                else:
+                    units = [place[digit.axis] // digit.step % digit.count]
+                found = [number + unit * weight for unit in units for number in found]
+                weight *= digit.count
+            return found
+
+        (strip,), (element,) = numbers(self.strips), numbers(self.elements)
+        return [(thread, strip, element) for thread in numbers(self.threads)]
+
+    def _run(self, first: int, most: int) -> int:
+        """How many elements from a strip's `first` on lie side by side, a power of two to `most`.
+
+        None crosses the parts of the strip.
+        """
+        offsets, start = self.element_offsets, self.element_offsets[first]
+        steps = [start, *(digit.step for _, digit in self.moves(self.along))]
+        end = min(len(offsets), (first // PART_ELEMENTS + 1) * PART_ELEMENTS)
+        while most > 1 and (
+            first + most > end
+            or any(step % most for step in steps)
+            or offsets[first + most - 1] != start + most - 1
+        ):
+            most //= 2
+        return most
+
+    def accesses(self, most: int = 1) -> list[Access]:
+        """All elements of a thread in runs of at most `most`, rows in order.
+
+        Strips of columns and single values come one by one.
+        """
+        if self.is_single or self.along == ROW:
+            places = [
+                (strip, element, across, along)
+                for strip, across in enumerate(self.strip_offsets)
+                for element, along in enumerate(self.element_offsets)
+            ]
+            turned = self.along == ROW
+            found = [
+                Access(s, e, 1, b, a) if turned else Access(s, e, 1, a, b) for s, e, a, b in places
+            ]
+            return sorted(found, key=lambda access: (access.row, access.column))
+        found: list[Access] = []
+        for strip, row in enumerate(self.strip_offsets):
+            first = 0
+            while first < len(self.element_offsets):
+                count = self._run(first, most)
+                found.append(Access(strip, first, count, row, self.element_offsets[first]))
+                first += count
+        return found
+
+    def without(self, axis: int) -> "Layout":
+        """The layout of one value per row (without `COLUMN`) or per column (without `ROW`)."""
+        threads = tuple(
+            replace(d, axis=None, step=0) if d.axis == axis else d for d in self.threads
+        )
+        if axis == self.along:
+            return replace(self, threads=threads, elements=())
+        return replace(self, threads=threads, strips=())
+
+    def mask(self) -> "Layout":
+        """The layout of a bit per element, `MASK_BITS` columns to a word, word w those from 32 w on.
+
+        A thread has all words of its rows, whatever columns it holds.
+        """
+        assert self.along == COLUMN
+        words = -(-self.extent(COLUMN) // MASK_BITS)
+        rows = self.without(COLUMN)
+        return replace(rows, elements=(Digit(words, COLUMN, 1),))
+
+    def mask_bits(self) -> list[tuple[int, int]]:
+        """Word and bit of each element of a strip, less the thread's own columns."""
+        return [divmod(offset, MASK_BITS) for offset in self.element_offsets]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A family of layouts: a block, and fragments of any number of blocks.
+
+    Attributes:
+      name: what it is, for messages.
+      block: the layout of the smallest fragment.
+    """
+
+    name: str
+    block: Layout
+
+    def misfit(self, shape: Sequence[int]) -> str:
+        """What is wrong with the extents of a fragment [rows, columns]."""
+        for axis, extent in zip(AXES, shape, strict=True):
+            step = self.block.extent(axis)
+            if extent % step:
+                what = "rows" if axis == ROW else "columns"
+                return f"{what} in multiples of {step}"
+        return ""
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        """The layout of a fragment [rows, columns] that fits; further blocks follow in registers."""
+        assert not self.misfit(shape)
+        block = self.block
+        digits = {block.across: block.strips, block.along: block.elements}
+        for axis, extent in zip(AXES, shape, strict=True):
+            step = block.extent(axis)
+            further = Digit(extent // step, axis, step)
+            kept = [digit for digit in (*digits[axis], further) if digit.count > 1]
+            digits[axis] = tuple(kept) or digits[axis]
+        return replace(block, strips=digits[block.across], elements=digits[block.along])
+
+
+def row_per_thread(warps: int) -> Scheme:
+    """Thread t holds row t: what `tcgen05.ld.32x32b` gives four warps."""
+    threads = (Digit(WARP_THREADS * warps, ROW, 1),)
+    return Scheme("one row per thread", Layout(threads, (), (Digit(1, COLUMN, 1),)))
+
+
+def accumulator(warps: int) -> Scheme:
+    """16 rows per warp, a row in the four threads of a quad.
+
+    The accumulator of `wgmma` (four warps) and of `mma.sync.m16n8` (one), and A of 16 bits of both.
+    """
+    threads = (Digit(4, COLUMN, 2), Digit(8, ROW, 1), Digit(warps, ROW, 16))
+    block = Layout(threads[: 3 if warps > 1 else 2], (Digit(2, ROW, 8),), (Digit(2, COLUMN, 1),))
+    return Scheme("accumulator in registers", block)
+
+
+def operand_a(warps: int, element_bits: int) -> Scheme:
+    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K, 32 bytes a block."""
+    if element_bits == 16:
+        return accumulator(warps)
+    assert element_bits == 8
+    threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1), Digit(warps, ROW, 16))
+    elements = (Digit(4, COLUMN, 1), Digit(2, COLUMN, 16))
+    block = Layout(threads[: 3 if warps > 1 else 2], (Digit(2, ROW, 8),), elements)
+    return Scheme("operand A of 8 bits", block)
+
+
+def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
+    """B of `mma.sync.m16n8`: 8 of N, 32 bytes of K, as a fragment [N, K] or, if `is_kn`, [K, N].
+
+    The strips run along K in both, so that what shares a register lies side by side.
+    """
+    k, n = (ROW, COLUMN) if is_kn else (COLUMN, ROW)
+    pack = WORD_BITS // element_bits
+    threads = (Digit(4, k, pack), Digit(8, n, 1))
+    elements = (Digit(pack, k, 1), Digit(2, k, 4 * pack))
+    order = "kn" if is_kn else "nk"
+    block = Layout(threads, (), elements, along=k)
+    return Scheme(f"operand B of {element_bits} bits, {order}", block)

@@ -1,0 +1,312 @@
+"""Which layout each fragment of a role has: from what makes it and from what uses it.
+
+Fragments that an operation takes and gives element by element share a layout. Reductions,
+broadcasts and masks tie a layout to what is left of it without an axis, or to its bits. What an
+instruction fixes (a load from tensor memory, the accumulator of a product) is where it starts;
+what nothing fixes gets the default of its extents. Two instructions that fix one fragment in two
+ways are an error: nothing moves elements between threads unless an operation says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import scf
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS
+
+from .fragments import COLUMN, Layout, Scheme, accumulator, row_per_thread
+
+Value = Any
+View = Callable[[Layout], Layout]
+ACCUMULATOR_ROWS = 16  # of a warp
+
+_RULES: dict[str, "Callable[[Constraints, Any], None]"] = {}
+
+
+def constrains(
+    operation: Any,
+) -> "Callable[[Callable[[Constraints, Any], None]], Callable[[Constraints, Any], None]]":
+    """Registers the decorated function as what an operation class says about its fragments.
+
+    An operation with fragments and without such a function says nothing: it can do with any layout.
+    """
+
+    def register(function: "Callable[[Constraints, Any], None]") -> Any:
+        _RULES[operation.OPERATION_NAME] = function
+        return function
+
+    return register
+
+
+@dataclass
+class _Group:
+    """Fragments of one layout.
+
+    Attributes:
+      number: of the group in its role.
+      shape: extents.
+      first: the operation at which the first of them was met.
+      fixed, preferred: what an operation demands or would like, and that operation.
+      layout: once known, with the scheme that it comes from.
+    """
+
+    number: int
+    shape: list[int]
+    first: Any
+    fixed: list[tuple[Scheme, Any]] = field(default_factory=list[tuple[Scheme, Any]])
+    preferred: tuple[Scheme, Any] | None = None
+    layout: Layout | None = None
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True)
+class _Link:
+    """The layout of `part` is a view of that of `whole`."""
+
+    whole: Value
+    part: Value
+    view: View
+    op: Any
+
+
+class Constraints:
+    """What the operations of a role say about its fragments.
+
+    Attributes:
+      warps: of a group of the role.
+    """
+
+    def __init__(self, role: ws.RoleOp):
+        _, count = role.warp_range
+        self.warps = count // role.group_count
+        self._groups: list[_Group] = []
+        self._numbers: dict[Value, int] = {}
+        self._owners: list[int] = []  # of each group, the one that it has become part of
+        self._links: list[_Link] = []
+        for op in _inside(role):
+            values = [*op.operation.operands, *op.operation.results]
+            for value in values:
+                if isinstance(value.type, ws.FragmentType):
+                    self._meet(value, op)
+            rule = _RULES.get(op.operation.name)
+            if rule is not None:
+                rule(self, op)
+
+    def _meet(self, value: Value, op: Any) -> _Group:
+        """The group of a fragment, which may be new."""
+        if value not in self._numbers:
+            number = self._numbers[value] = len(self._groups)
+            self._owners.append(number)
+            self._groups.append(_Group(number, ws.FragmentType(value.type).shape, op))
+        return self._group(value)
+
+    def _owner(self, number: int) -> int:
+        while self._owners[number] != number:
+            number = self._owners[number]
+        return number
+
+    def _group(self, value: Value) -> _Group:
+        return self._groups[self._owner(self._numbers[value])]
+
+    def same(self, op: Any, values: Sequence[Value]) -> None:
+        """These fragments have one layout."""
+        kept, *others = (self._meet(value, op) for value in values)
+        for gone in others:
+            if gone.number != kept.number:
+                kept.fixed += gone.fixed
+                kept.preferred = kept.preferred or gone.preferred
+                self._owners[gone.number] = kept.number
+
+    def view(self, op: Any, whole: Value, part: Value, view: View) -> None:
+        """The layout of one fragment follows from another's."""
+        self._links.append(_Link(whole, part, view, op))
+
+    def fixes(self, op: Any, value: Value, scheme: Scheme) -> None:
+        """The operation can do with no other layout."""
+        self._meet(value, op).fixed.append((scheme, op))
+
+    def prefers(self, op: Any, value: Value, scheme: Scheme) -> None:
+        """The layout unless something fixes another, from which the operation can convert."""
+        group = self._meet(value, op)
+        group.preferred = group.preferred or (scheme, op)
+
+    def solve(self) -> Mapping[Value, Layout]:
+        """The layout of every fragment.
+
+        Raises:
+          VerifyError: two layouts meet, or the extents have none; on the operation.
+        """
+        groups = [g for number, g in enumerate(self._groups) if self._owners[number] == number]
+        for group in groups:
+            for scheme, op in group.fixed:
+                _assign(group, _whole(group, scheme, op), scheme, op)
+        for group in groups:
+            if group.preferred is not None and group.layout is None:
+                scheme, op = group.preferred
+                _assign(group, _whole(group, scheme, op), scheme, op)
+        self._spread()
+        parts = {self._group(link.part).number for link in self._links}
+        for group in sorted(groups, key=lambda group: group.number in parts):
+            if group.layout is None:
+                scheme = self._default(group)
+                _assign(group, _whole(group, scheme, group.first), scheme, group.first)
+                self._spread()
+        found: dict[Value, Layout] = {}
+        for value in self._numbers:
+            layout = self._group(value).layout
+            assert layout is not None
+            found[value] = layout
+        return found
+
+    def _spread(self) -> None:
+        """Follows the links until nothing is news: from wholes to parts before the way back."""
+        is_news = True
+        while is_news:
+            is_news = False
+            for link in self._links:
+                is_news |= self._down(link)
+            is_news = is_news or any(self._up(link) for link in self._links)
+
+    def _down(self, link: _Link) -> bool:
+        whole = self._group(link.whole)
+        if whole.layout is None or whole.scheme is None:
+            return False
+        layout = link.view(whole.layout)
+        return _assign(self._group(link.part), layout, whole.scheme, link.op)
+
+    def _up(self, link: _Link) -> bool:
+        whole, part = self._group(link.whole), self._group(link.part)
+        if whole.layout is not None or part.scheme is None:
+            return False
+        layout = _whole(whole, part.scheme, link.op)
+        return _assign(whole, layout, part.scheme, link.op)
+
+    def _default(self, group: _Group) -> Scheme:
+        """The layout that extents have where nothing fixes one."""
+        rows = group.shape[0]
+        if rows == self.warps * WARP_THREADS:
+            return row_per_thread(self.warps)
+        scheme = accumulator(self.warps)
+        if rows == self.warps * ACCUMULATOR_ROWS and not _misfit(group, scheme):
+            return scheme
+        columns = f", in {scheme.block.extent(COLUMN)} columns or a multiple"
+        raise op_error(
+            group.first,
+            f"expects a fragment of {self.warps * WARP_THREADS} rows, one per thread, or of "
+            f"{self.warps * ACCUMULATOR_ROWS}{columns}, got {group.shape}",
+        )
+
+
+def _assign(group: _Group, layout: Layout, scheme: Scheme, op: Any) -> bool:
+    """Gives a group its layout; returns whether that is news."""
+    if group.layout is None:
+        group.layout, group.scheme = layout, scheme
+        return True
+    if group.layout != layout:
+        assert group.scheme is not None
+        raise op_error(
+            op,
+            f"expects a fragment of {group.shape} as {scheme.name}, where another operation "
+            f"has it as {group.scheme.name}; store it and load it again",
+        )
+    return False
+
+
+def _misfit(group: _Group, scheme: Scheme) -> str:
+    """What is wrong with a group's extents; those of rank 1 are of rows."""
+    columns = [scheme.block.extent(COLUMN)]
+    return scheme.misfit(group.shape if len(group.shape) == 2 else group.shape + columns)
+
+
+def _whole(group: _Group, scheme: Scheme, op: Any) -> Layout:
+    """The layout of a group by its extents; raises VerifyError where they do not fit."""
+    misfit = _misfit(group, scheme)
+    if misfit:
+        raise op_error(op, f"expects {misfit} of {scheme.name}, got a fragment of {group.shape}")
+    if len(group.shape) == 2:
+        return scheme.layout(group.shape)
+    return scheme.layout([*group.shape, scheme.block.extent(COLUMN)]).without(COLUMN)
+
+
+def _inside(op: Any) -> Iterator[Any]:
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner
+                yield from _inside(inner)
+
+
+def layouts_of(role: ws.RoleOp) -> Mapping[Value, Layout]:
+    """The layout of every fragment of a role.
+
+    Raises:
+      VerifyError: two layouts meet, or the extents have none; on the operation.
+    """
+    return Constraints(role).solve()
+
+
+@constrains(ws.MapOp)
+def _map(c: Constraints, op: ws.MapOp) -> None:
+    c.same(op, [*op.inputs, op.fragment])
+
+
+@constrains(ws.Exp2Op)
+def _exp2(c: Constraints, op: ws.Exp2Op) -> None:
+    c.same(op, [op.exponent, op.fragment])
+
+
+@constrains(ws.KeepOp)
+def _keep(c: Constraints, op: ws.KeepOp) -> None:
+    c.same(op, [op.fragment, op.kept])
+    c.view(op, op.fragment, op.bits, Layout.mask)
+
+
+def _rows(layout: Layout) -> Layout:
+    return layout.without(COLUMN)
+
+
+@constrains(ws.ReduceOp)
+def _reduce(c: Constraints, op: ws.ReduceOp) -> None:
+    c.same(op, [op.init, op.rows])
+    c.view(op, op.fragment, op.rows, _rows)
+
+
+@constrains(ws.BroadcastOp)
+def _broadcast(c: Constraints, op: ws.BroadcastOp) -> None:
+    c.view(op, op.fragment, op.rows, _rows)
+
+
+@constrains(ws.LoadOp)
+def _load(c: Constraints, op: ws.LoadOp) -> None:
+    if ws.TileType(op.source.type).space == "tensor":
+        c.fixes(op, op.fragment, row_per_thread(WARPGROUP_WARPS))
+
+
+@constrains(ws.StoreOp)
+def _store(c: Constraints, op: ws.StoreOp) -> None:
+    if ws.TileType(op.target.type).space == "tensor":
+        c.fixes(op, op.fragment, row_per_thread(WARPGROUP_WARPS))
+
+
+def _carried(c: Constraints, op: Any, *lists: Sequence[Value]) -> None:
+    for values in zip(*lists, strict=True):
+        if isinstance(values[0].type, ws.FragmentType):
+            c.same(op, values)
+
+
+@constrains(scf.ForOp)
+def _for(c: Constraints, op: Any) -> None:
+    block = op.region.blocks[0]
+    *_, last = block.operations
+    arguments, results = list(block.arguments)[1:], list(op.operation.results)
+    _carried(c, op, list(op.initArgs), arguments, list(last.operation.operands), results)
+
+
+@constrains(scf.IfOp)
+def _if(c: Constraints, op: Any) -> None:
+    for region in op.operation.regions:
+        if len(region.blocks):
+            *_, last = region.blocks[0].operations
+            _carried(c, op, list(last.operation.operands), list(op.operation.results))

@@ -1,0 +1,100 @@
+"""Fragments to and from shared memory: swizzled tiles [rows, columns] and plain ones [rows]."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, llvm, vector
+from attn_mlir.dialect.scalars import INT, constant, i32, when
+
+from ..context import Fragment, Lowering, TileRef
+from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
+from .shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
+from .values import from_accesses, is_packed, is_writer, own_place, piece
+
+Value = Any
+
+
+def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
+    """A shared tile in any layout, in units of up to 16 bytes."""
+    bits = ws.element_bits(kind.element)
+    pointer, most = _places(low, tile, layout)
+
+    def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
+        for access in layout.accesses(most):
+            element, count = kind.element, access.count
+            if is_packed(kind) and count * bits >= WORD_BITS:
+                element, count = i32(), count * bits // WORD_BITS
+            place = pointer(access)
+            if count == 1:
+                yield access, [llvm.LoadOp(element, place).result]
+                continue
+            shape = ir.VectorType.get([count], element)
+            unit = llvm.LoadOp(shape, place, alignment=access.count * bits // 8).result
+            yield access, [vector.ExtractOp(unit, [], [i]).result for i in range(count)]
+
+    return from_accesses(kind, layout, loaded())
+
+
+def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
+    """Writes a fragment in any layout to a shared tile, in units of up to 16 bytes."""
+    bits = ws.element_bits(fragment.kind.element)
+    pointer, most = _places(low, tile, fragment.layout)
+    writer = is_writer(low, fragment.layout)
+    with nullcontext() if writer is None else when(writer):
+        for access in fragment.layout.accesses(most):
+            value = piece(fragment, access)
+            place = pointer(access)
+            if access.count == 1:
+                llvm.StoreOp(value, place)
+            else:
+                llvm.StoreOp(value, place, alignment=access.count * bits // 8)
+
+
+def _places(low: Lowering, tile: TileRef, layout: Layout) -> tuple[Callable[[Access], Value], int]:
+    """Pointer to the elements of an access of this thread, and how many may be in one."""
+    if len(tile.kind.shape) == 1:
+        return _array_places(low, tile, layout), 1
+    return _swizzled_places(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
+
+
+def _array_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
+    """Pointers into a plain array."""
+    width = ws.element_bits(tile.kind.element) // 8
+    (axis,) = layout.axes
+    own = own_place(low, layout, axis)
+    base = tile.address if own is None else INT.add(tile.address, INT.mul(own, width))
+
+    def pointer(access: Access) -> Value:
+        by = (access.row if axis == ROW else access.column) * width
+        return low.shared_pointer(INT.add(base, by) if by else base)
+
+    return pointer
+
+
+def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
+    """Pointers into a swizzled tile; see `shared.swizzled_offset`.
+
+    What a thread's number adds to row and column, and what its elements' numbers add, are bits
+    apart from each other, so the place in a line is the exclusive or of all their shares.
+    """
+    rows = tile.kind.shape[0]
+    bits = ws.element_bits(tile.kind.element)
+    row, column = (own_place(low, layout, axis) for axis in (ROW, COLUMN))
+    line, flip = tile.address, None
+    if row is not None:
+        line = INT.add(line, INT.mul(row, SWIZZLE_BYTES))
+        flip = INT.mul(arith.AndIOp(row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
+    if column is not None:
+        own = INT.mul(column, bits // 8)
+        flip = own if flip is None else arith.XOrIOp(own, flip).result
+
+    def pointer(access: Access) -> Value:
+        chunk, inner = divmod(tile.first_column + access.column, line_elements(bits))
+        place = (inner * bits // 8) ^ (access.row % ATOM_ROWS * UNIT_BYTES)
+        inside = constant(place) if flip is None else arith.XOrIOp(constant(place), flip).result
+        start = (chunk * rows + access.row) * SWIZZLE_BYTES
+        return low.shared_pointer(INT.add(INT.add(line, start), inside))
+
+    return pointer

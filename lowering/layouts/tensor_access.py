@@ -1,0 +1,60 @@
+"""Fragments to and from tensor memory: `tcgen05.ld` and `tcgen05.st` of the shape 32x32b."""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
+from attn_mlir.dialect.scalars import INT, i32
+
+from ..context import Fragment, Lowering, TileRef
+from ..inline_ptx import wait_tensor_loads
+from .fragments import PART_ELEMENTS, WORD_BITS, Layout
+from .tensor import tensor_columns
+
+Value = Any
+
+
+def _shape() -> Any:
+    return ir.Attribute.parse("#nvvm.tcgen05_ldst_shape<shape_32x32b>")
+
+
+def _pointer(low: Lowering, tile: TileRef, column: int) -> Value:
+    """Address of this warp's lanes of a tile, `column` elements in."""
+    bits = ws.element_bits(tile.kind.element)
+    offset = tensor_columns(tile.first_column + column, bits)
+    address = INT.add(INT.add(tile.address, low.active.lane_base), offset)
+    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<6>"), address).result
+
+
+def _parts(layout: Layout) -> list[tuple[int, int]]:
+    """First column and width of each part of a row."""
+    return [(number * PART_ELEMENTS, width) for number, width in enumerate(layout.part_widths)]
+
+
+def load_tensor(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
+    """A tile with one row per thread; narrow elements stay packed in i32."""
+    bits = ws.element_bits(tile.kind.element)
+    parts = [(column, tensor_columns(width, bits)) for column, width in _parts(layout)]
+    registers: list[Value] = []
+    for column, words in parts:
+        pointer = _pointer(low, tile, column)
+        loaded = nvvm.Tcgen05LdOp(ir.VectorType.get([words], i32()), _shape(), pointer).result
+        registers += [vector.ExtractOp(loaded, [], [i]).result for i in range(words)]
+    registers = wait_tensor_loads(registers)
+    vectors: list[Value] = []
+    for _, words in parts:
+        raw = ir.VectorType.get([words], i32())
+        whole = vector.FromElementsOp(raw, registers[:words]).result
+        del registers[:words]
+        shown = ir.VectorType.get([words], tile.kind.element) if bits == WORD_BITS else raw
+        vectors.append(vector.BitCastOp(shown, whole).result)
+    return Fragment(kind, layout, tuple(vectors))
+
+
+def store_tensor(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
+    """Writes a fragment with one row per thread to a tile."""
+    for part, (column, _) in zip(fragment.parts, _parts(fragment.layout), strict=True):
+        raw = part
+        if part.type.element_type != i32():
+            raw = vector.BitCastOp(ir.VectorType.get(part.type.shape, i32()), part).result
+        nvvm.Tcgen05StOp(_shape(), _pointer(low, tile, column), raw)

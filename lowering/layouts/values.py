@@ -1,0 +1,176 @@
+"""Fragments as values: the vectors that hold a thread's elements, and where these elements are.
+
+A fragment is a list of parts. A strip whose elements are columns (or rows) is cut into vectors of
+at most `PART_ELEMENTS`, one after the other; a strip that is one value is a scalar. Elements of 16
+and 8 bits in vectors are packed into i32, the first one in the lowest bits.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, vector
+from attn_mlir.dialect.scalars import INT, compare, constant, i32
+
+from ..context import Fragment, Lowering
+from .fragments import COLUMN, PACKED_BITS, WORD_BITS, Access, Layout
+
+Value = Any
+
+
+def is_packed(kind: ws.FragmentType) -> bool:
+    """Whether a fragment's elements share registers."""
+    return len(kind.shape) == 2 and ws.element_bits(kind.element) in PACKED_BITS
+
+
+def part_types(kind: ws.FragmentType, layout: Layout) -> list[Any]:
+    """The types of a fragment's parts."""
+    count = len(layout.strip_offsets)
+    if layout.is_single:
+        return [kind.element] * count
+    bits = ws.element_bits(kind.element)
+    element, per_word = (i32(), WORD_BITS // bits) if is_packed(kind) else (kind.element, 1)
+    widths = [width // per_word for width in layout.part_widths]
+    return [ir.VectorType.get([width], element) for width in widths] * count
+
+
+def parts_of_strips(fragment: Fragment) -> list[tuple[Value, ...]]:
+    """The parts of each strip."""
+    per_strip = len(fragment.layout.part_widths) or 1
+    parts = fragment.parts
+    return [parts[i : i + per_strip] for i in range(0, len(parts), per_strip)]
+
+
+def own_place(low: Lowering, layout: Layout, axis: int) -> Value | None:
+    """i32: what this thread's number adds to a coordinate; None where that is nothing."""
+    total: Value | None = None
+    for weight, digit in layout.moves(axis):
+        place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
+        if digit.step > 1:
+            place = INT.mul(place, digit.step)
+        total = place if total is None else INT.add(total, place)
+    return total
+
+
+def _digit(number: Value, weight: int, count: int, end: int) -> Value:
+    """A digit of a number below `end`; weights and counts are powers of two."""
+    if weight > 1:
+        number = arith.ShRUIOp(number, constant(weight.bit_length() - 1)).result
+    if weight * count < end:
+        number = arith.AndIOp(number, constant(count - 1)).result
+    return number
+
+
+def moved(place: Value | None, by: int) -> Value:
+    """i32: a thread's own coordinate, further on."""
+    if place is None:
+        return constant(by)
+    return INT.add(place, by) if by else place
+
+
+def is_writer(low: Lowering, layout: Layout) -> Value | None:
+    """i1: whether this thread is the first of those with its copy; None where there is only one."""
+    total: Value | None = None
+    for weight, digit in layout.copies():
+        place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
+        total = place if total is None else arith.OrIOp(total, place).result
+    return None if total is None else compare("eq", total, 0)
+
+
+def along_numbers(low: Lowering, layout: Layout) -> list[Value]:
+    """The coordinate along the strips as a vector per part of one strip, i32."""
+    own = own_place(low, layout, layout.along)
+    parts: list[Value] = []
+    first = 0
+    for width in layout.part_widths:
+        kind = ir.VectorType.get([width], i32())
+        places = layout.element_offsets[first : first + width]
+        numbers = [ir.IntegerAttr.get(i32(), place) for place in places]
+        part = arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result
+        if own is not None:
+            part = arith.AddIOp(vector.BroadcastOp(kind, own).result, part).result
+        parts.append(part)
+        first += width
+    return parts
+
+
+def unpacked(fragment: Fragment) -> tuple[Value, ...]:
+    """The parts of a fragment as vectors of its element type."""
+    if not is_packed(fragment.kind):
+        return fragment.parts
+    parts: list[Value] = []
+    for part in fragment.parts:
+        count = part.type.shape[0] * WORD_BITS // ws.element_bits(fragment.kind.element)
+        kind = ir.VectorType.get([count], fragment.kind.element)
+        parts.append(vector.BitCastOp(kind, part).result)
+    return tuple(parts)
+
+
+def packed(part: Value) -> Value:
+    """A vector of narrow elements, neighbours together in an i32."""
+    count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
+    return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
+
+
+def words_of_strips(fragment: Fragment) -> list[list[Value]]:
+    """The registers of each strip, in order."""
+    return [
+        [
+            vector.ExtractOp(part, [], [i]).result
+            for part in parts
+            for i in range(part.type.shape[0])
+        ]
+        for parts in parts_of_strips(fragment)
+    ]
+
+
+def from_accesses(
+    kind: ws.FragmentType, layout: Layout, loaded: Iterator[tuple[Access, Sequence[Value]]]
+) -> Fragment:
+    """The fragment of what accesses have loaded: whole registers, or elements below their size."""
+    strips: list[dict[int, Sequence[Value]]] = [{} for _ in layout.strip_offsets]
+    for access, values in loaded:
+        strips[access.strip][access.first] = values
+    flat = [[value for first in sorted(strip) for value in strip[first]] for strip in strips]
+    if layout.is_single:
+        return Fragment(kind, layout, tuple(value for values in flat for value in values))
+    parts: list[Value] = []
+    per_register = WORD_BITS // ws.element_bits(kind.element) if is_packed(kind) else 1
+    for values in flat:
+        is_words = len(values) * per_register == len(layout.element_offsets)
+        step = per_register if is_words else 1
+        for width in layout.part_widths:
+            some, values = values[: width // step], values[width // step :]
+            part = vector.FromElementsOp(ir.VectorType.get([len(some)], some[0].type), some).result
+            parts.append(part if is_words else packed(part))
+    return Fragment(kind, layout, tuple(parts))
+
+
+def piece(fragment: Fragment, access: Access) -> Value:
+    """What an access writes: a vector of registers; a value of rank 1, or of less than a register."""
+    layout, bits = fragment.layout, ws.element_bits(fragment.kind.element)
+    parts = parts_of_strips(fragment)[access.strip]
+    if layout.is_single:
+        return parts[0]
+    number, first = divmod(access.first, layout.part_widths[0])
+    per_register = WORD_BITS // bits if is_packed(fragment.kind) else 1
+    if access.count % per_register or len(layout.axes) == 1:
+        whole = unpacked(Fragment(fragment.kind, layout, parts))[number]
+        return vector.ExtractOp(whole, [], [first]).result
+    lanes = access.count // per_register
+    kind = ir.VectorType.get([lanes], parts[number].type.element_type)
+    begin = first // per_register
+    return vector.ExtractStridedSliceOp(kind, parts[number], [begin], [lanes], [1]).result
+
+
+def mask_words(low: Lowering, bits: Fragment, layout: Layout) -> list[list[Value]]:
+    """The words of a mask for each strip of a layout, moved down by the thread's own columns.
+
+    What is left of a word begins with this thread's bits: element i of a strip is decided by the
+    word and bit that `Layout.mask_bits` gives for it.
+    """
+    own = own_place(low, layout, COLUMN)
+    strips = words_of_strips(bits)
+    if own is None:
+        return strips
+    return [[arith.ShRUIOp(word, own).result for word in words] for words in strips]

@@ -1,0 +1,196 @@
+"""Layouts of fragments: worked examples of the PTX ISA, and the emulator's own maps of fragments."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from attn_mlir.lowering.layouts import COLUMN, ROW, Layout, Scheme
+from attn_mlir.lowering.layouts.fragments import (
+    accumulator,
+    operand_a,
+    operand_b,
+    row_per_thread,
+)
+from attn_mlir.runtime.emulator.machine import fragments as machine
+
+LAYOUTS: dict[str, Layout] = {
+    "tensor memory": row_per_thread(4).layout([128, 40]),
+    "tensor memory, one column": row_per_thread(4).layout([128, 1]),
+    "a warp's rows": row_per_thread(1).layout([32, 6]),
+    "wgmma": accumulator(4).layout([64, 80]),
+    "mma.sync": accumulator(1).layout([32, 24]),
+    "two warps": accumulator(2).layout([32, 8]),
+    "A of 16 bits": operand_a(4, 16).layout([64, 48]),
+    "A of 8 bits": operand_a(4, 8).layout([64, 96]),
+    "A of 8 bits, a warp": operand_a(1, 8).layout([16, 32]),
+    "B of 16 bits": operand_b(16, is_kn=False).layout([24, 32]),
+    "B of 16 bits, turned": operand_b(16, is_kn=True).layout([32, 24]),
+    "B of 8 bits": operand_b(8, is_kn=False).layout([16, 64]),
+}
+
+
+def everywhere(layout: Layout) -> list[tuple[int, int, int]]:
+    """Every element of every thread: thread, strip, number in the strip."""
+    counts = (layout.thread_count, len(layout.strip_offsets), len(layout.element_offsets))
+    return list(itertools.product(*map(range, counts)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "thread", "register", "place"),
+    [
+        # tcgen05.ld.32x32b: thread t of warp w has lane 32 w + t, register r column r
+        ("tensor memory", 0, (0, 0), (0, 0)),
+        ("tensor memory", 32 * 2 + 5, (0, 33), (69, 33)),
+        # wgmma, D of m64nN: d0, d1 in row t / 4, d2, d3 eight rows on; 16 rows a warp
+        ("wgmma", 0, (0, 0), (0, 0)),
+        ("wgmma", 0, (0, 1), (0, 1)),
+        ("wgmma", 0, (1, 0), (8, 0)),
+        ("wgmma", 3, (0, 0), (0, 6)),
+        ("wgmma", 4, (0, 0), (1, 0)),
+        ("wgmma", 0, (0, 2), (0, 8)),
+        ("wgmma", 127, (1, 19), (63, 79)),
+        ("wgmma", 32, (0, 0), (16, 0)),
+        # mma.m16n8k16, C: c0, c1 in row t / 4, columns 2 (t % 4) and the next; c2, c3 eight rows on
+        ("mma.sync", 7, (0, 1), (1, 7)),
+        ("mma.sync", 7, (1, 0), (9, 6)),
+        ("mma.sync", 7, (2, 0), (17, 6)),
+        # A of 16 bits: a0, a1; a2, a3 eight rows on; a4 .. a7 eight columns on
+        ("A of 16 bits", 6, (0, 2), (1, 12)),
+        ("A of 16 bits", 6, (1, 7), (9, 29)),
+        # A of 8 bits: a0 .. a3 in columns 4 (t % 4) on; a8 on sixteen columns on
+        ("A of 8 bits", 6, (0, 3), (1, 11)),
+        ("A of 8 bits", 6, (1, 4), (9, 24)),
+        ("A of 8 bits", 6, (1, 8), (9, 40)),
+        # B of 16 bits: b0, b1 with k of 2 (t % 4) on, b2, b3 eight on; n is t / 4
+        ("B of 16 bits", 6, (0, 3), (1, 13)),
+        ("B of 16 bits", 6, (2, 4), (17, 20)),
+        ("B of 16 bits, turned", 6, (0, 3), (13, 1)),
+        ("B of 8 bits", 6, (0, 5), (1, 25)),
+    ],
+)
+def test_worked_examples(
+    layout: str, thread: int, register: tuple[int, int], place: tuple[int, int]
+) -> None:
+    assert LAYOUTS[layout].place(thread, *register) == place
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_element_has_one_place_and_back(name: str) -> None:
+    layout = LAYOUTS[name]
+    found = {where: layout.place(*where) for where in everywhere(layout)}
+    rows, columns = layout.extent(ROW), layout.extent(COLUMN)
+    assert sorted(found.values()) == list(itertools.product(range(rows), range(columns)))
+    assert all(layout.holders(*place) == [where] for where, place in found.items())
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("axis", [ROW, COLUMN])
+def test_what_is_left_of_an_axis(name: str, axis: int) -> None:
+    """Each thread keeps one value for each row (or column) of which it had an element."""
+    layout = LAYOUTS[name]
+    left = layout.without(axis)
+    (kept,) = left.axes
+    assert kept != axis and left.extent(kept) == layout.extent(kept)
+    assert left.thread_count == layout.thread_count
+    had = {(where[0], layout.place(*where)[kept]) for where in everywhere(layout)}
+    has = [(where[0], left.place(*where)[kept]) for where in everywhere(left)]
+    assert sorted(had) == sorted(has)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("most", [1, 2, 4, 8])
+def test_accesses_are_aligned_runs(name: str, most: int) -> None:
+    layout = LAYOUTS[name]
+    covered: list[tuple[int, int]] = []
+    for access in layout.accesses(most):
+        assert 1 <= access.count <= most
+        for thread in range(layout.thread_count):
+            row, column = layout.place(thread, access.strip, access.first)
+            zero = layout.place(thread)
+            assert (row - zero[ROW], column - zero[COLUMN]) == (access.row, access.column)
+            assert column % access.count == 0
+            run = [
+                layout.place(thread, access.strip, access.first + i) for i in range(access.count)
+            ]
+            assert run == [(row, column + i) for i in range(access.count)]
+        covered += [(access.strip, access.first + i) for i in range(access.count)]
+    assert sorted(covered) == sorted({where[1:] for where in everywhere(layout)})
+
+
+def test_runs_are_as_long_as_they_may_be() -> None:
+    counts = {name: {a.count for a in layout.accesses(8)} for name, layout in LAYOUTS.items()}
+    assert counts["tensor memory"] == {8} and counts["a warp's rows"] == {4, 2}
+    assert counts["wgmma"] == {2} and counts["A of 8 bits"] == {4}
+    assert counts["B of 16 bits, turned"] == {1}
+
+
+@pytest.mark.parametrize("name", ["tensor memory", "wgmma", "mma.sync", "A of 8 bits"])
+def test_mask_bits_belong_to_columns(name: str) -> None:
+    layout = LAYOUTS[name]
+    mask = layout.mask()
+    assert mask.extent(COLUMN) == -(-layout.extent(COLUMN) // 32)
+    for thread, strip, element in everywhere(layout):
+        row, column = layout.place(thread, strip, element)
+        word, bit = layout.mask_bits()[element]
+        own = layout.place(thread)[COLUMN]
+        assert mask.place(thread, strip, word) == (row, word)
+        assert 32 * word + bit + own == column and bit + own < 32
+
+
+@pytest.mark.parametrize(
+    ("scheme", "shape", "expected"),
+    [
+        (operand_a(1, 16), (16, 16), machine.a_fragment(16, 16)),
+        (operand_a(1, 8), (16, 32), machine.a_fragment(32, 8)),
+        (operand_b(16, is_kn=False), (8, 16), machine.b_fragment(16, 16)),
+        (operand_b(8, is_kn=False), (8, 32), machine.b_fragment(32, 8)),
+    ],
+    ids=["A of 16 bits", "A of 8 bits", "B of 16 bits", "B of 8 bits"],
+)
+def test_operands_are_the_machine_s(
+    scheme: Scheme, shape: tuple[int, int], expected: machine.FragmentMap
+) -> None:
+    """The instruction takes word w of strip 0, word w of strip 1, and then the next word."""
+    layout = scheme.layout(shape)
+    strips, pack = len(layout.strip_offsets), 4 if shape[1] == 32 else 2
+    for i in range(expected.row.shape[0]):
+        word, inner = divmod(i, pack)
+        strip, element = word % strips, word // strips * pack + inner
+        for lane in range(32):
+            place = layout.place(lane, strip, element)
+            assert place == (expected.row[i, lane], expected.column[i, lane])
+    turned = operand_b(16, is_kn=True).layout([32, 24])
+    straight = operand_b(16, is_kn=False).layout([24, 32])
+    for where in everywhere(turned):
+        assert turned.place(*where) == straight.place(*where)[::-1]
+
+
+@pytest.mark.parametrize(("name", "warps"), [("wgmma", 4), ("two warps", 2)])
+def test_accumulators_are_the_machine_s(name: str, warps: int) -> None:
+    """Register i: element e of strip h of the block of 8 columns j, for i = 4 j + 2 h + e."""
+    layout = LAYOUTS[name]
+    columns = layout.extent(COLUMN)
+    matrices = np.arange(warps * 16 * columns).reshape(warps, 16, columns)
+    elements = machine.accumulator_elements(matrices)
+    for warp, register, lane in itertools.product(range(warps), range(columns // 2), range(32)):
+        block, h, e = register // 4, register // 2 % 2, register % 2
+        row, column = layout.place(32 * warp + lane, h, 2 * block + e)
+        assert elements[warp, register, lane] == row * columns + column
+
+
+def test_a_narrowed_accumulator_is_operand_a() -> None:
+    """16 bits: the two are one. 8 bits: the columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 share a register."""
+    assert accumulator(4).layout([64, 64]) == operand_a(4, 16).layout([64, 64])
+    layout = accumulator(1).layout([16, 32])
+    columns = [layout.place(2, 0, element)[COLUMN] for element in range(4)]
+    assert columns == [4, 5, 12, 13]
+
+
+def test_extents_come_in_blocks() -> None:
+    assert accumulator(4).misfit([64, 12]) == "columns in multiples of 8"
+    assert operand_a(1, 8).misfit([24, 32]) == "rows in multiples of 16"
+    assert operand_b(16, is_kn=True).misfit([16, 8]) == ""
+    assert row_per_thread(4).misfit([64, 64]) == "rows in multiples of 128"
