@@ -12,7 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .layouts import (
     ATOM_ROWS,
@@ -119,7 +119,8 @@ def _check_one_thread(site: Site, op: Any) -> None:
 
 
 def _check_barrier(site: Site, op: ws.BarrierOp) -> None:
-    _check_warpgroups(site, op, "a barrier")
+    if site.role.threads_per_group != WARP_THREADS:
+        _check_warpgroups(site, op, "a barrier of several warps")
 
 
 def _check_handover(site: Site, op: ws.CommitOp | ws.ReleaseOp) -> None:

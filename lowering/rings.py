@@ -15,10 +15,10 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS, shared_tile_bytes
+from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, shared_tile_bytes
 
 from .barriers import BarrierRun
-from .context import Lowering, Slot, lowers
+from .context import FULL_WARP, Lowering, Slot, lowers
 
 Value = Any
 
@@ -219,5 +219,8 @@ def _at(low: Lowering, op: ws.AtOp) -> None:
 @lowers(ws.BarrierOp)
 def _barrier(low: Lowering, op: ws.BarrierOp) -> None:
     role = low.active
+    if role.op.threads_per_group == WARP_THREADS:
+        nvvm.SyncWarpOp(constant(FULL_WARP))
+        return
     number = INT.add(role.group, 1 + role.op.warp_range[0] // WARPGROUP_WARPS)
     nvvm.BarrierOp(barrierId=number, numberOfThreads=constant(role.op.threads_per_group))

@@ -159,9 +159,11 @@ def test_layouts_that_meet_are_refused() -> None:
 def test_barriers_belong_to_warpgroups() -> None:
     barrier = '"ws.barrier"() : () -> ()'
     check(kernel([], threads(barrier)))
-    refused(kernel([], role("r", barrier, first=0)), "'ws.barrier' op expects a barrier in a role")
-    text = role("r", barrier, first=0, warps=4, groups=4, lanes=32)
-    refused(kernel([], text), "'ws.barrier' op expects a barrier in a role .*, got 1 from warp 0")
+    check(kernel([], role("r", barrier, first=3, warps=2, groups=2, lanes=32)))
+    expects = "'ws.barrier' op expects a barrier of several warps in a role"
+    refused(kernel([], role("r", barrier, first=0)), f"{expects} .*, got one thread")
+    text = role("r", barrier, first=0, warps=4, groups=2, lanes=32)
+    refused(kernel([], text), f"{expects} .*, got 2 from warp 0")
 
 
 def test_warps_of_a_cta() -> None:

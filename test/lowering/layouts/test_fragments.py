@@ -14,6 +14,7 @@ from attn_mlir.lowering.layouts.fragments import (
     operand_b,
     row_per_thread,
 )
+from attn_mlir.lowering.layouts.operands import narrowed_order
 from attn_mlir.runtime.emulator.machine import fragments as machine
 
 LAYOUTS: dict[str, Layout] = {
@@ -194,3 +195,15 @@ def test_extents_come_in_blocks() -> None:
     assert operand_a(1, 8).misfit([24, 32]) == "rows in multiples of 16"
     assert operand_b(16, is_kn=True).misfit([16, 8]) == ""
     assert row_per_thread(4).misfit([64, 64]) == "rows in multiples of 128"
+
+
+def test_order_of_a_narrowed_accumulator() -> None:
+    """Operand A of 8 bits has columns 4 q on in a word; what the accumulator gives there."""
+    assert narrowed_order(32, 16) == tuple(range(32))
+    order = narrowed_order(64, 8)
+    assert sorted(order) == list(range(64))
+    natural = operand_a(1, 8).layout([16, 64])
+    given = accumulator(1).layout([16, 64])
+    for lane, element in itertools.product(range(32), range(16)):
+        stands = natural.place(lane, 0, element)[COLUMN]
+        assert order[stands] == given.place(lane, 0, element)[COLUMN]

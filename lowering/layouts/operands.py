@@ -1,0 +1,95 @@
+"""Fragments as the registers that `wgmma` and `mma.sync` take, in the order of their operands.
+
+16 rows of an accumulator are two strips, 8 rows apart. Register i of D is element i % 2 of strip
+i / 2 % 2 in block i / 4 of 8 columns; A of one K step is word 0 of either strip, then word 1.
+
+A narrowed accumulator is A as it is. With 16 bits it has its columns in their order. With 8 bits
+a register of A stands for columns 4 q .. 4 q + 3 and has 2 q, 2 q + 1, 2 q + 8, 2 q + 9: the
+product is right if the rows of B come in that order, `narrowed_order`.
+
+Source: PTX ISA, wgmma register fragments, mma.sync m16n8k16 and m16n8k32.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, vector
+
+from ..context import Fragment
+from .fragments import COLUMN, WORD_BITS, Layout, accumulator
+from .values import words_of_strips
+
+Value = Any
+
+A_REGISTERS, B_REGISTERS = 4, 2  # of an instruction, per thread
+A_STRIPS = 2  # strips of an instruction's 16 rows
+D_RUN = 2  # columns of D side by side
+
+
+def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
+    """For each 16 rows of a warp the registers of D, f32, in the order of the operand."""
+    strips = words_of_strips(fragment)
+    return [
+        [
+            register
+            for first in range(0, len(strips[0]), D_RUN)
+            for strip in strips[block : block + A_STRIPS]
+            for register in strip[first : first + D_RUN]
+        ]
+        for block in range(0, len(strips), A_STRIPS)
+    ]
+
+
+def from_accumulator_registers(
+    kind: ws.FragmentType, layout: Layout, blocks: Sequence[Sequence[Value]]
+) -> Fragment:
+    """The fragment of what `accumulator_registers` gives."""
+    parts: list[Value] = []
+    for registers in blocks:
+        for number in range(A_STRIPS):
+            strip = [
+                register
+                for first in range(number * D_RUN, len(registers), A_STRIPS * D_RUN)
+                for register in registers[first : first + D_RUN]
+            ]
+            for width in layout.part_widths:
+                vector_type = ir.VectorType.get([width], kind.element)
+                parts.append(vector.FromElementsOp(vector_type, strip[:width]).result)
+                del strip[:width]
+    return Fragment(kind, layout, tuple(parts))
+
+
+def a_registers(fragment: Fragment) -> list[list[list[Value]]]:
+    """For each 16 rows of a warp and each K step the four i32 of A."""
+    words = words_of_strips(fragment)
+    per_step = A_REGISTERS // A_STRIPS
+    return [
+        [
+            [strip[first + i] for i in range(per_step) for strip in words[block : block + A_STRIPS]]
+            for first in range(0, len(words[0]), per_step)
+        ]
+        for block in range(0, len(words), A_STRIPS)
+    ]
+
+
+def b_registers(fragment: Fragment) -> list[list[list[Value]]]:
+    """For each 8 of N and each K step the two i32 of B."""
+    return [
+        [strip[first : first + B_REGISTERS] for first in range(0, len(strip), B_REGISTERS)]
+        for strip in words_of_strips(fragment)
+    ]
+
+
+def narrowed_order(k_elements: int, element_bits: int) -> tuple[int, ...]:
+    """The column of a narrowed accumulator that stands where A has column 0, 1, 2, ...
+
+    Worked: 8 bits: 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, and so in each 16.
+    """
+    per_word = WORD_BITS // element_bits
+    layout = accumulator(1).layout([16, k_elements])
+    order: list[int] = []
+    for first in range(0, len(layout.element_offsets), per_word):
+        for quad in range(4):
+            order += [layout.place(quad, 0, first + i)[COLUMN] for i in range(per_word)]
+    return tuple(order)

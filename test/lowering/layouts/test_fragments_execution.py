@@ -1,0 +1,18 @@
+"""Fragments of each layout through every operation, executed, for both targets."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.ws.fragments import CASES, misfit, operands, text
+from attn_mlir.validation.ws.kernels import compiled
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation(name: str, target: str) -> None:
+    case = CASES[name]
+    arrays = operands(case)
+    compiled(text(case), target)(*arrays, device=EmulatorDevice())
+    assert not misfit(*arrays)
