@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.validation.differential import report
+from attn_mlir.bench import report
 
 PAGE = "# Title\n<!-- sass: begin -->\nold\n<!-- sass: end -->\nafter <!-- compile: begin -->\n<!-- compile: end -->\n"
 

@@ -109,12 +109,11 @@ def test_the_named_tests_execute_what_they_are_named_for(tmp_path: Path) -> None
         "-q",
         "-x",
         "-p",
-        "executed",
+        "attn_mlir.validation.emulator.executed",
         "-p",
         "no:cacheprovider",
     ]
-    paths = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "EXECUTED_TO": str(result), "PYTHONPATH": paths}
+    environment = {**os.environ, "EXECUTED_TO": str(result)}
     done = subprocess.run(
         [*command, *nodes], cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
     )
