@@ -8,8 +8,13 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, gpu, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, either, i1, i32, when
-from attn_mlir.errors import VerifyError
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
+from attn_mlir.passes.check_registers import budget_of, roles_within, warpgroup_count
+from attn_mlir.passes.target.limits import (
+    WARP_THREADS,
+    WARPGROUP_THREADS,
+    WARPGROUP_WARPS,
+    Target,
+)
 
 from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
@@ -125,10 +130,8 @@ def _declare_function(low: Lowering) -> Any:
 
 
 def thread_count(kernel: ws.KernelOp) -> int:
-    """Threads of a CTA: whole warpgroups up to the last warp of any role."""
-    warps = max(sum(role.warp_range) for role in kernel.roles())
-    groups = -(-warps // WARPGROUP_WARPS)
-    return groups * WARPGROUP_WARPS * WARP_THREADS
+    """Threads of a CTA."""
+    return warpgroup_count(kernel) * WARPGROUP_THREADS
 
 
 def _emit_body(low: Lowering) -> None:
@@ -222,30 +225,20 @@ class _Segment:
     """Warpgroups that share a register budget and a branch: warps below `end`, `roles` in them."""
 
     end: int
+    registers: int
     roles: tuple[ws.RoleOp, ...]
 
 
 def _segments(kernel: ws.KernelOp) -> list[_Segment]:
-    """Cuts the CTA's warps into runs of warpgroups, each with a wide role or several narrow ones.
-
-    Raises:
-      VerifyError: roles of one warpgroup ask for different register budgets.
-    """
+    """Cuts the CTA's warps into runs of warpgroups, each with a wide role or several narrow ones."""
     total = thread_count(kernel) // WARP_THREADS
     segments: list[_Segment] = []
     first = 0
     while first < total:
         end = first + WARPGROUP_WARPS
-        roles = [r for r in kernel.roles() if r.warp_range[0] < end and sum(r.warp_range) > first]
+        roles = roles_within(kernel, first, end)
         end = max([end, *(_round_up(sum(role.warp_range)) for role in roles)])
-        budgets = {role.register_count for role in roles}
-        if len(budgets) > 1:
-            names = ", ".join(f"{role.label} {role.register_count}" for role in roles)
-            raise VerifyError(
-                f"'ws.role' op expects one register budget in warps {first}..{end - 1}, got {names}",
-                op="ws.role",
-            )
-        segments.append(_Segment(end, tuple(roles)))
+        segments.append(_Segment(end, budget_of(roles, first, end), tuple(roles)))
         first = end
     return segments
 
@@ -270,7 +263,7 @@ def _dispatch(low: Lowering, segments: Sequence[_Segment], thread: Value, warp: 
 def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> None:
     if not segment.roles:
         return
-    _set_registers(low, segment.roles[0].register_count)
+    _set_registers(low, segment.registers)
     for role in segment.roles:
         first, count = role.warp_range
         if count >= WARPGROUP_WARPS:
@@ -282,7 +275,7 @@ def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> No
 
 
 def _set_registers(low: Lowering, budget: int) -> None:
-    share = low.target.registers // thread_count(low.kernel)
+    share = low.target.launch_registers(warpgroup_count(low.kernel))
     if budget and budget != share:
         action = "increase" if budget > share else "decrease"
         nvvm.SetMaxRegisterOp(budget, ir.Attribute.parse(f"#nvvm<action {action}>"))

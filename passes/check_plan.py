@@ -14,6 +14,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import Process, processes
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import Target
 
+from .check_registers import check_registers
 from .plan_memory import (
     ADDRESS_CELL_BYTES,
     BARRIER_BYTES,
@@ -35,9 +36,11 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
 
     Raises:
       VerifyError: on the operation whose plan is absent, incomplete or impossible.
+      ResourceError: the roles ask for more registers than a CTA has.
     """
+    check_registers(kernel, target)
     whole = _entries(kernel, _KERNEL)
-    for name, limit in (("smem_bytes", target.smem_bytes), ("tensor_cols", target.tmem_cols)):
+    for name, limit in (("smem_bytes", target.smem_bytes), ("tensor_cols", target.tensor_columns)):
         if whole[name] > limit:
             raise _impossible(kernel, name, f"at most {limit}", whole[name])
     cols = whole["tensor_cols"]

@@ -20,6 +20,7 @@ from attn_mlir.passes.infrastructure.diagnostics import location_text
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes, target_named
 
+from .check_registers import check_registers
 from .verify_rings import prove
 
 PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
@@ -102,7 +103,7 @@ class PlanMemory:
 def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     """Plans one kernel and returns its memory map; errors as `PlanMemory.run`."""
     traces = prove(kernel)
-    _check_registers(kernel, target)
+    check_registers(kernel, target)
     items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
     shared = [item for item in items if item.space == "shared"]
     tensor = [item for item in items if item.space == "tensor"]
@@ -213,31 +214,12 @@ def _store(op: Any, entries: dict[str, int]) -> None:
     op.operation.attributes[PLAN] = ir.DictAttr.get(values)
 
 
-def _check_registers(kernel: ws.KernelOp, target: Target) -> None:
-    """The budgets of all warpgroups fit the register file; idle warps go with their group."""
-    budgets: dict[int, tuple[str, int]] = {}
-    for role in kernel.roles():
-        if not role.register_count:
-            continue
-        first, count = role.warp_range
-        for group in range(first // 4, -(-(first + count) // 4)):
-            budgets[group] = (role.label, role.register_count)
-    total = sum(128 * count for _, count in budgets.values())
-    if total > target.registers:
-        parts = ", ".join(f"{label} {128 * count}" for label, count in budgets.values())
-        raise ResourceError(
-            f"the roles need {total} registers, {target.chip} has {target.registers}: {parts}; "
-            f"lower the budget of a role",
-            location=location_text(kernel.operation.location),
-        )
-
-
 def _check_fits(
     kernel: ws.KernelOp, regions: Sequence[Region], target: Target, smem_bytes: int, cols: int
 ) -> None:
     limits = {
         "shared": (smem_bytes, target.smem_bytes, "B of shared memory"),
-        "tensor": (cols, target.tmem_cols, "columns of tensor memory"),
+        "tensor": (cols, target.tensor_columns, "columns of tensor memory"),
     }
     for space, (needed, limit, unit) in limits.items():
         if needed > limit:

@@ -53,7 +53,7 @@
 
 !t = !ws.tile<vector<128x64xbf16>, "shared">
 !ring = !ws.ring<!t, 1, 1>
-// expected-error @below {{the roles need 66560 registers, sm_100a has 65536: fill 16384, use 17408, idle0 16384, idle1 16384; lower the budget of a role}}
+// expected-error @below {{the 4 warpgroups need 520 registers per thread together, a CTA of their size on sm_100a gives 512: fill 128, use 136, idle0 128, idle1 128; lower the budget of a role}}
 "ws.kernel"() ({
 ^bb0(%x: memref<?x128xbf16>):
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring

@@ -1,0 +1,65 @@
+"""Registers of a kernel: which warpgroup gives up or takes how many, and whether there are as many.
+
+The one rule, for the planner, for plans by hand and for the code: a CTA divides what it is launched
+with. A warpgroup that asks for nothing keeps its share, as one without a role does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.errors import ResourceError, VerifyError
+from attn_mlir.passes.infrastructure.diagnostics import location_text
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+
+
+def warpgroup_count(kernel: ws.KernelOp) -> int:
+    """Warpgroups of a CTA: whole ones up to the last warp of any role, at least one."""
+    last = max((sum(role.warp_range) for role in kernel.roles()), default=1)
+    return -(-last // WARPGROUP_WARPS)
+
+
+def budget_of(roles: Sequence[ws.RoleOp], first: int, end: int) -> int:
+    """What the roles of the warps from `first` to `end` ask for per thread; 0 for nothing.
+
+    Raises:
+      VerifyError: they ask for different numbers.
+    """
+    budgets = {role.register_count for role in roles}
+    if len(budgets) > 1:
+        names = ", ".join(f"{role.label} {role.register_count}" for role in roles)
+        raise VerifyError(
+            f"'ws.role' op expects one register budget in warps {first}..{end - 1}, got {names}",
+            op="ws.role",
+        )
+    return budgets.pop() if budgets else 0
+
+
+def check_registers(kernel: ws.KernelOp, target: Target) -> None:
+    """Checks that the warpgroups of a CTA own together what they ask for.
+
+    Raises:
+      VerifyError: roles of one warpgroup ask for different numbers.
+      ResourceError: lists what each asks for.
+    """
+    count = warpgroup_count(kernel)
+    share, pool = target.launch_registers(count), target.register_pool(count)
+    wanted: list[tuple[str, int]] = []
+    for first in range(0, count * WARPGROUP_WARPS, WARPGROUP_WARPS):
+        end = first + WARPGROUP_WARPS
+        roles = roles_within(kernel, first, end)
+        label = roles[0].label if roles else f"warps {first}..{end - 1}"
+        wanted.append((label, budget_of(roles, first, end) or share))
+    total = sum(registers for _, registers in wanted)
+    if total > pool:
+        parts = ", ".join(f"{label} {registers}" for label, registers in wanted)
+        raise ResourceError(
+            f"the {count} warpgroups need {total} registers per thread together, a CTA of their "
+            f"size on {target.chip} gives {pool}: {parts}; lower the budget of a role",
+            location=location_text(kernel.operation.location),
+        )
+
+
+def roles_within(kernel: ws.KernelOp, first: int, end: int) -> list[Any]:
+    """The roles that have a warp from `first` to `end`."""
+    return [r for r in kernel.roles() if r.warp_range[0] < end and sum(r.warp_range) > first]
