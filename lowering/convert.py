@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.passes.target.module import target_of
 
 from . import control, copies, elementwise, exponential, keep, matmul, registers, rings, tiles
 from .manifest import attach, describe
@@ -29,21 +29,23 @@ class ConvertWsToNvvm:
     """Replaces every planned `ws.kernel` by a `gpu.module` with an `llvm.func`.
 
     Attributes:
-      target: the chip to emit for.
+      target: the chip to emit for; the module's, or sm_100a, where none is named.
     """
 
     name: ClassVar[str] = "convert-ws-to-nvvm"
-    target: str = "sm_100a"
+    target: str = ""
 
     def run(self, module: Any) -> None:
         """Converts; no `ws` operation is left.
 
         Raises:
           VerifyError: a kernel without a plan, or an operation without a lowering.
+          TargetError: an unknown chip, or not the module's.
         """
-        target = target_named(self.target)
+        kernels = list(ir.get_ops_of_type(module, ws.KernelOp))
+        target = target_of(module, self.target, keep=bool(kernels))
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
-        for kernel in list(ir.get_ops_of_type(module, ws.KernelOp)):
+        for kernel in kernels:
             with kernel.operation.location, ir.InsertionPoint(kernel.operation):
                 lowering = lower_kernel(kernel, target)
                 manifest = describe(lowering.signature, thread_count(kernel), target)

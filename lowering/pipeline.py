@@ -187,7 +187,7 @@ def compile_mha(
         )
 
     order = f"tile-order={request.tile_order}" if request.tile_order else ""
-    options = f"q-tiles={request.query_tiles or 0} {order}"
+    options = f"target={target} q-tiles={request.query_tiles or 0} {order}"
     passes = f"attn-configure{{{options}}},convert-attn-to-ws"
     return _compiled(name, request.canonical_json(), build, passes, target, progress)
 
@@ -211,7 +211,7 @@ def compile_combine(
             lse_terms=request.lse_terms,
         )
 
-    passes = "convert-attn-to-ws"
+    passes = f"attn-configure{{target={target}}},convert-attn-to-ws"
     return _compiled(name, request.canonical_json(), build, passes, target, progress)
 
 

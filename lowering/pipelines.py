@@ -14,13 +14,21 @@ LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}
 @register_pipeline
 @dataclass(frozen=True)
 class AttnToWs:
-    """`attn` operations to warp-specialised kernels with proven rings."""
+    """`attn` operations to warp-specialised kernels with proven rings.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+    """
 
     name: ClassVar[str] = "attn-to-ws"
+    target: str = ""
 
     def expand(self) -> str:
         """Configure, schedule, prove."""
-        return "attn-configure,convert-attn-to-ws,attn-check-stage{stage=ws},ws-verify-rings"
+        return (
+            f"attn-configure{{target={self.target}}},convert-attn-to-ws,"
+            "attn-check-stage{stage=ws},ws-verify-rings"
+        )
 
 
 @register_pipeline
@@ -29,15 +37,15 @@ class AttnToNvvm:
     """`attn` operations to kernels at the NVVM level.
 
     Attributes:
-      target: the chip.
+      target: the chip; the module's, or sm_100a, where none is named.
     """
 
     name: ClassVar[str] = "attn-to-nvvm"
-    target: str = "sm_100a"
+    target: str = ""
 
     def expand(self) -> str:
         """Down to `ws`, then addresses, then instructions."""
-        return f"attn-to-ws,{ws_to_nvvm(self.target)}"
+        return f"attn-to-ws{{target={self.target}}},{ws_to_nvvm()}"
 
 
 @register_pipeline
@@ -46,11 +54,11 @@ class AttnToPtx:
     """`attn` operations to a `gpu.binary` that holds PTX.
 
     Attributes:
-      target: the chip.
+      target: the chip; the module's, or sm_100a, where none is named.
     """
 
     name: ClassVar[str] = "attn-to-ptx"
-    target: str = "sm_100a"
+    target: str = ""
 
     def expand(self) -> str:
         """Down to the NVVM level, then upstream's passes and the NVPTX backend."""
@@ -63,12 +71,12 @@ class AttnToBundle:
     """`attn` operations to a bundle file.
 
     Attributes:
-      target: the chip.
+      target: the chip; the module's, or sm_100a, where none is named.
       output: the file; with several kernels in the module, a folder.
     """
 
     name: ClassVar[str] = "attn-to-bundle"
-    target: str = "sm_100a"
+    target: str = ""
     output: str = "kernel.attn"
 
     def expand(self) -> str:
@@ -78,8 +86,8 @@ class AttnToBundle:
         """
         steps = (
             "attn-check-names",
-            "attn-to-ws",
-            ws_to_nvvm(self.target, with_source=True),
+            f"attn-to-ws{{target={self.target}}}",
+            ws_to_nvvm(with_source=True),
             UPSTREAM,
             nvvm_to_ptx(with_source=True),
             f"attn-write-bundle{{output={self.output}}}",
@@ -87,11 +95,11 @@ class AttnToBundle:
         return ",".join(steps)
 
 
-def ws_to_nvvm(target: str, *, with_source: bool = False) -> str:
+def ws_to_nvvm(target: str = "", *, with_source: bool = False) -> str:
     """Pipeline text from `ws` to the NVVM level; with the source that a bundle keeps, if asked."""
     record = "ws-record-source," if with_source else ""
     return (
-        f"ws-plan-memory{{target={target}}},{record}convert-ws-to-nvvm{{target={target}}},"
+        f"ws-plan-memory{{target={target}}},{record}convert-ws-to-nvvm,"
         "attn-check-stage{stage=nvvm}"
     )
 

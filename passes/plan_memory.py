@@ -18,7 +18,8 @@ from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
 from attn_mlir.passes.analysis.protocol.skeleton import GROUP, Process, processes, steps
 from attn_mlir.passes.infrastructure.diagnostics import location_text
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.limits import Target, shared_tile_bytes, target_named
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.module import target_of
 
 from .check_registers import check_registers
 from .verify_rings import prove
@@ -79,12 +80,12 @@ class PlanMemory:
     """Places rings, buffers and barriers, and stores the places as `ws.plan`.
 
     Attributes:
-      target: the chip whose limits apply.
+      target: the chip whose limits apply; the module's, or sm_100a, where none is named.
       print_map: writes the memory map to stderr.
     """
 
     name: ClassVar[str] = "ws-plan-memory"
-    target: str = "sm_100a"
+    target: str = ""
     print_map: bool = False
 
     def run(self, module: Any) -> None:
@@ -93,9 +94,12 @@ class PlanMemory:
         Raises:
           ResourceError: memory or registers are over-subscribed; lists what takes how much.
           VerifyError: the rings do not pass their proof.
+          TargetError: an unknown chip, or not the module's.
         """
-        for kernel in ir.get_ops_of_type(module, ws.KernelOp):
-            regions = plan(kernel, target_named(self.target))
+        kernels = list(ir.get_ops_of_type(module, ws.KernelOp))
+        target = target_of(module, self.target, keep=bool(kernels))
+        for kernel in kernels:
+            regions = plan(kernel, target)
             if self.print_map:
                 print(render_map(kernel.sym_name.value, regions), file=sys.stderr)
 

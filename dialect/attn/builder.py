@@ -185,6 +185,8 @@ def build_combine_module(
         with ir.InsertionPoint(module.body):
             kinds = (list(inputs.values()), list(returned.values()))
             function = func.FuncOp(name, ir.FunctionType.get(*kinds))
+            names = [{ARGUMENT_NAME: ir.StringAttr.get(text)} for text in inputs]
+            function.arg_attrs = [ir.DictAttr.get(attrs) for attrs in names]
             with ir.InsertionPoint(function.add_entry_block()):
                 parts, lses, *given = function.arguments
                 op = CombineOp(*outputs.values(), parts, lses, given)

@@ -19,6 +19,7 @@ from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
+from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
@@ -198,7 +199,8 @@ def launch(
     told = told_by(operands) if told is None else told
     wanted = spec
     if spec.query_tiles is None and spec.block is None:
-        spec = dataclasses.replace(spec, query_tiles=query_tiles_for(told.sizes["sq"], spec.group))
+        tiles = query_tiles_for(target_named(DEFAULT_TARGET), told.sizes["sq"], spec.group)
+        spec = dataclasses.replace(spec, query_tiles=tiles)
     if split is not None:
         spec, first = part_spec(spec), first * split.count
     kernel = Kernel(compile(spec, target=DEFAULT_TARGET))

@@ -25,13 +25,13 @@ from attn_mlir.compiling.splits import CombineSpec
 from attn_mlir.dialect import _mlir
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
 from attn_mlir.tools import disassemble, find_ptxas
 
 Progress = Callable[[str], None]
 
-DEFAULT_TARGET = "sm_100a"
 COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
 
 _memory: dict[tuple[str, str], Bundle] = {}  # what this process has compiled or read, by key
@@ -44,7 +44,7 @@ def compile(
 
     Args:
       spec: what to compile, from `mha(...)`.
-      target: the chip, `sm_100a`.
+      target: the chip, `sm_100a`; there is no schedule of attention for others yet.
       progress: called with each stage's name when the stage begins; not called on a hit.
 
     Raises:

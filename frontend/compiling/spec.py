@@ -11,7 +11,8 @@ from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask, full
-from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_M, TILE_N
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
+from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_N
 from attn_mlir.runtime.scalars import as_int, flag, integer
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
 DESCALES = ("q_descale", "k_descale", "v_descale")  # tensors that kernels of these take
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
-TARGETS = ("sm_100a",)
-BLOCK_ROWS, BLOCK_KEYS = (TILE_M, MAX_Q_TILES * TILE_M), TILE_N
+TILE_ROWS = target_named(DEFAULT_TARGET).rows_per_product  # of a query tile
+BLOCK_ROWS, BLOCK_KEYS = (TILE_ROWS, MAX_Q_TILES * TILE_ROWS), TILE_N
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
 
 _DTYPE_NAMES = {
@@ -281,12 +282,12 @@ def check_target(target: str) -> str:
     """The target itself.
 
     Raises:
-      TargetError: one that attention has no kernel for.
+      TargetError: no chip that we know. Whether a kernel has a schedule for it is found out when
+        it is compiled.
     """
-    if not _is_one_of(TARGETS, target):
+    if not _is_one_of(tuple(TARGETS), target):
         raise TargetError(
-            f"target {shown(target, 40)} has no attention kernel: supported are "
-            f"{', '.join(TARGETS)}"
+            f"target {shown(target, 40)} is not known: supported are {', '.join(TARGETS)}"
         )
     return target
 

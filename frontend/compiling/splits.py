@@ -21,7 +21,8 @@ from attn_mlir.compiling.spec import (
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
-from attn_mlir.passes.target.tiling import TILE_M, TILE_N
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.passes.target.tiling import TILE_N
 from attn_mlir.runtime.scalars import integer
 
 LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
@@ -121,12 +122,12 @@ def part_spec(spec: MhaSpec) -> MhaSpec:
     return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
 
 
-def key_tiles(mask: Mask, sq: int, sk: int) -> int:
+def key_tiles(mask: Mask, sq: int, sk: int, target: str = DEFAULT_TARGET) -> int:
     """The most key tiles that some query's tile visits, at least 1."""
     from attn_mlir.dialect.attn.masks import INTS
 
-    keys = max(TILE_N)
-    ranges = (mask.tile_range(INTS, row, TILE_M, sq, sk, keys) for row in range(0, sq, TILE_M))
+    keys, rows = max(TILE_N), target_named(target).rows_per_product
+    ranges = (mask.tile_range(INTS, row, rows, sq, sk, keys) for row in range(0, sq, rows))
     return max((found.end - found.begin for found in ranges), default=1) or 1
 
 

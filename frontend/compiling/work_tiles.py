@@ -6,46 +6,52 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import NARROW_DTYPES, MhaSpec
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     MAX_Q_TILES,
-    TILE_M,
     packed_heads,
     query_tiles_for,
     tiling_for,
 )
 
 
-def kernel_block(spec: MhaSpec, sq: int) -> Block:
+def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
     """The blocks of scores that the kernel of a request works on: a work tile and a key tile.
 
     Args:
       spec: the request.
       sq: queries of the calls; short ones get one query tile where nothing else was asked for.
+      target: the chip.
 
     Raises:
       SpecError: there is no kernel.
+      TargetError: no such chip.
     """
-    heads = packed_heads(spec.group)
+    machine = target_named(target)
+    heads = packed_heads(machine, spec.group)
     tiling = tiling_for(
+        machine,
         spec.head_dim,
         spec.values_dim,
-        q_tiles=spec.query_tiles or query_tiles_for(sq, spec.group) or MAX_Q_TILES,
+        q_tiles=spec.query_tiles or query_tiles_for(machine, sq, spec.group) or MAX_Q_TILES,
         tile_order=spec.tile_order or "single",
         element_bits=8 if spec.dtype in NARROW_DTYPES else 16,
         output_bits=32 if spec.output_dtype == "f32" else 16,
     )
-    return Block(tiling.q_tiles * TILE_M // heads, heads, tiling.tile_n)
+    return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 
 
-def work_tiles(spec: MhaSpec, sizes: Mapping[str, int]) -> int:
+def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TARGET) -> int:
     """Work tiles of a call without a split; sequences of a batch count as the longest.
 
     Args:
       spec: the request.
       sizes: `batch`, and the longest `sq`.
+      target: the chip.
 
     Raises:
       SpecError: there is no kernel.
+      TargetError: no such chip.
     """
-    block = kernel_block(spec, sizes["sq"])
+    block = kernel_block(spec, sizes["sq"], target)
     return sizes["batch"] * (spec.heads // block.heads) * -(-sizes["sq"] // block.positions)

@@ -20,7 +20,7 @@ PLUGINS = [
     "attn_mlir.passes.configure",
     "attn_mlir.passes.infrastructure.legality",
     "attn_mlir.passes.check_names",
-    "attn_mlir.passes.schedule",
+    "attn_mlir.passes.schedule.convert",
     "attn_mlir.lowering",
 ]
 """Modules whose import registers passes and pipelines; imported when a name is first needed."""

@@ -68,7 +68,7 @@ class Target:
         """Registers per thread that the warpgroups of a CTA can divide among themselves, summed.
 
         A CTA owns what it is launched with and not the rest of the register file; one that asks for
-        more waits for ever (measured on an H200, test/differential/roles.py).
+        more waits for ever (measured on an H200, validation/differential/roles.py).
         """
         return self.launch_registers(warpgroups) * warpgroups
 

@@ -1,20 +1,19 @@
 """How attention is cut into work tiles: rows, heads and keys of each, and what shared memory holds.
 
-The one place with these rules: `attn-configure` follows them, and a call asks them before there is
-a kernel, for its blocks of scores or the number of its work tiles. Hence without MLIR.
+The one place with these rules: schedules follow them, and a call asks them before there is a
+kernel, for its blocks of scores or the number of its work tiles. Hence without MLIR. They are those
+of targets whose products leave their sums in tensor memory.
 """
 
 from typing import NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import TARGETS, shared_tile_bytes
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 
-TILE_M = 128  # query rows of a tile: M of one tcgen05.mma
 TILE_N = (64, 128)  # keys of a tile: S fills as many tensor-memory columns
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
-MAX_PAIRED_HEAD_DIM = 128  # of V with two query tiles: 2 x (128 + 128) tensor-memory columns
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 
 
@@ -32,20 +31,21 @@ class Tiling(NamedTuple):
     kv_stages: int
 
 
-def packed_heads(group: int) -> int:
+def packed_heads(target: Target, group: int) -> int:
     """Query heads of a group whose rows share a query tile: all if their number divides its rows.
 
     A decoded token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
     """
-    return group if TILE_M % group == 0 else 1
+    return group if target.rows_per_product % group == 0 else 1
 
 
-def query_tiles_for(sq: int, group: int) -> int | None:
+def query_tiles_for(target: Target, sq: int, group: int) -> int | None:
     """One query tile where all rows fit one; else None, as many as head sizes allow."""
-    return 1 if sq * packed_heads(group) <= TILE_M else None
+    return 1 if sq * packed_heads(target, group) <= target.rows_per_product else None
 
 
 def tiling_for(
+    target: Target,
     head_dim: int,
     v_head_dim: int,
     *,
@@ -58,6 +58,7 @@ def tiling_for(
     """The largest tiles with room for two key tiles; the ring takes what shared memory is left.
 
     Args:
+      target: what shared and tensor memory hold.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
       q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
@@ -70,18 +71,21 @@ def tiling_for(
     Raises:
       SpecError: no tiles fit.
     """
-    q_bytes = shared_tile_bytes(TILE_M, head_dim, element_bits)
-    o_bytes = shared_tile_bytes(TILE_M, v_head_dim, output_bits)
+    rows = target.rows_per_product
+    q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
+    o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
     row_bytes = q_bytes + o_bytes if tile_order in LOOPING_ORDERS else max(q_bytes, o_bytes)
-    left_bytes = TARGETS["sm_100a"].smem_bytes - SMEM_FOR_BARRIERS
+    left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     fallbacks = ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N)))
     for tiles, tile_n in fallbacks if tile is None else (tile,):
         slot_bytes = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
         stages = (left_bytes - tiles * row_bytes) // slot_bytes
-        if stages >= 2 and (tiles == 1 or v_head_dim <= MAX_PAIRED_HEAD_DIM):
+        columns = tiles * (max(TILE_N) + v_head_dim)  # S and O of each query tile
+        if stages >= 2 and columns <= target.tensor_columns:
             return Tiling(tiles, tile_n, stages)
     wanted = "" if tile is None else f" with {tile[0]} query tiles and key tiles of {tile[1]}"
     raise SpecError(
         f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
-        f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory"
+        f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory, or S "
+        f"and O the tensor memory of {target.chip}"
     )

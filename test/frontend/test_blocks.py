@@ -18,7 +18,8 @@ from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.configure import default_config
+from attn_mlir.passes.schedule.kernels.mha_config import default_config
+from attn_mlir.passes.target.limits import target_named
 
 Array = npt.NDArray[Any]
 
@@ -110,6 +111,7 @@ def test_lists_of_other_blocks_lose_nothing(
 def test_the_kernel_walks_what_kernel_block_says() -> None:
     """For all head sizes, outputs and orders the configuration has room for these tiles."""
     make_context()
+    target = target_named("sm_100a")
     sizes = (*range(8, 257, 24), 128, 192, 256)
     for head_dim, v_head_dim, out, order in product(
         sizes, sizes, ("bf16", "f32"), (None, "persistent", "clc")
@@ -126,9 +128,9 @@ def test_the_kernel_walks_what_kernel_block_says() -> None:
             options: dict[str, Any] = {"output_bits": 32 if out == "f32" else 16}
             options["tile_order"] = order or "single"
             assert block.heads == 4 and tile[0] == (1 if sq <= 32 else tile[0])
-            default_config(head_dim, v_head_dim, tile=tile, **options)
+            default_config(target, head_dim, v_head_dim, tile=tile, **options)
             if sq > 32:
-                free = default_config(head_dim, v_head_dim, **options)
+                free = default_config(target, head_dim, v_head_dim, **options)
                 assert (free.q_tiles, free.tile_n) == tile
 
 

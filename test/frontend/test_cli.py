@@ -78,7 +78,7 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     [
         (["compile", "--head-dim", "97"], "SpecError: head_dim 97 has no kernel: supported are m"),
         (["compile", "--mask", "diagonal"], "SpecError: mask 'diagonal' has no kernel: supported"),
-        (["compile", "--target", "sm_80"], "TargetError: target 'sm_80' has no attention kernel"),
+        (["compile", "--target", "sm_80"], "TargetError: target 'sm_80' is not known"),
         (["demo", "--heads", "3", "--kv-heads", "2"], "SpecError: kv_heads must divide heads"),
         (["info", "none.attn"], "SpecError: cannot read the bundle 'none.attn'"),
         (["run", "none.attn"], "SpecError: cannot read the bundle"),

@@ -12,6 +12,7 @@ import attn_mlir as am
 from attn_mlir.api import attention as operators
 from attn_mlir.arrays import output_like
 from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.tensors import bytes_at, view
 
@@ -231,7 +232,7 @@ def test_library_that_takes_no_dlpack() -> None:
     ],
 )  # fmt: skip
 def test_short_queries_take_one_query_tile(sq: int, group: int, tiles: int | None) -> None:
-    assert query_tiles_for(sq, group) == tiles
+    assert query_tiles_for(target_named("sm_100a"), sq, group) == tiles
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,17 @@ from attn_mlir.dialect.attn import MhaOp, build_mha_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
-from attn_mlir.passes.configure import (
-    CONFIG,
-    Config,
-    default_config,
-    register_budget,
-)
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, default_config
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+
+TARGET = target_named(DEFAULT_TARGET)
 
 
-def configured() -> Config:
+def configured() -> MhaConfig:
     """What the pass chooses for `module()`: two heads packed, long causal tiles first."""
-    return dataclasses.replace(default_config(128, tile_order="last_first"), packed_heads=2)
+    return dataclasses.replace(default_config(TARGET, 128, tile_order="last_first"), packed_heads=2)
 
 
 def module() -> ir.Module:
@@ -39,24 +38,19 @@ def module() -> ir.Module:
 @pytest.mark.parametrize("q_tiles", [1, 2])
 @pytest.mark.parametrize("head_dim", [8, 64, 80, 96, 128])
 def test_the_table_uses_the_whole_register_budget(head_dim: int, q_tiles: int):
-    config = default_config(head_dim, q_tiles=q_tiles)
+    config = default_config(TARGET, head_dim, q_tiles=q_tiles)
     softmax = q_tiles * config.softmax_registers
-    assert softmax + config.correction_registers + config.other_registers == register_budget(
-        q_tiles
+    assert softmax + config.correction_registers + config.other_registers == TARGET.register_pool(
+        q_tiles + 2
     )
     assert config.rows_per_cta == 128 * q_tiles
-
-
-def test_the_budget_is_what_the_threads_of_a_cta_are_launched_with():
-    """65536 registers for 512 threads are 128 of each; for 384, 170, of which 168 in eights."""
-    assert (register_budget(2), register_budget(1)) == (4 * 128, 3 * 168)
 
 
 @pytest.mark.parametrize(("head_dim", "stages"), [(64, 12), (128, 5)])
 def test_stages_fill_shared_memory(head_dim: int, stages: int):
     """(224 KiB - two Q tiles) / one K or V tile, of 2-byte elements; O is staged over Q."""
     tile_bytes = 128 * head_dim * 2
-    assert default_config(head_dim).kv_stages == stages
+    assert default_config(TARGET, head_dim).kv_stages == stages
     assert (224 * 1024 - 2 * tile_bytes) // tile_bytes == stages
 
 
@@ -64,7 +58,7 @@ def test_stages_fill_shared_memory(head_dim: int, stages: int):
 def test_other_head_sizes_are_refused(head_dim: int, advice: str):
     pattern = rf"head_dim {head_dim} has no kernel: .*"
     with pytest.raises(SpecError, match=pattern + (rf"\(pad to {advice}\?\)" if advice else "")):
-        default_config(head_dim)
+        default_config(TARGET, head_dim)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +66,7 @@ def test_other_head_sizes_are_refused(head_dim: int, advice: str):
     [(192, 128, 2), (192, 192, 1), (128, 136, 1), (256, 256, 1)],
 )
 def test_wide_heads_have_room_for_one_query_tile(head_dim: int, v_head_dim: int, q_tiles: int):
-    config = default_config(head_dim, v_head_dim)
+    config = default_config(TARGET, head_dim, v_head_dim)
     assert config.q_tiles == q_tiles
     assert config.kv_stages >= 2
 
@@ -81,9 +75,9 @@ def test_the_attribute_is_the_configuration():
     attention = module()
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     with pytest.raises(VerifyError, match=f"has no '{CONFIG}': run attn-configure first"):
-        Config.of(op)
+        MhaConfig.of(op)
     run_pipeline(attention, "attn-configure")
-    assert Config.of(op) == configured()
+    assert MhaConfig.of(op) == configured()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +110,7 @@ def test_the_bounds_themselves_are_allowed(changes: dict[str, int]):
     with attention.context:
         op.attributes[CONFIG] = config.to_attr()
     run_pipeline(attention, "attn-configure")
-    assert Config.of(op) == config
+    assert MhaConfig.of(op) == config
 
 
 @pytest.mark.parametrize(
@@ -136,7 +130,7 @@ def test_heads_of_a_group_are_packed_where_they_divide_a_tile(
     )
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     run_pipeline(attention, "attn-configure")
-    assert Config.of(op).packed_heads == packed
+    assert MhaConfig.of(op).packed_heads == packed
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
@@ -159,4 +153,4 @@ def test_heads_are_packed_however_queries_lie_but_for_padded_ones(
     )  # fmt: skip
     run_pipeline(module, "attn-configure")
     (op,) = ir.get_ops_of_type(module, MhaOp)
-    assert Config.of(op).packed_heads == packed
+    assert MhaConfig.of(op).packed_heads == packed

@@ -15,8 +15,10 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import MhaOp, build_mha_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import ResourceError, VerifyError
-from attn_mlir.passes.configure import CONFIG, default_config
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.kernels.mha_config import default_config
+from attn_mlir.passes.target.limits import target_named
 
 FITS = [(240, 136, 128), (168, 168, 168), (256, 0, 80), (0, 0, 0), (24, 224, 256)]
 EXCEEDS = [(240, 136, 136), (168, 168, 176), (256, 0, 88), (24, 232, 256)]
@@ -100,7 +102,7 @@ def test_the_configuration_has_the_same_bound(other: int, fits: bool) -> None:
     )  # fmt: skip
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     config = dataclasses.replace(
-        default_config(128, q_tiles=1),
+        default_config(target_named("sm_100a"), 128, q_tiles=1),
         softmax_registers=240,
         correction_registers=136,
         other_registers=other,
@@ -121,5 +123,7 @@ def test_roles_of_a_warpgroup_share_a_budget() -> None:
     same = ir.Module.parse(text, make_context())
     run_pipeline(same, "ws-plan-memory")
     text = re.sub(r"(?s)registers = 168(?!.*registers)", "registers = 176", text)
-    with pytest.raises(VerifyError, match=r"one register budget in warps 4\.\.7, got r1 168, r2 176"):
+    with pytest.raises(
+        VerifyError, match=r"one register budget in warps 4\.\.7, got r1 168, r2 176"
+    ):
         run_pipeline(ir.Module.parse(text, make_context()), "ws-plan-memory")

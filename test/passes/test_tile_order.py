@@ -18,8 +18,8 @@ from attn_mlir.dialect.attn.masks import (
     WindowMask,
 )
 from attn_mlir.errors import VerifyError
-from attn_mlir.passes.configure import Config
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig
 from attn_mlir.passes.target.tile_order import SAMPLE_BLOCKS, default_order, tile_counts
 
 GROWS: list[Mask] = [
@@ -81,7 +81,7 @@ def test_the_rule_is_what_configure_takes(
 ) -> None:
     run_pipeline(module := attention_module(mask, lengths), f"attn-configure{options}")
     (op,) = ir.get_ops_of_type(module, MhaOp)
-    assert Config.of(op).tile_order == order
+    assert MhaConfig.of(op).tile_order == order
 
 
 def test_the_ragged_order_needs_ragged_queries() -> None:

@@ -7,14 +7,17 @@ additions, so the result does not depend on who is how fast.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS
+from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.registry import NoOptions, register
+from attn_mlir.passes.target.limits import Target
 
 Value = Any
 
@@ -86,8 +89,45 @@ class Problem:
         return b.INT.add(place.query, row), place.head
 
 
-def schedule_combine(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
-    """Builds the kernel of one `attn.combine` at the insertion point.
+@register
+class Combine:
+    """The parts of a split put together, by copies and threads alone."""
+
+    name: ClassVar[str] = "combine"
+    operation: ClassVar[type[Any]] = attn.CombineOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Nothing: no product is taken."""
+        return ""
+
+    def takes(self, op: attn.CombineOp) -> bool:
+        """Any combination."""
+        return True
+
+    def configure(self, op: attn.CombineOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Leaves nothing: the tiles are fixed."""
+
+    def build(self, function: Any, op: attn.CombineOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one combination.
+
+        Raises:
+          VerifyError: the function computes something else as well, or mixes up operands.
+        """
+        operations = list(function.body.blocks[0].operations)
+        if len(operations) != 2:
+            names = ", ".join(other.operation.name for other in operations)
+            raise op_error(function, f"expects one attn.combine and func.return, got {names}")
+        if list(op.operation.operands) != list(function.arguments):
+            raise op_error(op, "expects the function's arguments as its operands, in order")
+        returned = list(operations[1].operation.operands)
+        if returned not in ([op.o, op.lse], [op.o]):
+            raise op_error(operations[1], "expects to return o, or o and lse, of the attn.combine")
+        return _schedule(op, function.sym_name.value, with_lse=len(returned) > 1)
+
+
+def _schedule(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
+    """Builds the kernel at the insertion point.
 
     Args:
       op: the operation.

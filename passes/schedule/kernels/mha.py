@@ -2,48 +2,35 @@
 
 A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two
 query tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13
-stores, 14 loads, 15 claims further work tiles where the order asks for it. The parts are put together here: where keys and values come from, the mask (part
-of the problem), the order of the tiles, and the roles.
+stores, 14 loads, 15 claims further work tiles where the order asks for it. The parts are put together here:
+where keys and values come from, the mask (part of the problem), the order of the tiles, and the
+roles.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.configure import Config
+from attn_mlir.passes.check_names import OPERANDS, default_of
+from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, Options, configure
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.correction import correction
 from attn_mlir.passes.schedule.parts.factors import factors_of
+from attn_mlir.passes.schedule.parts.function import Capture, captures_of, check_function
 from attn_mlir.passes.schedule.parts.key_parts import Parts
+from attn_mlir.passes.schedule.parts.kv_source import TensorKV
 from attn_mlir.passes.schedule.parts.listed import ListedTiles
 from attn_mlir.passes.schedule.parts.modifier import Modifier
-from attn_mlir.passes.schedule.parts.problem import (
-    KeyTiles,
-    Problem,
-    Storage,
-    TensorKV,
-    Value,
-    WorkTile,
-)
+from attn_mlir.passes.schedule.parts.problem import Problem, Value, WorkTile
 from attn_mlir.passes.schedule.parts.sequences import check_storage, sequences_of
 from attn_mlir.passes.schedule.parts.softmax import softmax
+from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.parts.transport import epilogue, load, mma
-
-
-@dataclass(frozen=True)
-class Capture:
-    """A tensor or scalar from outside that the score modifier or a storage operation reads.
-
-    Attributes:
-      name: as the caller gives it.
-      value: its value in the function that holds the operation.
-    """
-
-    name: str
-    value: Value
-
+from attn_mlir.passes.schedule.parts.visited import KeyTiles
+from attn_mlir.passes.schedule.registry import register
+from attn_mlir.passes.target.limits import Target
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequences
@@ -56,25 +43,54 @@ TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequenc
 OUTPUTS = ("o", "lse")
 
 
-def schedule_mha(
-    op: attn.MhaOp,
-    name: str,
-    *,
-    default_scale: float | None = None,
-    captures: Sequence[Capture] = (),
+@register
+class MhaTensor:
+    """Attention with S and O in tensor memory."""
+
+    name: ClassVar[str] = "mha"
+    operation: ClassVar[type[Any]] = attn.MhaOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory, for which this kernel divides its roles."""
+        return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
+
+    def takes(self, op: attn.MhaOp) -> bool:
+        """Any attention."""
+        return True
+
+    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """See `mha_config.configure`."""
+        configure(op, target, options)
+
+    def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one attention operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or its score modifier is not element-wise.
+        """
+        check_function(function, op)
+        return _schedule(
+            op,
+            function.sym_name.value,
+            default_scale=default_of(function, OPERANDS.index("scale")),
+            captures=captures_of(function),
+        )
+
+
+def _schedule(
+    op: attn.MhaOp, name: str, *, default_scale: float | None, captures: Sequence[Capture]
 ) -> ws.KernelOp:
-    """Builds the kernel of one attention operation at the insertion point.
+    """Builds the kernel at the insertion point.
 
     Args:
       op: the operation, with `attn.config`.
       name: entry name of the kernel.
       default_scale: value of `scale` for callers who give none.
       captures: what the score modifier and the storage operations read, in the order of the call.
-
-    Raises:
-      VerifyError: the operation has no configuration, or its score modifier is not element-wise.
     """
-    config = Config.of(op)
+    config = MhaConfig.of(op)
     check_storage(op)
     kernel = _declare(op, name, default_scale, captures)
     with ir.InsertionPoint(kernel.body.blocks[0]):
@@ -101,7 +117,7 @@ def schedule_mha(
             mask=op.mask_rule,
             config=config,
         )
-        _emit_roles(problem, Storage(problem))
+        _emit_roles(problem, config, Storage(problem))
     return kernel
 
 
@@ -140,8 +156,7 @@ def _captured(capture: Capture) -> b.Argument:
     return b.Argument(capture.name, "in", memref, dims)
 
 
-def _emit_roles(problem: Problem, storage: Storage) -> None:
-    config = problem.config
+def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage) -> None:
     groups = config.q_tiles
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups

@@ -3,7 +3,9 @@
 from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
-from .problem import Problem, Storage, Value, VisitedTiles, WorkTile
+from .problem import Problem, Value, WorkTile
+from .storage import Storage
+from .visited import VisitedTiles
 
 CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 72 registers
 

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn import Block, BlocksOp
-from attn_mlir.passes.configure import Config
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from . import builder as b
-from .problem import Phases, Problem, Value, VisitedTiles, WorkTile
+from .config import Config
+from .problem import Problem, Value, WorkTile
 from .sequences import Sequences
+from .visited import Phases, VisitedTiles
 
 TESTED, LISTED = 0, 1  # the numbers of a block of queries
 

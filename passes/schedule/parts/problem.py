@@ -1,25 +1,25 @@
-"""What the roles of an attention kernel share: tensors, sizes, storage, and where the keys come from."""
+"""One attention operation as the roles of its kernel see it: tensors, sizes, work tiles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.masks import Mask, TileRange
-from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.configure import NARROW_BITS, Config
+from attn_mlir.dialect.attn.masks import Mask
 
 from . import builder as b
+from .config import NARROW_BITS, Config
 from .factors import Factors
 from .key_parts import Part, Parts
 from .modifier import Modifier
 from .queries import Queries
 from .sequences import Sequence, Sequences
 
+if TYPE_CHECKING:
+    from .visited import VisitedTiles
+
 Value = Any
 
-CLAIMS_AHEAD = 2  # work tiles that the fastest role may be ahead of the slowest, and their answers
 PRODUCT_BYTES = 32  # K of one product
 PRODUCT_COLUMNS = 16  # of D; tiles of V and O are multiples
 MAX_EXPONENT = 8  # P stays at most 2^8; FlashAttention-4
@@ -147,160 +147,3 @@ class Problem:
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""
         return self.queries.first_position(tile.block, query_tile)
-
-
-class Phases(NamedTuple):
-    """Where the turns of a query tile change: both edges, no test, the left edge.
-
-    Attributes:
-      plain: the first turn that needs no test; those before it may have both edges.
-      left: the first turn with a left edge, up to the last turn; None if the mask has no such edge.
-    """
-
-    plain: Value
-    left: Value | None
-
-
-class VisitedTiles(Protocol):
-    """Which key tiles a work tile visits, in turns 0, 1, ...
-
-    Attributes:
-      count: number of turns, at least 0.
-      keeps_everywhere: whether `attn.keep` may hide scores in turns that need no test.
-    """
-
-    count: Value
-    keeps_everywhere: ClassVar[bool]
-
-    def first_column(self, turn: Value | int) -> Value:
-        """First key of the tile visited in a turn."""
-        ...
-
-    def phases(self, query_tile: Value) -> Phases:
-        """How the turns of a query tile divide by what has to be tested.
-
-        The turns are the work tile's: other query tiles may need tiles that this one sees nothing
-        of, and it tests those.
-        """
-        ...
-
-    def any(self) -> Value:
-        """i1: whether there is a tile to visit."""
-        ...
-
-
-class KeyTiles:
-    """Visits the key tiles in the mask's range, from the last one down.
-
-    Attributes:
-      begin, end: tile numbers; the visit order is end - 1, end - 2, ..., begin.
-      count: number of tiles visited, at least 0.
-    """
-
-    keeps_everywhere: ClassVar[bool] = True
-
-    def __init__(self, problem: Problem, tile: WorkTile):
-        self._problem = problem
-        self._tile = tile
-        span = self._range(0, problem.queries.positions_per_work_tile)
-        self.begin, self.end = span.begin, span.end
-        if tile.part is not None:
-            self.begin, self.end = tile.part.tiles(span.begin, span.end)
-        self.count = b.INT.sub(self.end, self.begin)
-
-    def _range(self, query_tile: Value | int, positions: int) -> TileRange[Value]:
-        """The tiles of some positions, from the first of a query tile on."""
-        problem = self._problem
-        row0 = problem.first_position(self._tile, query_tile)
-        sq, sk = self._tile.queries.length, self._tile.keys.length
-        return problem.mask.tile_range(b.INT, row0, positions, sq, sk, problem.config.tile_n)
-
-    def first_column(self, turn: Value | int) -> Value:
-        """First key of the tile visited in turn 0, 1, ..."""
-        last = b.INT.sub(self.end, 1)
-        number = b.INT.sub(last, turn) if turn != 0 else last
-        return b.INT.mul(number, self._problem.config.tile_n)
-
-    def phases(self, query_tile: Value) -> Phases:
-        """By the ranges of the work tile and of the query tile."""
-        span = self._range(query_tile, self._problem.queries.positions_per_tile)
-        full_end = b.INT.min(span.full_end, self.end)
-        if self._tile.part is not None:
-            full_end = b.INT.max(full_end, self.begin)
-        if not self._problem.mask.edges.left:
-            return Phases(b.INT.sub(self.end, full_end), None)
-        full_end = b.INT.max(full_end, self.begin)
-        full_begin = b.INT.min(b.INT.max(span.full_begin, self.begin), full_end)
-        return Phases(b.INT.sub(self.end, full_end), b.INT.sub(self.end, full_begin))
-
-    def any(self) -> Value:
-        """i1: whether there is a tile to visit."""
-        return b.compare("sgt", self.count, 0)
-
-
-class KVSource(Protocol):
-    """Where keys and values come from."""
-
-    def load_keys(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the keys from `first_column` on."""
-        ...
-
-    def load_values(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the values from `first_column` on."""
-        ...
-
-
-class TensorKV:
-    """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
-
-    def __init__(self, problem: Problem):
-        self._problem = problem
-
-    def _load(self, source: Value, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Past the end of the sequence, and past the head size, the tile is zero."""
-        head = self._problem.queries.kv_head(tile.head)
-        keys = tile.keys
-        row = len(keys.lead)
-        coords = [*keys.lead, keys.row(first_column), head, 0]
-        b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
-
-    def load_keys(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Copies a box of K."""
-        self._load(self._problem.k, slot, tile, first_column)
-
-    def load_values(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Copies a box of V."""
-        self._load(self._problem.v, slot, tile, first_column)
-
-
-class Storage:
-    """The rings and buffers of the kernel; `ways` are its query tiles.
-
-    ```
-    load --q,kv--> mma <--s--> softmax --stats--> correction --out--> epilogue
-                    '---s----------------------------^
-    ```
-    A slot of `s` first carries the scores S to softmax, which puts the probabilities P in their
-    place and releases it; correction releases it when O fits the new row maximum. What mma then
-    acquires is P, with O ready to be accumulated to. The last turn carries no scores: it tells
-    correction that O is complete. `answers` name the CTA's further work tiles, if the order of the
-    tiles is to claim them.
-    """
-
-    def __init__(self, problem: Problem):
-        config, element = problem.config, problem.element
-        f32 = ir.F32Type.get()
-        ways = config.q_tiles
-        self.q = b.Ring("q", b.tile([config.tile_m, problem.columns], element, "shared"), ways=ways)
-        widest = max(problem.columns, problem.v_columns)
-        keys = b.tile([config.tile_n, widest], element, "shared")
-        self.kv = b.Ring("kv", keys, stages=config.kv_stages)
-        self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
-        self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
-        out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
-        self.out = b.Ring("out", out, ways=ways)
-        self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)
-        self.answers: b.Ring | None = None
-        if config.tile_order == "clc":
-            words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")
-            self.answers = b.Ring("answers", words, stages=CLAIMS_AHEAD)

@@ -8,9 +8,8 @@ where there are few positions, as in decoding, and reads K and V once for the wh
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.passes.configure import Config
-
 from . import builder as b
+from .config import Config
 from .sequences import Sequence, Sequences
 
 Value = Any

@@ -16,7 +16,8 @@ import math
 from . import builder as b
 from .masking import Test, hide
 from .online import Row, is_large
-from .problem import Problem, Storage, Value, WorkTile
+from .problem import Problem, Value, WorkTile
+from .storage import Storage
 
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
 FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit

@@ -1,7 +1,9 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from . import builder as b
-from .problem import KVSource, Problem, Storage, Value, WorkTile
+from .kv_source import KVSource
+from .problem import Problem, Value, WorkTile
+from .storage import Storage
 
 
 def keys_in(problem: Problem, slot: Value) -> Value:

@@ -10,7 +10,7 @@
 // NEST: attn-opt: error: 'attn-configure' runs on builtin.module, not on func.func: move it out of 'func.func(...)'
 
 // RUN: not attn-opt --attn-configure=tile=64 %s 2>&1 | FileCheck %s --check-prefix=OPTION
-// OPTION: attn-opt: error: 'attn-configure' has no option 'tile': allowed are tile-n, kv-stages, exp2-period
+// OPTION: attn-opt: error: 'attn-configure' has no option 'tile': allowed are target, tile-n, kv-stages, exp2-period
 
 // RUN: not attn-opt --attn-configure=tile-n=wide %s 2>&1 | FileCheck %s --check-prefix=VALUE
 // VALUE: attn-opt: error: option 'tile-n' of 'attn-configure' expects an integer, got 'wide'

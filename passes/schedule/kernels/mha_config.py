@@ -1,0 +1,275 @@
+"""The configuration of `mha`: a table by head size and mask, and the bounds of its entries.
+
+It lands on the operation as a dictionary `attn.config` that the schedule reads; an entry that is
+already there wins, so a module can carry its own. Numbers: the kernel's specification, sections 2.4
+and 2.5.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect.attn import (
+    Block,
+    LimitedOp,
+    MhaOp,
+    ScaledOp,
+    logical_type,
+    stored_type,
+)
+from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
+from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tile_order import default_order
+from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, TILE_N, packed_heads, tiling_for
+
+HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+NARROW_RESCALE_THRESHOLD = 2  # of 8-bit P, see `Config`
+FIXED_WARPGROUPS = 2  # correction and others, beside one for each query tile
+
+
+@dataclass(frozen=True)
+class MhaConfig(Config):
+    """How one attention operation is computed.
+
+    Attributes:
+      softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
+        q_tiles x softmax + correction + other is at most what a CTA owns (`register_pool`).
+    """
+
+    softmax_registers: int = 192
+    correction_registers: int = 80
+    other_registers: int = 48
+
+
+@dataclass(frozen=True)
+class Options:
+    """Wishes: an option other than 0 overrides the table.
+
+    Attributes:
+      tile_n: key columns per tile.
+      kv_stages: slots of the K/V ring.
+      exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
+      q_tiles: query tiles per work tile; 1 suits few queries.
+      tile_order: one of `TILE_ORDERS`; where none is given by queries and mask (`default_order`).
+    """
+
+    tile_n: int = 0
+    kv_stages: int = 0
+    exp2_period: int = 0
+    q_tiles: int = 0
+    tile_order: str = ""
+
+
+NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
+
+_REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
+    # largest head size: softmax, correction, others, with two query tiles. FlashAttention-4's,
+    # less for correction and more for the issuing warps, whose descriptors spill otherwise.
+    (NARROW_HEAD_DIM, (200, 64, 48)),
+    (128, (192, 72, 56)),
+    (MAX_HEAD_DIM, (192, 64, 64)),
+)
+_REGISTERS_OF_ONE_TILE = (240, 136, 128)
+
+
+def default_config(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int | None = None,
+    *,
+    q_tiles: int = 2,
+    tile_order: str = "single",
+    element_bits: int = 16,
+    output_bits: int = 16,
+    tile: tuple[int, int] | None = None,
+) -> MhaConfig:
+    """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
+
+    Args:
+      target: what a CTA may have.
+      head_dim: elements per row of Q and K.
+      v_head_dim: of V and O; `head_dim` when absent.
+      q_tiles, tile_order, element_bits, output_bits, tile: as of `tiling_for`.
+
+    Raises:
+      SpecError: no kernel for these head sizes.
+    """
+    v_head_dim = head_dim if v_head_dim is None else v_head_dim
+    step = HEAD_DIM_STEP_BYTES * 8 // element_bits
+    for name, size in (("head_dim", head_dim), ("v_head_dim", v_head_dim)):
+        if size % step or not step <= size <= MAX_HEAD_DIM:
+            above = -(-size // step) * step
+            advice = f" (pad to {above}?)" if 0 < size < MAX_HEAD_DIM else ""
+            raise SpecError(
+                f"{name} {size} has no kernel: supported are multiples of {step} "
+                f"up to {MAX_HEAD_DIM}{advice}"
+            )
+    tiles = tiling_for(
+        target,
+        head_dim,
+        v_head_dim,
+        q_tiles=q_tiles,
+        tile_order=tile_order,
+        element_bits=element_bits,
+        output_bits=output_bits,
+        tile=tile,
+    )
+    budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
+    if tile_order in LOOPING_ORDERS:
+        budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
+    softmax, correction, other = budgets if tiles.q_tiles == 2 else _REGISTERS_OF_ONE_TILE
+    is_narrow = element_bits == NARROW_BITS
+    return MhaConfig(
+        tile_m=target.rows_per_product,
+        **tiles._asdict(),
+        softmax_registers=softmax,
+        correction_registers=correction,
+        other_registers=other,
+        exp2_period=Config.exp2_period if target.has_packed_f32 else 0,
+        rescale_threshold=NARROW_RESCALE_THRESHOLD if is_narrow else Config.rescale_threshold,
+        tile_order=tile_order,
+    )
+
+
+def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
+    """Refuses a configuration that the kernel cannot have.
+
+    Shared and tensor memory are not checked here: the planner has the buffers and names them.
+
+    Raises:
+      VerifyError: with what was got and what is allowed.
+    """
+    if config.tile_m != target.rows_per_product:
+        raise op_error(op, f"expects tile_m of {target.rows_per_product}, got {config.tile_m}")
+    if config.q_tiles not in (1, 2):
+        raise op_error(op, f"expects q_tiles of 1 or 2, got {config.q_tiles}")
+    if config.tile_n not in TILE_N:
+        allowed = " or ".join(map(str, TILE_N))
+        raise op_error(op, f"expects tile_n of {allowed}, got {config.tile_n}")
+    if config.kv_stages < 2:
+        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    low, high, step = target.least_registers, target.registers_per_thread, target.register_step
+    for field in ("softmax_registers", "correction_registers", "other_registers"):
+        value = getattr(config, field)
+        if value % step or not low <= value <= high:
+            raise op_error(
+                op, f"expects {field} to be a multiple of {step} from {low} to {high}, got {value}"
+            )
+    total = (
+        config.q_tiles * config.softmax_registers
+        + config.correction_registers
+        + config.other_registers
+    )
+    budget = target.register_pool(config.q_tiles + FIXED_WARPGROUPS)
+    if total > budget:
+        raise op_error(
+            op,
+            f"expects {config.q_tiles} x softmax_registers + correction_registers + "
+            f"other_registers of at most {budget}, got {total}",
+        )
+    group = op.heads // op.kv_heads
+    packed = config.packed_heads
+    if packed < 1 or group % packed or config.tile_m % packed:
+        raise op_error(
+            op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
+        )
+    if config.tile_order not in TILE_ORDERS:
+        allowed = ", ".join(TILE_ORDERS)
+        raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
+    if config.tile_order == "ragged" and not _is_ragged(op):
+        raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")
+    if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
+        raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
+    if not 0 <= config.exp2_start <= 3:
+        raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
+    if not 0 <= config.rescale_threshold <= 8:
+        raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+
+
+def _is_ragged(op: MhaOp) -> bool:
+    """Whether the queries of all sequences lie in one dimension."""
+    return stored_type(op.q).rank < logical_type(op.q).rank
+
+
+def _has_padded_queries(op: MhaOp) -> bool:
+    """Whether the queries of a sequence end before its dimension does.
+
+    A tensor map of those has a dimension for that, and none is left for packed heads.
+    """
+    owner = op.q.owner
+    while isinstance(owner, ScaledOp):
+        owner = owner.source.owner
+    return isinstance(owner, LimitedOp) and not _is_ragged(op)
+
+
+def _refuse_unsupported(op: MhaOp) -> None:
+    """Raises VerifyError for a legal `attn.mha` that the kernel does not compute."""
+    element = str(op.element_type)
+    if element not in ELEMENT_TYPES:
+        allowed = " and ".join(ELEMENT_TYPES)
+        raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+
+
+def _tile_of(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
+    """Query tiles and keys per tile of a kernel whose work tiles are blocks.
+
+    Raises:
+      VerifyError: there is no such kernel.
+    """
+    rows, tile = block.positions * block.heads, target.rows_per_product
+    if rows not in (tile, 2 * tile) or block.keys not in TILE_N:
+        keys = " or ".join(map(str, TILE_N))
+        raise op_error(
+            op,
+            f"expects blocks of {tile} or {2 * tile} rows (positions x heads) and {keys} keys, "
+            f"got {block.positions} x {block.heads} and {block.keys}",
+        )
+    return rows // tile, block.keys
+
+
+def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+    """Chooses tiles, stages and registers and stores them as `attn.config`.
+
+    An option overrides the table, and an entry that the operation already carries overrides both.
+
+    Raises:
+      VerifyError: an operation without a kernel, or a configuration that cannot be.
+    """
+    wishes = Options(**options)
+    _refuse_unsupported(op)
+    block = op.blocks.extents if op.blocks else None  # whole ones are walked, so they decide
+    try:
+        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=_is_ragged(op))
+        config = default_config(
+            target,
+            op.head_dim,
+            op.v_head_dim,
+            q_tiles=wishes.q_tiles or 2,
+            tile_order=order,
+            element_bits=ws.element_bits(op.element_type),
+            output_bits=ws.element_bits(op.output_type),
+            tile=_tile_of(op, target, block) if block else None,
+        )
+    except SpecError as error:
+        raise op_error(op, f"has no kernel: {error}") from error
+    overrides = {
+        name: getattr(wishes, name)
+        for name in ("tile_n", "kv_stages", "exp2_period")
+        if getattr(wishes, name)
+    }
+    if wishes.exp2_period == -1:
+        overrides["exp2_period"] = 0
+    overrides |= MhaConfig.given(op)
+    group = op.heads // op.kv_heads
+    packed = 1 if _has_padded_queries(op) else packed_heads(target, group)
+    packed = block.heads if block else packed
+    config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
+    _check(op, target, config)
+    op.attributes[CONFIG] = config.to_attr()

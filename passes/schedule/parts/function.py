@@ -1,0 +1,54 @@
+"""The function around an attention operation, whose arguments and results its kernel takes over."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
+from attn_mlir.passes.check_names import OPERANDS, names_of
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .sequences import root
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A tensor or scalar from outside that the score modifier or a storage operation reads.
+
+    Attributes:
+      name: as the caller gives it.
+      value: its value in the function that holds the operation.
+    """
+
+    name: str
+    value: Value
+
+
+def check_function(function: Any, op: MhaOp) -> None:
+    """Checks that a function passes its arguments to the operation, and its results on, as they are.
+
+    Raises:
+      VerifyError: it computes something else as well, or mixes them up.
+    """
+    views = (*STORAGE_OPERATIONS, ScaledOp)
+    block = list(function.body.blocks[0].operations)
+    operations = [other for other in block if not isinstance(other, views)]
+    if len(operations) != 2:
+        names = ", ".join(other.operation.name for other in operations)
+        raise op_error(function, f"expects one attn.mha and func.return, got {names}")
+    operands = list(op.operation.operands)
+    if [root(operand) for operand in operands] != list(function.arguments)[: len(operands)]:
+        raise op_error(op, "expects the function's first arguments as its operands, in order")
+    if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
+        raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
+
+
+def captures_of(function: Any) -> list[Capture]:
+    """The arguments after q, k, v and scale, which storage and the score modifier read."""
+    arguments = list(function.arguments)[len(OPERANDS) :]
+    names = names_of(function)[len(OPERANDS) :]
+    return [
+        Capture(name or f"capture{number}", value)
+        for number, (name, value) in enumerate(zip(names, arguments, strict=True))
+    ]

@@ -1,0 +1,42 @@
+"""The rings and buffers of the kernel whose products accumulate in tensor memory."""
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
+
+from . import builder as b
+from .problem import Problem
+
+CLAIMS_AHEAD = 2  # work tiles that the fastest role may be ahead of the slowest, and their answers
+
+
+class Storage:
+    """The rings and buffers of the kernel; `ways` are its query tiles.
+
+    ```
+    load --q,kv--> mma <--s--> softmax --stats--> correction --out--> epilogue
+                    '---s----------------------------^
+    ```
+    A slot of `s` first carries the scores S to softmax, which puts the probabilities P in their
+    place and releases it; correction releases it when O fits the new row maximum. What mma then
+    acquires is P, with O ready to be accumulated to. The last turn carries no scores: it tells
+    correction that O is complete. `answers` name the CTA's further work tiles, if the order of the
+    tiles is to claim them.
+    """
+
+    def __init__(self, problem: Problem):
+        config, element = problem.config, problem.element
+        f32 = ir.F32Type.get()
+        ways = config.q_tiles
+        self.q = b.Ring("q", b.tile([config.tile_m, problem.columns], element, "shared"), ways=ways)
+        widest = max(problem.columns, problem.v_columns)
+        keys = b.tile([config.tile_n, widest], element, "shared")
+        self.kv = b.Ring("kv", keys, stages=config.kv_stages)
+        self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
+        self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
+        out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
+        self.out = b.Ring("out", out, ways=ways)
+        self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)
+        self.answers: b.Ring | None = None
+        if config.tile_order == "clc":
+            words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")
+            self.answers = b.Ring("answers", words, stages=CLAIMS_AHEAD)

@@ -1,0 +1,132 @@
+"""The target: one table that the assembler agrees with, kept on the module from the first pass on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attn_mlir as am
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import build_combine_module, build_mha_module
+from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.errors import TargetError
+from attn_mlir.lowering.ptxas import assemble
+from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+from attn_mlir.passes.target.limits import TARGETS, WARPGROUP_THREADS, target_named
+
+CHIPS = sorted(TARGETS)
+SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32"
+
+
+def attention() -> ir.Module:
+    return build_mha_module(
+        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=CausalMask()
+    )  # fmt: skip
+
+
+def accepts(chip: str, body: str, head: str = ".reqntid 128,1,1\n.minnctapersm 1") -> Any:
+    """What the assembler makes of a kernel's body, or None where it refuses it."""
+    text = f""".version 8.8
+.target {chip}
+.address_size 64
+.visible .entry k(.param .u64 out)
+{head}
+{{ .reg .b32 a<8>; .reg .b64 d<8>; .reg .f32 f<8>; .reg .pred p; .shared .align 16 .b8 s[64];
+  ld.param.u64 d0, [out]; mov.u32 a0, %tid.x; mov.b32 f0, a0; mov.b64 d1, {{a0, a0}};
+  mov.u32 a1, s;
+  {body}
+  st.global.u64 [d0], d1; st.global.f32 [d0+8], f0; ret; }}
+"""
+    try:
+        return assemble(text, chip)
+    except TargetError as error:
+        assert "refuses the PTX" in str(error)
+        return None
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("warpgroups", [1, 2, 3, 4, 5, 8])
+def test_the_assembler_launches_with_as_many_registers(chip: str, warpgroups: int) -> None:
+    """It counts at most 255 of 256: the last one cannot be named, but is there."""
+    head = f".reqntid {warpgroups * WARPGROUP_THREADS},1,1\n.minnctapersm 1"
+    found = accepts(chip, f"{SETMAXNREG} 24;", head)
+    assert found.registers == min(target_named(chip).launch_registers(warpgroups), 255)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_assembler_knows_the_same_limits(chip: str) -> None:
+    target = target_named(chip)
+    least, most, step = target.least_registers, target.registers_per_thread, target.register_step
+    for registers, fits in [
+        (least, True), (least - step, False), (least + 1, False), (most, True), (most + step, False),
+    ]:  # fmt: skip
+        assert bool(accepts(chip, f"{SETMAXNREG} {registers};")) == fits, registers
+    for barrier in (target.named_barriers - 1, target.named_barriers):
+        found = accepts(chip, f"barrier.cta.sync {barrier};")
+        assert bool(found) == (barrier < target.named_barriers)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_assembler_knows_the_same_instructions(chip: str) -> None:
+    target = target_named(chip)
+    for has, body in (
+        (target.has_packed_f32, "fma.rn.f32x2 d1, d1, d1, d1;"),
+        (target.has_max3, "max.f32 f0, f0, f0, f0;"),
+        (target.has_launch_control,
+         "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [a1], [a1];"),
+        (target.tensor_columns > 0, "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [a1], 32;"),
+        (target.accumulator == "registers", "wgmma.fence.sync.aligned;"),
+    ):  # fmt: skip
+        assert bool(accepts(chip, body)) == has, body
+
+
+def test_the_module_keeps_its_target() -> None:
+    """What follows need not say it again, and cannot say another."""
+    module = attention()
+    run_pipeline(module, "attn-configure{target=sm_100a}")
+    assert ir.StringAttr(module.operation.attributes["attn.target"]).value == "sm_100a"
+    with pytest.raises(TargetError, match="the module is for sm_100a, got target sm_90a"):
+        run_pipeline(module, "convert-attn-to-ws{target=sm_90a}")
+    run_pipeline(module, "convert-attn-to-ws,ws-plan-memory")
+    with pytest.raises(TargetError, match="the module is for sm_100a, got target sm_90a"):
+        run_pipeline(module, "convert-ws-to-nvvm{target=sm_90a}")
+    run_pipeline(module, "convert-ws-to-nvvm{target=sm_100a}")
+    assert 'chip = "sm_100a"' in str(module)
+
+
+@pytest.mark.parametrize("pipeline", ["attn-configure", "convert-attn-to-ws", "attn-to-nvvm"])
+def test_attention_has_no_schedule_for_hopper(pipeline: str) -> None:
+    """The table of schedules says what is missing; the chip's name is nowhere compared."""
+    with pytest.raises(
+        TargetError,
+        match="no schedule of attn.mha applies to sm_90a: mha needs products that accumulate in te",
+    ):
+        run_pipeline(attention(), f"{pipeline}{{target=sm_90a}}")
+
+
+def test_a_request_for_hopper_is_refused_by_the_schedules() -> None:
+    with pytest.raises(TargetError, match="no schedule of attn.mha applies to sm_90a: mha needs"):
+        am.compile(am.mha(heads=1, head_dim=64), target="sm_90a")
+
+
+@pytest.mark.parametrize("value", ["3 : i32", '"sm_42"'])
+def test_a_module_for_no_known_chip(value: str) -> None:
+    module = attention()
+    with module.context:
+        module.operation.attributes["attn.target"] = ir.Attribute.parse(value)
+    with pytest.raises(TargetError, match="no target 'sm_42'|to be a chip's name, got 3 : i32"):
+        run_pipeline(module, "attn-configure")
+
+
+def test_a_schedule_that_needs_no_product_is_for_every_target(tmp_path: Path) -> None:
+    """`combine` moves tiles and adds; the request's target is the one that is assembled."""
+    for chip in CHIPS:
+        module = build_combine_module(
+            make_context(), name="c", heads=4, v_head_dim=64, out_dtype="bf16", sinks=None,
+            return_lse=True, heads_along_rows=False, lse_terms=2,
+        )  # fmt: skip
+        path = tmp_path / f"{chip}.attn"
+        run_pipeline(module, f"attn-to-bundle{{target={chip} output={path}}}")
+        assert am.load(path).bundle.target == chip
