@@ -2,7 +2,7 @@
 
 from attn_mlir.lowering.assemble import WriteBundle
 from attn_mlir.lowering.convert import ConvertWsToNvvm
-from attn_mlir.lowering.pipelines import AttnToBundle, AttnToNvvm, AttnToPtx, AttnToWs
+from attn_mlir.lowering.stages import AttnToBundle, AttnToNvvm, AttnToPtx, AttnToWs
 
 __all__ = [
     "AttnToBundle",

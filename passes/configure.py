@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import typing
 from typing import Any, ClassVar
 
 from attn_mlir.dialect._mlir import ir
@@ -51,13 +52,14 @@ class _Configure:
             raise SpecError(f"attn-configure: {names} on {target.chip} has no option {options}")
 
 
-def _options() -> dict[str, dataclasses.Field[Any]]:
-    """The options of all schedules, by name; schedules that share one agree on its meaning."""
-    found: dict[str, dataclasses.Field[Any]] = {}
+def _options() -> dict[str, tuple[Any, Any]]:
+    """Types and defaults of the options of all schedules; those that share one agree on both."""
+    found: dict[str, tuple[Any, Any]] = {}
     for schedule in schedules():
+        kinds = typing.get_type_hints(schedule.options)
         for field in dataclasses.fields(schedule.options):
-            known = found.setdefault(field.name, field)
-            assert (known.type, known.default) == (field.type, field.default), field.name
+            option = (kinds[field.name], field.default)
+            assert found.setdefault(field.name, option) == option, field.name
     return found
 
 
@@ -71,7 +73,7 @@ def _texts() -> str:
 Configure = register(
     dataclasses.make_dataclass(
         "Configure",
-        [(n, f.type, dataclasses.field(default=f.default)) for n, f in _options().items()],
+        [(name, kind, dataclasses.field(default=d)) for name, (kind, d) in _options().items()],
         bases=(_Configure,),
         namespace={"__doc__": f"{inspect.getdoc(_Configure)}\n{_texts()}"},
         frozen=True,

@@ -16,6 +16,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
 from attn_mlir.passes.analysis.protocol.skeleton import GROUP, Process, processes, steps
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import location_text
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
@@ -106,7 +107,7 @@ class PlanMemory:
 
 def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     """Plans one kernel and returns its memory map; errors as `PlanMemory.run`."""
-    traces = prove(kernel)
+    traces = analysed(prove, kernel)
     check_registers(kernel, target)
     items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
     shared = [item for item in items if item.space == "shared"]

@@ -34,6 +34,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
     tally,
     trips,
 )
+from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 
@@ -58,7 +59,7 @@ class VerifyRings:
           VerifyError: with the role, the ring and the operation.
         """
         for kernel in ir.get_ops_of_type(module, ws.KernelOp):
-            prove(kernel)
+            analysed(prove, kernel)
 
 
 def prove(kernel: ws.KernelOp) -> list[Trace]:

@@ -117,7 +117,7 @@ def _pipeline() -> Any:
       TargetError: MLIR is not installed.
     """
     try:
-        return importlib.import_module("attn_mlir.lowering.pipeline")
+        return importlib.import_module("attn_mlir.lowering.compile")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("attn_mlir"):
             raise

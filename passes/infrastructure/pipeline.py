@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from attn_mlir.dialect._mlir import ir, passmanager
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.infrastructure import registry
+from attn_mlir.passes.infrastructure import analyses, registry
 from attn_mlir.passes.infrastructure.diagnostics import mlir_errors
 
 ANCHOR = "builtin.module"
@@ -46,12 +46,14 @@ class Step:
       run: rewrites an ir.Module.
       text: pipeline text that stands for it, with all options.
       passes: names of the passes in it.
+      changes: whether it may rewrite the module; what was found out about it ends there.
     """
 
     name: str
     run: Callable[[Any], None]
     text: str
     passes: tuple[str, ...]
+    changes: bool = True
 
 
 class Observer(Protocol):
@@ -240,7 +242,7 @@ def _our_step(instance: Any, *, verify: bool) -> Step:
             if verify and changes:
                 module.operation.verify()
 
-    return Step(instance.name, run, registry.spelled(instance), (instance.name,))
+    return Step(instance.name, run, registry.spelled(instance), (instance.name,), changes)
 
 
 def build(text: str, *, verify_each: bool = True, fuse: bool = True) -> list[Step]:
@@ -283,17 +285,25 @@ def verify(module: Any) -> None:
 
 def run_steps(module: Any, steps: Sequence[Step], observers: Sequence[Observer] = ()) -> None:
     """Runs steps over a module, in place, as `run_pipeline`. Needs a current context."""
-    for step in steps:
+    with analyses.kept():
+        for step in steps:
+            _run_step(module, step, observers)
+
+
+def _run_step(module: Any, step: Step, observers: Sequence[Observer]) -> None:
+    for observer in observers:
+        observer.before(step, module)
+    try:
+        step.run(module)
+    except Exception:
         for observer in observers:
-            observer.before(step, module)
-        try:
-            step.run(module)
-        except Exception:
-            for observer in observers:
-                observer.failed(step, module)
-            raise
-        for observer in observers:
-            observer.after(step, module)
+            observer.failed(step, module)
+        raise
+    finally:
+        if step.changes:
+            analyses.forget()
+    for observer in observers:
+        observer.after(step, module)
 
 
 def run_pipeline(

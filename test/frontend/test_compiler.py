@@ -26,7 +26,7 @@ class FakePipeline(types.ModuleType):
     """Counts what it is asked for and answers with a bundle that says what it was asked for."""
 
     def __init__(self, pack: Pack):
-        super().__init__("attn_mlir.lowering.pipeline")
+        super().__init__("attn_mlir.lowering.compile")
         self.pack = pack
         self.calls: list[Any] = []
 

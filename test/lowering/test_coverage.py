@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.errors import VerifyError
-from attn_mlir.lowering.pipelines import ws_to_nvvm
+from attn_mlir.lowering.stages import ws_to_nvvm
 from attn_mlir.validation.ws.checks import check, copy, refused
 from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, product, role, threads
 

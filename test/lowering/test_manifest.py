@@ -6,7 +6,7 @@ import pytest
 
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attach, attached
-from attn_mlir.lowering.pipelines import ws_to_nvvm
+from attn_mlir.lowering.stages import ws_to_nvvm
 from attn_mlir.validation.ws.checks import manifest
 from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, role, threads
 

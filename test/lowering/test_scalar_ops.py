@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import VerifyError
-from attn_mlir.lowering.pipelines import ws_to_nvvm
 from attn_mlir.lowering.scalar_ops import SCALAR_OPS
+from attn_mlir.lowering.stages import ws_to_nvvm
 from attn_mlir.validation.ws.kernels import ROWS, kernel, lowered, poison, run, threads
 
 COLUMNS = 8  # of the fragment that each case fills

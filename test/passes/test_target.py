@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attn_mlir as am
@@ -120,13 +121,19 @@ def test_a_module_for_no_known_chip(value: str) -> None:
         run_pipeline(module, "attn-configure")
 
 
-def test_a_schedule_that_needs_no_product_is_for_every_target(tmp_path: Path) -> None:
-    """`combine` moves tiles and adds; the request's target is the one that is assembled."""
+def test_a_schedule_that_needs_no_product_runs_on_every_target(tmp_path: Path) -> None:
+    """`combine` moves tiles and adds: two parts of which the second saw no key are the first."""
+    parts = np.random.default_rng(1).standard_normal((2, 1, 130, 4, 64), np.float32)
+    lses = np.zeros((2, 1, 4, 130), np.float32)
+    lses[1] = -np.inf
     for chip in CHIPS:
         module = build_combine_module(
-            make_context(), name="c", heads=4, v_head_dim=64, out_dtype="bf16", sinks=None,
-            return_lse=True, heads_along_rows=False, lse_terms=2,
-        )  # fmt: skip
+            make_context(), name="c", heads=4, v_head_dim=64, out_dtype="f32", return_lse=False
+        )
         path = tmp_path / f"{chip}.attn"
         run_pipeline(module, f"attn-to-bundle{{target={chip} output={path}}}")
-        assert am.load(path).bundle.target == chip
+        kernel = am.load(path)
+        assert kernel.bundle.target == chip and f".target {chip}" in kernel.bundle.ptx
+        o = np.full((1, 130, 4, 64), np.nan, np.float32)
+        kernel(parts, lses, o, device="emulator")
+        assert np.array_equal(o, parts[0])

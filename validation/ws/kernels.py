@@ -12,8 +12,8 @@ from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.lowering.assemble import bundle_bytes, ptx_of
 from attn_mlir.lowering.convert import UPSTREAM
 from attn_mlir.lowering.manifest import attached
-from attn_mlir.lowering.pipelines import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.lowering.ptxas import assemble
+from attn_mlir.lowering.stages import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load

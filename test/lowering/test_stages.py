@@ -18,7 +18,7 @@ from attn_mlir.dialect.attn.masks import NullMask
 from attn_mlir.errors import LaunchError, SpecError, TargetError, VerifyError
 from attn_mlir.lowering.assemble import ptx_of
 from attn_mlir.lowering.convert import UPSTREAM
-from attn_mlir.lowering.pipelines import nvvm_to_ptx, ws_to_nvvm
+from attn_mlir.lowering.stages import nvvm_to_ptx, ws_to_nvvm
 from attn_mlir.passes.infrastructure.legality import STAGES, illegal_operations
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.bundle import Bundle

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attn_mlir import env
@@ -13,15 +13,14 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.passes.infrastructure import pipeline
+from attn_mlir.passes.infrastructure import analyses, pipeline
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 
 from .assemble import bundle_bytes, ptx_of
-from .convert import UPSTREAM
 from .manifest import attached
-from .pipelines import nvvm_to_ptx, ws_to_nvvm
 from .ptxas import assemble
 from .source import recorded_source
+from .stages import Stage, stages
 
 Progress = Callable[[str], None]
 
@@ -82,7 +81,7 @@ class CombineRequest(Protocol):
     def canonical_json(self) -> str: ...
 
 
-class _Stages:
+class _Report:
     """Times the stages, and tells and dumps what `ATTN_MLIR_DUMP` asks for."""
 
     def __init__(self, name: str, progress: Progress | None):
@@ -112,18 +111,18 @@ class _Stages:
         self.dump(name, module)
         return module
 
-    def passes(self, name: str, module: Any, text: str) -> None:
-        """Runs a pipeline as one stage, and verifies the module at its end.
+    def passes(self, stage: Stage, module: Any) -> None:
+        """Runs the passes of a stage, and verifies the module at its end.
 
         After every pass, as `attn-opt` does, it would take a seventh of the time of all passes.
         """
 
         def work() -> None:
-            pipeline.run_pipeline(module, text, verify_each=False)
+            pipeline.run_pipeline(module, stage.text, verify_each=False)
             pipeline.verify(module)
 
-        self.run(name, work)
-        self.dump(name, module)
+        self.run(stage.name, work)
+        self.dump(stage.name, module)
 
     def dump(self, name: str, module: Any) -> None:
         """Writes the module's text where dumps go."""
@@ -187,9 +186,8 @@ def compile_mha(
         )
 
     order = f"tile-order={request.tile_order}" if request.tile_order else ""
-    options = f"target={target} q-tiles={request.query_tiles or 0} {order}"
-    passes = f"attn-configure{{{options}}},convert-attn-to-ws"
-    return _compiled(name, request.canonical_json(), build, passes, target, progress)
+    options = f"q-tiles={request.query_tiles or 0} {order}"
+    return _compiled(name, request.canonical_json(), build, options, target, progress)
 
 
 def compile_combine(
@@ -211,15 +209,14 @@ def compile_combine(
             lse_terms=request.lse_terms,
         )
 
-    passes = f"attn-configure{{target={target}}},convert-attn-to-ws"
-    return _compiled(name, request.canonical_json(), build, passes, target, progress)
+    return _compiled(name, request.canonical_json(), build, "", target, progress)
 
 
 def _compiled(
     name: str,
     request: str,
     build: Callable[[ir.Context], ir.Module],
-    passes: str,
+    options: str,
     target: str,
     progress: Progress | None,
 ) -> bytes:
@@ -227,13 +224,14 @@ def _compiled(
 
     Args:
       request: canonical text of what is asked, which the manifest keeps.
+      options: of `attn-configure`.
     """
-    stages = _Stages(name, progress)
-    context = stages.run("mlir", make_context)
+    report = _Report(name, progress)
+    context = report.run("mlir", make_context)
     with context, ir.Location.unknown():
-        module = stages.build("attn", lambda: build(context))
-        stages.passes("ws", module, passes)
-        return _finish(stages, module, name, target, json.loads(request))
+        module = report.build("attn", lambda: build(context))
+        way = stages(target=target, configure=options, for_bundle=True)
+        return _bundle(report, module, way, name, json.loads(request))
 
 
 def compile_tma_copy(target: str) -> bytes:
@@ -246,28 +244,32 @@ def compile_tma_copy(target: str) -> bytes:
       TargetError: another chip, or no ptxas.
     """
     name = "tma_copy"
-    stages = _Stages(name, None)
     context = make_context()
     with context, ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             schedule_tma_copy(name)
-        return _finish(stages, module, name, target)
+        _, *way = stages(target=target, for_bundle=True)
+        return _bundle(_Report(name, None), module, way, name)
 
 
-def _finish(
-    stages: _Stages, module: Any, name: str, target: str, request: dict[str, Any] | None = None
+def _bundle(
+    report: _Report,
+    module: Any,
+    way: Sequence[Stage],
+    name: str,
+    request: dict[str, Any] | None = None,
 ) -> bytes:
-    """From a module of `ws` kernels to the bundle of the kernel `name`, made for a request."""
-    stages.passes("nvvm", module, ws_to_nvvm(target, with_source=True))
-    stages.passes("llvm", module, UPSTREAM)
-    stages.passes("ptx", module, nvvm_to_ptx(with_source=True))
+    """Runs stages over a module, to the bundle of the kernel `name`, made for a request."""
+    with analyses.kept():
+        for stage in way:
+            report.passes(stage, module)
     ptx = ptx_of(module)[name]
-    stages.records[-1]["bytes"] = len(ptx)
-    assembled = stages.run("cubin", lambda: assemble(ptx, target))
-    stages.records[-1]["bytes"] = len(assembled.cubin)
     manifest = attached(module)[name]
-    manifest["report"]["stages"] = stages.records
+    report.records[-1]["bytes"] = len(ptx)
+    assembled = report.run("cubin", lambda: assemble(ptx, manifest["target"]))
+    report.records[-1]["bytes"] = len(assembled.cubin)
+    manifest["report"]["stages"] = report.records
     if request is not None:
         manifest["request"] = request
     return bundle_bytes(manifest, ptx, assembled, recorded_source(module))

@@ -1,0 +1,160 @@
+"""The way down, spelled once: the stages from `attn` to PTX, and the named pipelines made of them.
+
+`attn-opt` runs them by name, `compile` stage by stage; both by the driver in
+`passes.infrastructure.pipeline`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from attn_mlir.passes.infrastructure.registry import register_pipeline
+
+from .convert import UPSTREAM
+
+LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
+"""Makes the backend write `.loc` for the operations' locations; the code stays as it is."""
+
+
+class Stage(NamedTuple):
+    """A part of the way down.
+
+    Attributes:
+      name: of the level that it ends at, for reports.
+      text: its passes.
+    """
+
+    name: str
+    text: str
+
+
+def stages(
+    *, target: str = "", configure: str = "", for_bundle: bool = False
+) -> tuple[Stage, Stage, Stage, Stage]:
+    """The stages from `attn`: to `ws` with proven rings, NVVM, LLVM, PTX.
+
+    A kernel that is written in `ws` begins with the second.
+
+    Args:
+      target: the chip; the module's, or sm_100a, where none is named.
+      configure: further options of `attn-configure`.
+      for_bundle: whether arguments must have names, and PTX the lines of the kernel's source.
+    """
+    names = "attn-check-names," if for_bundle else ""
+    return (
+        Stage(
+            "ws",
+            f"{names}attn-configure{{{f'target={target} {configure}'.strip()}}},convert-attn-to-ws,"
+            "attn-check-stage{stage=ws},ws-verify-rings",
+        ),
+        Stage("nvvm", ws_to_nvvm(target, with_source=for_bundle)),
+        Stage("llvm", UPSTREAM),
+        Stage("ptx", nvvm_to_ptx(with_source=for_bundle)),
+    )
+
+
+def ws_to_nvvm(target: str = "", *, with_source: bool = False) -> str:
+    """Pipeline text from `ws` to the NVVM level; with the source that a bundle keeps, if asked."""
+    record = "ws-record-source," if with_source else ""
+    return (
+        f"ws-plan-memory{{target={target}}},{record}convert-ws-to-nvvm,"
+        "attn-check-stage{stage=nvvm}"
+    )
+
+
+def nvvm_to_ptx(*, with_source: bool = False) -> str:
+    """Pipeline text from LLVM to PTX; with the lines of the source, if asked."""
+    lines = f"{LINES}," if with_source else ""
+    return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"
+
+
+def _joined(parts: tuple[Stage, ...]) -> str:
+    return ",".join(stage.text for stage in parts)
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class AttnToWs:
+    """`attn` operations to warp-specialised kernels with proven rings.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+      configure: further options of `attn-configure`, in braces.
+    """
+
+    name: ClassVar[str] = "attn-to-ws"
+    target: str = ""
+    configure: str = ""
+
+    def expand(self) -> str:
+        """Configure, schedule, prove."""
+        return _joined(stages(target=self.target, configure=self.configure)[:1])
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class AttnToNvvm:
+    """`attn` operations to kernels at the NVVM level.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+      configure: further options of `attn-configure`, in braces.
+    """
+
+    name: ClassVar[str] = "attn-to-nvvm"
+    target: str = ""
+    configure: str = ""
+
+    def expand(self) -> str:
+        """Down to `ws`, then addresses, then instructions."""
+        return _joined(stages(target=self.target, configure=self.configure)[:2])
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class AttnToPtx:
+    """`attn` operations to a `gpu.binary` that holds PTX.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+      configure: further options of `attn-configure`, in braces.
+    """
+
+    name: ClassVar[str] = "attn-to-ptx"
+    target: str = ""
+    configure: str = ""
+
+    def expand(self) -> str:
+        """Down to the NVVM level, then upstream's passes and the NVPTX backend."""
+        return _joined(stages(target=self.target, configure=self.configure))
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class AttnToBundle:
+    """`attn` operations to a bundle file.
+
+    Attributes:
+      target: the chip; the module's, or sm_100a, where none is named.
+      configure: further options of `attn-configure`, in braces.
+      output: the file; with several kernels in the module, a folder.
+    """
+
+    name: ClassVar[str] = "attn-to-bundle"
+    target: str = ""
+    configure: str = ""
+    output: str = "kernel.attn"
+
+    def expand(self) -> str:
+        """Down to PTX with the lines of its source, then `ptxas` and the file.
+
+        A bundle's arguments are passed by name, so each must have one.
+        """
+        way = stages(target=self.target, configure=self.configure, for_bundle=True)
+        return f"{_joined(way)},attn-write-bundle{{output={self.output}}}"
+
+
+register_pipeline(
+    "nvvm-to-ptx",
+    f"{UPSTREAM},{nvvm_to_ptx(with_source=True)}",
+    help="Kernels at the NVVM level to a `gpu.binary` that holds PTX with the lines of its source.",
+)
