@@ -12,7 +12,8 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
-    from attn_mlir.api.attention import attention
+    from attn_mlir.api.attention import attention, plan
+    from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.compiling.compiler import compile
@@ -31,6 +32,7 @@ __all__ = [
     "Kernel",
     "Mask",
     "MhaSpec",
+    "Plan",
     "__version__",
     "attention",
     "block_mask",
@@ -42,6 +44,7 @@ __all__ = [
     "load",
     "mha",
     "mods",
+    "plan",
     "prefix_lm",
     "reference",
     "sliding_window",
@@ -56,6 +59,7 @@ _MODULES = {
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
+    "Plan": "api.plan",
     "attention": "api.attention",
     "block_mask": "block_masks.kinds",
     "causal": "masks",
@@ -64,6 +68,7 @@ _MODULES = {
     "full": "masks",
     "load": "runtime.kernel",
     "mha": "compiling.spec",
+    "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",
 }

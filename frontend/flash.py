@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from attn_mlir.api.attention import attention, output_dtype_of
-from attn_mlir.api.combining import combine_parts
+from attn_mlir.api.combining import combination_of
 from attn_mlir.api.flash_options import (
     NO_WINDOW,
     Options,
@@ -340,7 +340,7 @@ def flash_attn_combine(
         dtype = "f32" if out is None else output_dtype_of(out)
     others = {"out_partial": parts, "lse_partial": sums}
     memory = None if out is None else given_output(out, parts.shape[1:], dtype, others)
-    o, lse = combine_parts(
+    results = combination_of(
         out_partial,
         _with_batch(parts, 5),
         _swapped(_with_batch(sums, 4)),
@@ -350,8 +350,9 @@ def flash_attn_combine(
         out=memory,
         device=device,
         stream=stream_of(stream, device, out_partial, parts),
-    )
-    return o, None if lse is None else lse.swapaxes(-1, -2)
+    ).execute()
+    lse = results.get("lse")
+    return results["o"], None if lse is None else lse.swapaxes(-1, -2)
 
 
 def _attention(

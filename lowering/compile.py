@@ -1,17 +1,15 @@
-"""`compile_mha`: a request to the bytes of a bundle, with a report of every stage."""
+"""`compile_request`: a request to the bytes of a bundle, with a report of every stage."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.operands import Request
+from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure import analyses, pipeline
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
@@ -23,62 +21,6 @@ from .source import recorded_source
 from .stages import Stage, stages
 
 Progress = Callable[[str], None]
-
-MAX_MASK_NAME = 64  # characters of an entry name that go to the mask
-
-
-class MhaRequest(Protocol):
-    """What `compile_mha` reads of a request; see the front end's `MhaSpec`."""
-
-    @property
-    def heads(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def values_dim(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def output_dtype(self) -> str: ...
-    @property
-    def return_lse(self) -> bool: ...
-    @property
-    def lengths(self) -> Lengths: ...
-    @property
-    def mask(self) -> Mask: ...
-    @property
-    def query_tiles(self) -> int | None: ...
-    @property
-    def tile_order(self) -> str | None: ...
-    @property
-    def partial(self) -> bool: ...
-    @property
-    def modifier(self) -> Program | None: ...
-    @property
-    def block(self) -> tuple[int, int, int] | None: ...
-    def canonical_json(self) -> str: ...
-
-
-class CombineRequest(Protocol):
-    """What `compile_combine` reads of a request; see the front end's `CombineSpec`."""
-
-    @property
-    def heads(self) -> int: ...
-    @property
-    def v_head_dim(self) -> int: ...
-    @property
-    def out_dtype(self) -> str: ...
-    @property
-    def sinks(self) -> str | None: ...
-    @property
-    def return_lse(self) -> bool: ...
-    @property
-    def heads_along_rows(self) -> bool: ...
-    @property
-    def lse_terms(self) -> int: ...
-    def canonical_json(self) -> str: ...
 
 
 class _Report:
@@ -132,106 +74,26 @@ class _Report:
             write_file(folder / f"{self._name}.{number}-{name}.mlir", str(module))
 
 
-def kernel_name(request: MhaRequest) -> str:
-    """Entry name: what is static, readable in a profiler; a mask of many parts by its digest."""
-    mask = request.mask.name
-    if len(mask) > MAX_MASK_NAME:
-        mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
-    heads = f"h{request.heads}k{request.kv_heads}"
-    output = (f"o{request.output_dtype}",) if request.output_dtype != request.dtype else ()
-    stored = request.lengths.short_name
-    optional = (
-        "part" if request.partial else "",
-        "mod" if request.modifier is not None else "",
-        "blocks" if request.block is not None else "",
-        stored,
-    )
-    parts = (mask, *filter(None, optional), request.dtype, *output, heads)
-    values = f"v{request.values_dim}" if request.values_dim != request.head_dim else ""
-    return f"attn_mha_{'_'.join(parts)}_d{request.head_dim}{values}"
-
-
-def compile_mha(
-    request: MhaRequest, *, target: str = "sm_100a", progress: Progress | None = None
+def compile_request(
+    request: Request, *, target: str = "sm_100a", progress: Progress | None = None
 ) -> bytes:
-    """Compiles attention to the bytes of a bundle file.
+    """Compiles a kernel to the bytes of a bundle file.
 
     Args:
-      request: heads, kv_heads, head_dim, values_dim, dtype, output_dtype, return_lse, mask,
-        modifier, block, and the canonical text of all of it.
+      request: what is asked for.
       target: the chip.
       progress: called with each stage's name when it begins.
 
     Raises:
       VerifyError, ResourceError, TargetError: no kernel, too large, or no ptxas.
     """
-    name = kernel_name(request)
-
-    def build(context: ir.Context) -> ir.Module:
-        return attn.build_mha_module(
-            context,
-            name=name,
-            heads=request.heads,
-            kv_heads=request.kv_heads,
-            head_dim=request.head_dim,
-            v_head_dim=request.values_dim,
-            out_dtype=request.output_dtype,
-            return_lse=request.return_lse,
-            lengths=request.lengths,
-            dtype=request.dtype,
-            mask=request.mask,
-            modifier=request.modifier,
-            block=request.block,
-            partial=request.partial,
-        )
-
-    order = f"tile-order={request.tile_order}" if request.tile_order else ""
-    options = f"q-tiles={request.query_tiles or 0} {order}"
-    return _compiled(name, request.canonical_json(), build, options, target, progress)
-
-
-def compile_combine(
-    request: CombineRequest, *, target: str = "sm_100a", progress: Progress | None = None
-) -> bytes:
-    """Compiles the kernel that combines parts to the bytes of a bundle file; see `compile_mha`."""
-    name = f"attn_combine_{request.out_dtype}_h{request.heads}_d{request.v_head_dim}"
-
-    def build(context: ir.Context) -> ir.Module:
-        return attn.build_combine_module(
-            context,
-            name=name,
-            heads=request.heads,
-            v_head_dim=request.v_head_dim,
-            out_dtype=request.out_dtype,
-            sinks=request.sinks,
-            return_lse=request.return_lse,
-            heads_along_rows=request.heads_along_rows,
-            lse_terms=request.lse_terms,
-        )
-
-    return _compiled(name, request.canonical_json(), build, "", target, progress)
-
-
-def _compiled(
-    name: str,
-    request: str,
-    build: Callable[[ir.Context], ir.Module],
-    options: str,
-    target: str,
-    progress: Progress | None,
-) -> bytes:
-    """A kernel of the `attn` dialect, from the function that builds its module to its bundle.
-
-    Args:
-      request: canonical text of what is asked, which the manifest keeps.
-      options: of `attn-configure`.
-    """
-    report = _Report(name, progress)
+    report = _Report(request.kernel_name, progress)
     context = report.run("mlir", make_context)
+    options = " ".join(f"{name}={value}" for name, value in request.schedule_options.items())
     with context, ir.Location.unknown():
-        module = report.build("attn", lambda: build(context))
+        module = report.build("attn", lambda: attn.build_module(context, request))
         way = stages(target=target, configure=options, for_bundle=True)
-        return _bundle(report, module, way, name, json.loads(request))
+        return _bundle(report, module, way, request.kernel_name, request)
 
 
 def compile_tma_copy(target: str) -> bytes:
@@ -258,7 +120,7 @@ def _bundle(
     module: Any,
     way: Sequence[Stage],
     name: str,
-    request: dict[str, Any] | None = None,
+    request: Request | None = None,
 ) -> bytes:
     """Runs stages over a module, to the bundle of the kernel `name`, made for a request."""
     with analyses.kept():
@@ -271,5 +133,24 @@ def _bundle(
     report.records[-1]["bytes"] = len(assembled.cubin)
     manifest["report"]["stages"] = report.records
     if request is not None:
-        manifest["request"] = request
+        _check_call(manifest, request)
+        manifest["request"] = json.loads(request.canonical_json())
     return bundle_bytes(manifest, ptx, assembled, recorded_source(module))
+
+
+def _check_call(manifest: dict[str, Any], request: Request) -> None:
+    """Refuses a kernel whose call is not what its request describes: a mistake of its schedule.
+
+    Raises:
+      VerifyError: the tensors that were asked for, and the kernel's.
+    """
+    tensors = [operand for operand in request.operands if operand.role != "scalar"]
+    wanted = [(x.name, x.role, x.dtype, list(x.extents)) for x in tensors]
+    found = [(x["name"], x["role"], x["dtype"], x["shape"]) for x in manifest["tensors"]]
+    numbers = [operand.name for operand in request.operands if operand.role == "scalar"]
+    if found != wanted or [scalar["name"] for scalar in manifest["scalars"]] != numbers:
+        raise VerifyError(
+            f"the schedule of {manifest['entry']} makes a kernel of {found} and the numbers "
+            f"{[scalar['name'] for scalar in manifest['scalars']]}, the request describes {wanted} "
+            f"and {numbers}"
+        )

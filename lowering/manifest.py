@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.passes.plan_memory import memory_map
 from attn_mlir.passes.target.limits import Target
@@ -14,14 +15,7 @@ from .parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
-DTYPES = {
-    "i8": "bool",
-    "si8": "i8",
-    "ui8": "u8",
-    "ui16": "u16",
-    "f8E4M3FN": "e4m3",
-    "f8E5M2": "e5m2",
-}  # element type -> dtype of a tensor of the call, where they differ
+DTYPES = {element: dtype for dtype, element in ELEMENT_TYPES.items()}  # of tensors of the call
 TENSOR_ALIGNMENT = 16  # bytes; cuTensorMapEncodeTiled: globalAddress; 128-bit stores
 
 

@@ -74,28 +74,22 @@ class KernelParam:
     value: int | float | bytes
 
 
-def bind(
-    manifest: Manifest, tensors: Sequence[object], scalars: Mapping[str, object | None]
-) -> Bound:
+def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]) -> Bound:
     """Check tensors and numbers against the bundle.
 
     Args:
-      tensors: arrays in the bundle's order.
-      scalars: by name; None or absent takes the default.
+      tensors: arrays in the bundle's order; those that are left out are in `named`.
+      named: arrays and numbers by name; a number that is None or absent takes its default.
 
     Raises:
       SpecError: names the argument, what was got and what is allowed.
     """
-    names = [tensor.name for tensor in manifest.tensors]
-    if len(tensors) != len(names):
-        raise SpecError(
-            f"{manifest.entry} takes {len(names)} tensors ({', '.join(names)}), got {len(tensors)}"
-        )
+    arrays, scalars = _by_name(manifest, tensors, named)
     views: dict[str, TensorView] = {}
     symbols: dict[str, int] = {}
     told_by: dict[str, str] = {}
-    for tensor, value in zip(manifest.tensors, tensors, strict=True):
-        found = view(value, tensor.name)
+    for tensor in manifest.tensors:
+        found = view(arrays[tensor.name], tensor.name)
         _check_shape(tensor, found, symbols, told_by)
         _check_layout(tensor, found)
         views[tensor.name] = found
@@ -110,6 +104,26 @@ def bind(
     bound = Bound(manifest, views, symbols, numbers, _grid(manifest, known))
     _check_work(bound, known)
     return bound
+
+
+def _by_name(
+    manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The arrays of a call and its numbers, by name.
+
+    Raises:
+      SpecError: arrays that are missing, too many or there twice.
+    """
+    names = [tensor.name for tensor in manifest.tensors]
+    by_name = {name: value for name, value in named.items() if name in names}
+    missing = [name for name in names[len(tensors) :] if name not in by_name]
+    if len(tensors) > len(names) or missing:
+        got = f"got {len(tensors)}" + (f" and {', '.join(by_name)}" if by_name else "")
+        raise SpecError(f"{manifest.entry} takes {len(names)} tensors ({', '.join(names)}), {got}")
+    if twice := [name for name in names[: len(tensors)] if name in by_name]:
+        raise SpecError(f"{manifest.entry} got {', '.join(twice)} twice: by position and by name")
+    arrays = dict(zip(names, tensors, strict=False)) | by_name
+    return arrays, {name: value for name, value in named.items() if name not in names}
 
 
 def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:

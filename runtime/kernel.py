@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Mapping
 from typing import cast
 
 from attn_mlir import env
@@ -56,7 +57,7 @@ class Kernel:
         *tensors: object,
         device: DeviceChoice = None,
         stream: object | None = None,
-        **scalars: object,
+        **named: object,
     ) -> Launch:
         """Check the arguments and launch.
 
@@ -65,16 +66,28 @@ class Kernel:
           device: `cuda`, `emulator`, a device, or None: where the tensors are and what is there
             decide, and one line on stderr says so when it is the emulator.
           stream: on a GPU: an int, or anything with `__cuda_stream__`; None is the default stream.
-          scalars: the bundle's numbers, such as `scale=`.
+          named: the bundle's numbers, such as `scale=`, and arrays by name in place of their
+            position.
 
         Raises:
           SpecError: an argument is wrong; nothing was launched.
           TargetError: the device cannot run this bundle; nothing was launched.
           LaunchError: the launch failed.
         """
-        bound = bind(self.bundle.manifest, tensors, scalars)
-        chosen = choose_device(self.bundle, device, bound)
-        return chosen.launch(self.bundle, bound, stream)
+        return self._launch(bind(self.bundle.manifest, tensors, named), device, stream)
+
+    def launch(
+        self,
+        arguments: Mapping[str, object],
+        *,
+        device: DeviceChoice = None,
+        stream: object | None = None,
+    ) -> Launch:
+        """As a call, with all arrays and numbers by name, whatever these names are."""
+        return self._launch(bind(self.bundle.manifest, (), arguments), device, stream)
+
+    def _launch(self, bound: Bound, device: DeviceChoice, stream: object | None) -> Launch:
+        return choose_device(self.bundle, device, bound).launch(self.bundle, bound, stream)
 
 
 def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:

@@ -36,8 +36,9 @@ _HOMES = {
     "KeepOp": "keep",
     "SinkOp": "sink",
     "YieldOp": "yield_",
-    "build_combine_module": "builder",
-    "build_mha_module": "builder",
+    "build_module": "builder",
+    "emit_combine": "builder",
+    "emit_mha": "builder",
 }
 
 

@@ -182,13 +182,6 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
 STORAGE_OPERATIONS = (RaggedOp, LimitedOp)
 
 
-def index_arguments(lengths: Lengths) -> dict[str, Any]:
-    """Names and types of what tells the lengths, in the order of the call."""
-    i32 = ir.IntegerType.get_signless(32)
-    array = ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()], i32)
-    return dict.fromkeys(lengths.tensors, array) | dict.fromkeys(lengths.scalars, i32)
-
-
 def views_of(
     lengths: Lengths, operands: tuple[Any, Any, Any], indices: Mapping[str, Any]
 ) -> list[Any]:
@@ -197,7 +190,7 @@ def views_of(
     Args:
       lengths: which arrays there are.
       operands: q, k and v as they are stored.
-      indices: values of `index_arguments`, by name.
+      indices: values of the arrays and numbers that `lengths` names, by name; may hold others.
     """
     sides = (("q", lengths.ragged_q), ("k", lengths.ragged_k), ("k", lengths.ragged_k))
     views: list[Any] = []

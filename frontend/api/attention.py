@@ -1,28 +1,26 @@
-"""`attention`: check the operands, compile or find the kernel, launch it."""
+"""`attention`: check the operands and plan the launches, which are then carried out."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attn_mlir.api.combining import Split, combine
+from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
-from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.arrays import given_output, output_like, stream_of
-from attn_mlir.compiling.compiler import DEFAULT_TARGET, compile
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
+from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, mha
-from attn_mlir.compiling.splits import LSE_TERMS, part_spec, split_count
+from attn_mlir.compiling.splits import part_spec, split_count
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
-from attn_mlir.passes.target.limits import target_named
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.binding import f32_number
-from attn_mlir.runtime.kernel import DeviceChoice, Kernel, multiprocessors
+from attn_mlir.runtime.kernel import DeviceChoice, multiprocessors
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from attn_mlir.block_masks.blocks import BlockMask
 
 
-@outside_graphs
+@carried_out
 def attention(
     q: Any,
     k: Any,
@@ -61,7 +59,7 @@ def attention(
     out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
-) -> Any:
+) -> Plan:
     """softmax(scale * q k^T, masked) v for every batch entry and head.
 
     The first call for a head count, head size, dtype and mask compiles; later ones, also of other
@@ -136,7 +134,7 @@ def attention(
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
     check_sinks(sinks, spec.heads)
-    lists: list[Any] = []
+    lists: Mapping[str, object] = {}
     if block_mask is not None:
         from attn_mlir.block_masks.blocks import of_call
 
@@ -150,11 +148,11 @@ def attention(
     check_captured(captured, told.sizes)
     scale = check_scale(scale, spec.head_dim)
     check_scaled(descales, scale)
-    o, lse = launch(
+    return planned(
         q,
         operands,
         dataclasses.replace(spec, modifier=modifier),
-        [*descales, *lists, *captured.values()],
+        {**descales, **lists, **captured},
         told,
         split=Split(splits, sinks) if splits > 1 else None,
         out=out,
@@ -162,14 +160,16 @@ def attention(
         device=device,
         stream=stream,
     )
-    return (o, lse) if return_lse else o
 
 
-def launch(
+plan = only_planned(attention)
+
+
+def planned(
     model: object,
     operands: Mapping[str, TensorView],
     spec: MhaSpec,
-    given: Sequence[object],
+    given: Mapping[str, object],
     told: Told | None = None,
     *,
     split: Split | None = None,
@@ -177,56 +177,56 @@ def launch(
     scale: float | None = None,
     device: DeviceChoice = None,
     stream: object | None = None,
-) -> tuple[Any, Any]:
-    """Compiles or finds the kernel of a request and runs it: O, and LSE or None.
+) -> Plan:
+    """The launches for a request: attention and, for parts of the keys, their combination.
 
     Args:
       model: the array that results shall be like; its view is the operand q.
       operands: q, k and v, which `spec` was made for.
-      given: further tensors of the kernel: factors of 8-bit operands, lists of blocks if the request
-        has blocks, then what its modifier reads, in its order.
+      given: further tensors of the kernel by name: factors of 8-bit operands, lists of blocks, what
+        the modifier reads.
       told: the lengths of the sequences; the operands' own when left out.
       split: how the keys are split, if they are.
       out: as of `attention`.
     """
     q = operands["q"]
-    (first, *others), (heads, head_dim) = q.shape[:-2], q.shape[-2:]
     stream = stream_of(stream, device, model, q)
     given_o = None
     if out is not None:
-        shape = (*q.shape[:-1], spec.values_dim)
-        given_o = given_output(out, shape, spec.output_dtype, operands)
+        shape = (*q.shape[:-1], spec.v_head_dim)
+        given_o = given_output(out, shape, spec.out_dtype, operands)
     told = told_by(operands) if told is None else told
-    wanted = spec
+    kernel = spec
     if spec.query_tiles is None and spec.block is None:
         tiles = query_tiles_for(target_named(DEFAULT_TARGET), told.sizes["sq"], spec.group)
-        spec = dataclasses.replace(spec, query_tiles=tiles)
+        kernel = dataclasses.replace(spec, query_tiles=tiles)
+    sizes = _named_extents(kernel, operands)
+    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
+    results[0] = dataclasses.replace(results[0], given=given_o)
+    arguments = {**operands, **told.arrays, **told.scalars, **given}
+    arguments["scale"] = check_scale(scale, spec.head_dim)
+    workspace: list[Allocation] = []
     if split is not None:
-        spec, first = part_spec(spec), first * split.count
-    kernel = Kernel(compile(spec, target=DEFAULT_TARGET))
-    *lead, rows = (first, *others)
-    if given_o is not None and split is None:
-        o = given_o
-    else:
-        o = output_like(model, q, (*lead, rows, heads, spec.values_dim), spec.output_dtype)
-    terms = () if split is None else (LSE_TERMS,)
-    lse = output_like(model, q, (*terms, *lead, heads, rows), "f32") if spec.return_lse else None
-    kernel(
-        *operands.values(),
-        o.tensor,
-        *(() if lse is None else (lse.tensor,)),
-        *told.arrays.values(),
-        *given,
-        **told.scalars,
-        scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
-        device=device,
-        stream=stream,
-    )
+        kernel = part_spec(kernel)
+        sizes |= {"parts": split.count * sizes["batch"]} if "batch" in sizes else {}
+        sizes |= {"part_rows": split.count * sizes["total_q"]} if "total_q" in sizes else {}
+        outputs = [x for x in kernel.tensors if x.role == "out"]
+        workspace = [Allocation.of(x, sizes, name=f"partial_{x.name}") for x in outputs]
+    seen = zip(("o", "lse"), workspace or results, strict=False)
+    steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
     if split is not None:
-        assert lse is not None
-        parts = (o, lse)
-        return combine(model, q, split, parts, wanted, out=given_o, device=device, stream=stream)
-    return o.finish(), None if lse is None else lse.finish()
+        steps.append(combination(spec, split, sizes))
+    return Plan(steps, results, workspace, model, q, device, stream)
+
+
+def _named_extents(spec: MhaSpec, operands: Mapping[str, TensorView]) -> dict[str, int]:
+    """The extents of the operands that a request has names for."""
+    sizes: dict[str, int] = {}
+    for operand in spec.tensors:
+        if operand.name in operands:
+            pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
+            sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
+    return sizes
 
 
 def spec_of(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from attn_mlir.arrays import dense_on_host
-from attn_mlir.compiling.spec import DESCALES, NARROW_DTYPES, MhaSpec
-from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.dialect.attn.scale import DESCALES, MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.binding import F32_TINY
 from attn_mlir.runtime.tensors import TensorView, host_array, view
@@ -18,8 +18,8 @@ from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 def descales_of(
     spec: MhaSpec, batch: int, q_descale: Any, k_descale: Any, v_descale: Any
-) -> list[TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 for a kernel of 8-bit operands, else none.
+) -> dict[str, TensorView]:
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name for a kernel of 8-bit operands, else none.
 
     Args:
       spec: of the kernel.
@@ -31,14 +31,16 @@ def descales_of(
         operands have more than 8 bits and one is given. On a GPU the numbers are not looked at.
     """
     given = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
-    if spec.dtype not in NARROW_DTYPES:
+    if not spec.is_narrow:
         for name, value in given.items():
             if value is not None:
                 raise SpecError(
                     f"{name} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
                 )
-        return []
-    return [_table(value, name, spec.dtype, batch, spec.kv_heads) for name, value in given.items()]
+        return {}
+    return {
+        name: _table(value, name, spec.dtype, batch, spec.kv_heads) for name, value in given.items()
+    }
 
 
 def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> TensorView:
@@ -75,7 +77,7 @@ def _check_numbers(table: TensorView, name: str) -> None:
         )
 
 
-def check_scaled(tables: Sequence[TensorView], scale: float) -> None:
+def check_scaled(tables: Mapping[str, TensorView], scale: float) -> None:
     """Refuses factors that the scale of the scores leaves float32 with.
 
     The scale times that of Q, and that times K's, are what a kernel multiplies scores by.
@@ -87,8 +89,9 @@ def check_scaled(tables: Sequence[TensorView], scale: float) -> None:
       SpecError: the product that was got, and its bounds.
     """
     product = np.full((1, 1), scale, np.float64)
-    for name, table in zip(DESCALES[:2], tables, strict=False):
-        if table.device != "cpu" or table.empty:
+    for name in ("q_descale", "k_descale"):
+        table = tables.get(name)
+        if table is None or table.device != "cpu" or table.empty:
             return
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:

@@ -18,7 +18,7 @@ from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block
-from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
@@ -288,7 +288,7 @@ def of_call(
     mask: Mask | None,
     model: object,
     operands: Mapping[str, TensorView],
-) -> tuple[MhaSpec, MaskMod | None, list[Any]]:
+) -> tuple[MhaSpec, MaskMod | None, dict[str, Any]]:
     """What a block mask makes of a call.
 
     Args:
@@ -297,7 +297,7 @@ def of_call(
       model: the operand q as the caller has it, of `operands`.
 
     Returns:
-      The request, the predicate for partial blocks, and the lists that the kernel takes.
+      The request, the predicate for partial blocks, and the lists that the kernel takes, by name.
 
     Raises:
       SpecError: no block mask, one for other sizes, or masks besides it that it was not made of.
@@ -323,7 +323,7 @@ def of_call(
     place = f"{type(model).__module__} {q.place}"
     lists = block_mask.placed(block, place, lambda array: put_like(model, q, array))
     spec = dataclasses.replace(spec, mask=block_mask.mask, block=block)
-    return spec, block_mask.mask_mod_of(block), lists
+    return spec, block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
 
 
 def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:

@@ -12,10 +12,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.compiling.request import argument_names, attention_of
-from attn_mlir.compiling.spec import DESCALES, MhaSpec
+from attn_mlir.compiling.bundled import attention_of
+from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.reference import Comparison, check_attention
@@ -113,10 +114,10 @@ def run_attention(
             tensors[tensor.name] = random.integers(0, top, shape).astype(dtype)
         else:
             tensors[tensor.name] = random.standard_normal(shape, np.float32).astype(dtype)
-    q, k, v, o = (tensors[name] for name in ARGUMENTS[:4])
+    q, k, v, o = (tensors[name] for name in ("q", "k", "v", "o"))
     start = time.perf_counter()
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
-    launch = Kernel(bundle)(*tensors.values(), scale=factor, device=device)
+    launch = Kernel(bundle).launch({**tensors, "scale": factor}, device=device)
     launched = time.perf_counter()
     modifier = Modifier(program, {name: tensors[name] for name in captured})
     comparison = check_attention(
@@ -148,7 +149,7 @@ def _computed(
         raise SpecError(f"{bundle.entry} was compiled for mask {asked.mask}, got {mask}")
     if asked.lengths != DENSE or asked.block is not None or asked.partial:
         raise SpecError(
-            f"{bundle.entry} is not for dense operands ({', '.join(argument_names(asked))}"
+            f"{bundle.entry} is not for dense operands ({', '.join(tensor.name for tensor in asked.tensors)}"
             f"{', partial results' if asked.partial else ''}): call it from Python"
         )
     return asked.mask, asked.modifier

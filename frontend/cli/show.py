@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from attn_mlir import env
-from attn_mlir.compiling.request import request_lines
+from attn_mlir.compiling.bundled import request_lines
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.expr import show
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from attn_mlir import env
 from attn_mlir._version import __version__
-from attn_mlir.compiling.spec import MhaSpec, check_target
-from attn_mlir.compiling.splits import CombineSpec
+from attn_mlir.compiling.request import Request
+from attn_mlir.compiling.spec import check_target
 from attn_mlir.dialect import _mlir
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
@@ -32,18 +32,19 @@ from attn_mlir.tools import disassemble, find_ptxas
 
 Progress = Callable[[str], None]
 
+TMA_COPY = '{"op":"tma_copy"}'  # canonical text of the request for the copy kernel
 COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
 
 _memory: dict[tuple[str, str], Bundle] = {}  # what this process has compiled or read, by key
 
 
 def compile(
-    spec: MhaSpec, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+    request: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
-    """Compile attention, or take it from the cache.
+    """Compile a kernel, or take it from the cache.
 
     Args:
-      spec: what to compile, from `mha(...)`.
+      request: what to compile, from `mha(...)`.
       target: the chip, `sm_100a`; there is no schedule of attention for others yet.
       progress: called with each stage's name when the stage begins; not called on a hit.
 
@@ -52,47 +53,35 @@ def compile(
       TargetError: no kernel for that chip, or ptxas is missing.
       ResourceError: the kernel does not fit the chip.
     """
-    if not isinstance(spec, MhaSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
+    if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"compile takes what mha(...) returns, got {type(request).__qualname__}")
     check_target(target)
     if env.settings().dump:
-        return compile_afresh(spec, target=target, progress=progress)
+        return compile_afresh(request, target=target, progress=progress)
 
     def make() -> bytes:
-        return _made("compile_mha", spec, target=target, progress=progress)
+        return _made("compile_request", request, target=target, progress=progress)
 
-    return cached("mha", spec.canonical_json(), target, make)
+    return cached(request.canonical_json(), target, make)
 
 
 def compile_afresh(
-    spec: MhaSpec, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+    request: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
-    """Compile attention without a look at the cache, and leave what ATTN_MLIR_DUMP asks for.
+    """Compile a kernel without a look at the cache, and leave what ATTN_MLIR_DUMP asks for.
 
     Arguments and errors as `compile`.
     """
     check_target(target)
-    data = _made("compile_mha", spec, target=target, progress=progress)
+    data = _made("compile_request", request, target=target, progress=progress)
     bundle = Bundle.from_bytes(data)
     _dump(bundle, env.settings())
     return bundle
 
 
-def compile_combine(
-    spec: CombineSpec, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
-) -> Bundle:
-    """The kernel that combines the parts of a split, compiled or from the cache; as `compile`."""
-    check_target(target)
-
-    def make() -> bytes:
-        return _made("compile_combine", spec, target=target, progress=progress)
-
-    return cached("combine", spec.canonical_json(), target, make)
-
-
 def compile_tma_copy(target: str) -> Bundle:
     """The small TMA copy kernel that `attn-mlir doctor` runs, for `sm_90a` or `sm_100a`; cached."""
-    return cached("tma-copy", target, target, lambda: _made("compile_tma_copy", target))
+    return cached(TMA_COPY, target, lambda: _made("compile_tma_copy", target))
 
 
 def _made(name: str, *arguments: Any, **options: Any) -> bytes:
@@ -127,11 +116,10 @@ def _pipeline() -> Any:
         ) from error
 
 
-def cached(operation: str, request: str, target: str, make: Callable[[], bytes]) -> Bundle:
+def cached(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
     """A bundle from this process's memory, from the disk, or from `make`.
 
     Args:
-      operation: names the compiler's entry point.
       request: canonical text of what is asked.
       make: gives the bytes of the bundle file.
     """
@@ -139,7 +127,7 @@ def cached(operation: str, request: str, target: str, make: Callable[[], bytes])
     if settings.no_cache:
         return Bundle.from_bytes(make())
     cache = Cache(settings.cache_dir or default_root())
-    key = cache_key(operation, request, target, cache)
+    key = cache_key(request, target, cache)
     name = (str(cache.root), key.digest())
     bundle = _memory.get(name)
     if bundle is None:
@@ -147,15 +135,14 @@ def cached(operation: str, request: str, target: str, make: Callable[[], bytes])
         bundle, hit = cache.get_or_make(key, make)
         took = f"{(time.perf_counter() - start) * 1e3:.1f} ms"
         done = "found in the cache" if hit else "compiled"
-        env.log("info", f"{operation} {request} for {target}: {done} in {took}, {bundle.path}")
+        env.log("info", f"{request} for {target}: {done} in {took}, {bundle.path}")
         _memory[name] = bundle
     return bundle
 
 
-def cache_key(operation: str, request: str, target: str, cache: Cache) -> Key:
+def cache_key(request: str, target: str, cache: Cache) -> Key:
     """The key of a request in this environment; the cache remembers the hashes of programs."""
     parts = {
-        "operation": operation,
         "request": request,
         "sources": source_hash(),
         "mlir": _mlir_identity(),

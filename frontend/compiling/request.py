@@ -1,179 +1,145 @@
-"""What a bundle computes: the request that its manifest keeps, read back and checked."""
+"""A request: what somebody asks a kernel for, described once.
+
+A subclass declares its options as fields and its operands as a property. What follows from these
+two is here: checked and completed options, the canonical form and its inverse. `operations` lists
+the subclasses.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from attn_mlir.compiling.spec import DESCALES, NARROW_DTYPES, MhaSpec
-from attn_mlir.dialect.attn.block import BLOCK_LISTS
-from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.dialect.attn.program import Program
+from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError
-from attn_mlir.masks.text import parse_mask
-from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.manifest import TensorArg
 
-_LENGTH_FLAGS = {
-    "cu_seqlens_q": "ragged_q",
-    "cu_seqlens_k": "ragged_k",
-    "seqused_q": "used_q",
-    "seqused_k": "used_k",
-    "cache_seqlens": "cached_k",
-}  # index array -> field of `Lengths`
+T = TypeVar("T")
+A = TypeVar("A")
+
+_WRITTEN, _READ, _CHECK = "written", "read", "check"  # keys of a field's metadata
 
 
-def attention_of(bundle: Bundle) -> MhaSpec | None:
-    """The attention that a bundle was compiled for; None where its manifest does not say.
+def option(
+    *,
+    converter: Callable[[A], Any],
+    default: Any = dataclasses.MISSING,
+    written: Callable[[Any], object] = lambda value: value,
+    read: Callable[[Any], object] = lambda value: value,
+) -> Any:
+    """A field of a request.
 
-    Raises:
-      SpecError: the manifest says something else, or what it says does not fit its tensors.
+    Args:
+      converter: checks a value and brings it into its one form; raises SpecError.
+      default: of an option that may be left out; None is passed to no converter, and stands for
+        what `Request.completed` says.
+      written: makes JSON of a value; `read` makes what the converter takes of that.
     """
-    request = bundle.manifest.request
-    if not request:
-        return None
-    if request.get("op") != "mha":
-        raise SpecError(f"{bundle.entry} computes {request.get('op')!r:.40}, not attention")
-    try:
-        spec = _spec(request)
-    except (SpecError, KeyError, TypeError, AttributeError) as error:
-        raise _unknown(f"{type(error).__name__}: {error}") from error
-    if json.loads(spec.canonical_json()) != dict(request):
-        raise _unknown("it is not in canonical form")
-    _check_tensors(spec, bundle.manifest.tensors)
-    return spec
-
-
-def _unknown(why: str) -> SpecError:
-    return SpecError(
-        f"bundle.json: request is none that this attn-mlir knows ({why:.200}): compile the bundle "
-        "again"
+    return dataclasses.field(
+        default=default, metadata={_CHECK: converter, _WRITTEN: written, _READ: read}
     )
 
 
-def _spec(request: Mapping[str, Any]) -> MhaSpec:
-    """The request itself; wrong types of fields may raise anything that `attention_of` expects."""
-    told = [name for name in request["lengths"] if name in _LENGTH_FLAGS]
-    block, modifier = request["block"], request["modifier"]
-    return MhaSpec(
-        heads=request["heads"],
-        kv_heads=request["kv_heads"],
-        head_dim=request["head_dim"],
-        v_head_dim=request["v_head_dim"],
-        dtype=request["dtype"],
-        mask=parse_mask(request["mask"]),
-        modifier=None if modifier is None else _program(modifier),
-        query_tiles=request["query_tiles"],
-        tile_order=request["tile_order"],
-        out_dtype=request["out_dtype"],
-        return_lse=request["return_lse"],
-        lengths=Lengths(**{_LENGTH_FLAGS[name]: True for name in told}),
-        block=None if block is None else cast("tuple[int, int, int]", tuple(block)),
-        partial=request["partial"],
-    )
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def request(cls: type[T]) -> type[T]:
+    """Makes a class of options a request: frozen, with keywords only."""
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
 
-def _parsed(text: object) -> Program:
-    """The program that a request's modifier is the text of; its nodes may be anything.
+class Request(ABC):
+    """Base of the requests; see `attn_mlir.dialect.attn.operands.Request` for what compilers read."""
 
-    Raises:
-      SpecError: it is no text of a program.
-    """
-    if not isinstance(text, str):
-        raise SpecError(f"no program of a score modifier: {text!r:.60}")
-    try:
-        return Program.from_json(text)
-    except (RecursionError, AttributeError) as error:
-        raise SpecError(f"no program of a score modifier: {text!r:.60}") from error
+    operation: ClassVar[str]
 
+    @property
+    @abstractmethod
+    def kernel_name(self) -> str:
+        """Entry point: what is static, readable in a profiler."""
 
-def _program(text: object) -> Program:
-    """A score modifier that can be evaluated.
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[Operand, ...]:
+        """What the kernel is called with, in the order of the call."""
 
-    Raises:
-      SpecError: the text is no program, or its nodes do not fit each other.
-    """
-    import numpy as np
+    @property
+    def schedule_options(self) -> Mapping[str, int | str]:
+        """Options of `attn-configure` that are asked for."""
+        return {}
 
-    program = _parsed(text)
-    zero = np.zeros((1, 1))
-    arguments = {"score": zero, "batch": 0, "head": 0, "q": np.array([[0]]), "k": np.array([[0]])}
-    try:  # one element meets every node, and so every misfit
-        tensors = {tensor.name: np.ones([1] * tensor.rank) for tensor in program.tensors}
-        program.evaluate(arguments, tensors)
-    except Exception as error:  # numpy and Python have many words for it
-        raise SpecError(f"its modifier cannot be evaluated: {error!s:.100}") from error
-    return program
+    @abstractmethod
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Builds the operation in MLIR; see `attn_mlir.dialect.attn.operands.Request`."""
 
+    def completed(self) -> Mapping[str, object]:
+        """Values of options that are None and follow from the others."""
+        return {}
 
-def argument_names(spec: MhaSpec) -> list[str]:
-    """The tensors that a kernel for a request takes, in order."""
-    names = ["q", "k", "v", "o", *(["lse"] if spec.return_lse else []), *spec.lengths.tensors]
-    if spec.dtype in NARROW_DTYPES:
-        names += DESCALES
-    if spec.block is not None:
-        names += BLOCK_LISTS
-    if spec.modifier is not None:
-        names += [tensor.name for tensor in spec.modifier.tensors]
-    return names
+    def check_together(self) -> None:  # noqa: B027
+        """Refuses options that do not go together, each of which is right by itself.
 
+        Raises:
+          SpecError: names them.
+        """
 
-def _check_tensors(spec: MhaSpec, tensors: Sequence[TensorArg]) -> None:
-    """Refuse a request for other tensors than the kernel's."""
-    names = [tensor.name for tensor in tensors]
-    if names != argument_names(spec):
-        raise SpecError(
-            f"bundle.json: the request takes {', '.join(argument_names(spec))}, the kernel "
-            f"{', '.join(names)}: compile the bundle again"
-        )
-    wanted: dict[str, tuple[str, list[int]]] = {
-        "q": (spec.dtype, [spec.heads, spec.head_dim]),
-        "k": (spec.dtype, [spec.kv_heads, spec.head_dim]),
-        "v": (spec.dtype, [spec.kv_heads, spec.values_dim]),
-        "o": (spec.output_dtype, [spec.heads, spec.values_dim]),
-    }
-    for tensor in spec.modifier.tensors if spec.modifier is not None else ():
-        wanted[tensor.name] = (tensor.dtype, [])
-    for tensor in tensors:
-        dtype, extents = wanted.get(tensor.name, (tensor.dtype, []))
-        if (
-            tensor.dtype != dtype
-            or list(tensor.shape[len(tensor.shape) - len(extents) :]) != extents
-        ):
-            raise SpecError(
-                f"bundle.json: the request's {tensor.name} is {dtype} [..., {extents}], the "
-                f"kernel's {tensor.dtype} {list(tensor.shape)}: compile the bundle again"
-            )
+    def __post_init__(self) -> None:
+        """Checks every option, and completes those that follow from others."""
+        for field in _options(type(self)):
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                self._set(field.name, field.metadata[_CHECK](value))
+        for name, value in self.completed().items():
+            if getattr(self, name) is None:
+                self._set(name, value)
+        self.check_together()
 
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
-def request_lines(request: Mapping[str, object]) -> list[str]:
-    """A manifest's request in words; what has its usual value is left out."""
-    if not request:
-        return ["computes: not said in this bundle"]
-    shown = {
-        name: value
-        for name, value in request.items()
-        if value not in (None, [], False) and name not in ("op", "modifier")
-    }
-    listed = ", ".join(f"{name} {_word(value)}" for name, value in shown.items())
-    lines = [f"computes {_word(request.get('op'))}: {listed}"]
-    modifier = request.get("modifier")
-    if modifier is not None:
-        try:
-            program = _program(modifier)
-        except SpecError as error:
-            return [*lines, f"score modifier: {error}"]
-        reads = ", ".join(f"{t.name} ({t.dtype}, rank {t.rank})" for t in program.tensors)
-        sink = ", with a sink" if program.sink is not None else ""
-        lines.append(
-            f"score modifier of {len(program.nodes)} operations, {len(program.keeps)} conditions"
-            f"{sink}, reads {reads or 'no tensors'}"
-        )
-    return lines
+    def operand(self, name: str) -> Operand | None:
+        """The operand of that name, if this kernel has it."""
+        return next((operand for operand in self.operands if operand.name == name), None)
+
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """The operands that are no numbers, in the order of the call."""
+        return tuple(operand for operand in self.operands if operand.role != "scalar")
+
+    def fields(self) -> dict[str, object]:
+        """The canonical form as JSON has it; the manifest of its bundle keeps it."""
+        found: dict[str, object] = {"op": self.operation}
+        for field in _options(type(self)):
+            value = getattr(self, field.name)
+            found[field.name] = None if value is None else field.metadata[_WRITTEN](value)
+        return found
+
+    def canonical_json(self) -> str:
+        """The same text for the same request, whoever wrote it."""
+        return json.dumps(self.fields(), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """The request that `fields` wrote.
+
+        Raises:
+          SpecError: it is none in canonical form; values of other types may raise anything.
+        """
+        options: dict[str, Any] = {}
+        for field in _options(cls):
+            value = fields[field.name]
+            options[field.name] = None if value is None else field.metadata[_READ](value)
+        made = cls(**options)
+        if json.loads(made.canonical_json()) != dict(fields):
+            raise SpecError("it is not in canonical form")
+        return made
 
 
-def _word(value: object) -> str:
-    if isinstance(value, list):
-        return "(" + ", ".join(map(str, cast("list[object]", value))) + ")"
-    return str(value)
+def _options(cls: type) -> list[dataclasses.Field[Any]]:
+    """The fields of a request that are options."""
+    return [field for field in dataclasses.fields(cls) if _CHECK in field.metadata]
+
+
+def option_names(cls: type[Request]) -> tuple[str, ...]:
+    """What the options of a request are called, in the order of their declaration."""
+    return tuple(field.name for field in _options(cls))

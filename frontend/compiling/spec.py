@@ -1,16 +1,23 @@
-"""What a user asks a kernel for, checked: the input of `compile` and the key of its cache."""
+"""`mha(...)`: attention as a user asks for it, checked."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask, full
+from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_N
 from attn_mlir.runtime.scalars import as_int, flag, integer
@@ -23,12 +30,13 @@ HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16
 DTYPES = ("bf16", "f16", "e4m3", "e5m2")
 NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
-DESCALES = ("q_descale", "k_descale", "v_descale")  # tensors that kernels of these take
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TILE_ROWS = target_named(DEFAULT_TARGET).rows_per_product  # of a query tile
 BLOCK_ROWS, BLOCK_KEYS = (TILE_ROWS, MAX_Q_TILES * TILE_ROWS), TILE_N
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
+LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
+MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
 _DTYPE_NAMES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
@@ -37,27 +45,119 @@ _DTYPE_NAMES = {
     "e5m2": "e5m2", "float8_e5m2": "e5m2", "torch.float8_e5m2": "e5m2",
     "f32": "f32", "fp32": "f32", "float32": "f32", "float": "f32", "torch.float32": "f32",
 }  # fmt: skip
+_LENGTH_FLAGS = {
+    "cu_seqlens_q": "ragged_q",
+    "cu_seqlens_k": "ragged_k",
+    "seqused_q": "used_q",
+    "seqused_k": "used_k",
+    "cache_seqlens": "cached_k",
+}  # index array -> field of `Lengths`
 
 
-@dataclass(frozen=True)
-class MhaSpec:
+def _unchecked(value: int | None) -> Any:
+    """Converter of a head size, whose steps depend on the dtype: `check_together` has the check."""
+    return value
+
+
+def _dtype(value: object) -> Any:
+    return dtype_name(value, "dtype", DTYPES)
+
+
+def _out_dtype(value: object) -> Any:
+    return dtype_name(value, "out_dtype", OUT_DTYPES)
+
+
+def _query_tiles(value: int | None) -> Any:
+    tiles = as_int(value)
+    if tiles not in (1, 2):
+        raise SpecError(f"query_tiles must be 1, 2 or None, got {shown(value, 40)}")
+    return tiles
+
+
+def _tile_order(value: str | None) -> Any:
+    if not _is_one_of(TILE_ORDERS, value):
+        raise SpecError(
+            f"tile_order must be one of {', '.join(TILE_ORDERS)} or None, got {shown(value, 40)}"
+        )
+    return value
+
+
+def _lengths(value: Lengths) -> Any:
+    if not isinstance(cast(object, value), Lengths):
+        raise SpecError(
+            f"lengths must be a Lengths of attn_mlir.dialect.attn.lengths, got {shown(value)}"
+        )
+    return value
+
+
+def _lengths_of(names: list[str]) -> Lengths:
+    """The lengths that these index arrays and numbers tell."""
+    return Lengths(**{_LENGTH_FLAGS[name]: True for name in names if name in _LENGTH_FLAGS})
+
+
+def _mask(value: Mask | None) -> Any:
+    if not isinstance(cast(object, value), Mask):
+        raise SpecError(
+            f"mask {shown(value)} has no kernel: supported are full(), causal(), "
+            "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
+        )
+    return value
+
+
+def _modifier(value: Program | None) -> Any:
+    if not callable(getattr(value, "canonical", None)):
+        raise SpecError(
+            "modifier must be what attn_mlir.trace.trace returns or None, got "
+            f"{shown(value)}: functions are the score_mod and mask_mod of mha(...)"
+        )
+    return value
+
+
+def _modifier_of(text: object) -> Program:
+    """The modifier whose canonical text this is."""
+    from attn_mlir.compiling.modifier_text import read_modifier  # needs numpy
+
+    return read_modifier(text)
+
+
+def _canonical(modifier: Program) -> str:
+    return modifier.canonical()
+
+
+def _extents(value: tuple[int, int, int] | None) -> Any:
+    """Converter of a block, whose heads depend on other options: `check_together` has the check."""
+    return value
+
+
+@request
+class MhaSpec(Request):
     """Multi-head attention for any batch and any sequence lengths.
 
-    Attributes:
+    Options of one call of `attention` are those of its kernel and the operands.
+
+    Args:
       heads: query heads.
-      kv_heads: key and value heads; each serves heads / kv_heads query heads.
       head_dim: elements per head of Q and K, a multiple of 8 up to 256; of 16 where they have 8
         bits.
-      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`. Kernels for the last two take the
-        tensors `q_descale`, `k_descale` and `v_descale`, f32 [1 or batch, 1 or kv_heads].
-      mask: which keys a query sees, in closed form.
-      v_head_dim: elements per head of V and O; `head_dim` when None.
-      modifier: what becomes of each score, traced; its tensors are passed with every call.
-      query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; None takes what head sizes allow.
+      v_head_dim: elements per head of V and O; `head_dim` when left out.
+      kv_heads: key and value heads; each serves heads / kv_heads query heads. As many as `heads`
+        when left out.
+      dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`, also as `bfloat16`, `float16`,
+        `float8_e4m3fn`, `float8_e5m2`, or a dtype of numpy or torch. Kernels for the last two take
+        the tensors `q_descale`, `k_descale` and `v_descale`, f32 [1 or batch, 1 or kv_heads].
+      mask: which keys a query sees, in closed form, see `masks`; `full()` when left out.
+      score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
+      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
+      sinks: an array [heads] as of `attention`; its dtype matters here.
+      modifier: what becomes of each score, traced: what `score_mod`, `mask_mod` and `sinks` make,
+        which are only read to make it. Its tensors are passed with every call.
+      query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
+        out.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
-        launch control) or, for queries by `cu_seqlens_q`, `ragged`; None goes by lengths and mask.
-        All give the same bits.
-      out_dtype: of O: `bf16`, `f16` or `f32`; None takes `dtype`, and bf16 where that has 8 bits.
+        launch control) or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when
+        left out. All give the same bits.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16 where
+        that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
       block: positions, heads and keys of the blocks of scores that lists name, as
@@ -66,197 +166,184 @@ class MhaSpec:
         combines; see `splits`.
 
     Raises:
-      SpecError: a value that has no kernel; the message names it and what is allowed.
+      SpecError: a value that has no kernel, or a function that cannot be traced; the message names
+        the option and what is allowed.
     """
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    dtype: str
-    mask: Mask
-    modifier: Program | None = None
-    v_head_dim: int | None = None
-    query_tiles: int | None = None
-    tile_order: str | None = None
-    out_dtype: str | None = None
-    return_lse: bool = True
-    lengths: Lengths = DENSE
-    block: tuple[int, int, int] | None = None
-    partial: bool = False
+    operation: ClassVar[str] = "mha"
 
-    def __post_init__(self) -> None:
-        """Checks every field, and makes Python's own numbers of integers of other libraries."""
-        _set(self, "heads", integer("heads", self.heads, 1, MAX_HEADS))
-        _set(self, "kv_heads", integer("kv_heads", self.kv_heads, 1, MAX_HEADS))
+    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
+    head_dim: int = option(converter=_unchecked)
+    v_head_dim: int = option(converter=_unchecked, default=None)
+    kv_heads: int = option(
+        converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
+    )
+    dtype: str = option(converter=_dtype, default="bf16")
+    mask: Mask = option(converter=_mask, default=None, written=str, read=parse_mask)
+    score_mod: InitVar[ScoreMod | None] = None
+    mask_mod: InitVar[MaskMod | None] = None
+    sinks: InitVar[object | None] = None
+    modifier: Program | None = option(
+        converter=_modifier, default=None, written=_canonical, read=_modifier_of
+    )
+    query_tiles: int | None = option(converter=_query_tiles, default=None)
+    tile_order: str | None = option(converter=_tile_order, default=None)
+    out_dtype: str = option(converter=_out_dtype, default=None)
+    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
+    lengths: Lengths = option(
+        converter=_lengths,
+        default=DENSE,
+        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
+        read=_lengths_of,
+    )
+    block: tuple[int, int, int] | None = option(
+        converter=_extents, default=None, written=list, read=tuple
+    )
+    partial: bool = option(converter=partial(flag, "partial"), default=False)
+
+    def __post_init__(
+        self, score_mod: ScoreMod | None, mask_mod: MaskMod | None, sinks: object | None
+    ) -> None:
+        """Traces what becomes of scores, then checks and completes the options."""
+        if score_mod is not None or mask_mod is not None or sinks is not None:
+            if self.modifier is not None:
+                raise SpecError(
+                    "modifier excludes score_mod, mask_mod and sinks: it is made of them"
+                )
+            from attn_mlir.trace import trace  # numpy comes with it
+
+            self._set("modifier", trace(score_mod, mask_mod, sinks)[0])
+        super().__post_init__()
+
+    def completed(self) -> Mapping[str, object]:
+        """As many key heads as query heads, values of the size of keys, O of the dtype of Q."""
+        return {
+            "kv_heads": self.heads,
+            "v_head_dim": self.head_dim,
+            "mask": full(),
+            "out_dtype": "bf16" if self.dtype in NARROW_DTYPES else self.dtype,
+        }
+
+    def check_together(self) -> None:
+        """Refuses head counts, sizes, blocks and outputs that have no kernel together.
+
+        Raises:
+          SpecError: names the option and what is allowed.
+        """
         if self.heads % self.kv_heads:
             raise SpecError(
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        if not _is_one_of(DTYPES, self.dtype):
-            raise SpecError(
-                f"dtype {shown(self.dtype, 40)} has no kernel: supported are {', '.join(DTYPES)}"
-            )
         step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
-        _set(self, "head_dim", check_head_dim("head_dim", self.head_dim, step))
-        if self.v_head_dim is not None:
-            _set(self, "v_head_dim", check_head_dim("v_head_dim", self.v_head_dim, step))
-        self._check_schedule()
-        self._check_output()
-        self._check_parts()
-
-    def _check_schedule(self) -> None:
-        if self.query_tiles is not None:
-            tiles = as_int(self.query_tiles)
-            if tiles not in (1, 2):
-                raise SpecError(
-                    f"query_tiles must be 1, 2 or None, got {shown(self.query_tiles, 40)}"
-                )
-            _set(self, "query_tiles", tiles)
-        if self.tile_order is not None and not _is_one_of(TILE_ORDERS, self.tile_order):
-            allowed = ", ".join(TILE_ORDERS)
-            raise SpecError(
-                f"tile_order must be one of {allowed} or None, got {shown(self.tile_order, 40)}"
-            )
-        if not isinstance(cast(object, self.lengths), Lengths):
-            raise SpecError(
-                "lengths must be a Lengths of attn_mlir.dialect.attn.lengths, got "
-                f"{shown(self.lengths)}"
-            )
+        for name in ("head_dim", "v_head_dim"):
+            self._set(name, check_head_dim(name, getattr(self, name), step))
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
-
-    def _check_output(self) -> None:
-        if not _is_one_of(OUT_DTYPES, self.output_dtype):
-            raise SpecError(
-                f"out_dtype {shown(self.out_dtype, 40)} has no kernel: supported are "
-                f"{', '.join(OUT_DTYPES)} and None"
-            )
-        if self.output_dtype == "f32" and self.values_dim > MAX_F32_HEAD_DIM:
+        if self.out_dtype == "f32" and self.v_head_dim > MAX_F32_HEAD_DIM:
             raise SpecError(
                 f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
-                f"{self.values_dim}: O and two key tiles would exceed shared memory"
+                f"{self.v_head_dim}: O and two key tiles would exceed shared memory"
             )
-        for name in ("return_lse", "partial"):
-            _set(self, name, flag(name, getattr(self, name)))
-        if self.partial and (self.output_dtype != "f32" or not self.return_lse):
+        if self.partial and (self.out_dtype != "f32" or not self.return_lse):
             raise SpecError("partial results need out_dtype f32 and return_lse")
         if self.partial and self.modifier is not None and self.modifier.sink is not None:
             raise SpecError("sinks of partial results belong to the kernel that combines them")
-
-    def _check_parts(self) -> None:
-        if self.modifier is not None and not callable(getattr(self.modifier, "canonical", None)):
-            raise SpecError(
-                "modifier must be what attn_mlir.trace.trace returns or None, got "
-                f"{shown(self.modifier)}: functions are the score_mod and mask_mod of mha(...)"
-            )
         if self.block is not None:
-            _set(self, "block", _block(self.block, self.group))
+            self._set("block", _block(self.block, self.group))
             if self.lengths != DENSE:
                 told = ", ".join(self.lengths.tensors)
                 raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
-        if not isinstance(cast(object, self.mask), Mask):
-            raise SpecError(
-                f"mask {shown(self.mask)} has no kernel: supported are full(), causal(), "
-                "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
-            )
-
-    @property
-    def values_dim(self) -> int:
-        """Elements per head of V and O."""
-        return self.head_dim if self.v_head_dim is None else self.v_head_dim
-
-    @property
-    def output_dtype(self) -> str:
-        """Of O."""
-        if self.out_dtype is not None:
-            return self.out_dtype
-        return "bf16" if self.dtype in NARROW_DTYPES else self.dtype
 
     @property
     def group(self) -> int:
         """Query heads per key and value head."""
         return self.heads // self.kv_heads
 
-    def canonical_json(self) -> str:
-        """The same text for the same request, whoever wrote it."""
-        fields = {
-            "op": "mha",
-            "partial": self.partial,
-            "heads": self.heads,
-            "kv_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "v_head_dim": self.values_dim,
-            "dtype": self.dtype,
-            "mask": str(self.mask),
-            "query_tiles": self.query_tiles,
-            "tile_order": self.tile_order,
-            "out_dtype": self.output_dtype,
-            "return_lse": self.return_lse,
-            "lengths": [*self.lengths.tensors, *self.lengths.scalars],
-            "block": None if self.block is None else list(self.block),
-            "modifier": None if self.modifier is None else self.modifier.canonical(),
-        }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    @property
+    def is_narrow(self) -> bool:
+        """Whether operands have 8 bits, and so factors."""
+        return self.dtype in NARROW_DTYPES
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Q, K, V, O, LSE, the scale; then what the options bring along."""
+        rows_q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
+        rows_k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
+        names = {"batch": "parts", "total_q": "part_rows"} if self.partial else {}
+        *lead, rows = (names.get(name, name) for name in rows_q)
+        terms = (LSE_TERMS,) if self.partial else ()
+        lse = Operand("lse", "f32", (*terms, *lead, self.heads, rows), "out")
+        return (
+            Operand("q", self.dtype, (*rows_q, self.heads, self.head_dim)),
+            Operand("k", self.dtype, (*rows_k, self.kv_heads, self.head_dim)),
+            Operand("v", self.dtype, (*rows_k, self.kv_heads, self.v_head_dim)),
+            Operand("o", self.out_dtype, (*lead, rows, self.heads, self.v_head_dim), "out"),
+            *((lse,) if self.return_lse else ()),
+            Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
+            *(_table(name, "i32", 1) for name in self.lengths.tensors),
+            *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
+            *(_table(name, "f32", 2) for name in (DESCALES if self.is_narrow else ())),
+            *(() if self.block is None else _lists()),
+            *(
+                _table(x.name, x.dtype, x.rank)
+                for x in (self.modifier.tensors if self.modifier else ())
+            ),
+        )
+
+    @property
+    def schedule_options(self) -> Mapping[str, int | str]:
+        """The query tiles and their order, where they are asked for."""
+        options = {"q-tiles": self.query_tiles, "tile-order": self.tile_order}
+        return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def kernel_name(self) -> str:
+        """What is static; a mask of many parts by its digest."""
+        mask = self.mask.name
+        if len(mask) > MAX_MASK_NAME:
+            mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
+        words = (
+            mask,
+            "part" if self.partial else "",
+            "mod" if self.modifier is not None else "",
+            "blocks" if self.block is not None else "",
+            self.lengths.short_name,
+            self.dtype,
+            f"o{self.out_dtype}" if self.out_dtype != self.dtype else "",
+            f"h{self.heads}k{self.kv_heads}",
+        )
+        values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
+        return f"attn_mha_{'_'.join(filter(None, words))}_d{self.head_dim}{values}"
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.mha`."""
+        from attn_mlir.dialect.attn.builder import emit_mha
+
+        op = emit_mha(
+            arguments,
+            mask=self.mask,
+            out_dtype=self.out_dtype,
+            lengths=self.lengths,
+            partial=self.partial,
+            modifier=self.modifier,
+            block=self.block,
+        )
+        return {"o": op.o, "lse": op.lse}
 
 
-def mha(
-    *,
-    heads: int,
-    head_dim: int,
-    v_head_dim: int | None = None,
-    kv_heads: int | None = None,
-    dtype: object = "bf16",
-    mask: Mask | None = None,
-    score_mod: ScoreMod | None = None,
-    mask_mod: MaskMod | None = None,
-    sinks: object | None = None,
-    query_tiles: int | None = None,
-    tile_order: str | None = None,
-    out_dtype: object = None,
-    return_lse: bool = True,
-    lengths: Lengths = DENSE,
-    block: tuple[int, int, int] | None = None,
-) -> MhaSpec:
-    """Ask for multi-head attention.
+mha = MhaSpec
 
-    Args:
-      heads: query heads.
-      head_dim: elements per head of Q and K, a multiple of 8 up to 256.
-      v_head_dim: of V and O; `head_dim` when left out.
-      kv_heads: key and value heads; as many as `heads` when left out.
-      dtype: `bf16`, `f16`, `e4m3` or `e5m2`, also as `bfloat16`, `float16`, `float8_e4m3fn`,
-        `float8_e5m2`, or a dtype of numpy or torch.
-      mask: see `masks`; `full()` when left out.
-      score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
-      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
-      sinks: an array [heads] as of `attention`; its dtype matters here.
-      query_tiles, tile_order, return_lse, lengths, block: see `MhaSpec`.
-      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; see `MhaSpec`.
 
-    Raises:
-      SpecError: a value that has no kernel, or a function that cannot be traced.
-    """
-    modifier: Program | None = None
-    if score_mod is not None or mask_mod is not None or sinks is not None:
-        from attn_mlir.trace import trace  # numpy comes with it
+def _table(name: str, dtype: str, rank: int) -> Operand:
+    """A tensor whose extents each call tells."""
+    return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))
 
-        modifier, _ = trace(score_mod, mask_mod, sinks)
-    return MhaSpec(
-        heads=heads,
-        kv_heads=heads if kv_heads is None else kv_heads,
-        head_dim=head_dim,
-        v_head_dim=v_head_dim,
-        dtype=dtype_name(dtype, "dtype", DTYPES),
-        mask=full() if mask is None else mask,
-        modifier=modifier,
-        query_tiles=query_tiles,
-        tile_order=tile_order,
-        out_dtype=None if out_dtype is None else dtype_name(out_dtype, "out_dtype", OUT_DTYPES),
-        return_lse=return_lse,
-        lengths=lengths,
-        block=block,
-    )
+
+def _lists() -> tuple[Operand, ...]:
+    """The lists of blocks: numbers of blocks, and which."""
+    counts, indices = (_table(name, "i32", 4) for name in BLOCK_LISTS)
+    return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices
 
 
 def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
@@ -290,11 +377,6 @@ def check_target(target: str) -> str:
             f"target {shown(target, 40)} is not known: supported are {', '.join(TARGETS)}"
         )
     return target
-
-
-def _set(spec: MhaSpec, name: str, value: object) -> None:
-    """A field of a request that is being made."""
-    object.__setattr__(spec, name, value)
 
 
 def _is_one_of(names: Sequence[str], value: object) -> bool:

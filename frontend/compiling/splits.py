@@ -1,77 +1,26 @@
-"""Splits of the keys: how many parts, and the requests for both kernels.
+"""Splits of the keys: how many parts, and the request for the kernel that computes them.
 
 With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
-CTAs: each computes O and LSE for its part, and a second kernel combines them.
+CTAs: each computes O and LSE for its part, and a second kernel combines them
+(`attn_mlir.compiling.combination`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from attn_mlir.compiling.spec import (
-    HEAD_DIM_STEP,
-    MAX_F32_HEAD_DIM,
-    MAX_HEADS,
-    MhaSpec,
-    check_head_dim,
-)
+from attn_mlir.compiling.spec import MAX_F32_HEAD_DIM, MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
-from attn_mlir.errors import SpecError, shown
+from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import TILE_N
 from attn_mlir.runtime.scalars import integer
 
-LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
 MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
 MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
-COMBINE_OUT_DTYPES = ("bf16", "f16", "f32")
-SINK_DTYPES = ("bf16", "f16", "f32")
-
-
-@dataclass(frozen=True)
-class CombineSpec:
-    """The kernel `combine(parts, lses, [sinks], o, [lse])` for any batch, lengths and splits.
-
-    Attributes:
-      heads: query heads.
-      v_head_dim: elements per head of O.
-      out_dtype: of O: `bf16`, `f16` or `f32`.
-      sinks: dtype of the sinks, or None without.
-      return_lse: whether the kernel takes and writes LSE.
-      heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
-        queries of one head.
-      lse_terms: 1, or 2 for lses [2, ...] whose sums count, as the kernel of parts writes them.
-
-    Raises:
-      SpecError: a value that has no kernel.
-    """
-
-    heads: int
-    v_head_dim: int
-    out_dtype: str
-    sinks: str | None = None
-    return_lse: bool = False
-    heads_along_rows: bool = False
-    lse_terms: int = 1
-
-    def __post_init__(self) -> None:
-        integer("heads", self.heads, 1, MAX_HEADS)
-        check_head_dim("v_head_dim", self.v_head_dim, HEAD_DIM_STEP)
-        if self.out_dtype not in COMBINE_OUT_DTYPES:
-            allowed = ", ".join(COMBINE_OUT_DTYPES)
-            raise SpecError(f"out_dtype must be one of {allowed}, got {shown(self.out_dtype, 40)}")
-        if self.sinks is not None and self.sinks not in SINK_DTYPES:
-            allowed = ", ".join(SINK_DTYPES)
-            raise SpecError(f"sinks must be one of {allowed} or None, got {shown(self.sinks, 40)}")
-
-    def canonical_json(self) -> str:
-        """The same text for the same request."""
-        return json.dumps({"op": "combine", **vars(self)}, sort_keys=True, separators=(",", ":"))
 
 
 def check_num_splits(num_splits: object) -> int:
@@ -98,11 +47,11 @@ def split_count(
       SpecError: no number of parts, or no kernel for parts of this request.
     """
     wanted = check_num_splits(num_splits)
-    fits = spec.values_dim <= MAX_F32_HEAD_DIM
+    fits = spec.v_head_dim <= MAX_F32_HEAD_DIM
     if wanted > 1 and not fits:
         raise SpecError(
             f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
-            f"{spec.values_dim}: the parts' O is f32 and would exceed shared memory; pass 1"
+            f"{spec.v_head_dim}: the parts' O is f32 and would exceed shared memory; pass 1"
         )
     if wanted > 1 and spec.block is not None:
         raise SpecError(f"num_splits {wanted} and a block_mask have no kernel: pass num_splits 1")

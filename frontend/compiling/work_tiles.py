@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attn_mlir.compiling.spec import NARROW_DTYPES, MhaSpec
+from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
@@ -32,11 +32,11 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
     tiling = tiling_for(
         machine,
         spec.head_dim,
-        spec.values_dim,
+        spec.v_head_dim,
         q_tiles=spec.query_tiles or query_tiles_for(machine, sq, spec.group) or MAX_Q_TILES,
         tile_order=spec.tile_order or "single",
-        element_bits=8 if spec.dtype in NARROW_DTYPES else 16,
-        output_bits=32 if spec.output_dtype == "f32" else 16,
+        element_bits=8 if spec.is_narrow else 16,
+        output_bits=32 if spec.out_dtype == "f32" else 16,
     )
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 

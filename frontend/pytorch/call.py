@@ -66,8 +66,8 @@ def call(
         operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
         spec = spec_of(operands, parse_mask(mask))
         if isinstance(blocks, BlockMask):
-            spec, mask_mod, lists = of_call(blocks, spec, mask_mod, None, q, operands)
-            lists = [_as_tensor(array, 4) for array in lists]
+            spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands)
+            lists = [_as_tensor(array, 4) for array in arrays.values()]
             mask, block = str(spec.mask), spec.block or ()
         else:
             block = kernel_block(spec, sq)

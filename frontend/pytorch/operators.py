@@ -11,11 +11,11 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, cast
 
-from attn_mlir.api.attention import check_captured, check_scale, launch, spec_of
+from attn_mlir.api.attention import check_captured, check_scale, planned, spec_of
 from attn_mlir.api.descales import descales_of
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.dialect.attn.block import Block
+from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
@@ -25,7 +25,6 @@ from attn_mlir.tracing.indices import check_indices
 torch: Any = importlib.import_module("torch")
 
 OPERANDS = ("q", "k", "v")
-LISTS = ("counts", "indices")  # in front of what a modifier captures
 _DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64",
     torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.bool: "bool",
@@ -73,8 +72,8 @@ def _request(
     scale: float,
     return_lse: bool,
     block: Sequence[int],
-) -> MhaSpec:
-    """The request that the operator's arguments make, all of them checked.
+) -> tuple[MhaSpec, dict[str, TensorView]]:
+    """The request that the operator's arguments make, all checked, and what is captured by name.
 
     Raises:
       SpecError: says which argument is wrong.
@@ -84,20 +83,28 @@ def _request(
     descales_of(spec, operands["q"].shape[0], None, None, None)  # refuses 8 bits: no factors here
     check_scale(scale)
     extents = cast("tuple[int, int, int]", tuple(block)) if block else None
-    wanted = [(name, "i32", 4) for name in LISTS] if block else []
-    wanted += [] if program is None else [(t.name, t.dtype, t.rank) for t in program.tensors]
+    spec = dataclasses.replace(spec, modifier=program, block=extents)
+    wanted = [operand for operand in spec.tensors if operand.name in _passed_names(spec)]
     if len(captured) != len(wanted):
-        names = ", ".join(name for name, _, _ in wanted) or "none"
+        names = ", ".join(operand.name for operand in wanted) or "none"
         raise SpecError(f"captured must hold {len(wanted)} tensors ({names}), got {len(captured)}")
-    for (name, dtype, rank), tensor in zip(wanted, captured, strict=True):
-        if (tensor.dtype, len(tensor.shape)) != (dtype, rank):
+    by_name = dict(zip((operand.name for operand in wanted), captured, strict=True))
+    for operand in wanted:
+        tensor, rank = by_name[operand.name], len(operand.extents)
+        if (tensor.dtype, len(tensor.shape)) != (operand.dtype, rank):
             raise SpecError(
-                f"captured {name} must be {dtype} of {rank} dimensions, got {tensor.dtype} of "
-                f"shape {list(tensor.shape)}"
+                f"captured {operand.name} must be {operand.dtype} of {rank} dimensions, got "
+                f"{tensor.dtype} of shape {list(tensor.shape)}"
             )
-    sizes = _sizes(operands)
-    check_captured({t[0]: x for t, x in zip(wanted, captured, strict=True)}, sizes)
-    return dataclasses.replace(spec, modifier=program, block=extents)
+    check_captured(by_name, _sizes(operands))
+    return spec, by_name
+
+
+def _passed_names(spec: MhaSpec) -> tuple[str, ...]:
+    """What `captured` holds: lists of blocks, if there is a block, and what the modifier reads."""
+    lists = BLOCK_LISTS if spec.block is not None else ()
+    read = spec.modifier.tensors if spec.modifier is not None else ()
+    return (*lists, *(tensor.name for tensor in read))
 
 
 def _sizes(operands: dict[str, TensorView]) -> dict[str, int]:
@@ -129,11 +136,13 @@ def _attention(
     tensors = dict(zip(OPERANDS, (q, k.detach(), v.detach()), strict=True))
     operands = {name: view(tensor, name) for name, tensor in tensors.items()}
     read = [view(tensor.detach(), "captured") for tensor in captured]
-    spec = _request(operands, read, modifier, mask, scale, return_lse, block)
+    spec, given = _request(operands, read, modifier, mask, scale, return_lse, block)
     if spec.modifier is not None:
-        check_indices(spec.modifier, read[len(LISTS) if block else 0 :], _sizes(operands))
-    o, lse = launch(q, operands, spec, read, scale=scale)
-    return o, q.new_empty(0, dtype=torch.float32) if lse is None else lse
+        tensors_read = [given[tensor.name] for tensor in spec.modifier.tensors]
+        check_indices(spec.modifier, tensors_read, _sizes(operands))
+    results = planned(q, operands, spec, given, scale=scale).execute()
+    empty = None if return_lse else q.new_empty(0, dtype=torch.float32)
+    return results["o"], results.get("lse", empty)
 
 
 def _fake_attention(

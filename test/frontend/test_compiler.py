@@ -30,7 +30,7 @@ class FakePipeline(types.ModuleType):
         self.pack = pack
         self.calls: list[Any] = []
 
-    def compile_mha(self, spec: Any, *, target: str, progress: Any) -> bytes:
+    def compile_request(self, spec: Any, *, target: str, progress: Any) -> bytes:
         self.calls.append((spec, target))
         if progress is not None:
             progress("schedule")
@@ -130,11 +130,11 @@ def test_no_cache_holds_for_every_kernel(
     made: list[str] = []
 
     def make() -> bytes:
-        made.append("combine")
+        made.append("kernel")
         return pipeline.pack()
 
     for _ in range(2):
-        compiler.cached("combine", "{}", "sm_100a", make)
+        compiler.cached("{}", "sm_100a", make)
     assert len(made) == 2 and not (tmp_path / "other").exists()
 
 
@@ -219,11 +219,11 @@ def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -
 
 def test_programs_take_part_in_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    key = compiler.cache_key("mha", "{}", "sm_100a", cache)
+    key = compiler.cache_key("{}", "sm_100a", cache)
     assert key.parts["mlir"] == f"{PROVIDER_PACKAGE} {PROVIDER_VERSION}"
     assert len(key.parts["ptxas"]) == 64
     use(monkeypatch, ATTN_MLIR_PTXAS=str(tmp_path / "none"))
-    missing = compiler.cache_key("mha", "{}", "sm_100a", cache)
+    missing = compiler.cache_key("{}", "sm_100a", cache)
     assert missing.parts["ptxas"] == "none" and missing.digest() != key.digest()
 
 

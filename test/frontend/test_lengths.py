@@ -12,8 +12,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import arrays, env
-from attn_mlir.api import attention as operators
 from attn_mlir.api import lengths
+from attn_mlir.api import plan as plans
 from attn_mlir.api.lengths import told_by
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
@@ -27,7 +27,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("bad input must be refused before anything is compiled")
 
-    monkeypatch.setattr(operators, "compile", fail)
+    monkeypatch.setattr(plans, "compile", fail)
 
 
 def i32(*numbers: int) -> npt.NDArray[np.int32]:

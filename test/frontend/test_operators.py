@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api import attention as operators
+from attn_mlir.api import plan as plans
 from attn_mlir.arrays import output_like
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import target_named
@@ -24,7 +24,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("bad input must be refused before anything is compiled")
 
-    monkeypatch.setattr(operators, "compile", fail)
+    monkeypatch.setattr(plans, "compile", fail)
 
 
 def call(**changes: Any) -> Any:
@@ -174,7 +174,7 @@ def test_arrays_of_another_device(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found when the kernel is bound, so after it was compiled."""
-    monkeypatch.setattr(operators, "compile", am.compile)
+    monkeypatch.setattr(plans, "compile", am.compile)
     with pytest.raises(SpecError, match=rf"on one device, got q on cpu, .*{name} on cuda:0"):
         call(**options, device="emulator")
 

@@ -16,7 +16,15 @@ from attn_mlir.errors import SpecError, TargetError
 
 def test_defaults() -> None:
     spec = am.mha(heads=8, head_dim=64)
-    assert spec == am.MhaSpec(8, 8, 64, "bf16", am.full())
+    assert spec == am.MhaSpec(
+        heads=8,
+        kv_heads=8,
+        head_dim=64,
+        v_head_dim=64,
+        dtype="bf16",
+        mask=am.full(),
+        out_dtype="bf16",
+    )
     assert spec.group == 1
 
 
@@ -93,7 +101,7 @@ def test_integers_of_any_library() -> None:
 
 def test_a_modifier_is_traced() -> None:
     with pytest.raises(SpecError, match="^modifier must be what attn_mlir.trace.trace returns"):
-        am.MhaSpec(1, 1, 64, "bf16", am.full(), modifier=max)  # pyright: ignore
+        am.mha(heads=1, head_dim=64, modifier=max)  # pyright: ignore
 
 
 def test_canonical_json() -> None:

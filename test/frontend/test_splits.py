@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.compiling.splits import CombineSpec, chosen_splits, part_spec, split_count
+from attn_mlir.compiling.splits import chosen_splits, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 
@@ -89,11 +90,11 @@ def test_multiprocessors_are_asked_for_only_where_they_decide() -> None:
 
 def test_requests() -> None:
     spec = part_spec(am.mha(heads=2, head_dim=64, return_lse=False))
-    assert (spec.output_dtype, spec.return_lse, spec.partial) == ("f32", True, True)
+    assert (spec.out_dtype, spec.return_lse, spec.partial) == ("f32", True, True)
     assert spec.canonical_json() != dataclasses.replace(spec, partial=False).canonical_json()
     with pytest.raises(SpecError, match="^partial results need out_dtype f32 and return_lse"):
         dataclasses.replace(spec, out_dtype="bf16")
     with pytest.raises(SpecError, match="^out_dtype must be one of bf16, f16, f32, got 'i8'"):
-        CombineSpec(2, 64, "i8")
+        CombineSpec(heads=2, v_head_dim=64, out_dtype="i8")
     with pytest.raises(SpecError, match="^sinks must be one of bf16, f16, f32 or None, got 'i8'"):
-        CombineSpec(2, 64, "bf16", "i8")
+        CombineSpec(heads=2, v_head_dim=64, out_dtype="bf16", sinks="i8")

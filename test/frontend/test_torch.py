@@ -248,7 +248,7 @@ FAKES: list[tuple[dict[str, Any], str]] = [
         {"modifier": BIASED, "captured": [fake(0, 70, dtype=torch.float32)]},
         "tensor is captured and indexed, but has no element",
     ),
-    ({"block": [128, 1, 128]}, "captured must hold 2 tensors (counts, indices), got 0"),
+    ({"block": [128, 1, 128]}, "captured must hold 2 tensors (block_counts, block_indices), got 0"),
 ]
 
 

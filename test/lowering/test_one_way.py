@@ -11,7 +11,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.compiler import compile_afresh
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.lowering import compile as compiler
 from attn_mlir.passes import attn_opt, verify_rings
 from attn_mlir.passes.infrastructure import analyses, pipeline
@@ -23,11 +23,7 @@ SPEC = am.mha(heads=2, kv_heads=1, head_dim=64, mask=am.causal(), query_tiles=1)
 
 def text() -> str:
     """The module that `SPEC` begins with."""
-    module = build_mha_module(
-        make_context(), name=NAME, heads=2, kv_heads=1, head_dim=64, dtype="bf16",
-        mask=am.causal(),
-    )  # fmt: skip
-    return str(module)
+    return str(build_module(make_context(), SPEC))
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import NullMask
 from attn_mlir.errors import LaunchError, SpecError, TargetError, VerifyError
 from attn_mlir.lowering.assemble import ptx_of
@@ -35,8 +36,8 @@ LEVELS = {  # the NVVM level holds `gpu` operations, a binary among them
 
 
 def attention() -> Any:
-    return build_mha_module(
-        make_context(), name="small", heads=2, kv_heads=2, head_dim=64, dtype="f16", mask=NullMask()
+    return build_module(
+        make_context(), am.mha(heads=2, head_dim=64, dtype="f16", mask=NullMask()), name="small"
     )
 
 

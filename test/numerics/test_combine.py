@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import attn_mlir as am
-from attn_mlir.compiling.compiler import compile_combine
-from attn_mlir.compiling.splits import CombineSpec
+from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.mha_check import poisoned
 
@@ -65,11 +64,14 @@ def test_parts_become_the_whole(
 ) -> None:
     parts, lses = parts_of(splits, 2, sq, heads, d)
     logits = None if sinks is None else np.linspace(-2, 2, heads).astype(NUMPY[sinks])
-    spec = CombineSpec(heads, d, dtype, sinks, return_lse=True, heads_along_rows=along_heads)
+    spec = CombineSpec(
+        heads=heads, v_head_dim=d, out_dtype=dtype, sinks=sinks, return_lse=True,
+        heads_along_rows=along_heads,
+    )  # fmt: skip
     o = poisoned((2, sq, heads, d), np.dtype(NUMPY[dtype]))
     lse = poisoned((2, heads, sq), np.dtype(np.float32))
     given = [parts, lses, *([] if logits is None else [logits]), o, lse]
-    kernel = am.load(compile_combine(spec))
+    kernel = am.load(am.compile(spec))
     kernel(*given, device=EmulatorDevice(schedule=schedule, seed=2))
     true_o, true_lse = expected(parts, lses, logits)
     assert np.all(np.abs(o.astype(np.float64) - true_o) <= ROUNDING[dtype] * (1 + np.abs(true_o)))

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, VerifyError
@@ -24,14 +25,8 @@ def configured() -> MhaConfig:
 
 def module() -> ir.Module:
     """One causal attention, head size 128."""
-    return build_mha_module(
-        make_context(),
-        name="attn",
-        heads=2,
-        kv_heads=1,
-        head_dim=128,
-        dtype="bf16",
-        mask=CausalMask(),
+    return build_module(
+        make_context(), am.mha(heads=2, kv_heads=1, head_dim=128, mask=CausalMask())
     )
 
 
@@ -119,15 +114,8 @@ def test_the_bounds_themselves_are_allowed(changes: dict[str, int]):
 def test_heads_of_a_group_are_packed_where_they_divide_a_tile(
     heads: int, kv_heads: int, packed: int
 ):
-    attention = build_mha_module(
-        make_context(),
-        name="attn",
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=64,
-        dtype="bf16",
-        mask=CausalMask(),
-    )
+    request = am.mha(heads=heads, kv_heads=kv_heads, head_dim=64, mask=CausalMask())
+    attention = build_module(make_context(), request)
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     run_pipeline(attention, "attn-configure")
     assert MhaConfig.of(op).packed_heads == packed
@@ -147,10 +135,10 @@ def test_heads_of_a_group_are_packed_where_they_divide_a_tile(
 def test_heads_are_packed_however_queries_lie_but_for_padded_ones(
     lengths: Lengths, packed: int, dtype: str
 ):
-    module = build_mha_module(
-        make_context(), name="f", heads=8, kv_heads=2, head_dim=64, dtype=dtype, mask=CausalMask(),
-        lengths=lengths,
-    )  # fmt: skip
+    request = am.mha(
+        heads=8, kv_heads=2, head_dim=64, dtype=dtype, mask=CausalMask(), lengths=lengths
+    )
+    module = build_module(make_context(), request)
     run_pipeline(module, "attn-configure")
     (op,) = ir.get_ops_of_type(module, MhaOp)
     assert MhaConfig.of(op).packed_heads == packed

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask, WindowMask
 from attn_mlir.errors import ResourceError
@@ -24,7 +25,7 @@ TENSOR_LIMIT = 512  # columns
 def kernel(head_dim: int, mask: Any, configure: str = "", **others: Any) -> tuple[Any, ws.KernelOp]:
     """An attention kernel at the `ws` stage, and the module that keeps it alive."""
     request: dict[str, Any] = {"dtype": "bf16", "head_dim": head_dim, "mask": mask} | others
-    module = build_mha_module(make_context(), name="k", heads=2, kv_heads=2, **request)
+    module = build_module(make_context(), am.mha(heads=2, **request), name="k")
     run_pipeline(module, f"attn-configure{{{configure}}},convert-attn-to-ws")
     (op,) = ir.get_ops_of_type(module, ws.KernelOp)
     return module, op

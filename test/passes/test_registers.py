@@ -11,8 +11,9 @@ import re
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import ResourceError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
@@ -97,9 +98,8 @@ def test_the_bound_by_warpgroups(groups: int, most: int) -> None:
 
 @pytest.mark.parametrize(("other", "fits"), [(128, True), (136, False)])
 def test_the_configuration_has_the_same_bound(other: int, fits: bool) -> None:
-    attention = build_mha_module(
-        make_context(), name="f", heads=1, kv_heads=1, head_dim=128, dtype="bf16", mask=CausalMask()
-    )  # fmt: skip
+    request = am.mha(heads=1, head_dim=128, mask=CausalMask())
+    attention = build_module(make_context(), request)
     (op,) = ir.get_ops_of_type(attention, MhaOp)
     config = dataclasses.replace(
         default_config(target_named("sm_100a"), 128, q_tiles=1),

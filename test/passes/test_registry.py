@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import SpecError, TargetError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
@@ -81,10 +82,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def module(head_dim: int = 64) -> ir.Module:
-    return build_mha_module(
-        make_context(), name="f", heads=2, kv_heads=1, head_dim=head_dim, dtype="bf16",
-        mask=CausalMask(),
-    )  # fmt: skip
+    request = am.mha(heads=2, kv_heads=1, head_dim=head_dim, mask=CausalMask())
+    return build_module(make_context(), request)
 
 
 def roles(kernels: ir.Module) -> list[str]:

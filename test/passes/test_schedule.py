@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
@@ -21,7 +22,7 @@ def scheduled(configure: str = "", **changes: Any) -> Any:
     request: dict[str, Any] = {
         "heads": 4, "kv_heads": 2, "head_dim": 64, "dtype": "f16", "mask": NULL, **changes,
     }  # fmt: skip
-    module = build_mha_module(make_context(), name="k", **request)
+    module = build_module(make_context(), am.mha(**request), name="k")
     run_pipeline(
         module,
         f"attn-configure{{{configure}}},convert-attn-to-ws,attn-check-stage{{stage=ws}},"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import build_combine_module, build_mha_module
+from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
 from attn_mlir.errors import TargetError
 from attn_mlir.lowering.ptxas import assemble
@@ -22,9 +23,8 @@ SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32"
 
 
 def attention() -> ir.Module:
-    return build_mha_module(
-        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=CausalMask()
-    )  # fmt: skip
+    request = am.mha(heads=2, kv_heads=1, head_dim=64, mask=CausalMask())
+    return build_module(make_context(), request)
 
 
 def accepts(chip: str, body: str, head: str = ".reqntid 128,1,1\n.minnctapersm 1") -> Any:
@@ -127,9 +127,8 @@ def test_a_schedule_that_needs_no_product_runs_on_every_target(tmp_path: Path) -
     lses = np.zeros((2, 1, 4, 130), np.float32)
     lses[1] = -np.inf
     for chip in CHIPS:
-        module = build_combine_module(
-            make_context(), name="c", heads=4, v_head_dim=64, out_dtype="f32", return_lse=False
-        )
+        request = CombineSpec(heads=4, v_head_dim=64, out_dtype="f32")
+        module = build_module(make_context(), request)
         path = tmp_path / f"{chip}.attn"
         run_pipeline(module, f"attn-to-bundle{{target={chip} output={path}}}")
         kernel = am.load(path)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.dialect.attn import MhaOp, build_mha_module
+from attn_mlir.dialect.attn import MhaOp, build_module
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.masks import (
     CausalMask,
@@ -93,7 +94,5 @@ def test_the_ragged_order_needs_ragged_queries() -> None:
 
 
 def attention_module(mask: Mask, lengths: Lengths) -> Any:
-    return build_mha_module(
-        make_context(), name="f", heads=2, kv_heads=1, head_dim=64, dtype="bf16", mask=mask,
-        lengths=lengths,
-    )  # fmt: skip
+    request = am.mha(heads=2, kv_heads=1, head_dim=64, mask=mask, lengths=lengths)
+    return build_module(make_context(), request)

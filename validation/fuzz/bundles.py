@@ -28,8 +28,8 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.cli.experiment import _dtype
 from attn_mlir.cli.show import print_bundle
+from attn_mlir.compiling.bundled import attention_of
 from attn_mlir.compiling.compiler import compile_tma_copy
-from attn_mlir.compiling.request import attention_of
 from attn_mlir.errors import AttnError
 from attn_mlir.reference import check_attention
 from attn_mlir.reference.modifier import Modifier

@@ -148,8 +148,9 @@ KEYS = (
 @functools.cache
 def texts() -> tuple[tuple[str, str], ...]:
     """(stage, text) of the sound modules: kernels of several kinds, and every operation's example."""
+    import attn_mlir as am
     from attn_mlir.dialect._mlir import make_context
-    from attn_mlir.dialect.attn import build_mha_module
+    from attn_mlir.dialect.attn import build_module
     from attn_mlir.dialect.attn.masks import CausalMask, NullMask, WindowMask
     from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 
@@ -160,8 +161,8 @@ def texts() -> tuple[tuple[str, str], ...]:
     ]
     found: list[tuple[str, str]] = []
     for kind in kinds:
-        arguments = {"name": "f", "heads": 4, "kv_heads": 2, "dtype": "bf16"} | kind
-        module = build_mha_module(make_context(), **arguments)
+        request = am.mha(**{"heads": 4, "kv_heads": 2, "dtype": "bf16"} | kind)
+        module = build_module(make_context(), request, name="f")
         found.append(("attn", str(module)))
         run_pipeline(module, "attn-to-ws")
         found.append(("ws", str(module)))

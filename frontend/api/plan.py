@@ -1,0 +1,217 @@
+"""What a call does, before it does it: kernels in their order, and the memory that it takes.
+
+A function of `api` checks its arguments and makes a plan; running the plan compiles what is not
+compiled, allocates and launches. Nothing else launches a kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.arrays import Output, output_like
+from attn_mlir.compiling.compiler import compile
+from attn_mlir.compiling.request import Request
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.runtime.kernel import DeviceChoice, Kernel
+from attn_mlir.runtime.tensors import TensorView, dense_strides, dtype_bytes, view
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory of a call for one tensor.
+
+    Attributes:
+      name: of the tensor; of a plan's tensors no two have one name.
+      dtype: `bf16`, `f16` or `f32`.
+      shape: extents; the tensor is dense unless the caller gave memory for it.
+      given: the caller's memory, or None where the plan allocates.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    given: Output | None = None
+
+    @staticmethod
+    def of(
+        operand: Operand, sizes: Mapping[str, int], *, name: str = "", given: Output | None = None
+    ) -> Allocation:
+        """Memory for an operand of a kernel.
+
+        Args:
+          sizes: the extents that have names.
+          name: the operand's own when left out.
+        """
+        extents = tuple(sizes[n] if isinstance(n, str) else n for n in operand.extents)
+        return Allocation(name or operand.name, operand.dtype, extents, given)
+
+    @property
+    def byte_count(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape) * dtype_bytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor of the plan as a kernel sees it.
+
+    Attributes:
+      name: of its allocation.
+      shape: dimensions of its own: those of the allocation with one of extent 1 in front, or any
+        of a dense tensor.
+      strides: in elements; those of a dense tensor when None.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def of(self, tensor: TensorView) -> TensorView:
+        """The view of the allocated memory."""
+        if self.strides is not None:
+            return tensor.reshaped(self.shape, self.strides)
+        if self.shape == tensor.shape:
+            return tensor
+        if self.shape == (1, *tensor.shape):
+            whole = tensor.shape[0] * tensor.strides[0]
+            return tensor.reshaped(self.shape, (whole, *tensor.strides))
+        return tensor.reshaped(self.shape, dense_strides(self.shape))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch.
+
+    Attributes:
+      request: the kernel.
+      arguments: by the names of its operands: arrays, numbers, and `Seen` for tensors of the plan.
+    """
+
+    request: Request
+    arguments: Mapping[str, object]
+
+    def __str__(self) -> str:
+        """The kernel with its tensors; those of the plan under the plan's names."""
+        shown: list[str] = []
+        for operand in self.request.tensors:
+            value = self.arguments[operand.name]
+            name = value.name if isinstance(value, Seen) else operand.name
+            shown.append(name if name == operand.name else f"{operand.name}={name}")
+        return f"{self.request.kernel_name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of one call. `print` shows them; `run` carries them out.
+
+    Attributes:
+      steps: launches, in order.
+      results: tensors that the call returns.
+      workspace: tensors that live between the launches.
+      model: the caller's array that results are like; `like` is its view.
+      target: the chip that kernels are compiled for.
+      device, stream: of the launches.
+    """
+
+    steps: Sequence[Step]
+    results: Sequence[Allocation]
+    workspace: Sequence[Allocation]
+    model: object
+    like: TensorView
+    device: DeviceChoice = None
+    stream: object | None = None
+    target: str = DEFAULT_TARGET
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that a run takes besides its results."""
+        return sum(allocation.byte_count for allocation in self.workspace)
+
+    def run(self) -> Any:
+        """Allocates and launches, with the arrays that the plan was made with.
+
+        Returns:
+          The one result, or all of them as a tuple.
+
+        Raises:
+          TargetError: the device cannot run a kernel, or the toolchain is incomplete.
+          LaunchError: a launch failed.
+        """
+        results = tuple(self.execute().values())
+        return results[0] if len(results) == 1 else results
+
+    def execute(self) -> dict[str, Any]:
+        """As `run`; the results by name."""
+        kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
+        memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
+        for kernel, step in zip(kernels, self.steps, strict=True):
+            arguments = {
+                name: value.of(view(memory[value.name].tensor, name))
+                if isinstance(value, Seen)
+                else value
+                for name, value in step.arguments.items()
+            }
+            kernel.launch(arguments, device=self.device, stream=self.stream)
+        return {result.name: memory[result.name].finish() for result in self.results}
+
+    def _memory(self, allocation: Allocation) -> Output:
+        if allocation.given is not None:
+            return allocation.given
+        return output_like(self.model, self.like, allocation.shape, allocation.dtype)
+
+    def __str__(self) -> str:
+        """A line per launch and per tensor."""
+        count = f"{len(self.steps)} kernel{'s' if len(self.steps) > 1 else ''}"
+        lines = [f"{count} for {self.target}, {self.workspace_bytes} bytes of workspace"]
+        lines += [f"  {number}. {step}" for number, step in enumerate(self.steps, 1)]
+        kinds = [("result", x) for x in self.results] + [("workspace", x) for x in self.workspace]
+        lines += [
+            f"  {kind:9s}  {x.name:12s} {x.dtype:4s} {list(x.shape)!s:24s} {x.byte_count} bytes"
+            for kind, x in kinds
+        ]
+        return "\n".join(lines)
+
+
+def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
+    """The function that plans and runs at once, with the name, arguments and docs of the planner."""
+
+    @functools.wraps(planner)
+    def call(*arguments: P.args, **options: P.kwargs) -> Any:
+        return planner(*arguments, **options).run()
+
+    return _with_signature(outside_graphs(call), planner, Any)
+
+
+def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
+    """The planner of a function made by `carried_out`, as a function of its own.
+
+    Args:
+      function: takes the same arguments.
+    """
+    planner: Callable[P, Plan] = getattr(function, "planner")  # noqa: B009
+
+    def plan(*arguments: P.args, **options: P.kwargs) -> Plan:
+        """What `attention` would launch with these arguments; nothing is compiled or launched.
+
+        Arguments and errors as `attention`. The plan can be printed, and run any number of times.
+        """
+        return planner(*arguments, **options)
+
+    return _with_signature(outside_graphs(plan), planner, Plan)
+
+
+def _with_signature(function: Any, planner: Callable[..., Plan], returned: Any) -> Any:
+    """The function, whose signature is the planner's but for what it returns."""
+    function.planner = planner
+    signature = inspect.signature(planner)
+    function.__signature__ = signature.replace(return_annotation=returned)
+    return function

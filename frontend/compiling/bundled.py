@@ -1,0 +1,96 @@
+"""What a bundle computes: the request that its manifest keeps, read back and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from attn_mlir.compiling.modifier_text import read_modifier
+from attn_mlir.compiling.operations import request_of
+from attn_mlir.compiling.request import Request
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.manifest import Manifest
+
+
+def attention_of(bundle: Bundle) -> MhaSpec | None:
+    """The attention that a bundle was compiled for; None where its manifest does not say.
+
+    Raises:
+      SpecError: the manifest says something else, or what it says does not fit its tensors.
+    """
+    fields = bundle.manifest.request
+    if not fields:
+        return None
+    if fields.get("op") != MhaSpec.operation:
+        raise SpecError(f"{bundle.entry} computes {fields.get('op')!r:.40}, not attention")
+    try:
+        spec = request_of(fields)
+    except (SpecError, KeyError, TypeError, AttributeError) as error:
+        raise SpecError(
+            f"bundle.json: request is none that this attn-mlir knows ({f'{type(error).__name__}: {error}':.200}): "
+            "compile the bundle again"
+        ) from error
+    check_operands(spec, bundle.manifest)
+    return cast(MhaSpec, spec)
+
+
+def check_operands(request: Request, manifest: Manifest) -> None:
+    """Refuses a manifest whose call is not that of a request.
+
+    Raises:
+      SpecError: names the tensors or numbers that differ.
+    """
+    wanted = {x.name: (x.role, x.dtype, x.extents) for x in request.tensors}
+    found = {x.name: (x.role, x.dtype, x.shape) for x in manifest.tensors}
+    if list(wanted) != list(found):
+        raise SpecError(
+            f"bundle.json: the request takes {', '.join(wanted)}, the kernel "
+            f"{', '.join(found)}: compile the bundle again"
+        )
+    for name, (role, dtype, extents) in wanted.items():
+        if found[name] != (role, dtype, extents):
+            got_role, got_dtype, shape = found[name]
+            raise SpecError(
+                f"bundle.json: the request's {name} is {dtype} {list(extents)} ({role}), the "
+                f"kernel's {got_dtype} {list(shape)} ({got_role}): compile the bundle again"
+            )
+    numbers = [x.name for x in request.operands if x.role == "scalar"]
+    if sorted(numbers) != sorted(x.name for x in manifest.scalars):
+        raise SpecError(
+            f"bundle.json: the request takes the numbers {', '.join(numbers)}, the kernel "
+            f"{', '.join(x.name for x in manifest.scalars)}: compile the bundle again"
+        )
+
+
+def request_lines(fields: Mapping[str, object]) -> list[str]:
+    """A manifest's request in words; what has its usual value is left out."""
+    if not fields:
+        return ["computes: not said in this bundle"]
+    shown = {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, [], False) and name not in ("op", "modifier")
+    }
+    listed = ", ".join(f"{name} {_word(value)}" for name, value in shown.items())
+    lines = [f"computes {_word(fields.get('op'))}: {listed}"]
+    modifier = fields.get("modifier")
+    if modifier is not None:
+        try:
+            program = read_modifier(modifier)
+        except SpecError as error:
+            return [*lines, f"score modifier: {error}"]
+        reads = ", ".join(f"{t.name} ({t.dtype}, rank {t.rank})" for t in program.tensors)
+        sink = ", with a sink" if program.sink is not None else ""
+        lines.append(
+            f"score modifier of {len(program.nodes)} operations, {len(program.keeps)} conditions"
+            f"{sink}, reads {reads or 'no tensors'}"
+        )
+    return lines
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(map(str, cast("list[object]", value))) + ")"
+    return str(value)

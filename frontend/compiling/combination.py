@@ -1,0 +1,94 @@
+"""The request for the kernel that combines the results for parts of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.spec import HEAD_DIM_STEP, LSE_TERMS, MAX_HEADS, check_head_dim
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import flag, integer
+
+OUT_DTYPES = ("bf16", "f16", "f32")
+SINK_DTYPES = ("bf16", "f16", "f32")
+
+
+def _dtype(name: str, value: str | None, *, allowed: Sequence[str], otherwise: str = "") -> Any:
+    """The dtype itself.
+
+    Raises:
+      SpecError: not one of these.
+    """
+    if value not in allowed:
+        raise SpecError(
+            f"{name} must be one of {', '.join(allowed)}{otherwise}, got {shown(value, 40)}"
+        )
+    return value
+
+
+@request
+class CombineSpec(Request):
+    """The combination of the results for parts of the keys, for any batch, lengths and parts.
+
+    Args:
+      heads: query heads.
+      v_head_dim: elements per head of O.
+      out_dtype: of O: `bf16`, `f16` or `f32`.
+      sinks: dtype of the sinks, or None without.
+      return_lse: whether the kernel takes and writes LSE.
+      heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
+        queries of one head.
+      lse_terms: 1, or 2 for lses [2, ...] whose sums count, as the kernel of parts writes them.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "combine"
+
+    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
+    v_head_dim: int = option(converter=partial(check_head_dim, "v_head_dim", step=HEAD_DIM_STEP))
+    out_dtype: str = option(converter=partial(_dtype, "out_dtype", allowed=OUT_DTYPES))
+    sinks: str | None = option(
+        converter=partial(_dtype, "sinks", allowed=SINK_DTYPES, otherwise=" or None"), default=None
+    )
+    return_lse: bool = option(converter=partial(flag, "return_lse"), default=False)
+    heads_along_rows: bool = option(converter=partial(flag, "heads_along_rows"), default=False)
+    lse_terms: int = option(
+        converter=partial(integer, "lse_terms", least=1, most=LSE_TERMS), default=1
+    )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The parts and their LSEs, the sinks; O and LSE."""
+        terms = (LSE_TERMS,) if self.lse_terms > 1 else ()
+        rows = ("batch", "sq", self.heads, self.v_head_dim)
+        sinks = Operand("sinks", self.sinks or "", (self.heads,))
+        return (
+            Operand("parts", "f32", ("splits", *rows)),
+            Operand("lses", "f32", (*terms, "splits", *self._lse.extents)),
+            *((sinks,) if self.sinks is not None else ()),
+            Operand("o", self.out_dtype, rows, "out"),
+            *((self._lse,) if self.return_lse else ()),
+        )
+
+    @property
+    def _lse(self) -> Operand:
+        return Operand("lse", "f32", ("batch", self.heads, "sq"), "out")
+
+    @property
+    def kernel_name(self) -> str:
+        """The dtype of O, the heads and their size."""
+        return f"attn_combine_{self.out_dtype}_h{self.heads}_d{self.v_head_dim}"
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.combine`."""
+        from attn_mlir.dialect.attn.builder import emit_combine
+
+        o = self.operand("o")
+        assert o is not None
+        op = emit_combine(arguments, o=o, lse=self._lse, heads_along_rows=self.heads_along_rows)
+        return {"o": op.o, "lse": op.lse}

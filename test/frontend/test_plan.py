@@ -1,0 +1,79 @@
+"""A call is a plan of launches: what it says, what it takes, and that running it is the call."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.api import plan as plans
+from attn_mlir.api.plan import Seen
+from attn_mlir.errors import SpecError
+
+BF16 = ml_dtypes.bfloat16
+Q, K = np.zeros((2, 5, 4, 64), BF16), np.zeros((2, 300, 2, 64), BF16)
+
+
+def test_one_launch() -> None:
+    plan = am.plan(Q, K, K, return_lse=True)
+    assert [step.request.operation for step in plan.steps] == ["mha"]
+    assert [(x.name, x.dtype, x.shape, x.byte_count) for x in plan.results] == [
+        ("o", "bf16", (2, 5, 4, 64), 5120),
+        ("lse", "f32", (2, 4, 5), 160),
+    ]
+    assert plan.workspace_bytes == 0
+
+
+def test_parts_have_a_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a plan compiles nothing")
+
+    monkeypatch.setattr(plans, "compile", fail)
+    plan = am.plan(Q, K, K, num_splits=3, sinks=np.zeros(4, np.float32))
+    assert [step.request.operation for step in plan.steps] == ["mha", "combine"]
+    assert [(x.name, x.dtype, x.shape) for x in plan.workspace] == [
+        ("partial_o", "f32", (6, 5, 4, 64)),
+        ("partial_lse", "f32", (2, 6, 4, 5)),
+    ]
+    assert plan.workspace_bytes == 6 * 5 * 4 * 64 * 4 + 2 * 6 * 4 * 5 * 4
+    told = str(plan).splitlines()
+    assert told[0] == f"2 kernels for sm_100a, {plan.workspace_bytes} bytes of workspace"
+    assert told[1].endswith("(q, k, v, o=partial_o, lse=partial_lse)")
+    assert told[2].endswith("(parts=partial_o, lses=partial_lse, sinks, o)")
+    assert "workspace  partial_lse  f32  [2, 6, 4, 5]" in str(plan)
+
+
+def test_rows_of_a_ragged_batch_are_combined_as_one_sequence() -> None:
+    q, k = np.zeros((7, 4, 64), BF16), np.zeros((300, 2, 64), BF16)
+    offsets = {"cu_seqlens_q": np.array([0, 3, 7], np.int32), "cu_seqlens_k": np.array([0, 100, 300], np.int32)}  # fmt: skip
+    plan = am.plan(q, k, k, num_splits=2, **offsets)
+    assert [x.shape for x in plan.workspace] == [(14, 4, 64), (2, 4, 14)]
+    arguments = plan.steps[1].arguments
+    assert arguments["parts"] == Seen("partial_o", (2, 1, 7, 4, 64))
+    assert arguments["lses"] == Seen("partial_lse", (2, 2, 1, 4, 7), (56, 7, 0, 14, 1))
+    assert arguments["o"] == Seen("o", (1, 7, 4, 64))
+
+
+def test_a_plan_has_the_arguments_of_the_call() -> None:
+    call, plan = inspect.signature(am.attention), inspect.signature(am.plan)
+    assert call.parameters == plan.parameters and "num_splits" in plan.parameters
+    assert plan.return_annotation is am.Plan
+    with pytest.raises(SpecError, match="^num_splits must be an integer"):
+        am.plan(Q, K, K, num_splits=-1)
+
+
+def test_running_it_is_the_call_any_number_of_times() -> None:
+    random = np.random.default_rng(0)
+    q = random.standard_normal((1, 5, 2, 64)).astype(BF16)
+    k, v = (random.standard_normal((1, 40, 1, 64)).astype(BF16) for _ in "kv")
+    options: dict[str, Any] = {"num_splits": 2, "device": "emulator", "return_lse": True}
+    plan = am.plan(q, k, v, **options)
+    first, again, called = plan.run(), plan.run(), am.attention(q, k, v, **options)
+    assert first[0] is not again[0]
+    for a, b, c in zip(first, again, called, strict=True):
+        assert (a == b).all() and (a == c).all()
+    assert am.reference.check_attention(q, k, v, *called, mask=am.full()).ok
