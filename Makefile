@@ -7,12 +7,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 TORCH  ?= 2.13.0
+GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup torch demo test lit pytest lint format numerics mutants conformance differential bench clean distclean
+.PHONY: help setup torch demo test lit pytest lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed  ## make the environment in .venv
 
@@ -72,6 +73,13 @@ differential: setup  ## generated PTX on a Hopper GPU and on the emulator (needs
 
 mutants: setup  ## plant mistakes in kernels and count who notices (long; MUTANTS_ARGS=)
 	@$(BIN)/python validation/mutation/mutants.py --jobs $(JOBS) $(MUTANTS_ARGS)
+
+gpu-bundles: setup  ## compile what `make gpu` needs into GPU_BUNDLES, where the compiler is
+	@mkdir -p $(dir $(GPU_BUNDLES))
+	@$(BIN)/python -m attn_mlir.validation.gpu.bundles $(GPU_BUNDLES)
+
+gpu: build/typing/attn_mlir  ## check a GPU with plain python3 and GPU_BUNDLES; nothing is installed
+	@PYTHONPATH=build/typing $(PYTHON) -m attn_mlir.validation.gpu.run $(GPU_BUNDLES) $(GPU_ARGS)
 
 bench: setup  ## compile time, static quality of the machine code, emulator speed
 	@$(BIN)/python bench/compile.py

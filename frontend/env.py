@@ -96,6 +96,13 @@ CACHE_DIR = Variable[Path | None](
     "a directory",
     _path,
 )
+BUNDLES = Variable[Path | None](
+    "ATTN_MLIR_BUNDLES",
+    "where kernels are looked up on a machine that cannot compile (attn-mlir prebuild)",
+    None,
+    "a folder of bundle files, or a zip of such files",
+    _path,
+)
 NO_CACHE = Variable[bool](
     "ATTN_MLIR_NO_CACHE", "compile afresh and keep nothing", False, "0 or 1", _flag
 )
@@ -133,6 +140,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     DUMP,
     DUMP_DIR,
     CACHE_DIR,
+    BUNDLES,
     NO_CACHE,
     PTXAS,
     LOG,
@@ -148,6 +156,7 @@ class Settings:
     dump: frozenset[str]
     dump_dir: Path
     cache_dir: Path | None
+    bundles: Path | None
     no_cache: bool
     ptxas: Path | None
     log: str
@@ -169,6 +178,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         dump=DUMP.read(environ),
         dump_dir=DUMP_DIR.read(environ),
         cache_dir=CACHE_DIR.read(environ),
+        bundles=BUNDLES.read(environ),
         no_cache=NO_CACHE.read(environ),
         ptxas=PTXAS.read(environ),
         log=LOG.read(environ),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import cast
 
 from attn_mlir import env
@@ -20,6 +21,8 @@ from attn_mlir.runtime.tensors import TensorView
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 
 DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
+
+_everything_on: list[Device] = []
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundle) -> Kernel:
@@ -97,6 +100,9 @@ def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
       SpecError: no such device name.
       TargetError: automatic choice, and the tensors are on a GPU that cannot run the bundle.
     """
+    if _everything_on:
+        check_device(device)
+        return _everything_on[-1]
     place = next(iter(bound.tensors.values()), None)
     on_gpu = place is not None and place.device == "cuda"
     index = place.device_index if place is not None and on_gpu else 0
@@ -113,6 +119,16 @@ def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
         say_emulator(reason)
         return EmulatorDevice()
     return named_device(device, index)
+
+
+@contextlib.contextmanager
+def launching_on(device: Device) -> Generator[None]:
+    """Within it, all calls of kernels are launched on one device, whatever they name."""
+    _everything_on.append(device)
+    try:
+        yield
+    finally:
+        _everything_on.pop()
 
 
 def named_device(device: DeviceChoice, index: int = 0) -> Device:

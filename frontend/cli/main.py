@@ -1,4 +1,4 @@
-"""The command line: `attn-mlir compile | run | trace | info | doctor | demo`.
+"""The command line: `attn-mlir compile | prebuild | run | trace | info | doctor | demo`.
 
 Exit codes: 0 when all is well, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2
 for a wrong command line.
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.errors import AttnError, SpecError
 
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_compile(commands.add_parser("compile", help="compile attention to a bundle file"))
+    add_prebuild(commands.add_parser("prebuild", help="collect the bundles a program asks for"))
     _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
     _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))

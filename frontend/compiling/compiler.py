@@ -7,6 +7,7 @@ MLIR there is, and a hash of the ptxas that would be run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
@@ -14,12 +15,14 @@ import importlib
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attn_mlir import env
 from attn_mlir._version import __version__
+from attn_mlir.compiling.prebuilt import file_name, find
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.spec import check_target
 from attn_mlir.dialect import _mlir
@@ -36,6 +39,7 @@ TMA_COPY = '{"op":"tma_copy"}'  # canonical text of the request for the copy ker
 COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
 
 _memory: dict[tuple[str, str], Bundle] = {}  # what this process has compiled or read, by key
+_recorders: list[Callable[[Asked], None]] = []
 
 
 def compile(
@@ -62,7 +66,7 @@ def compile(
     def make() -> bytes:
         return _made("compile_request", request, target=target, progress=progress)
 
-    return cached(request.canonical_json(), target, make)
+    return cached(request.kernel_name, request.canonical_json(), target, make)
 
 
 def compile_afresh(
@@ -81,7 +85,7 @@ def compile_afresh(
 
 def compile_tma_copy(target: str) -> Bundle:
     """The small TMA copy kernel that `attn-mlir doctor` runs, for `sm_90a` or `sm_100a`; cached."""
-    return cached(TMA_COPY, target, lambda: _made("compile_tma_copy", target))
+    return cached("tma_copy", TMA_COPY, target, lambda: _made("compile_tma_copy", target))
 
 
 def _made(name: str, *arguments: Any, **options: Any) -> bytes:
@@ -116,13 +120,65 @@ def _pipeline() -> Any:
         ) from error
 
 
-def cached(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
+def cached(kernel: str, request: str, target: str, make: Callable[[], bytes]) -> Bundle:
     """A bundle from this process's memory, from the disk, or from `make`.
 
+    Where there is no compiler it is one that was made elsewhere (`prebuilt`).
+
     Args:
+      kernel: its entry name.
       request: canonical text of what is asked.
       make: gives the bytes of the bundle file.
+
+    Raises:
+      TargetError: there is no compiler and no bundle either.
     """
+    missing = missing_compiler()
+    if missing is not None:
+        place = env.settings().bundles
+        key = (str(place), file_name(kernel, request, target))
+        if key not in _memory:
+            _memory[key] = find(place, kernel, request, target, missing)
+        return _memory[key]
+    bundle = _compiled(request, target, make)
+    for record in _recorders:
+        record(Asked(kernel, request, target, bundle))
+    return bundle
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A kernel that somebody asked for, as `cached` has it, and what was found or made."""
+
+    kernel: str
+    request: str
+    target: str
+    bundle: Bundle
+
+
+@contextlib.contextmanager
+def recording(record: Callable[[Asked], None]) -> Generator[None]:
+    """Within it, `record` is told every kernel that is asked for, also when it was kept."""
+    _recorders.append(record)
+    try:
+        yield
+    finally:
+        _recorders.remove(record)
+
+
+def missing_compiler() -> str | None:
+    """What this installation lacks to compile, in words; None where it can."""
+    if _mlir_identity() == "none":
+        return f"{_mlir.PROVIDER_PACKAGE} is missing"
+    try:
+        _ptxas(env.settings().ptxas)
+    except TargetError as error:
+        return f"there is {error}"
+    return None
+
+
+def _compiled(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
+    """From memory, the disk, or the compiler that there is."""
     settings = env.settings()
     if settings.no_cache:
         return Bundle.from_bytes(make())

@@ -239,7 +239,7 @@ def _look_at(block: Block) -> None:
 @functools.cache
 def _targets() -> frozenset[str]:
     """Targets of the Makefile."""
-    return frozenset(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @functools.cache

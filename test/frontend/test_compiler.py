@@ -134,7 +134,7 @@ def test_no_cache_holds_for_every_kernel(
         return pipeline.pack()
 
     for _ in range(2):
-        compiler.cached("{}", "sm_100a", make)
+        compiler.cached("kernel", "{}", "sm_100a", make)
     assert len(made) == 2 and not (tmp_path / "other").exists()
 
 

@@ -13,7 +13,7 @@ from attn_mlir.errors import SpecError
 def test_defaults() -> None:
     found = env.read({"PATH": "/bin", "ATTN_MLIR_NO_CACHE": ""})
     assert found == env.Settings(
-        frozenset(), Path("attn-mlir-dump"), None, False, None, "warning", "none", False
+        frozenset(), Path("attn-mlir-dump"), None, None, False, None, "warning", "none", False
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attn_mlir.validation.numerics.draws.draw import plain
-from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome
+from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome, Problem
 from attn_mlir.validation.numerics.mha_cases import Schedule
 
 Family = Mapping[str, str]
@@ -61,12 +61,17 @@ def name(family: Family) -> str:
     return ", ".join(f"{axis} {choice}" for axis, choice in family.items())
 
 
+def problem(number: int) -> Problem:
+    """A family's problem."""
+    return plain(SMALL_DRAWS + number, FAMILIES[number])
+
+
 def run(number: int, schedule: Schedule, check: str = "all") -> Outcome:
     """Run a family's problem.
 
     Raises:
       LaunchError: a finding of a checker among others.
     """
-    problem = plain(SMALL_DRAWS + number, FAMILIES[number])
-    problem.device.update(schedule=schedule.kind, seed=schedule.seed, check=check)
-    return problem.run()
+    made = problem(number)
+    made.device.update(schedule=schedule.kind, seed=schedule.seed, check=check)
+    return made.run()

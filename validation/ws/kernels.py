@@ -1,4 +1,7 @@
-"""Kernels written in `ws` text: down to PTX, machine code and, on the emulator, numbers."""
+"""Kernels written in `ws` text: down to PTX, machine code and, on the emulator, numbers.
+
+Their text needs no compiler, which a machine with a GPU may lack: MLIR is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.lowering.assemble import bundle_bytes, ptx_of
-from attn_mlir.lowering.convert import UPSTREAM
-from attn_mlir.lowering.manifest import attached
-from attn_mlir.lowering.ptxas import assemble
-from attn_mlir.lowering.stages import nvvm_to_ptx, ws_to_nvvm
-from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
 
@@ -155,6 +151,9 @@ def kernel(
 
 def lowered(text: str, pipeline: str) -> Any:
     """The module after a pipeline; keep it while its operations are in use."""
+    from attn_mlir.dialect._mlir import ir, make_context
+    from attn_mlir.passes.infrastructure.pipeline import run_pipeline
+
     module = ir.Module.parse(text, make_context())
     run_pipeline(module, pipeline)
     return module
@@ -163,6 +162,12 @@ def lowered(text: str, pipeline: str) -> Any:
 @functools.lru_cache(maxsize=64)
 def bundle(text: str, target: str = "sm_100a") -> bytes:
     """The bundle file of a kernel, machine code by ptxas included."""
+    from attn_mlir.lowering.assemble import bundle_bytes, ptx_of
+    from attn_mlir.lowering.convert import UPSTREAM
+    from attn_mlir.lowering.manifest import attached
+    from attn_mlir.lowering.ptxas import assemble
+    from attn_mlir.lowering.stages import nvvm_to_ptx, ws_to_nvvm
+
     steps = f"{ws_to_nvvm(target)},{UPSTREAM},{nvvm_to_ptx()}"
     module = lowered(text, steps)
     ((name, ptx),) = ptx_of(module).items()

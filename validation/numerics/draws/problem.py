@@ -15,7 +15,7 @@ import attn_mlir as am
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.kernel import Launch
+from attn_mlir.runtime.kernel import DeviceChoice, Launch
 
 Array = npt.NDArray[Any]
 
@@ -218,14 +218,22 @@ class Problem:
 
     def run(self) -> Outcome:
         """Runs the problem on the emulator and judges every element."""
-        q, k, v = self.operands()
-        told = self.told()
         device = _Watching(**self.device)
-        options = {**self.options, **self.call, **told, **self._visibility()}
-        result = am.attention(q, k, v, **options, device=device)
-        o, lse = result if self.call.get("return_lse") else (result, None)
+        wrong = self.wrong_on(device)
         lines, instructions = (sum(counts) for counts in zip((0, 0), *device.launches, strict=True))
-        return Outcome(self._judged(q, k, v, o, lse, told), lines, instructions)
+        return Outcome(wrong, lines, instructions)
+
+    def wrong_on(self, device: DeviceChoice) -> str:
+        """Runs the problem on any device: what is wrong with the numbers, or nothing."""
+        return self._judged(*self.launched_on(device))
+
+    def launched_on(self, device: DeviceChoice) -> tuple[Any, ...]:
+        """Runs the problem on any device: q, k, v, O, LSE or None, and what told the lengths."""
+        operands, told = self.operands(), self.told()
+        options = {**self.options, **self.call, **told, **self._visibility()}
+        result = am.attention(*operands, **options, device=device)
+        o, lse = result if self.call.get("return_lse") else (result, None)
+        return (*operands, o, lse, told)
 
     def _judged(
         self, q: Array, k: Array, v: Array, o: Array, lse: Array | None, told: dict[str, Any]

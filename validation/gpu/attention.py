@@ -1,0 +1,122 @@
+"""Checks of attention on a GPU through `attn_mlir`, judged as on the emulator."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+import attn_mlir as am
+from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
+
+SHAPES = ((1, 513), (129, 257), (300, 77), (640, 640), (2048, 2048))  # queries, keys
+KINDS = tuple(itertools.product((64, 128), ("bf16", "f16"), (am.full(), am.causal())))
+
+
+def _spec(kind: tuple[int, str, am.Mask]) -> am.MhaSpec:
+    head_dim, dtype, mask = kind
+    return am.mha(heads=8, kv_heads=2, head_dim=head_dim, dtype=dtype, mask=mask)
+
+
+def _dense(target: str) -> list[am.Bundle]:
+    """Kernels for every kind of dense attention."""
+    return [am.compile(_spec(kind), target=target) for kind in KINDS]
+
+
+@check(targets=(BLACKWELL,), asks=_dense)
+def dense_attention(machine: Machine) -> None:
+    """Every element of O and LSE, for every kind and shape."""
+    module("ml_dtypes")
+    from attn_mlir.cli.experiment import run_attention
+
+    for kind, (sq, sk) in itertools.product(KINDS, SHAPES):
+        bundle = am.compile(_spec(kind), target=machine.target)
+        trial = run_attention(bundle, batch=2, sq=sq, sk=sk, device="cuda")
+        assert trial.comparison.ok, f"{kind}, {sq} queries, {sk} keys: {trial.comparison}"
+
+
+def _operands(sq: int, sk: int) -> Any:
+    ml_dtypes = module("ml_dtypes")
+    random = np.random.default_rng(0)
+    shapes = ((1, sq, 2, 64), (1, sk, 1, 64), (1, sk, 1, 64))
+    return [random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes]
+
+
+def _in_one_part(target: str) -> am.Plan:
+    """The call of `the_emulator_and_the_gpu_agree`, asked for and not judged."""
+    plan = am.plan(*_operands(150, 150), mask=am.causal(), return_lse=True, device="emulator")
+    for step in plan.steps:
+        am.compile(step.request, target=target)
+    return plan
+
+
+@check(targets=(BLACKWELL,), asks=_in_one_part)
+def the_emulator_and_the_gpu_agree(machine: Machine) -> None:
+    """One call on both, compared with float64 and with each other."""
+    operands = _operands(150, 150)
+    results: list[Any] = []
+    for device in ("cuda", "emulator"):
+        o, lse = am.attention(*operands, mask=am.causal(), return_lse=True, device=device)
+        assert am.reference.check_attention(*operands, o, lse, mask=am.causal()).ok, device
+        results.append((o.astype(np.float64), lse))
+    assert np.abs(results[0][0] - results[1][0]).max() < 0.02
+    assert np.abs(results[0][1] - results[1][1]).max() < 1e-3
+
+
+def _in_two_parts(target: str) -> None:
+    """The call of `attention_where_no_compiler_is`, whatever GPU is there."""
+    for step in am.plan(*_operands(20, 300), num_splits=2, device="emulator").steps:
+        am.compile(step.request)
+
+
+@check(asks=_in_two_parts)
+def attention_where_no_compiler_is(machine: Machine) -> None:
+    """`am.attention` finds its kernels and runs them, on the emulator where the GPU has none."""
+    operands = _operands(20, 300)
+    device = "cuda" if machine.target == BLACKWELL else "emulator"
+    o = am.attention(*operands, num_splits=2, device=device)
+    verdict = am.reference.check_attention(*operands, o, None, mask=am.full())
+    assert verdict.ok, str(verdict)
+
+
+def _of_torch(target: str) -> None:
+    """Asks for the kernel of `torch_on_its_stream`."""
+    spec = am.mha(heads=8, kv_heads=2, head_dim=128, mask=am.causal(), return_lse=False)
+    am.compile(spec, target=target)
+
+
+@check(targets=(BLACKWELL,), asks=_of_torch)
+def torch_on_its_stream(machine: Machine) -> None:
+    """Tensors of torch, in and out, on the stream that torch is on."""
+    torch = module("torch")
+    q, k, v = (
+        torch.randn(2, 300, heads, 128, device="cuda", dtype=torch.bfloat16) for heads in (8, 2, 2)
+    )
+    with torch.cuda.stream(torch.cuda.Stream()):
+        o = am.attention(q, k, v, mask=am.causal())
+    torch.cuda.synchronize()
+    assert o.is_cuda and torch.isfinite(o.float()).all()
+
+
+def _families(target: str) -> None:
+    """Asks for the kernels of every family of the numerics; nothing is run."""
+    from attn_mlir.runtime.devices.idle import IdleDevice
+    from attn_mlir.validation.numerics.families import FAMILIES, problem
+
+    for number in range(len(FAMILIES)):
+        problem(number).launched_on(IdleDevice())
+
+
+@check(targets=(BLACKWELL,), asks=_families)
+def families_of_the_numerics(machine: Machine) -> None:
+    """One small problem for each family of our attention kernels."""
+    module("ml_dtypes")
+    from attn_mlir.validation.numerics.families import FAMILIES, name, problem
+
+    wrong = [
+        f"{name(family)}: {told}"
+        for number, family in enumerate(FAMILIES)
+        if (told := problem(number).wrong_on("cuda"))
+    ]
+    assert not wrong, "; ".join(wrong)

@@ -1,0 +1,8 @@
+"""Every check of a GPU, in the order in which they run."""
+
+from __future__ import annotations
+
+from attn_mlir.validation.gpu import attention, launches
+from attn_mlir.validation.gpu.check import CHECKS
+
+__all__ = ["CHECKS", "attention", "launches"]
