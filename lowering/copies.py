@@ -16,7 +16,7 @@ Value = Any
 
 def _box_type(low: Lowering, parameter: TensorMap) -> Any:
     """The memref of a box, slow to fast."""
-    tensor = ir.MemRefType(low.kernel.body.blocks[0].arguments[parameter.argument].type)
+    tensor = ir.MemRefType(low.signature.argument_type(parameter.argument))
     space = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 3)
     return ir.MemRefType.get(parameter.box()[::-1], tensor.element_type, memory_space=space)
 

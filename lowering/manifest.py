@@ -112,10 +112,10 @@ def _symbols(kernel: ws.KernelOp) -> list[str]:
     return list(dict.fromkeys(name for dims in kernel.dims for name in dims if name))
 
 
-def _alignment(signature: Signature, argument: int) -> int:
+def _alignment(signature: Signature, argument: str) -> int:
     """Bytes: what a tensor map or a wide store needs, else one element."""
     wide = argument in signature.aligned_arguments()
-    kind = ir.MemRefType(signature.kernel.body.blocks[0].arguments[argument].type)
+    kind = ir.MemRefType(signature.argument_type(argument))
     return TENSOR_ALIGNMENT if wide else kind.element_type.width // 8
 
 
@@ -123,8 +123,8 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
     kernel = signature.kernel
     tensors: list[dict[str, Any]] = []
     arguments = kernel.body.blocks[0].arguments
-    for number, (name, role, dims, argument) in enumerate(
-        zip(kernel.names, kernel.io_roles, kernel.dims, arguments, strict=True)
+    for name, role, dims, argument in zip(
+        kernel.names, kernel.io_roles, kernel.dims, arguments, strict=True
     ):
         if role == "scalar":
             continue
@@ -136,7 +136,7 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
                 "dtype": DTYPES.get(str(kind.element_type), str(kind.element_type)),
                 "shape": [symbol or kind.get_dim_size(i) for i, symbol in enumerate(dims)],
                 "unit_stride_axis": kind.rank - 1,
-                "alignment_bytes": _alignment(signature, number),
+                "alignment_bytes": _alignment(signature, name),
             }
         )
     return tensors

@@ -31,14 +31,14 @@ _OPERATORS = {
 class Pointer:
     """A tensor's address."""
 
-    argument: int
+    argument: str
 
 
 @dataclass(frozen=True)
 class Stride:
     """A tensor's stride along one dimension, in elements, i64."""
 
-    argument: int
+    argument: str
     axis: int
 
 
@@ -53,15 +53,10 @@ class Symbol:
 class Scalar:
     """A scalar argument of the call."""
 
-    argument: int
+    argument: str
 
 
 _ORDER = (TensorMap, Pointer, Stride, Symbol, Scalar)
-
-
-def _parameter_order(parameter: "Parameter") -> tuple[int, int]:
-    """By kind, then in the order of the call."""
-    return _ORDER.index(type(parameter)), getattr(parameter, "argument", 0)
 
 
 Parameter = TensorMap | Pointer | Stride | Symbol | Scalar
@@ -72,18 +67,29 @@ class Signature:
 
     def __init__(self, kernel: ws.KernelOp):
         self.kernel = kernel
-        self._arguments = list(kernel.body.blocks[0].arguments)
-        self._wide: set[int] = set()  # written by threads, many columns at a time
+        self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
+        self._wide: set[str] = set()  # written by threads, many columns at a time
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
             found.setdefault(parameter)
-        self.parameters = sorted(found, key=_parameter_order)
+        self.parameters = sorted(found, key=self._order)
 
-    def argument_number(self, tensor: Any) -> int:
-        """Position of a tensor or scalar among the kernel's arguments."""
-        return self._arguments.index(tensor)
+    def _order(self, parameter: "Parameter") -> tuple[int, int]:
+        """By kind, then in the order of the call."""
+        called = getattr(parameter, "argument", None)
+        names = list(self._arguments)
+        return _ORDER.index(type(parameter)), 0 if called is None else names.index(called)
 
-    def aligned_arguments(self) -> set[int]:
+    def argument_type(self, name: str) -> Any:
+        """MLIR's type of the argument of that name."""
+        return self._arguments[name].type
+
+    def _name_of(self, value: Any) -> str | None:
+        """The argument that a value is; None for other values."""
+        return next((name for name, found in self._arguments.items() if found == value), None)
+
+    def aligned_arguments(self) -> set[str]:
         """The arguments that are moved in pieces larger than an element."""
         mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
         return mapped | self._wide
@@ -98,11 +104,12 @@ class Signature:
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""
-        number = self.argument_number(extent.source)
+        name = self._name_of(extent.source)
+        assert name is not None
         static = ir.MemRefType(extent.source.type)
         if not static.is_dynamic_dim(extent.dim.value):
             return static.get_dim_size(extent.dim.value)
-        return Symbol(self.kernel.dims[number][extent.dim.value])
+        return Symbol(self._dims[name][extent.dim.value])
 
     def _scan(self, op: Any) -> Iterator[Parameter]:
         for region in op.operation.regions:
@@ -130,16 +137,17 @@ class Signature:
             for ends in op.ends:
                 yield from self._addressed(ends)
         for operand in op.operation.operands:
-            if operand in self._arguments and not isinstance(operand.type, ir.MemRefType):
-                yield Scalar(self.argument_number(operand))
+            name = self._name_of(operand)
+            if name is not None and not isinstance(operand.type, ir.MemRefType):
+                yield Scalar(name)
 
     def _addressed(self, tensor: Any) -> Iterator[Parameter]:
         """What threads need to reach the elements of a tensor."""
-        number = view_of(self.kernel, tensor).argument
-        yield Pointer(number)
-        dims = self.kernel.dims[number]
-        yield from (Stride(number, axis) for axis in range(len(dims) - 1))
-        yield from (Symbol(name) for name in dims if name)
+        name = view_of(self.kernel, tensor).argument
+        yield Pointer(name)
+        dims = self._dims[name]
+        yield from (Stride(name, axis) for axis in range(len(dims) - 1))
+        yield from (Symbol(symbol) for symbol in dims if symbol)
 
     def expression(self, value: Any) -> Expression:
         """An i32 of the kernel as an expression over the call's symbols and scalars.
@@ -148,8 +156,8 @@ class Signature:
           VerifyError: it depends on something that is not known before the launch.
         """
         owner = value.owner
-        if value in self._arguments:
-            return self.kernel.names[self.argument_number(value)]
+        if (argument := self._name_of(value)) is not None:
+            return argument
         name = getattr(getattr(owner, "operation", None), "name", "a block argument")
         if isinstance(owner, arith.ConstantOp):
             return ir.IntegerAttr(owner.value).value
@@ -168,24 +176,23 @@ class Signature:
         return [self._recipe(parameter) for parameter in self.parameters]
 
     def _recipe(self, parameter: Parameter) -> dict[str, Any]:
-        names = self.kernel.names
         match parameter:
             case TensorMap() as tensor_map:
                 back = tensor_map.moved_back()
                 return {
                     "kind": "tensor_map",
-                    "tensor": names[tensor_map.argument],
+                    "tensor": tensor_map.argument,
                     "box": tensor_map.box(),
                     "swizzle": "128B",
                     "dims": tensor_map.dims(),
                     **({} if back is None else {"moved_back": back}),
                 }
             case Pointer(argument):
-                return {"kind": "pointer", "tensor": names[argument]}
+                return {"kind": "pointer", "tensor": argument}
             case Stride(argument, axis):
-                return {"kind": "stride", "tensor": names[argument], "axis": axis, "type": "i64"}
+                return {"kind": "stride", "tensor": argument, "axis": axis, "type": "i64"}
             case Symbol(name=symbol):
                 return {"kind": "symbol", "symbol": symbol, "type": "i32"}
             case Scalar(argument):
-                kind = str(self._arguments[argument].type)
-                return {"kind": "scalar", "scalar": names[argument], "type": kind}
+                kind = str(self.argument_type(argument))
+                return {"kind": "scalar", "scalar": argument, "type": kind}

@@ -92,9 +92,8 @@ def _argument_types(low: Lowering) -> list[Any]:
         Stride: ir.IntegerType.get_signless(64),
         Symbol: i32(),
     }
-    arguments = low.kernel.body.blocks[0].arguments
     return [
-        arguments[parameter.argument].type
+        low.signature.argument_type(parameter.argument)
         if isinstance(parameter, Scalar)
         else kinds[type(parameter)]
         for parameter in low.signature.parameters
@@ -140,8 +139,8 @@ def _emit_body(low: Lowering) -> None:
     low.entry = low.smem.owner
     thread = nvvm.ThreadIdXOp(results=[i32()]).result
     warp = uniform(arith.ShRUIOp(thread, constant(WARP_THREADS.bit_length() - 1)).result)
-    for number, argument in enumerate(kernel.body.blocks[0].arguments):
-        low[argument] = low.arguments.get(Scalar(number))
+    for name, argument in zip(kernel.names, kernel.body.blocks[0].arguments, strict=True):
+        low[argument] = low.arguments.get(Scalar(name))
     declared = [op for op in kernel.body.blocks[0].operations if not isinstance(op, ws.RoleOp)]
     low.lower_block(declared)
     memory = _TensorMemory(low, warp)

@@ -28,12 +28,12 @@ class View:
     """A tensor argument, possibly with a dimension split in two by `ws.expand`.
 
     Attributes:
-      argument: position among the kernel's arguments.
+      argument: name of the kernel's argument.
       dims: one entry per dimension of the view.
       limited: the dimension that ends early, by `ws.limit`.
     """
 
-    argument: int
+    argument: str
     dims: tuple[ViewDim, ...]
     limited: int | None = None
 
@@ -57,7 +57,7 @@ def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
     kind = ir.MemRefType(tensor.type)
     names = kernel.dims[number]
     dims = [ViewDim(axis, 1, name or kind.get_dim_size(axis)) for axis, name in enumerate(names)]
-    return View(number, tuple(dims))
+    return View(ir.StringAttr(kernel.arg_names[number]).value, tuple(dims))
 
 
 def end_of(tensor: Any) -> Any:
@@ -100,8 +100,8 @@ class TensorMap:
         return line_elements(self.element_bits)
 
     @property
-    def argument(self) -> int:
-        """Position of the tensor among the kernel's arguments."""
+    def argument(self) -> str:
+        """Name of the kernel's argument."""
         return self.view.argument
 
     @property

@@ -140,7 +140,7 @@ def copy_once(bundle: Bundle, device: Device) -> Copy:
         source = words.view(dtype).reshape(shape)
         result = np.full(byte_count, 0xFF, np.uint8).view(dtype).reshape(shape)
         start = time.perf_counter()
-        kernel(source, result, device=device)
+        kernel.launch({source_arg.name: source, target_arg.name: result}, device=device)
         seconds = time.perf_counter() - start
         wrong = int(np.count_nonzero(source.view(np.uint8) != result.view(np.uint8)))
         if wrong:
