@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import attn_mlir as am
+from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
 
 SHAPES = ((1, 513), (129, 257), (300, 77), (640, 640), (2048, 2048))  # queries, keys
@@ -34,6 +35,27 @@ def dense_attention(machine: Machine) -> None:
         bundle = am.compile(_spec(kind), target=machine.target)
         trial = run_attention(bundle, batch=2, sq=sq, sk=sk, device="cuda")
         assert trial.comparison.ok, f"{kind}, {sq} queries, {sk} keys: {trial.comparison}"
+
+
+def _combination() -> CombineSpec:
+    return CombineSpec(heads=4, v_head_dim=64, out_dtype="f32", return_lse=True)
+
+
+@check(asks=lambda target: am.compile(_combination(), target=target))
+def parts_become_the_whole(machine: Machine) -> None:
+    """The combination of three parts, the second of which saw no key and holds NaN."""
+    random = np.random.default_rng(1)
+    parts = random.standard_normal((3, 2, 130, 4, 64), np.float32)
+    lses = 4 * random.standard_normal((3, 2, 4, 130), np.float32)
+    parts[1], lses[1] = np.nan, -np.inf
+    o = np.full(parts.shape[1:], np.nan, np.float32)
+    lse = np.full(lses.shape[1:], np.nan, np.float32)
+    kernel = am.Kernel(am.compile(_combination(), target=machine.target))
+    kernel(parts=parts, lses=lses, o=o, lse=lse, device="cuda")
+    mass = np.exp(lses[::2].astype(np.float64))
+    weights = (mass / mass.sum(0)).transpose(0, 1, 3, 2)[..., None]
+    assert np.abs(o - (parts[::2] * weights).sum(0)).max() < 1e-5
+    assert np.abs(lse - np.log(mass.sum(0))).max() < 1e-5
 
 
 def _operands(sq: int, sk: int) -> Any:
