@@ -70,12 +70,12 @@ class IntOps:
         return self._binary(arith.MulIOp, a, b)
 
     def floordiv(self, a: Value | int, b: Value | int) -> Value:
-        """a / b rounded down"""
-        return self._binary(arith.FloorDivSIOp, a, b)
+        """a / b rounded down, of a at least 0 and b above 0; see `is_plain_division`"""
+        return _promised(self._binary(arith.FloorDivSIOp, a, b))
 
     def ceildiv(self, a: Value | int, b: Value | int) -> Value:
-        """a / b rounded up"""
-        return self._binary(arith.CeilDivSIOp, a, b)
+        """a / b rounded up, of a at least 0 and b above 0; see `is_plain_division`"""
+        return _promised(self._binary(arith.CeilDivSIOp, a, b))
 
     def max(self, a: Value | int, b: Value | int) -> Value:
         """The larger"""
@@ -108,6 +108,22 @@ class IntOps:
 
 
 INT = IntOps()
+
+_OPERANDS = "ws.operands"
+_NONNEGATIVE = "nonnegative"
+
+
+def _promised(quotient: Value) -> Value:
+    """Marks a signed division whose dividend is never negative and whose divisor is positive."""
+    quotient.owner.operation.attributes[_OPERANDS] = ir.StringAttr.get(_NONNEGATIVE)
+    return quotient
+
+
+def is_plain_division(op: Any) -> bool:
+    """Whether who wrote a signed division promises that its dividend is at least 0 and its divisor
+    above 0, so that dividing unsigned gives the same; without the mark, signs count."""
+    attributes = op.operation.attributes
+    return _OPERANDS in attributes and ir.StringAttr(attributes[_OPERANDS]).value == _NONNEGATIVE
 
 
 def compare(predicate: str, a: Value, b: Value | int) -> Value:

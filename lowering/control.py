@@ -6,7 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, scf
-from attn_mlir.dialect.scalars import INT
+from attn_mlir.dialect.scalars import INT, is_plain_division
 
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import is_word, opaque
@@ -104,12 +104,16 @@ def _yield(low: Lowering, op: Any) -> None:
 
 @lowers(arith.FloorDivSIOp)
 def _floordiv(low: Lowering, op: Any) -> None:
-    """Dividends in a schedule are never negative, so the unsigned division will do."""
-    low[op.result] = arith.DivUIOp(low[op.lhs], low[op.rhs]).result
+    divide = arith.DivUIOp if is_plain_division(op) else arith.FloorDivSIOp
+    low[op.result] = divide(low[op.lhs], low[op.rhs]).result
 
 
 @lowers(arith.CeilDivSIOp)
 def _ceildiv(low: Lowering, op: Any) -> None:
-    divisor = low[op.rhs]
-    raised = INT.add(low[op.lhs], INT.sub(divisor, 1))
-    low[op.result] = arith.DivUIOp(raised, divisor).result
+    """Of plain operands, the sum stays below 2^32: both are below 2^31."""
+    dividend, divisor = low[op.lhs], low[op.rhs]
+    if is_plain_division(op):
+        raised = INT.add(dividend, INT.sub(divisor, 1))
+        low[op.result] = arith.DivUIOp(raised, divisor).result
+    else:
+        low[op.result] = arith.CeilDivSIOp(dividend, divisor).result

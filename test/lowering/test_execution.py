@@ -416,3 +416,50 @@ def test_elements_are_kept_by_bits() -> None:
     columns = np.arange(72)
     is_kept = bits[:, columns // 32] >> (columns % 32).astype(np.uint32) & 1 == 1
     assert (y == np.where(is_kept, x, np.float32(1))).all()
+
+
+DIVISIONS = [
+    (7, 2),
+    (-7, 2),
+    (7, -2),
+    (-7, -2),
+    (-8, 4),
+    (0, -3),
+    (1 - 2**31, 128),
+    (2**31 - 1, -1),
+]
+
+
+def divided(mark: str = "") -> str:
+    """y = floordiv(a, b), z = ceildiv(a, b), both computed once per role."""
+    return kernel(
+        [
+            ("y", "out", "memref<?xf32>", ("m",)),
+            ("z", "out", "memref<?xf32>", ("mz",)),
+            ("a", "scalar", "i32", ()),
+            ("b", "scalar", "i32", ()),
+        ],
+        threads(f"""%q = arith.floordivsi %a, %b {mark} : i32
+    %r = arith.ceildivsi %a, %b {mark} : i32
+    %fq = arith.sitofp %q : i32 to f32
+    %fr = arith.sitofp %r : i32 to f32
+    %rows = "ws.fill"(%fq) : (f32) -> !row
+    {store_rows("rows").replace("%z", "%y")}
+    %others = "ws.fill"(%fr) : (f32) -> !row
+    {store_rows("others")}"""),
+    )
+
+
+@pytest.mark.parametrize(("a", "b"), DIVISIONS)
+def test_signed_divisions_of_a_role_are_signed(a: int, b: int) -> None:
+    y, z = poison(ROWS), poison(ROWS)
+    run(divided(), y, z, a=a, b=b)
+    assert (y == np.float32(a // b)).all() and (z == np.float32(-(-a // b))).all()
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 3), (7, 2), (2**31 - 1, 2**31 - 1), (2**31 - 2, 4)])
+def test_divisions_that_promise_plain_operands(a: int, b: int) -> None:
+    text = divided('{ws.operands = "nonnegative"}')
+    y, z = poison(ROWS), poison(ROWS)
+    run(text, y, z, a=a, b=b)
+    assert (y == np.float32(a // b)).all() and (z == np.float32(-(-a // b))).all()

@@ -149,6 +149,43 @@ def test_counts_are_formulas_over_sizes(body: str, expected: str) -> None:
     assert kernel.count("acquire") == kernel.count("commit") == expected
 
 
+PLAIN = '{ws.operands = "nonnegative"}'
+"""What marks a division of the schedules."""
+
+
+def halved(operation: str, mark: str = "") -> Kernel:
+    """Both roles go through (m - n) / 2 + 4 slots, divided as `operation` says."""
+    count = f"""%mn = arith.subi %m, %n : i32
+    %half = arith.{operation} %mn, %c2 {mark} : i32
+    %four_up = arith.addi %half, %four : i32
+    """
+
+    def body(inner: str) -> str:
+        return f"{count}scf.for %i = %c0 to %four_up step %c1 : i32 {{ {inner} }}"
+
+    return Kernel(role("fill", body(fill("a")), first=0), role("use", body(use("a")), first=1))
+
+
+@pytest.mark.parametrize(("operation", "slots"), [("floordivsi", 2), ("ceildivsi", 3)])
+def test_signed_divisions_round_as_they_say(operation: str, slots: int) -> None:
+    kernel = halved(operation)  # (2 - 5) / 2 + 4
+    found = kernel.run(m=2, n=5).events[kernel.rings["a"], 0]
+    assert sum(event.kind == "commit" for event in found) == slots
+
+
+@pytest.mark.parametrize("operation", ["floordivsi", "ceildivsi"])
+def test_a_promised_dividend_is_not_negative(operation: str) -> None:
+    kernel = halved(operation, PLAIN)
+    assert kernel.run(m=5, n=5).events
+    with pytest.raises(VerifyError, match="promised operands of at least 0, got -1"):
+        kernel.run(m=4, n=5)
+
+
+def test_promises_are_kept_apart() -> None:
+    """The two agree on what is promised alone."""
+    assert halved("floordivsi").count("commit") != halved("floordivsi", PLAIN).count("commit")
+
+
 def test_a_group_uses_its_way() -> None:
     kernel = Kernel(role("fill", fill("a", way="%g"), first=0, warps=2, groups=2, lanes=32), ways=2)
     assert [member.label for member in kernel.members] == ["fill[0]", "fill[1]"]

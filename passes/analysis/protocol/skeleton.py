@@ -13,6 +13,8 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, scf
+from attn_mlir.dialect.scalars import is_plain_division
+from attn_mlir.errors import VerifyError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .atoms import Atoms, known_at_launch
@@ -246,10 +248,25 @@ _BINARY = {
     "arith.maxsi": "max({}, {})",
     "arith.minsi": "min({}, {})",
 }
+_DIVISIONS = ("arith.floordivsi", "arith.ceildivsi")
 PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
 
 _BRACKETED = re.compile(r"\[\(([^()]*)\)\]")  # the place of an element: a sum in parentheses
 _NAME = re.compile(r"n\['([^']+)'\]")
+
+
+def plain(operand: int, least: int) -> int:
+    """An operand of a division that is promised to be at least `least`.
+
+    Raises:
+      VerifyError: it is less; the code, which divides unsigned, would not do what is proved.
+    """
+    if operand < least:
+        raise VerifyError(
+            f"a division that decides over ring operations is promised operands of at least "
+            f"{least}, got {operand}; without the promise, arith's signed divisions take any"
+        )
+    return operand
 
 
 class Formulas:
@@ -314,7 +331,10 @@ class Formulas:
             return self._size(scalar)
         name = owner.operation.name if hasattr(owner, "operation") else ""
         if name in _BINARY:
-            return _BINARY[name].format(*(self._text(operand) for operand in owner.operands))
+            operands = [self._text(operand) for operand in owner.operands]
+            if name in _DIVISIONS and is_plain_division(owner):
+                operands = [f"plain({operands[0]}, 0)", f"plain({operands[1]}, 1)"]
+            return _BINARY[name].format(*operands)
         if isinstance(owner, arith.CmpIOp):
             sign = PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
             return f"({self._text(owner.lhs)} {sign} {self._text(owner.rhs)})"
