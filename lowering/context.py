@@ -20,6 +20,7 @@ from .layouts import Layout, tensor_columns
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
 from .tensors import end_of, view_of
+from .ways import ways_of
 
 if TYPE_CHECKING:
     from .rings import Cursor, RingState
@@ -101,7 +102,7 @@ class RoleState:
     Attributes:
       op: the role.
       group: i32, the part of the role that this warp belongs to.
-      cursors: per ring, way and side the stack cells that hold stage and phase.
+      cursors: per ring, ways of the groups and side the stack cells that hold stage and phase.
       thread: i32, the number of this thread in its group.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
       stored: tiles of tensor memory written since the last `tcgen05.wait::st`, as kernel values.
@@ -126,6 +127,7 @@ class Lowering:
         self.values: dict[Any, Any] = {}
         self.layouts = layouts
         self.signature = Signature(kernel)
+        self.ways = ways_of(kernel)
         self.arguments: dict[Parameter, Value] = {}
         self.smem: Value = None
         self.tensor_base: Value = None

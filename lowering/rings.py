@@ -116,9 +116,7 @@ def _take_slot(
     """Advances the role's cursor and forms the slot; returns the ring, the slot and the parity."""
     ring: RingState = low[op.ring]
     way = low[op.way]
-    owner = op.way.owner
-    fixed = isinstance(owner, arith.ConstantOp)
-    key = (op.ring, ir.IntegerAttr(owner.value).value if fixed else op.way, side)
+    key = (op.ring, low.ways[op.slot], side)
     cursors = low.active.cursors
     if key not in cursors:
         cursors[key] = Cursor(low, ring.kind.stages, first_parity)

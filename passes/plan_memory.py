@@ -15,9 +15,9 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
-from attn_mlir.passes.analysis.protocol.skeleton import GROUP, Process, processes, steps
+from attn_mlir.passes.analysis.protocol.skeleton import Process, fixed_way, processes, steps
 from attn_mlir.passes.infrastructure.analyses import analysed
-from attn_mlir.passes.infrastructure.diagnostics import location_text
+from attn_mlir.passes.infrastructure.diagnostics import location_text, op_error
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from attn_mlir.passes.target.module import target_of
@@ -197,20 +197,35 @@ def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
 def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
-    A handover by an engine counts once; by threads, once per thread of the group. All ways of a
-    ring count alike: those of way 0 are counted.
+    A handover by an engine counts once; by threads, once per thread of the group.
+
+    Raises:
+      VerifyError: ways of the ring differ in them, though one number is planned for all.
     """
-    full = empty = 0
-    for process in members:
-        place = {GROUP: process.group}
-        mine = [s for s in steps(process) if s.ring == ring and s.by and s.way(place) == 0]
-        for kind, by in {(step.kind, step.by) for step in mine}:
-            count = process.threads if by == "threads" else 1
-            if kind == "commit":
-                full += count
-            else:
-                empty += count
+    ways: dict[int, dict[tuple[str, int, str], int]] = {}  # step, process and agent: arrivals
+    for number, process in enumerate(members):
+        for step in steps(process):
+            if step.ring == ring and step.by:
+                count = process.threads if step.by == "threads" else 1
+                whose = ways.setdefault(fixed_way(process, step), {})
+                whose[step.kind, number, step.by] = count
+    counts = {
+        way: (_total(whose, "commit"), _total(whose, "release")) for way, whose in ways.items()
+    }
+    first = min(counts, default=0)
+    full, empty = counts.get(first, (0, 0))
+    for way, found in sorted(counts.items()):
+        if found != (full, empty):
+            raise op_error(
+                ring.owner,
+                f"expects as many arrivals in every way: commits of way {way} have {found[0]} and "
+                f"releases {found[1]}, those of way {first} {full} and {empty}",
+            )
     return full, empty
+
+
+def _total(arrived: dict[tuple[str, int, str], int], kind: str) -> int:
+    return sum(count for (step, _, _), count in arrived.items() if step == kind)
 
 
 def _store(op: Any, entries: dict[str, int]) -> None:

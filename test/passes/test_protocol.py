@@ -408,3 +408,24 @@ def test_arrivals_of_several_consumers_add_up() -> None:
         role("right", use("a", "tensor_core"), first=1),
     )
     assert arrivals(kernel.rings["a"], kernel.members) == (1, 129)
+
+
+def test_every_way_has_as_many_arrivals() -> None:
+    """Way 0 goes to 128 threads, way 1 to one: one number for all ways would hang."""
+    kernel = Kernel(
+        role("fill", fill("a") + fill("a", way="%c1"), first=0),
+        role("many", use("a"), first=4, warps=4, lanes=32),
+        role("one", use("a", way="%c1"), first=1),
+        ways=2,
+    )
+    kernel.run()
+    with pytest.raises(
+        VerifyError, match="commits of way 1 have 1 and releases 1, those of way 0 1 and 128"
+    ):
+        arrivals(kernel.rings["a"], kernel.members)
+
+
+def test_a_way_that_the_call_decides_is_refused_by_the_plan() -> None:
+    kernel = Kernel(role("fill", fill("a", way="%m"), first=0), role("use", use("a"), first=1))
+    with pytest.raises(VerifyError, match="expects a way that is constant or the role's group"):
+        arrivals(kernel.rings["a"], kernel.members)

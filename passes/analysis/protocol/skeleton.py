@@ -175,6 +175,19 @@ def steps(process: Process) -> Iterator[Step]:
                 pending += [*then, *otherwise]
 
 
+def fixed_way(process: Process, step: Step) -> int:
+    """The way of a step, over which only the group may decide.
+
+    Raises:
+      VerifyError: it is not known before the kernel runs.
+    """
+    try:
+        return step.way({GROUP: process.group})
+    except KeyError:
+        message = "expects a way that is constant or the role's group"
+        raise op_error(step.op, message) from None
+
+
 def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
     """How often the loops run in a work tile (`tile0`, ...) of group 0, 0 where there is none; loops
     within loops count once per loop."""

@@ -1,0 +1,57 @@
+"""Which ways of a ring a role's groups take slots of: what they share a cursor by.
+
+A role is one piece of code for all its groups, and a cursor is a place in that code. Two operations
+go on with one cursor where they name the same way in every group, however they spell it, and have
+cursors of their own where they name different ways in every group.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.analysis.protocol.skeleton import Step, fixed_way, processes, steps
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+Ways = tuple[int, ...]  # of the groups 0, 1, ...
+_SIDES = ("acquire", "wait")
+
+
+def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
+    """The ways that each `ws.acquire` and `ws.wait` of a kernel names, by its slot.
+
+    Raises:
+      VerifyError: a way is not known, not one of the ring's, or two operations of a role name the
+        same one in some groups and not in others.
+    """
+    found: dict[Any, Ways] = {}
+    sides: dict[tuple[Any, Any, str], dict[Any, Step]] = {}
+    for process in processes(kernel):
+        for step in reversed(list(steps(process))):  # as they are written
+            if step.kind in _SIDES:
+                way = fixed_way(process, step)
+                _check_range(step, way)
+                found[step.slot] = (*found.get(step.slot, ()), way)
+                sides.setdefault((process.role, step.ring, step.kind), {})[step.slot] = step
+    for takers in sides.values():
+        seen: dict[Ways, None] = {}
+        for slot, step in takers.items():
+            for other in seen:
+                _check_apart(step, found[slot], other)
+            seen[found[slot]] = None
+    return found
+
+
+def _check_range(step: Step, way: int) -> None:
+    ways = ws.RingType(step.ring.type).ways
+    if not 0 <= way < ways:
+        label = step.ring.owner.label
+        raise op_error(step.op, f"expects one of the ways 0..{ways - 1} of ring {label}, got {way}")
+
+
+def _check_apart(step: Step, mine: Ways, other: Ways) -> None:
+    if mine != other and any(a == b for a, b in zip(mine, other, strict=True)):
+        label = step.ring.owner.label
+        raise op_error(
+            step.op,
+            f"names ways {list(mine)} of ring {label} in the role's groups where another names "
+            f"{list(other)}: expects the same way in every group or in none",
+        )
