@@ -5,7 +5,8 @@ tcgen05 memory consistency; async proxy):
 
 * tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive;
 * tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`;
-* shared memory that threads wrote and an engine reads: `fence.proxy.async` before the arrival;
+* shared memory that threads wrote and an engine touches next: `fence.proxy.async` before the arrival,
+  be it a slot that is handed over either way, or a buffer that the handover guards;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 """
 
@@ -21,6 +22,8 @@ from .barriers import BarrierRun
 from .context import FULL_WARP, Lowering, Slot, lowers
 
 Value = Any
+
+ENGINE_OPS = (ws.MmaOp, ws.CopyInOp, ws.CopyOutOp, ws.ClaimOp)  # what is not done by threads
 
 
 class RingState:
@@ -39,7 +42,8 @@ class RingState:
         self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
         filled_by, read_by = _agents(op)
         self.filled_by_copies = filled_by == {"copy_engine"}
-        self.read_by_engine = bool(read_by - {"threads"})
+        self.read_by_engine = bool(read_by - {"threads"}) or _engine_on(op, ws.WaitOp)
+        self.filled_by_engine = bool(filled_by - {"threads"}) or _engine_on(op, ws.AcquireOp)
 
     def init_barriers(self) -> None:
         """Sets all barriers to their first phase."""
@@ -57,6 +61,35 @@ def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
             if isinstance(user, ws.CommitOp | ws.ReleaseOp):
                 sets[type(user)].add(user.by.value)
     return sets[ws.CommitOp], sets[ws.ReleaseOp]
+
+
+def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
+    """Whether an engine touches the slots that `opener` takes from a ring."""
+    takers = (use.owner for use in op.ring.uses if isinstance(use.owner, opener))
+    return any(isinstance(user, ENGINE_OPS) for taker in takers for user in ws.users(taker.slot))
+
+
+def _guards_a_buffer(low: Lowering) -> bool:
+    """Whether this role writes to a shared buffer that an engine touches: any handover may be the
+    one that guards it."""
+    for op in low.kernel.body.blocks[0].operations:
+        if (
+            isinstance(op, ws.AllocBufferOp)
+            and ws.BufferType(op.buffer.type).tile.space == "shared"
+        ):
+            tiles = [use.owner.tile for use in op.buffer.uses]
+            touched = [user for tile in tiles for user in ws.users(tile)]
+            stored = any(isinstance(x, ws.StoreOp) and _is_in(x, low.active.op) for x in touched)
+            if stored and any(isinstance(user, ENGINE_OPS) for user in touched):
+                return True
+    return False
+
+
+def _is_in(op: Any, role: ws.RoleOp) -> bool:
+    parent = op.operation.parent
+    while parent is not None and parent != role.operation:
+        parent = parent.parent
+    return parent is not None
 
 
 class Cursor:
@@ -181,7 +214,9 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
         slot.ring.empty.arrive(slot.index)
         return
-    _hand_over(low, slot, op.by.value, slot.ring.empty, engine_follows=False)
+    is_written = any(isinstance(user, ws.StoreOp) for user in ws.users(op.slot))
+    engine_follows = is_written and slot.ring.filled_by_engine
+    _hand_over(low, slot, op.by.value, slot.ring.empty, engine_follows=engine_follows)
 
 
 def _hand_over(
@@ -192,10 +227,11 @@ def _hand_over(
         return
     if by == "copy_engine":
         return  # the bytes complete the phase that acquire has armed
-    if slot.tile.kind.space == "tensor":
+    is_tensor = slot.tile.kind.space == "tensor"
+    if is_tensor:
         wait_tensor_stores(low)
         fence_tensor("before")
-    elif engine_follows:
+    if (engine_follows and not is_tensor) or _guards_a_buffer(low):
         kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
         nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
     barriers.arrive(slot.index)

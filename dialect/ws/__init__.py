@@ -36,6 +36,7 @@ from .memory import (
     StoreGlobalOp,
     StoreOp,
     ViewOp,
+    users,
 )
 from .ring import (
     AcquireOp,
@@ -96,4 +97,5 @@ __all__ = [
     "signless",
     "tile_bytes",
     "tile_type",
+    "users",
 ]

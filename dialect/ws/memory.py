@@ -1,6 +1,6 @@
 """Operations on tiles: parts and other views, register traffic, copy-engine traffic."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -79,6 +79,16 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
                 f"expects columns within 0..{source.shape[1]}, got {op.first.value}..{end}",
             )
         return True
+
+
+def users(tile: Any) -> Iterator[Any]:
+    """The operations that use a tile, or a part or view of it; those that only cut it are left out."""
+    for use in tile.uses:
+        op = use.owner
+        if isinstance(op, ViewOp | ColumnsOp):
+            yield from users(op.operation.results[0])
+        else:
+            yield op
 
 
 def _check_same_shape(op: Any, tile: TileType, fragment: FragmentType) -> bool:
