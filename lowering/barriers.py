@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu
+from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm
+from attn_mlir.dialect.scalars import constant
 
 Value = Any
 
@@ -60,6 +61,10 @@ class BarrierRun:
     def expect(self, number: Value | int, tx_bytes: int) -> None:
         """One arrival, and `tx_bytes` more that the phase waits for."""
         nvgpu.MBarrierArriveExpectTxOp(self.group, index(tx_bytes), index(number))
+
+    def announce(self, number: Value, tx_bytes: int) -> None:
+        """`tx_bytes` more that the phase waits for; no arrival."""
+        nvvm.MBarrierExpectTxOp(self.address(number), constant(tx_bytes))
 
     def address(self, number: Value) -> Value:
         """Shared pointer to one barrier."""

@@ -62,11 +62,14 @@ class Slot:
       ring: the ring's storage and barriers.
       tile: the slot's storage.
       index: i32, number of the slot among the ring's stages of all ways.
+      is_armed: the full barrier waits for the bytes of all copies since the slot was acquired;
+        otherwise each copy announces its own, and the commit arrives.
     """
 
     ring: "RingState"
     tile: TileRef
     index: Value
+    is_armed: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from attn_mlir.dialect.scalars import INT
 from .barriers import index, memref_struct
 from .context import Lowering, TileRef, lowers
 from .layouts import SWIZZLE_BYTES
+from .rings import announce
 from .tensors import TensorMap, end_of
 
 Value = Any
@@ -51,6 +52,7 @@ def _coordinates(
 def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
+    announce(slot, op)
     for number in range(parameter.box_count):
         nvgpu.TmaAsyncLoadOp(
             _box(low, slot.tile, parameter, number),

@@ -282,6 +282,35 @@ def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
         slot = slot.owner.source
     if not isinstance(slot.owner, ws.AcquireOp):
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
+    _check_counted(op, slot)
+
+
+def _check_counted(op: Any, slot: Any) -> None:
+    """The slot is handed over by its bytes, and not before all of them are asked for."""
+    for commit in (use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)):
+        if commit.by.value != "copy_engine":
+            raise op_error(
+                op, f"expects a slot that is committed by copy_engine, got {commit.by.value}"
+            )
+        if _stands_before(commit, op):
+            raise op_error(op, "expects a slot that has not been committed")
+
+
+def _stands_before(first: Any, second: Any) -> bool:
+    """Whether an operation or what it is nested in stands before another in a block; operations in
+    two branches of one `scf.if` do not."""
+    around: list[Any] = []
+    op = first.operation
+    while op.parent is not None:
+        around.append(op)
+        op = op.parent
+    op = second.operation
+    while op.parent is not None:
+        for other in around:
+            if other.block == op.block:
+                return other != op and other.is_before_in_block(op)
+        op = op.parent
+    return False
 
 
 def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
@@ -290,6 +319,7 @@ def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
 
 def _check_claim(site: Site, op: ws.ClaimOp) -> None:
     _check_one_thread(site, op)
+    _check_counted(op, op.slot)
 
 
 _CHECKS: "dict[str, Callable[[Site, Any], None]]" = {

@@ -8,8 +8,13 @@ tcgen05 memory consistency; async proxy):
 * shared memory that threads wrote and an engine touches next: `fence.proxy.async` before the arrival,
   be it a slot that is handed over either way, or a buffer that the handover guards;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
+
+How many bytes a full barrier waits for is said by one arrival at `ws.acquire` where every copy into
+the slot stands beside it; where branches or loops decide over copies, each says its own bytes when
+it is issued, and `ws.commit` arrives.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -171,24 +176,33 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     if ring.kind.tile.space == "tensor":
         fence_tensor("after")
     if ring.filled_by_copies:
-        ring.full.expect(slot.index, _loaded_bytes(op.slot))
+        loads = [user for user in ws.users(op.slot) if isinstance(user, LOADS)]
+        if all(load.operation.block == op.operation.block for load in loads):
+            ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
+        else:
+            slot = replace(slot, is_armed=False)
     low[op.slot] = slot
 
 
-def _loaded_bytes(tile: Value) -> int:
-    """Bytes that the copy engine reports for what it writes to a slot and its views."""
-    total = 0
-    for use in tile.uses:
-        user = use.owner
-        if isinstance(user, ws.CopyInOp):
-            kind = ws.TileType(tile.type)
-            rows, columns = kind.shape
-            total += shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
-        elif isinstance(user, ws.ClaimOp):
-            total += ANSWER_BYTES
-        elif isinstance(user, ws.ViewOp):
-            total += _loaded_bytes(user.view)
-    return total
+LOADS = (ws.CopyInOp, ws.ClaimOp)  # whose bytes the copy engine reports to the full barrier
+
+
+def landing_bytes(load: Any) -> int:
+    """Bytes that the copy engine reports when a copy or an answer has arrived."""
+    if isinstance(load, ws.ClaimOp):
+        return ANSWER_BYTES
+    kind = ws.TileType(load.target.type)
+    rows, columns = kind.shape
+    return shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
+
+
+def announce(slot: Slot, load: Any) -> None:
+    """Before a copy that control flow decides over: its bytes, unless `ws.acquire` has armed them.
+
+    The phase stays open until the commit arrives, so bytes may land in between.
+    """
+    if not slot.is_armed:
+        slot.ring.full.announce(slot.index, landing_bytes(load))
 
 
 @lowers(ws.WaitOp)
@@ -203,6 +217,10 @@ def _wait(low: Lowering, op: ws.WaitOp) -> None:
 @lowers(ws.CommitOp)
 def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
+    if op.by.value == "copy_engine":
+        if not slot.is_armed:
+            slot.ring.full.arrive(slot.index)
+        return  # the bytes complete the phase
     _hand_over(low, slot, op.by.value, slot.ring.full, engine_follows=slot.ring.read_by_engine)
 
 
@@ -225,8 +243,6 @@ def _hand_over(
     if by == "tensor_core":
         nvvm.Tcgen05CommitOp(barriers.address(slot.index))
         return
-    if by == "copy_engine":
-        return  # the bytes complete the phase that acquire has armed
     is_tensor = slot.tile.kind.space == "tensor"
     if is_tensor:
         wait_tensor_stores(low)

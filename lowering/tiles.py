@@ -24,6 +24,7 @@ from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
 
 from .context import Lowering, NextTile, load_input, lowers, uniform
 from .control import lower_turn
+from .rings import announce
 
 Value = Any
 
@@ -136,6 +137,7 @@ def _claimed(low: Lowering, op: ws.TilesOp) -> None:
 @lowers(ws.ClaimOp)
 def _claim(low: Lowering, op: ws.ClaimOp) -> None:
     slot = low.slot(op.slot)
+    announce(slot, op)
     answer = low.shared_pointer(slot.tile.start())
     nvvm.ClusterLaunchControlTryCancelOp(answer, slot.ring.full.address(slot.index))
 

@@ -179,10 +179,16 @@ def compiled(text: str, target: str = "sm_100a") -> Kernel:
     return load(bundle(text, target))
 
 
-def run(text: str, *arrays: Any, seed: int | None = None, **scalars: float) -> None:
+def run(
+    text: str,
+    *arrays: Any,
+    seed: int | None = None,
+    target: str = "sm_100a",
+    **scalars: float,
+) -> None:
     """Runs a kernel on the emulator; a seed chooses an adversarial schedule."""
     device = EmulatorDevice() if seed is None else EmulatorDevice("adversarial", seed)
-    compiled(text)(*arrays, device=device, **scalars)
+    compiled(text, target)(*arrays, device=device, **scalars)
 
 
 def poison(*shape: int, dtype: Any = np.float32) -> Any:
