@@ -39,11 +39,19 @@ class TileRef:
       address: i32 of the tile it is part of; bytes from the start of the kernel's shared memory,
         or a tensor-memory address.
       first_column: columns of that tile to the left of it.
+      pitch_rows: rows of that tile, if they are more: its 128-byte columns are so far apart, while
+        `address` is that of the first row.
     """
 
     kind: ws.TileType
     address: Value
     first_column: int = 0
+    pitch_rows: int | None = None
+
+    @property
+    def pitch(self) -> int:
+        """Lines from one 128-byte column of a shared tile to the next."""
+        return self.kind.shape[0] if self.pitch_rows is None else self.pitch_rows
 
     def start(self) -> Value:
         """i32: where the first column is; a part of a shared tile has no such place."""

@@ -8,7 +8,7 @@ from attn_mlir.dialect.scalars import INT
 
 from .barriers import index, memref_struct
 from .context import Lowering, TileRef, lowers
-from .layouts import SWIZZLE_BYTES
+from .layouts import SWIZZLE_BYTES, line_elements
 from .rings import announce
 from .tensors import TensorMap, end_of
 
@@ -25,7 +25,8 @@ def _box_type(low: Lowering, parameter: TensorMap) -> Any:
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """The shared memory of one box of a tile as the memref that `nvgpu` copies."""
     kind = _box_type(low, parameter)
-    offset = number * parameter.rows * SWIZZLE_BYTES
+    left = tile.first_column // line_elements(parameter.element_bits)
+    offset = (left + number) * tile.pitch * SWIZZLE_BYTES
     struct = memref_struct(low.shared_pointer(INT.add(tile.address, offset)), kind.rank)
     return builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
@@ -51,11 +52,11 @@ def _coordinates(
 @lowers(ws.CopyInOp)
 def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
-    parameter = low.signature.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
+    parameter = low.signature.tensor_map(op.source, op.target, op.dims)
     announce(slot, op)
     for number in range(parameter.box_count):
         nvgpu.TmaAsyncLoadOp(
-            _box(low, slot.tile, parameter, number),
+            _box(low, low.tile(op.target), parameter, number),
             slot.ring.full.group,
             tensor_map_value(low, parameter),
             _coordinates(low, op.source, op.coords, parameter, number),
@@ -65,7 +66,7 @@ def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
 
 @lowers(ws.CopyOutOp)
 def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
-    parameter = low.signature.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
+    parameter = low.signature.tensor_map(op.target, op.source, op.dims)
     for number in range(parameter.box_count):
         nvgpu.TmaAsyncStoreOp(
             _box(low, low.tile(op.source), parameter, number),

@@ -21,6 +21,7 @@ from .layouts import (
     PART_ELEMENTS,
     UNIT_BYTES,
     Layout,
+    line_elements,
     mma_k,
     unit_elements,
 )
@@ -140,8 +141,10 @@ def _check_ring(op: ws.AllocRingOp) -> None:
 
 
 def _parts(tile: Any) -> tuple[int, Any]:
-    """Columns to the left of a tile in what `ws.columns` has cut it from, and that."""
+    """Columns to the left of a tile in what it has been cut from, and that."""
     owner = tile.owner
+    if isinstance(owner, ws.RowsOp):
+        return _parts(owner.source)
     if not isinstance(owner, ws.ColumnsOp):
         return 0, tile
     left, whole = _parts(owner.source)
@@ -159,10 +162,19 @@ def _check_view(_: Site, op: ws.ViewOp) -> None:
     _check_whole(op, op.source)
 
 
+def _check_rows(_: Site, op: ws.RowsOp) -> None:
+    first = ws.known_first_row(op)
+    if first is not None and first % ATOM_ROWS:
+        raise op_error(op, f"expects a first row in {ATOM_ROWS}s, got {first}")
+
+
 def _check_mma(site: Site, op: ws.MmaOp) -> None:
     _check_one_thread(site, op)
     for tile in (op.a, op.b):
         _check_whole(op, tile)
+        rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
+        if rows != pitch:
+            raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
@@ -271,14 +283,22 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
     rows = kind.shape[0]
     if rows % ATOM_ROWS or rows > MAX_BOX_ROWS:
         raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
-    if isinstance(tile.owner, ws.ColumnsOp):
-        raise op_error(op, "expects a whole tile, got some columns of one")
+    left, whole = _parts(tile)
+    columns, all_columns = kind.shape[1], ws.TileType(whole.type).shape[1]
+    line = line_elements(ws.element_bits(kind.element))
+    ends_apart = columns % line and left + columns < all_columns
+    if left % line or ends_apart:
+        raise op_error(
+            op,
+            f"expects columns in {line}s, a line of 128 bytes each, got {left}..{left + columns} "
+            f"of {all_columns}",
+        )
 
 
 def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
     _check_copy(site, op, op.source, op.target)
     slot = op.target
-    while isinstance(slot.owner, ws.ViewOp):
+    while isinstance(slot.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
         slot = slot.owner.source
     if not isinstance(slot.owner, ws.AcquireOp):
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
@@ -329,6 +349,7 @@ _CHECKS: "dict[str, Callable[[Site, Any], None]]" = {
     ws.LoadOp.OPERATION_NAME: _check_load,
     ws.MmaOp.OPERATION_NAME: _check_mma,
     ws.ReduceOp.OPERATION_NAME: _check_reduce,
+    ws.RowsOp.OPERATION_NAME: _check_rows,
     ws.ReleaseOp.OPERATION_NAME: _check_handover,
     ws.StoreGlobalOp.OPERATION_NAME: _check_store_global,
     ws.StoreOp.OPERATION_NAME: _check_store,

@@ -12,6 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.errors import VerifyError
 
+from .layouts import chunk_count
 from .tensors import TensorMap, view_of
 
 Expression = Any  # an integer, a symbol's or scalar's name, or [operator, left, right]; see the bundle's schema
@@ -94,13 +95,15 @@ class Signature:
         mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
         return mapped | self._wide
 
-    def tensor_map(self, tensor: Any, tile: ws.TileType, dims: Any) -> TensorMap:
-        """The tensor map of a copy between a tile and a tensor."""
+    def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
+        """The tensor map of a copy between a tile of the kernel and a tensor."""
         *row_dims, column_dim = list[int](dims)
         view = view_of(self.kernel, tensor)
-        bits = ws.element_bits(tile.element)
-        rows, columns = tile.shape
-        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits)
+        kind = ws.TileType(tile.type)
+        bits = ws.element_bits(kind.element)
+        rows, columns = kind.shape
+        is_apart = ws.pitch_rows(tile) != rows and chunk_count(columns, bits) > 1
+        return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, is_apart)
 
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""
@@ -120,9 +123,9 @@ class Signature:
 
     def _used(self, op: Any) -> Iterator[Parameter]:
         if isinstance(op, ws.CopyInOp):
-            yield self.tensor_map(op.source, ws.TileType(op.target.type), op.dims)
+            yield self.tensor_map(op.source, op.target, op.dims)
         elif isinstance(op, ws.CopyOutOp):
-            yield self.tensor_map(op.target, ws.TileType(op.source.type), op.dims)
+            yield self.tensor_map(op.target, op.source, op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
                 self._wide.add(view_of(self.kernel, op.target).argument)

@@ -3,9 +3,10 @@
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect.scalars import INT
 
 from .context import Fragment, Lowering, TileRef, lowers
-from .layouts import tensor_columns
+from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import store_global
 from .layouts.shared_access import load_shared, store_shared
 from .layouts.tensor_access import load_tensor, store_tensor
@@ -16,14 +17,25 @@ Value = Any
 
 @lowers(ws.ViewOp)
 def _view(low: Lowering, op: ws.ViewOp) -> None:
-    low[op.view] = TileRef(ws.TileType(op.view.type), low.tile(op.source).start())
+    source = low.tile(op.source)
+    kind = ws.TileType(op.view.type)
+    low[op.view] = TileRef(kind, source.start(), pitch_rows=source.pitch_rows)
 
 
 @lowers(ws.ColumnsOp)
 def _columns(low: Lowering, op: ws.ColumnsOp) -> None:
     source = low.tile(op.source)
     kind = ws.TileType(op.part.type)
-    low[op.part] = TileRef(kind, source.address, source.first_column + op.first.value)
+    first = source.first_column + op.first.value
+    low[op.part] = TileRef(kind, source.address, first, source.pitch_rows)
+
+
+@lowers(ws.RowsOp)
+def _rows(low: Lowering, op: ws.RowsOp) -> None:
+    source = low.tile(op.source)
+    kind = ws.TileType(op.part.type)
+    address = INT.add(source.address, INT.mul(low[op.first], SWIZZLE_BYTES))
+    low[op.part] = TileRef(kind, address, source.first_column, source.pitch)
 
 
 @lowers(ws.LoadOp)

@@ -85,6 +85,8 @@ class TensorMap:
       row_dims, column_dim: dimensions of the view.
       rows, columns: of a tile.
       element_bits: width of an element.
+      is_apart: between its 128-byte columns, a tile has lines that are not its own, as rows of a
+        larger one have: each column is a box.
     """
 
     view: View
@@ -93,6 +95,7 @@ class TensorMap:
     rows: int
     columns: int
     element_bits: int
+    is_apart: bool = False
 
     @property
     def line(self) -> int:
@@ -114,7 +117,8 @@ class TensorMap:
     def has_chunk_dim(self) -> bool:
         """Whether one box covers all columns."""
         width = self.view.dims[self.column_dim].extent
-        return isinstance(width, int) and width % self.line == 0 and self.rank < MAX_MAP_RANK
+        fits = isinstance(width, int) and width % self.line == 0 and self.rank < MAX_MAP_RANK
+        return fits and not self.is_apart
 
     @property
     def is_limited(self) -> bool:

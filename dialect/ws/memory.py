@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from attn_mlir.dialect._mlir import I32, Pure, ext, ir
+from attn_mlir.dialect._mlir import I32, Pure, arith, ext, ir
 
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
 
@@ -81,11 +81,67 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
         return True
 
 
+class RowsOp(WS.Operation, name="rows", traits=[Pure]):
+    """Rows `first` .. `first` + result rows - 1 of a shared tile, where they lie in it.
+
+    Copies fill or write such a part, so that the pages, strips or sequences that make up one tile
+    may come from different places.
+
+    Operands:
+      source: [R, C] in shared memory.
+      first: i32, the first row: a multiple of 8, with all of the part inside.
+
+    Memory effects: none, both name one storage. Hardware: any.
+
+    Example:
+      %page = "ws.rows"(%slot, %first)
+        : (!ws.tile<vector<128x64xbf16>, "shared">, i32) -> !ws.tile<vector<16x64xbf16>, "shared">
+    """
+
+    source: ext.Operand[TileType]
+    first: ext.Operand[I32]
+    part: ext.Result[TileType]
+
+    @staticmethod
+    def verify_invariants(op: "RowsOp") -> bool:
+        """Shared, same columns and element type; rows that are known lie inside."""
+        source, part = TileType(op.source.type), TileType(op.part.type)
+        if len(source.shape) != 2 or len(part.shape) != 2:
+            return fail(op, "expects tiles with two dimensions")
+        if source.space != "shared":
+            return fail(op, f"expects a shared tile, got {source}")
+        whole, piece = ((t.space, t.shape[1], t.element) for t in (source, part))
+        if whole != piece:
+            return fail(op, f"expects a part of {source}, got {part}")
+        first = known_first_row(op)
+        begin = 0 if first is None else first
+        end = begin + part.shape[0]
+        if begin < 0 or end > source.shape[0]:
+            return fail(op, f"expects rows within 0..{source.shape[0]}, got {begin}..{end}")
+        return True
+
+
+def known_first_row(op: RowsOp) -> int | None:
+    """The first row of a part where it is a constant."""
+    owner = op.first.owner
+    if isinstance(owner, arith.ConstantOp):
+        return ir.IntegerAttr(owner.value).value
+    return None
+
+
+def pitch_rows(tile: Any) -> int:
+    """Rows of the whole tile that a tile is or is part of; its 128-byte columns are so far apart."""
+    owner = tile.owner
+    if isinstance(owner, RowsOp | ColumnsOp | ViewOp):
+        return pitch_rows(owner.source)
+    return TileType(tile.type).shape[0]
+
+
 def users(tile: Any) -> Iterator[Any]:
     """The operations that use a tile, or a part or view of it; those that only cut it are left out."""
     for use in tile.uses:
         op = use.owner
-        if isinstance(op, ViewOp | ColumnsOp):
+        if isinstance(op, ViewOp | ColumnsOp | RowsOp):
             yield from users(op.operation.results[0])
         else:
             yield op
@@ -249,7 +305,8 @@ class CopyInOp(WS.Operation, name="copy_in"):
 
     Operands:
       source: tensor argument.
-      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`.
+      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`, or rows or columns
+        of one.
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:

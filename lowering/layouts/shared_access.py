@@ -79,7 +79,7 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
     What a thread's number adds to row and column, and what its elements' numbers add, are bits
     apart from each other, so the place in a line is the exclusive or of all their shares.
     """
-    rows = tile.kind.shape[0]
+    rows = tile.pitch
     bits = ws.element_bits(tile.kind.element)
     row, column = (own_place(low, layout, axis) for axis in (ROW, COLUMN))
     line, flip = tile.address, None

@@ -66,6 +66,64 @@ func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
 
 // -----
 
+func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.rows' op expects tiles with two dimensions}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<8x64xbf16>, "shared">, i32) -> !ws.tile<vector<8xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<128x64xbf16>, "tensor">, %n: i32) {
+  // expected-error @below {{'ws.rows' op expects a shared tile, got}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<128x64xbf16>, "tensor">, i32) -> !ws.tile<vector<8x64xbf16>, "tensor">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.rows' op expects a part of}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<8x32xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.rows' op expects a part of}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "tensor">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">, %n: i32) {
+  // expected-error @below {{'ws.rows' op expects rows within 0..16, got 0..24}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<24x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">) {
+  %n = arith.constant 9 : i32
+  // expected-error @below {{'ws.rows' op expects rows within 0..16, got 9..17}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<16x64xbf16>, "shared">) {
+  %n = arith.constant -8 : i32
+  // expected-error @below {{'ws.rows' op expects rows within 0..16, got -8..0}}
+  %0 = "ws.rows"(%s, %n) : (!ws.tile<vector<16x64xbf16>, "shared">, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
   // expected-error @below {{'ws.columns' op expects columns within 0..64, got -1..31}}
   %0 = "ws.columns"(%s) {first = -1 : i64} : (!ws.tile<vector<8x64xbf16>, "shared">) -> !ws.tile<vector<8x32xbf16>, "shared">

@@ -12,6 +12,8 @@
 // CHECK-NOT: ws.view
 // CHECK: ws.columns
 // CHECK-NOT: ws.columns
+// CHECK: ws.rows
+// CHECK-NOT: ws.rows
 // CHECK: ws.fill
 // CHECK-NOT: ws.fill
 // CHECK: ws.broadcast
@@ -32,10 +34,12 @@
 !t = !ws.tile<vector<128x64xf32>, "tensor">
 !h = !ws.tile<vector<128x64xbf16>, "tensor">
 !p = !ws.tile<vector<128x32xbf16>, "tensor">
+!slot = !ws.tile<vector<128x64xbf16>, "shared">
+!page = !ws.tile<vector<16x64xbf16>, "shared">
 !row = !ws.frag<vector<128xf32>>
 !full = !ws.frag<vector<128x64xf32>>
-func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>)
-    -> (i32, i32, !p, !p, !row, !row, !full, !full, f32, f32) {
+func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>, %slot: !slot)
+    -> (i32, i32, !p, !p, !page, !page, !row, !row, !full, !full, f32, f32) {
   %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
@@ -44,6 +48,8 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %5 = "ws.view"(%3) : (!t) -> !h
   %6 = "ws.columns"(%4) {first = 0 : i64} : (!h) -> !p
   %7 = "ws.columns"(%5) {first = 0 : i64} : (!h) -> !p
+  %25 = "ws.rows"(%slot, %g) : (!slot, i32) -> !page
+  %26 = "ws.rows"(%slot, %g) : (!slot, i32) -> !page
   %8 = "ws.fill"(%x) : (f32) -> !row
   %9 = "ws.fill"(%x) : (f32) -> !row
   %10 = "ws.broadcast"(%8) : (!row) -> !full
@@ -60,7 +66,7 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %24 = "ws.limit"(%20, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
   %21 = "ws.element"(%23, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
   %22 = "ws.element"(%24, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
-  func.return %0, %1, %6, %7, %12, %13, %17, %18, %21, %22 : i32, i32, !p, !p, !row, !row, !full, !full, f32, f32
+  func.return %0, %1, %6, %7, %25, %26, %12, %13, %17, %18, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !full, !full, f32, f32
 }
 
 // CHECK-LABEL: func.func @kept
