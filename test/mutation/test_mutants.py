@@ -44,6 +44,22 @@ def test_only_lines_that_the_subject_reaches_are_changed() -> None:
 
 
 @pytest.mark.slow
+def test_a_fence_that_others_cover_is_no_mistake() -> None:
+    """The last fence of a tile's epilogue: the fences of the next tile come before their loads are overwritten."""
+    case = Case(64, "f16", "full", 512, 384, 1)
+    subject, evidence = prepare(ours("persistent", case, tile_order="persistent"))
+    fences = [
+        mutant
+        for mutant in mutants_of(subject.ptx, subject.executed_lines())
+        if mutant.operator == "drop-fence" and "before_thread_sync" in mutant.original
+    ]
+    outcome = judge(subject, fences[-2], evidence)  # the last one comes before dealloc
+    assert not outcome.caught and "other fences" in outcome.reason
+    needed = judge(subject, fences[-5], evidence)
+    assert needed.caught == "checker" and needed.detail == "tensor"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", HANDFUL)
 def test_mistakes_are_noticed(operator: str) -> None:
     subject, evidence = _subject()

@@ -250,17 +250,47 @@ class Evidence(Checker):
 
 def evidence_of(run: Callable[[], object]) -> Evidence:
     """What a run shows; it must make one emulator."""
-    made: list[Evidence] = []
+    return _watched(run, Evidence)
 
-    def make(checks: frozenset[str], mode: CheckMode = "raise") -> Evidence:
-        made.append(Evidence(checks or frozenset(CHECKS), mode))
+
+def _watched(run: Callable[[], object], make: Callable[[frozenset[str], CheckMode], Any]) -> Any:
+    """The checker of a run that makes one emulator, which gets it from `make`."""
+    made: list[Any] = []
+
+    def make_one(checks: frozenset[str], mode: CheckMode = "raise") -> Any:
+        made.append(make(checks or frozenset(CHECKS), mode))
         return made[-1]
 
     real = emulator.Checker
-    emulator.Checker = make  # type: ignore[assignment,misc]
+    emulator.Checker = make_one  # type: ignore[assignment,misc]
     try:
         with np.errstate(all="ignore"):
             run()
     finally:
         emulator.Checker = real  # type: ignore[misc]
     return made[-1]
+
+
+def covered(ptx: str, mutant: Mutant, run: Callable[[str], object]) -> str:
+    """Why a tcgen05.fence may be left out though it has something to order, or "": others order the same.
+
+    The checkers see what it orders once the others of its kind are left out too: there has to be a pair of accesses that they
+    then find without the fence and not with it.
+
+    Args:
+      mutant: one that no checker finds. run: launches a text.
+    """
+    if mutant.operator != "drop-fence" or not mutant.original.startswith("tcgen05.fence"):
+        return ""
+    lines = ptx.split("\n")
+    alone = ["" if line.strip() == mutant.original else line for line in lines]
+    alone[mutant.line - 1] = lines[mutant.line - 1]
+
+    def found(text: str) -> set[tuple[int, int]]:
+        checker = _watched(lambda: run(text), lambda checks, _: Checker(checks, "collect"))
+        findings = [f for f in checker.findings if f.check == "tensor"]
+        return {(f.current.line, f.earlier.line if f.earlier else 0) for f in findings}
+
+    if found(mutant.apply("\n".join(alone))) - found("\n".join(alone)):
+        return "other fences of the same threads order the same: without them it is found"
+    return ""

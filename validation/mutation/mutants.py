@@ -32,7 +32,7 @@ from pathlib import Path
 from attn_mlir.errors import AttnError
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 from attn_mlir.runtime.emulator.checkers import CheckError
-from attn_mlir.validation.mutation.evidence import Evidence, evidence_of
+from attn_mlir.validation.mutation.evidence import Evidence, covered, evidence_of
 from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of
 from attn_mlir.validation.mutation.outcomes import Outcome, page, score, write_page
 from attn_mlir.validation.mutation.subjects import OURS, Subject
@@ -86,6 +86,8 @@ def judge(subject: Subject, mutant: Mutant, evidence: Evidence) -> Outcome:
         if caught:
             name, reason = schedule.name, ""
             break
+    if not caught and not reason:
+        reason = covered(subject.ptx, mutant, lambda text: subject.run(text, SCHEDULES[0]))
     return Outcome(
         subject.name, mutant.operator, mutant.line, mutant.original, caught, detail, name, reason
     )
