@@ -131,6 +131,15 @@ _CHAIN = """
 _WAIT_1 = "SPIN1: {load} setp.ne.u32 p5, r5, 1; @p5 bra SPIN1;"
 _WAIT_2 = "SPIN2: ld.acquire.gpu.global.b32 r5, [rd1+{at}]; setp.ne.u32 p5, r5, 2; @p5 bra SPIN2;"
 CHAINS = {
+    "a store after an atomic that went on with another's release": (
+        _WAIT_1.format(load=_LD)
+        + "\natom.release.gpu.global.add.u32 r7, [rd1+128], 1; mov.u32 r9, 3;\n"
+        + _either(
+            "atom.relaxed.gpu.global.exch.b32 r7, [rd1+128], r9;",
+            "st.relaxed.gpu.global.b32 [rd1+128], r9;",
+        ),
+        "SPIN3: ld.acquire.gpu.global.b32 r5, [rd1+128]; setp.ne.u32 p5, r5, 3; @p5 bra SPIN3;",
+    ),
     "the one between does not acquire": (
         _either(_WAIT_1.format(load=_ACQ), _WAIT_1.format(load=_LD))
         + "\nst.release.gpu.global.b32 [rd1+256], r9;",

@@ -11,7 +11,7 @@ A clock has three rows:
   TENSOR  the part of it that orders the thread's own tensor-memory work (tcgen05.fence).
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from ..ptx.kinds import WARP_LANES
 from ..state import ALL_LANES
+from .lanecopies import LaneCopies
+from .touches import Alias
 
 Clock = npt.NDArray[np.int32]
 KNOWN, PROXY, TENSOR = 0, 1, 2
@@ -58,6 +60,13 @@ class Actors:
                 self.capacity *= 2
         return found
 
+    def engines_of_lanes(self, key: tuple[Any, ...]) -> int:
+        """The first of 32 actors in a row, one per lane of a warp: lane n has the key `(*key, n)`."""
+        first = self.engine((*key, 0))
+        for lane in range(1, WARP_LANES):
+            self.engine((*key, lane))
+        return first
+
     def engines(self) -> list[tuple[int, Any]]:
         """(number, key) of all engine actors so far."""
         return list(enumerate(self._keys, self.first_engine))
@@ -72,8 +81,12 @@ class Actors:
 
     def fit(self, clock: Clock) -> Clock:
         """The clock, long enough for all actors of now."""
-        short = self.capacity - clock.shape[1]
-        return clock if not short else np.pad(clock, ((0, 0), (0, short)))
+        rows, length = clock.shape
+        if length == self.capacity:
+            return clock
+        longer = self.zeros(rows)
+        longer[:, :length] = clock
+        return longer
 
     def join(self, target: Clock, source: Clock) -> Clock:
         """The first rows of `target` also know what `source` knows; returns `target`, fitted."""
@@ -84,13 +97,24 @@ class Actors:
 
 
 class Group:
-    """Lanes of a warp that know the same, apart from what each did itself."""
+    """Lanes of a warp that know the same, apart from what each did itself.
 
-    __slots__ = ("clock", "mask")
+    Attributes:
+      kept: rows KNOWN and PROXY of `clock`, for those who need them as they are now; None until asked for.
+    """
 
-    def __init__(self, mask: int, clock: Clock):
+    __slots__ = ("clock", "kept", "mask")
+
+    def __init__(self, mask: int, clock: Clock, kept: Clock | None = None):
         self.mask = mask
         self.clock = clock
+        self.kept = kept
+
+    def as_now(self) -> Clock:
+        """Rows KNOWN and PROXY; they stay as they are, and are not to be changed."""
+        if self.kept is None:
+            self.kept = self.clock[:TENSOR].copy()
+        return self.kept
 
 
 class WarpClocks:
@@ -101,6 +125,8 @@ class WarpClocks:
       tick: accesses of the warp so far; one instruction's lanes share a tick.
       fenced: per lane, the tick up to which its own writes are visible to the async proxy.
       lines: where in the PTX each tick happened.
+      copies: its cp.async, once there were any.
+      marked: lanes that executed a releasing fence.
       version: changes whenever the knowledge of some thread does.
       cluster_arrivals, cluster_waits: per lane, how often it arrived on, and waited at, the cluster's barrier.
     """
@@ -115,7 +141,11 @@ class WarpClocks:
         self.version = 0
         self.cluster_arrivals = np.zeros(WARP_LANES, np.int32)
         self.cluster_waits = np.zeros(WARP_LANES, np.int32)
+        self.copies: LaneCopies | None = None
+        self.marked = 0
         self.groups = [Group(ALL_LANES, actors.zeros(3))]
+        self._numbers = np.zeros(WARP_LANES, np.intp)  # group of each lane, of the version below
+        self._numbered = 0
 
     def step(self, line: Any) -> int:
         """Begin an access; returns its tick."""
@@ -151,24 +181,95 @@ class WarpClocks:
         found: list[Group] = []
         for group, common in self.touching(mask):
             if common != group.mask:
-                self.groups.append(Group(group.mask & ~common, group.clock.copy()))
+                self.groups.append(Group(group.mask & ~common, group.clock.copy(), group.kept))
                 group.mask = common
             group.clock = self.actors.fit(group.clock)
+            group.kept = None
             found.append(group)
         return found
 
+    def numbers(self) -> npt.NDArray[np.intp]:
+        """The group of each lane, by number; not to be changed."""
+        if self._numbered != self.version:
+            self._numbered = self.version
+            for number, group in enumerate(self.groups):
+                self._numbers[lanes_in(group.mask)] = number
+        return self._numbers
+
     def of_lane(self, lane: int) -> Group:
         """The group of a lane."""
-        return next(group for group in self.groups if group.mask >> lane & 1)
+        groups = self.groups
+        return groups[0] if len(groups) == 1 else groups[int(self.numbers()[lane])]
+
+    def of_each(self, lanes: Any, per_group: Callable[[Group], Any]) -> npt.NDArray[Any]:
+        """An array per group: of all lanes, if they are in one, or a row for each."""
+        groups = self.groups
+        if len(groups) == 1:
+            return per_group(groups[0])
+        numbers = self.numbers()[lanes]
+        first = int(numbers[0])
+        if np.count_nonzero(numbers == first) == numbers.size:
+            return per_group(groups[first])
+        used = np.unique(numbers)
+        at = np.searchsorted(used, numbers)
+        rows = [per_group(groups[int(number)]) for number in used]
+        return np.stack(rows)[at]
+
+    def known(self, lanes: Any) -> npt.NDArray[np.int32]:
+        """Steps by actor that lanes know of, besides what they did: of all, or a row for each."""
+        groups = self.groups
+        return self._row(groups[0]) if len(groups) == 1 else self.of_each(lanes, self._row)
+
+    def _row(self, group: Group) -> npt.NDArray[np.int32]:
+        group.clock = self.actors.fit(group.clock)
+        return group.clock[KNOWN]
+
+    def add_lane(self, target: Clock, lane: int, tick: int, fenced: int, copied: int) -> None:
+        """Add what a lane did itself up to a tick, a fenced tick, and a step of its copies."""
+        own = self.base + lane
+        target[KNOWN, own] = tick
+        if target[PROXY, own] < fenced:
+            target[PROXY, own] = fenced
+        if self.copies is not None:
+            stream = self.copies.first + lane
+            if stream < target.shape[1] and target[KNOWN, stream] < copied:
+                target[KNOWN, stream] = copied
+
+    def clock_of(self, lane: int) -> Clock:
+        """Rows KNOWN and PROXY of what a lane knows now, with what it did itself."""
+        clock = self.actors.fit(self.of_lane(lane).as_now()).copy()
+        copied = 0 if self.copies is None else int(self.copies.known[lane])
+        self.add_lane(clock, lane, self.tick, int(self.fenced[lane]), copied)
+        return clock
+
+    def acquire_alone(self, source: Clock, lane: int, *, tensor: bool) -> None:
+        """A lane learns a clock; nothing happens if it knows all of it."""
+        group = self.of_lane(lane)
+        group.clock = clock = self.actors.fit(group.clock)
+        news = source > clock[: source.shape[0], : source.shape[1]]
+        if np.count_nonzero(news):
+            news[:, self.base + lane] = False
+            if self.copies is not None and self.copies.first + lane < news.shape[1]:
+                stream = self.copies.first + lane
+                news[KNOWN, stream] &= source[KNOWN, stream] > self.copies.known[lane]
+        if np.count_nonzero(news) or (tensor and (clock[TENSOR] < clock[KNOWN]).any()):
+            self.acquire(source, 1 << lane, tensor=tensor)
 
     def release(self, target: Clock, mask: int) -> Clock:
         """Add what the lanes know and did to a clock of two rows; returns it."""
         for group, common in self.touching(mask):
             target = self.actors.join(target, group.clock[:2])
-            own = lanes_in(common) + self.base
-            target[KNOWN, own] = self.tick
-            target[PROXY, own] = np.maximum(target[PROXY, own], self.fenced[own - self.base])
+            self._add_own(target, lanes_in(common))
         return target
+
+    def _add_own(self, target: Clock, lanes: Any) -> None:
+        """Add what lanes did themselves to a clock."""
+        own = lanes + self.base
+        target[KNOWN, own] = self.tick
+        target[PROXY, own] = np.maximum(target[PROXY, own], self.fenced[lanes])
+        if self.copies is not None:
+            stream = lanes + self.copies.first
+            target[KNOWN, stream] = np.maximum(target[KNOWN, stream], self.copies.known[lanes])
 
     def acquire(self, source: Clock, mask: int, *, tensor: bool) -> None:
         """The lanes learn a clock.
@@ -196,6 +297,7 @@ class WarpClocks:
                 self.groups.remove(group)
         first.mask = mask & ALL_LANES
         first.clock = np.concatenate([self.actors.fit(united), tensor[None]])
+        first.kept = None
 
     def learn(self, mask: int, rows: tuple[int, ...], actor: int, step: int) -> None:
         """The lanes learn that an engine completed everything up to `step`."""
@@ -217,7 +319,29 @@ class WarpClocks:
     def snapshot(self, lane: int) -> Clock:
         """What a lane knows now, with what it did itself."""
         clock = self.actors.fit(self.of_lane(lane).clock).copy()
-        own = self.base + lane
-        clock[KNOWN, own] = clock[TENSOR, own] = self.tick
-        clock[PROXY, own] = self.fenced[lane]
+        self._add_own(clock, lane)
+        clock[TENSOR, self.base + lane] = self.tick
         return clock
+
+    def actors_of(self, lanes: Any) -> npt.NDArray[np.int64]:
+        """The actors of lanes, int64[n, 1]."""
+        return (lanes + self.base)[:, None]
+
+    def alias_of(self, lanes: Any) -> Alias:
+        """The streams of copies that lanes know of as if they were themselves."""
+        copies = self.copies
+        if copies is None:
+            return None
+        return (lanes + copies.first)[:, None], copies.known[lanes][:, None]
+
+    def copies_of(self, key: tuple[Any, ...]) -> LaneCopies:
+        """The warp's cp.async; `key` names their actors when they are first asked for."""
+        if self.copies is None:
+            self.copies = LaneCopies(self.actors.engines_of_lanes(key))
+        return self.copies
+
+    def copies_waited(self, lanes: Any, newest: int) -> None:
+        """cp.async.wait_group of lanes."""
+        if self.copies is not None:
+            self.copies.wait(lanes, newest)
+            self.version += 1

@@ -1,6 +1,5 @@
 """Strong accesses and memory fences of threads, and accesses to global memory that other clusters share."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +8,12 @@ import numpy.typing as npt
 
 from ..inspector import StrongKind
 from ..machine.memory import GlobalMemory, SharedMemory
-from ..order import Order
+from ..order import Order, Place
 from ..ptx.kinds import WARP_LANES
 from ..state import Cta, Strand
-from .clocks import KNOWN, NOBODY, Clock, Group, WarpClocks
-from .meetings import NOTHING, Bundle, seen_by_engines
+from .clocks import KNOWN, NOBODY, Clock, WarpClocks
+from .meetings import seen_by_engines
+from .outside import NOTHING, Bundle, Parts
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
 from .spaces import Actor, ByteSpace, Stored
@@ -42,7 +42,8 @@ class EncounterChecks(CheckBase):
     @staticmethod
     def owner_of(memory: SharedMemory, state: ClusterState) -> Cta:
         """The CTA whose shared memory it is."""
-        return next(known.cta for known in state.ctas if known.cta.shared is memory)
+        ctas = state.ctas
+        return next(known.cta for known in ctas if len(ctas) == 1 or known.cta.shared is memory)
 
     def report_access(
         self,
@@ -86,30 +87,61 @@ class EncounterChecks(CheckBase):
         where = ("global",) if owner is None else (state.number, owner.rank)
         chosen = ALL if lanes is None else np.asarray(lanes)
         for space, index in self.spaces_of(memory, addresses, width, state):
-            for group, mine in warp.groups_of(chosen, index):
-                at, who = (addresses, chosen) if mine is None else (addresses[mine], chosen[mine])
-                access = (at, width, strong, kind)
-                self._meet(state, space, owner, group, access, (warp, who, line, tick))
-        for lane, address in zip(chosen.tolist(), addresses.tolist(), strict=True):
-            key = (*where, address)
-            heads = {} if kind == "store" else self.meetings.read(key, place, order)
-            actor = warp.base + lane
-            for bundle in self.meetings.see(key, state.outside, place, actor, heads, order):
-                self.learn(state, warp, lane, bundle)
+            at, here = (addresses, chosen) if index is None else (addresses[index], chosen[index])
+            access = (at, width, strong, kind)
+            self._meet(state, space, owner, access, (warp, here, line, tick))
+        self._carry(state, warp, where, chosen, addresses, place, kind, order)
+
+    def _carry(
+        self,
+        state: ClusterState,
+        warp: WarpClocks,
+        where: tuple[Any, ...],
+        lanes: Any,
+        addresses: Any,
+        place: Place,
+        kind: StrongKind,
+        order: Order,
+    ) -> None:
+        """What strong accesses of lanes hand on and learn, lane after lane."""
+        meetings, outside = self.meetings, state.outside
+        locations = meetings.locations(where)
+        marked = 0 if kind == "load" else warp.marked
+        for lane, address in zip(lanes.tolist(), addresses.tolist(), strict=True):
+            location = locations.get(address)
+            if location is None and not order.releases and not marked >> lane & 1:
+                continue  # nothing to hand on, and nothing to learn
+            heads, is_acquired = None, False
+            if kind != "store":
+                heads = meetings.read(location, place, order)
+                key, actor = (where, address), warp.base + lane
+                seen = meetings.see(key, state.number, place, actor, heads, order)
+                learnt, is_acquired = seen
+                for bundle in learnt:
+                    self.learn(state, warp, lane, bundle)
             if kind != "load":
-                keeps = heads if kind == "update" else {}
-                self.meetings.write(key, state.outside, place, warp, lane, order, keeps=keeps)
+                keeps = heads if kind == "update" else None
+                meetings.write(
+                    locations,
+                    address,
+                    outside,
+                    place,
+                    warp,
+                    lane,
+                    order,
+                    keeps=keeps,
+                    is_acquired=is_acquired,
+                )
 
     def _meet(
         self,
         state: ClusterState,
         space: ByteSpace,
         owner: Cta | None,
-        group: Group,
         access: tuple[Any, int, Strong, StrongKind],
         lanes_of: tuple[WarpClocks, Any, Any, int],
     ) -> None:
-        """Are strong accesses of lanes of a group races?
+        """Are strong accesses of lanes races?
 
         Args:
           access: addresses, width, place and scope, kind. lanes_of: the warp of the lanes, their numbers, line and tick.
@@ -118,32 +150,41 @@ class EncounterChecks(CheckBase):
         warp, here, line, tick = lanes_of
         is_write = kind != "load"
 
-        def user_of(space: ByteSpace, conflict: Conflict) -> User:
-            lane = int(here[conflict.position // max(1, width // space.granule)])
-            return f"{warp.where} lane {lane}", line, is_write
-
-        group.clock = clock = state.actors.fit(group.clock)
-        actors = (warp.base + here).astype(np.int32)[:, None]
-        who = Actor(actors, tick, clock[KNOWN], clock[KNOWN])
+        known = warp.known(here)
+        who = Actor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
         conflict = space.meet(addresses, width, who, strong, kind)
         if conflict is not None:
-            self.report_access(state, space, owner, conflict, user_of(space, conflict), clock)
+            lane = int(here[conflict.position // max(1, width // space.granule)])
+            user = (f"{warp.where} lane {lane}", line, is_write)
+            self.report_access(state, space, owner, conflict, user, warp.of_lane(lane).clock)
         if owner is not None or self.globals is None:
             return
         scope = strong.scope
         others = self.globals.others(space, addresses, width, state, is_write=is_write, scope=scope)
-        bundle = state.outside.known(clock) if others else NOTHING
         for other, theirs in others:
-            known = _known(theirs, bundle)
-            conflict = other.meet(addresses, width, _stranger(known[KNOWN]), strong, kind)
+            stranger = self._stranger_of(state, theirs, warp, here)
+            conflict = other.meet(addresses, width, stranger, strong, kind)
             if conflict is not None:
-                self.report_access(theirs, other, None, conflict, user_of(other, conflict), known)
+                lane = int(here[conflict.position // max(1, width // other.granule)])
+                user = (f"{warp.where} lane {lane}", line, is_write)
+                known = _known(theirs, state.outside.known(warp.of_lane(lane).clock))
+                self.report_access(theirs, other, None, conflict, user, known)
+
+    @staticmethod
+    def _stranger_of(
+        state: ClusterState, theirs: ClusterState, warp: WarpClocks, here: Any
+    ) -> Actor:
+        """Lanes as they look at what another cluster did."""
+
+        outside = state.outside
+        steps = warp.of_each(here, lambda group: _known(theirs, outside.known(group.clock))[KNOWN])
+        return _stranger(steps)
 
     def learn(self, state: ClusterState, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
         """A lane acquired something."""
-        own = bundle.get(state.number)
+        own = bundle.of(state.number)
         if own is not None:
-            warp.acquire(own, 1 << lane, tensor=not self.strict_fences)
+            warp.acquire_alone(own, lane, tensor=not self.strict_fences)
         state.outside.learn(warp, lane, bundle)
 
     def memory_fence(self, s: Strand, mask: int, order: Order) -> None:
@@ -162,26 +203,23 @@ class EncounterChecks(CheckBase):
         addresses: Any,
         width: int,
         state: ClusterState,
-        clock: Clock,
-        user_of: Callable[[int], User],
-        *,
-        is_write: bool,
-        stored: Stored | None = None,
+        lanes_of: tuple[WarpClocks, Any, Any, bool],
+        stored: Stored | None,
     ) -> None:
         """Do weak accesses of lanes to global memory race with those of other clusters?
 
         Args:
-          user_of: who it is at a position of `addresses`.
+          lanes_of: their warp, numbers, line and whether they write.
         """
-        if self.globals is None or not self.globals.crosses:
-            return
-        others = self.globals.others(space, addresses, width, state, is_write=is_write)
-        bundle = state.outside.known(clock) if others else NOTHING
-        for other, theirs in others:
-            known = _known(theirs, bundle)
-            conflict = other.lanes(addresses, width, _stranger(known[KNOWN]), is_write, stored)
+        assert self.globals is not None
+        warp, here, line, is_write = lanes_of
+        for other, theirs in self.globals.others(space, addresses, width, state, is_write=is_write):
+            stranger = self._stranger_of(state, theirs, warp, here)
+            conflict = other.lanes(addresses, width, stranger, is_write, stored)
             if conflict is not None:
-                user = user_of(conflict.position // max(1, width // other.granule))
+                lane = int(here[conflict.position // max(1, width // other.granule)])
+                user = (f"{warp.where} lane {lane}", line, is_write)
+                known = _known(theirs, state.outside.known(warp.of_lane(lane).clock))
                 self.report_access(theirs, other, None, conflict, user, known)
 
     def box_access(
@@ -219,9 +257,9 @@ class EncounterChecks(CheckBase):
                     self.report_access(theirs, other, None, conflict, user, known)
 
 
-def _known(theirs: ClusterState, bundle: Bundle) -> Clock:
-    """What a bundle knows of a cluster, by its actors of now."""
-    known = bundle.get(theirs.number)
+def _known(theirs: ClusterState, parts: Parts) -> Clock:
+    """What one knows of a cluster, by its actors of now."""
+    known = parts.get(theirs.number)
     return theirs.actors.zeros(2) if known is None else theirs.actors.fit(known)
 
 

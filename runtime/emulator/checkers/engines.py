@@ -12,13 +12,35 @@ from ..state import Cta, Strand
 from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
-from .spaces import Actor, quarters_of
+from .spaces import UNIT_BYTES, Actor, quarters_of, reach_of, reach_of_units
 from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
 from .threads import Box
 
 GROUP_WARPS = 4  # that issue a wgmma together
+Known = list[tuple[Clock, Any]]  # what threads know, each with the positions of its lanes
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWork:
+    """What the lanes of one cp.async do, each for itself.
+
+    Attributes:
+      lanes: their numbers. steps: of their streams, whose first is `first`.
+      known: of their threads, which knew besides what they did themselves up to `tick`.
+    """
+
+    warp: WarpClocks
+    lanes: npt.NDArray[np.intp]
+    steps: npt.NDArray[np.int32]
+    first: int
+    known: Known
+    tick: int
+
+    def name(self, position: int) -> str:
+        """Who issued the copy of a lane, for reports."""
+        return f"{self.warp.where} lane {int(self.lanes[position])}'s {_ENGINES['load']}"
 
 
 @dataclass(slots=True)
@@ -34,7 +56,7 @@ class Ticket:
       moment: identifies the instruction execution: lanes of one issue equal work together.
       is_generic: it accesses memory through the generic proxy (cp.async).
       pending: accesses that wait for the mbarrier to be known.
-      lanes: of cp.async, which each lane issues for itself: one ticket per lane in its place.
+      work: of cp.async, which each lane issues for itself; the rest is then of the first lane.
       warps: of wgmma, which each warp issues for itself: what each of the four knew.
     """
 
@@ -50,7 +72,7 @@ class Ticket:
     moment: tuple[int, ...]
     is_generic: bool
     pending: list[Any] = field(default_factory=list[Any])
-    lanes: "tuple[Ticket, ...]" = ()
+    work: LaneWork | None = None
     warps: tuple[Clock, ...] = ()
 
     @property
@@ -87,6 +109,16 @@ class Ticket:
         return clock
 
 
+def _reach(what: tuple[Any, ...]) -> tuple[int, int]:
+    """The first byte of shared memory that an engine touches, and the end of the last."""
+    if what[0] == "units":
+        low, high = reach_of_units(what[1])
+        return UNIT_BYTES * low, UNIT_BYTES * high
+    if what[0] == "lanes":
+        return reach_of(what[1].ravel(), what[2])
+    return int(what[1]), int(what[1] + what[2])
+
+
 def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     """The 8-byte words of shared memory that an engine touches."""
     if what[0] == "units":
@@ -108,6 +140,17 @@ def _key(part: Any) -> Any:
     if hasattr(part, "dtype"):
         return id(part)
     return str(part) if isinstance(part, list) else part  # pyright: ignore[reportUnknownArgumentType]
+
+
+def known_of_lanes(actors: Actors, known: Known, count: int) -> npt.NDArray[np.int32]:
+    """Steps by actor that lanes know of: of all, or where they know different things a row for each."""
+    first = actors.fit(known[0][0])
+    if len(known) == 1:
+        return first[KNOWN]
+    rows = np.empty((count, first.shape[1]), np.int32)
+    for clock, positions in known:
+        rows[positions] = actors.fit(clock)[KNOWN]
+    return rows
 
 
 class EngineChecks(RegisterChecks):
@@ -132,18 +175,42 @@ class EngineChecks(RegisterChecks):
             lanes = int(lanes_in(s.mask)[0])
         if isinstance(lanes, int):
             return self._issued_by(s, lanes, line, engine, kind, channel)
-        each = tuple(self._issued_by(s, int(n), line, engine, kind, channel) for n in lanes)
-        return replace(each[0], lanes=each)
+        warp = self.warp_of(s)
+        copies = warp.copies_of(("copy", s.cta.rank, s.warp.index))
+        steps = copies.issue(lanes, line)
+        known = [(group.as_now(), at) for group, at in warp.groups_of(lanes, None)]
+        work = LaneWork(warp, lanes, steps, copies.first, known, warp.tick)
+        lane, clock = int(lanes[0]), known[0][0]
+        ticket = Ticket(
+            s.cta,
+            engine,
+            line,
+            f"{warp.where} lane {lane}",
+            clock,
+            warp.base + lane,
+            copies.first + lane,
+            int(steps[0]),
+            0,
+            (),
+            is_generic=True,
+        )
+        ticket.work = work
+        return ticket
 
     def _issued_by(
         self, s: Strand, lane: int, line: int, engine: str, kind: str, channel: Channel
     ) -> Ticket:
         state, warp = self.state_of(s.cta), self.warp_of(s)
-        actor = self._stream(state, s, lane, kind, engine)
-        step = state.next_step(actor) if actor else 0
+        if kind == "copy":
+            copies = warp.copies_of(("copy", s.cta.rank, s.warp.index))
+            actor = copies.first + lane
+            step = int(copies.issue(np.array([lane]), line)[0])
+        else:
+            actor = self._stream(state, s, lane, kind, engine)
+            step = state.next_step(actor) if actor else 0
         who = f"{warp.where} lane {lane}"
         writer = 0
-        if actor:
+        if actor and kind != "copy":
             state.chronicle.note(actor, step, line, who)
         if actor and engine == "store":
             writer = state.actors.engine(("bulk-write", s.cta.rank, s.warp.index, lane))
@@ -165,8 +232,6 @@ class EngineChecks(RegisterChecks):
         rank, warp = s.cta.rank, s.warp.index
         if kind == "tensor":
             return state.actors.engine(("tensor", rank, warp, lane))
-        if kind == "copy":
-            return state.actors.engine(("copy", rank, warp, lane))
         if kind == "wgmma":
             return state.actors.engine(("wgmma", rank, warp // 4))
         return state.actors.engine(("bulk-read", rank, warp, lane)) if engine == "store" else 0
@@ -209,9 +274,12 @@ class EngineChecks(RegisterChecks):
             return
         state = self.state_of(cta)
         if is_write and what[0] != "box":
-            self.spoil(state.ctas[cta.rank], _words(what), ticket.name, "writes", ticket.line)
-        if ticket.lanes:
-            self._copies_of_lanes(state, cta, ticket.lanes, what, is_write)
+            owned = state.ctas[cta.rank]
+            (low, high), (first, last) = _reach(what), owned.live_reach
+            if low < last and first < high:
+                self.spoil(owned, _words(what), ticket.name, "writes", ticket.line)
+        if ticket.work is not None:
+            self._copies_of_lanes(state, cta, ticket, ticket.work, what, is_write)
             return
         if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(what))):
             return
@@ -258,7 +326,8 @@ class EngineChecks(RegisterChecks):
         self,
         state: ClusterState,
         cta: Cta,
-        tickets: tuple[Ticket, ...],
+        ticket: Ticket,
+        work: LaneWork,
         what: tuple[Any, ...],
         is_write: bool,
     ) -> None:
@@ -266,21 +335,26 @@ class EngineChecks(RegisterChecks):
         _, offsets, width = what
         space = state.ctas[cta.rank].shared
         starts: npt.NDArray[np.int64] = offsets.reshape(-1)
-        is_apart = len(set(starts.tolist())) == len(tickets)  # else lanes race with each other
-        together: dict[int, list[int]] = {}
-        for number, ticket in enumerate(tickets):
-            together.setdefault(ticket.step if is_apart else -1 - number, []).append(number)
-        for chosen in together.values():
-            mine = [tickets[number] for number in chosen]
-            each = [t.accessor(state.actors, KNOWN, is_fenced=False, actor=t.actor) for t in mine]
-            known = np.stack([who.writes for who in each])
-            actors = np.array([[who.actor] for who in each], np.int32)
-            who = Actor(actors, each[0].step, known, known)
-            conflict = space.lanes(starts[chosen], width, who, is_write)
+        known = known_of_lanes(state.actors, work.known, work.lanes.size)
+        if np.unique(starts).size < starts.size:  # lanes race with each other
+            together = [np.array([position]) for position in range(starts.size)]
+        else:
+            steps = np.unique(work.steps).tolist()
+            together = [np.flatnonzero(work.steps == step) for step in steps]
+        for mine in together:
+            lanes = work.lanes[mine][:, None]
+            rows = known if known.ndim == 1 else known[mine]
+            own, alias = (
+                work.first + lanes,
+                (work.warp.base + lanes, np.full_like(lanes, work.tick)),
+            )
+            who = Actor(own, int(work.steps[mine[0]]), rows, rows, alias=alias)
+            conflict = space.lanes(starts[mine], width, who, is_write)
             if conflict is not None:
-                ticket = mine[conflict.position // max(1, width // space.granule)]
-                user = (ticket.name, ticket.line, is_write)
-                self.report_access(state, space, cta, conflict, user, ticket.clock)
+                position = int(mine[conflict.position // max(1, width // space.granule)])
+                clock = next(c for c, at in work.known if at is None or position in at)
+                user = (work.name(position), ticket.line, is_write)
+                self.report_access(state, space, cta, conflict, user, state.actors.fit(clock))
 
     def _global_access(
         self, state: ClusterState, ticket: Ticket, what: tuple[Any, ...], is_write: bool
@@ -341,6 +415,11 @@ class EngineChecks(RegisterChecks):
 
     def group_closed(self, s: Strand, lanes: list[int], kind: str) -> None:
         """A commit of bulk, cp.async or wgmma groups."""
+        if kind == "copy":
+            copies = self.warp_of(s).copies
+            if copies is not None:
+                copies.close(np.array(lanes))
+            return
         state = self.state_of(s.cta)
         for lane in lanes:
             actor = self._group_actor(state, s, lane, kind)
@@ -355,6 +434,9 @@ class EngineChecks(RegisterChecks):
     ) -> None:
         """A wait for groups: the lanes know that the older ones are over."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
+        if kind == "copy":
+            warp.copies_waited(np.array(lanes), newest)
+            return
         for lane in lanes:
             actor = self._group_actor(state, s, lane, kind)
             closed = state.groups.get((actor, lane, s.warp.index), [])
@@ -375,7 +457,7 @@ class EngineChecks(RegisterChecks):
         rank, warp = s.cta.rank, s.warp.index
         if kind == "wgmma":
             return state.actors.engine((kind, rank, warp // 4))
-        return state.actors.engine(("bulk-read" if kind == "bulk" else kind, rank, warp, lane))
+        return state.actors.engine(("bulk-read", rank, warp, lane))
 
     # ---- the end
 

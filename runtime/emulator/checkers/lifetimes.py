@@ -30,12 +30,17 @@ class LifetimeChecks(EncounterChecks):
 
     def set_barrier(self, cta: Cta, offset: int, *, lives: bool) -> None:
         """The bytes belong to an mbarrier from now on, or are memory again."""
-        self.state_of(cta).ctas[cta.rank].live[offset // MBARRIER_BYTES] = lives
+        owned = self.state_of(cta).ctas[cta.rank]
+        owned.live[offset // MBARRIER_BYTES] = lives
+        if lives:
+            low, high = owned.live_reach
+            end = offset + MBARRIER_BYTES
+            owned.live_reach = (min(low, offset), max(high, end)) if high else (offset, end)
 
     def spoil(self, owned: CtaState, words: Any, who: str, action: str, line: Any) -> None:
         """Bytes of shared memory, given as 8-byte words, are used by what is no mbarrier operation."""
         live = owned.live[words]
-        if not live.any():
+        if not np.count_nonzero(live):
             return
         offset = int(np.broadcast_to(words, live.shape)[live][0]) * MBARRIER_BYTES
         message = (
@@ -88,12 +93,11 @@ class LifetimeChecks(EncounterChecks):
     ) -> None:
         """Lanes use shared memory: is it theirs to use?"""
         owned = self.state_of(s.cta).ctas[owner.rank]
-        if addresses.size and 0 <= int(addresses.min()) and int(addresses.max()) < owner.shared.end:
-            words = addresses.astype(np.int64) // MBARRIER_BYTES
+        words = np.minimum(addresses // addresses.dtype.type(MBARRIER_BYTES), owned.live.size - 1)
+        self.spoil(owned, words, self.warp_of(s).where, action, line)
+        if width > MBARRIER_BYTES:
+            words = np.minimum(words + 1, owned.live.size - 1)
             self.spoil(owned, words, self.warp_of(s).where, action, line)
-            if width > MBARRIER_BYTES:
-                words = np.minimum(words + 1, owned.live.size - 1)
-                self.spoil(owned, words, self.warp_of(s).where, action, line)
         if owner is not s.cta:
             self.visit(s, lanes, owned, int(addresses.min()), width, tick, action, line)
 

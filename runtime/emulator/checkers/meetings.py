@@ -4,12 +4,8 @@ A *release* (a releasing write, or a fence and then a strong write) leaves with 
 knew; atomics that follow there add to it, other writes replace it. Who reads the place with an *acquire* (an acquiring
 read, or a strong read and then a fence) learns it, if each of the two is in the scope of the other. A relaxed access
 carries nothing by itself, and a fence carries all that its thread had learnt (it is cumulative).
-
-Clusters count their actors each for itself. What a thread knows of another cluster is a `Bundle` that it once acquired: a
-step of an actor of its own cluster, so that knowledge of it travels as all knowledge does.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,46 +14,74 @@ import numpy.typing as npt
 
 from ..order import Order, Place, Scope
 from .clocks import FIRST_THREAD, KNOWN, PROXY, Actors, Clock, WarpClocks, lanes_in
+from .outside import Bundle, Outside, united
 
-Bundle = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number of the cluster
 Head = tuple[Place, Scope]  # of the first operation of a release
-Heads = dict[Head, Bundle]
-NOTHING: Bundle = {}
 
 
-def _join(first: Clock, second: Clock) -> Clock:
-    """What two clocks know together, as a new one, or the same when they are one."""
-    if first is second:
-        return first
-    short, long = sorted((first, second), key=lambda clock: clock.shape[1])
-    result = long.copy()
-    rows = result[:, : short.shape[1]]
-    np.maximum(rows, short[: rows.shape[0]], out=rows)
-    return result
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Releases that a write is part of.
+
+    Attributes:
+      bundles: what each of them hands on.
+      total: what they do together, if each reaches everybody; a thread that acquires everywhere needs nothing else.
+      root: is the same in those that atomics made of these, adding to them.
+    """
+
+    bundles: dict[Head, Bundle]
+    total: Bundle | None
+    root: object
+
+    @staticmethod
+    def of(bundles: dict[Head, Bundle]) -> "Heads":
+        """These releases."""
+        is_wide = all(scope >= Scope.GPU for _, scope in bundles)
+        return Heads(bundles, united(bundles.values()) if is_wide and bundles else None, object())
+
+    def usable(self, place: Place, scope: Scope) -> tuple[list[Bundle], bool]:
+        """What a thread at a place acquires of them, reaching as far as `scope`; and whether that is all of it."""
+        if self.total is not None and scope >= Scope.GPU:
+            return [self.total], True
+        found = [
+            bundle
+            for (other, reach), bundle in self.bundles.items()
+            if reach.includes(other, place) and scope.includes(place, other)
+        ]
+        return found, len(found) == len(self.bundles)
+
+    def then(self, other: "Heads", *, is_acquired: bool) -> "Heads":
+        """With those of an atomic that read these.
+
+        Args:
+          is_acquired: the atomic knows of all that these hand on.
+        """
+        bundles = self.bundles.copy()
+        for head, bundle in other.bundles.items():
+            before = None if is_acquired else bundles.get(head)
+            bundles[head] = bundle if before is None else united([before, bundle])
+        if self.total is None or other.total is None:
+            return Heads(bundles, None, self.root)
+        total = other.total if is_acquired else united([self.total, other.total])
+        return Heads(bundles, total, self.root)
 
 
-def united(bundles: Iterable[Bundle]) -> Bundle:
-    """What several bundles know together."""
-    result: dict[int, Clock] = {}
-    for bundle in bundles:
-        for cluster, clock in bundle.items():
-            known = result.get(cluster)
-            result[cluster] = clock if known is None else _join(known, clock)
-    return result
+NONE = Heads({}, None, None)
+MOST_SEEN = 8  # writes of one place that are kept apart for a fence to come
 
 
 @dataclass(slots=True)
 class Location:
-    """A place in memory that strong accesses meet at.
+    """A place in memory that strong accesses meet at, once a release was there.
 
     Attributes:
       writer, scope: of the last strong write. heads: the releases that it is part of.
-      released: the releases at this place by thread, which also the thread's later writes are part of.
+      released: the last release at this place by thread, which also the thread's later writes are part of.
     """
 
     writer: Place
     scope: Scope
-    heads: Heads
+    heads: Heads = NONE
     released: dict[tuple[Place, int], Heads] = field(default_factory=dict[tuple[Place, int], Heads])
 
 
@@ -66,12 +90,13 @@ class Mark:
     """What the lanes of a group knew at a fence.
 
     Attributes:
-      clock: rows KNOWN and PROXY. tick: of their warp. fenced: as in `WarpClocks`.
+      clock: rows KNOWN and PROXY. tick, fenced, copied: of their warp, for what each lane did itself.
     """
 
     clock: Clock
     tick: int
     fenced: npt.NDArray[np.int32]
+    copied: npt.NDArray[np.int32] | None
 
 
 @dataclass(slots=True)
@@ -79,134 +104,125 @@ class Lane:
     """What strong accesses of a thread wait for.
 
     Attributes:
-      marks: its last releasing fence by scope. seen: what its strong reads saw, for fences to come, by place.
+      marks: its last releasing fence by scope. heads: what they give its strong writes, once asked for.
+      seen: what its strong reads saw, for fences to come, by place.
     """
 
     marks: dict[Scope, Mark] = field(default_factory=dict[Scope, Mark])
-    seen: dict[tuple[Any, Head], Bundle] = field(default_factory=dict[tuple[Any, Head], Bundle])
-
-
-class Outside:
-    """What the threads of one cluster know of other clusters.
-
-    Args:
-      number: of the cluster.
-    """
-
-    def __init__(self, number: int, actors: Actors):
-        self.number = number
-        self._actors = actors
-        self._bundles: dict[int, list[Bundle]] = {}  # by actor; one per step, from step 0
-
-    def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
-        """A lane acquired something."""
-        others = {cluster: clock for cluster, clock in bundle.items() if cluster != self.number}
-        if not others:
-            return
-        actor = self._actors.engine(("outside", warp.base + lane))
-        steps = self._bundles.setdefault(actor, [NOTHING])
-        last = steps[-1]
-        if any(last.get(cluster) is not clock for cluster, clock in others.items()):
-            steps.append(united([last, others]))
-        warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
-
-    def known(self, clock: Clock) -> Bundle:
-        """What one knows of other clusters whose clock it is."""
-        found: list[Bundle] = []
-        for actor, steps in self._bundles.items():
-            if actor >= clock.shape[1] or not clock[KNOWN, actor]:
-                continue
-            found.append(steps[int(clock[KNOWN, actor])])
-            if clock[PROXY, actor]:  # a proxy fence followed, which covers what was known of them
-                seen = steps[int(clock[PROXY, actor])]
-                found.append({c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in seen.items()})
-        return found[0] if len(found) == 1 else united(found)
+    heads: Heads | None = None
+    seen: dict[Any, list[Heads]] = field(default_factory=dict[Any, list[Heads]])
 
 
 class Meetings:
     """The strong accesses of a launch, in execution order."""
 
     def __init__(self) -> None:
-        self._locations: dict[Any, Location] = {}
+        self._places: dict[Any, dict[int, Location]] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
+
+    def locations(self, where: Any) -> dict[int, Location]:
+        """The places of a memory, by address."""
+        return self._places.setdefault(where, {})
 
     def _lane(self, cluster: int, actor: int) -> Lane:
         return self._lanes.setdefault((cluster, actor), Lane())
 
     # ---- what a thread gives
 
-    def bundle(self, outside: Outside, warp: WarpClocks, lane: int) -> Bundle:
-        """All that a lane knows and did."""
-        clock = warp.release(warp.actors.zeros(2), 1 << lane)
-        return {outside.number: clock, **outside.known(clock)}
-
-    def _marked(self, outside: Outside, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
-        clock, own = mark.clock.copy(), warp.base + lane
-        clock[KNOWN, own] = mark.tick
-        clock[PROXY, own] = max(clock[PROXY, own], int(mark.fenced[lane]))
-        return {outside.number: clock, **outside.known(clock)}
-
     def fenced_by(self, outside: Outside, place: Place, warp: WarpClocks, lane: int) -> Heads:
         """What a strong write of a lane carries because of the fences before it."""
         known = self._lanes.get((outside.number, warp.base + lane))
-        if known is None:
-            return {}
-        return {
-            (place, scope): self._marked(outside, warp, lane, mark)
-            for scope, mark in known.marks.items()
-        }
+        if known is None or not known.marks:
+            return NONE
+        if known.heads is None:
+            known.heads = Heads.of(
+                {
+                    (place, scope): self._marked(outside, warp, lane, mark)
+                    for scope, mark in known.marks.items()
+                }
+            )
+        return known.heads
+
+    @staticmethod
+    def _marked(outside: Outside, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
+        clock = mark.clock.copy()
+        copied = 0 if mark.copied is None else int(mark.copied[lane])
+        warp.add_lane(clock, lane, mark.tick, int(mark.fenced[lane]), copied)
+        return Bundle(outside.number, clock, outside.known(clock), is_plain=True)
 
     # ---- accesses
 
     def write(
         self,
-        key: Any,
+        locations: dict[int, Location],
+        address: int,
         outside: Outside,
         place: Place,
         warp: WarpClocks,
         lane: int,
         order: Order,
         *,
-        keeps: Heads,
+        keeps: Heads | None,
+        is_acquired: bool,
     ) -> None:
-        """A strong write of a lane; an atomic `keeps` what it read."""
-        thread = (place, warp.base + lane)
-        location = self._locations.get(key)
-        released = {} if location is None else location.released
-        if order.releases:
-            heads: Heads = {(place, order.scope): self.bundle(outside, warp, lane)}
-            released[thread] = heads
-        else:
-            heads = {**released.get(thread, {}), **self.fenced_by(outside, place, warp, lane)}
-        for head, bundle in keeps.items():
-            heads[head] = united([heads[head], bundle]) if head in heads else bundle
-        self._locations[key] = Location(place, order.scope, heads, released)
+        """A strong write of a lane.
 
-    def read(self, key: Any, place: Place, order: Order) -> Heads:
-        """The releases that a strong read of a thread at `place` observes."""
-        location = self._locations.get(key)
+        Args:
+          keeps: of an atomic: the releases that it read. is_acquired: it knows of what they hand on.
+        """
+        thread = (place, warp.base + lane)
+        location = locations.get(address)
+        if order.releases:
+            clock = warp.clock_of(lane)
+            bundle = Bundle(outside.number, clock, outside.known(clock), is_plain=True)
+            is_wide = order.scope >= Scope.GPU
+            heads = Heads({(place, order.scope): bundle}, bundle if is_wide else None, object())
+        else:
+            heads = self.fenced_by(outside, place, warp, lane)
+            before = None if location is None else location.released.get(thread)
+            if before is not None:
+                heads = before.then(heads, is_acquired=False) if heads.bundles else before
         if location is None:
-            return {}
-        if not (
+            if not heads.bundles:
+                return
+            location = locations[address] = Location(place, order.scope)
+        if order.releases:
+            location.released[thread] = heads
+        if keeps is not None and keeps.bundles:
+            heads = keeps.then(heads, is_acquired=is_acquired) if heads.bundles else keeps
+        location.writer, location.scope, location.heads = place, order.scope, heads
+
+    @staticmethod
+    def read(location: Location | None, place: Place, order: Order) -> Heads:
+        """The releases that a strong read of a thread at `place` observes."""
+        if location is None or not (
             order.scope.includes(place, location.writer)
             and location.scope.includes(location.writer, place)
         ):
-            return {}
+            return NONE
         return location.heads
 
     def see(
-        self, key: Any, outside: Outside, place: Place, actor: int, heads: Heads, order: Order
-    ) -> list[Bundle]:
-        """A thread saw releases: what it acquires at once. The rest is left for its next fence."""
-        usable = {head: b for head, b in heads.items() if head[1].includes(head[0], place)}
-        if not usable:
-            return []
+        self, key: Any, cluster: int, place: Place, actor: int, heads: Heads, order: Order
+    ) -> tuple[list[Bundle], bool]:
+        """A thread saw releases: what it acquires at once, and whether that is all. Without that, its next fence does."""
+        if not heads.bundles:
+            return [], True
         if order.acquires:
-            return [b for (other, _), b in usable.items() if order.scope.includes(place, other)]
-        seen = self._lane(outside.number, actor).seen
-        for head, bundle in usable.items():
-            seen[key, head] = bundle
-        return []
+            return heads.usable(place, order.scope)
+        seen = self._lane(cluster, actor).seen.setdefault(key, [])
+        if seen and seen[-1].root is heads.root:
+            seen[-1] = heads
+            return [], False
+        seen.append(heads)
+        if len(seen) > MOST_SEEN:
+            bundles: dict[Head, Bundle] = {}
+            for one in seen:
+                for head, bundle in one.bundles.items():
+                    before = bundles.get(head)
+                    bundles[head] = bundle if before is None else united([before, bundle])
+            seen[:] = [Heads.of(bundles)]
+        return [], False
 
     # ---- fences
 
@@ -219,23 +235,38 @@ class Meetings:
             for lane in lanes_in(mask).tolist():
                 known = self._lanes.get((outside.number, warp.base + lane))
                 if known is not None and known.seen:
-                    learnt += self._acquired(known, place, lane, order)
+                    bundles = self._acquired(known, place, order.scope)
+                    learnt += [(lane, bundle) for bundle in bundles]
         return learnt
 
     @staticmethod
-    def _acquired(lane: Lane, place: Place, number: int, order: Order) -> list[tuple[int, Bundle]]:
-        fit = [key for key in lane.seen if order.scope.includes(place, key[1][0])]
-        return [(number, lane.seen.pop(key)) for key in fit]
+    def _acquired(lane: Lane, place: Place, scope: Scope) -> list[Bundle]:
+        """What a fence acquires of what a lane saw; what it does not reach stays for another one."""
+        acquired: list[Bundle] = []
+        for key, seen in list(lane.seen.items()):
+            left: list[Heads] = []
+            for heads in seen:
+                bundles, is_all = heads.usable(place, scope)
+                acquired += bundles
+                if not is_all:
+                    left.append(heads)
+            lane.seen[key] = left
+            if not left:
+                del lane.seen[key]
+        return acquired
 
     def mark(self, outside: Outside, warp: WarpClocks, mask: int, order: Order) -> None:
         """A releasing fence of lanes: what they know now goes with their next strong writes."""
         if not order.releases:
             return
+        warp.marked |= mask
+        copied = None if warp.copies is None else warp.copies.known.copy()
         for group, common in warp.touching(mask):
-            fitted = warp.actors.fit(group.clock)
-            mark = Mark(fitted[:2].copy(), warp.tick, warp.fenced.copy())
+            mark = Mark(group.as_now(), warp.tick, warp.fenced.copy(), copied)
             for lane in lanes_in(common).tolist():
-                self._lane(outside.number, warp.base + lane).marks[order.scope] = mark
+                known = self._lane(outside.number, warp.base + lane)
+                known.marks[order.scope] = mark
+                known.heads = None
 
 
 def seen_by_engines(clock: Clock, actors: Actors) -> npt.NDArray[np.int32]:

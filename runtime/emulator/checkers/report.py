@@ -75,10 +75,14 @@ class Chronicle:
             warp = self.warps[rank][thread // 32]
             line = warp.lines[step] if step < len(warp.lines) else None
             return self.spell(f"{warp.where} lane {thread % 32}", action, line)
+        key = self.actors.key_of(actor)
         line, who = self.steps.get((actor, step), (None, "an engine"))
-        return self.spell(
-            f"{engine_name(self.actors.key_of(actor))}, issued by {who},", action, line
-        )
+        if key[0] == "copy":
+            rank, number, lane = (int(part) for part in key[1:])
+            warp = self.warps[rank][number]
+            line = None if warp.copies is None else warp.copies.line_of(lane, step)
+            who = f"{warp.where} lane {lane}"
+        return self.spell(f"{engine_name(key)}, issued by {who},", action, line)
 
     def spell(self, who: str, action: str, line: Any) -> Access:
         """An access with the text of its line."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .touches import Mask, Pool, Steps, Touches, Where
+from .touches import Alias, Mask, Pool, Steps, Touches, Where, actors_of, cells_of, steps_of
 
-__all__ = ["Agreement", "Conflict", "Shadow", "Steps", "Where"]
+__all__ = ["Agreement", "Alias", "Conflict", "Shadow", "Steps", "Where"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Conflict:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Agreement:
     """What a weak store would have to agree on with others.
 
@@ -77,8 +77,9 @@ class Shadow:
     def __init__(self, shape: tuple[int, ...]):
         self.shape = shape
         pool = Pool()
-        self.writes, self.reads = Touches(shape, pool), Touches(shape, pool)
-        self.earlier_writes, self.earlier_reads = Touches(shape, pool), Touches(shape, pool)
+        cells = np.zeros((4, *shape), np.int64)
+        self.writes, self.reads = Touches(cells[0], pool), Touches(cells[1], pool)
+        self.earlier_writes, self.earlier_reads = Touches(cells[2], pool), Touches(cells[3], pool)
         self.element_bytes = np.zeros(shape, np.int8)
         self._numbers = numbers_of(shape)
 
@@ -107,6 +108,7 @@ class Shadow:
         known: Steps,
         known_reads: Steps,
         agreement: Agreement | None = None,
+        alias: Alias = None,
     ) -> Conflict | None:
         """Record a write.
 
@@ -118,70 +120,102 @@ class Shadow:
         Returns:
           The first earlier access that the writer does not know of.
         """
-        bad = self.writes.unknown(at, actor, known)
-        agrees: Mask | None = None
+        written, read = self.writes.cells[at], self.reads.cells[at]
+        bad, count = self.writes.unknown(written, actor, known, alias)
+        joins: Mask | None = None
         if agreement is not None:
-            writers = self.writes.actor[at]
-            repeats = bad | (writers == actor) | (writers < 0)
-            if repeats.any():
-                joins = repeats & self._agrees(at, actor, known, agreement)
-                bad &= ~joins
-                agrees = joins
+            writers = actors_of(written)
+            repeats = (writers == actor) | (writers < 0)
+            if count:
+                repeats |= bad
+            if np.count_nonzero(repeats):
+                agreed: Mask = repeats & self._agrees(at, actor, known, agreement, alias)
+                joins = agreed if np.count_nonzero(agreed) else None
+                if count:
+                    bad &= ~agreed
+                    count = int(np.count_nonzero(bad))
         found = None
-        if bad.any():
-            found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
-        if self.reads.actor[at].any():
-            bad = self.reads.unknown(at, actor, known_reads)
-            if found is None and bad.any():
-                found = self._conflict(self.reads, at, bad, actor, known_reads, was_write=False)
-        if agrees is None or not agrees.any():
-            self._replace(at, actor, step, agreement)
+        if count:
+            found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
+        was_read = np.count_nonzero(read)
+        if was_read:
+            bad, count = self.reads.unknown(read, actor, known_reads, alias)
+            if found is None and count:
+                who = (actor, known_reads, alias)
+                found = self._conflict(self.reads, at, bad, *who, was_write=False)
+        if joins is None:
+            self._replace(at, written, read, cells_of(actor, step), agreement, bool(was_read))
             return found
-        actors = np.broadcast_to(actor, agrees.shape)
-        self._add(self.writes, at[agrees], actors[agrees], step)
-        if not agrees.all():
-            self._replace(at[~agrees], actors[~agrees], step, agreement)
+        actors = np.broadcast_to(actor, joins.shape)
+        self._add(self.writes, at[joins], actors[joins], step)
+        others = ~joins
+        if np.count_nonzero(others):
+            cells = cells_of(actors[others], step)
+            present = (written[others], read[others])
+            self._replace(at[others], *present, cells, agreement, bool(was_read))
         return found
 
-    def _agrees(self, at: Where, actor: Any, known: Steps, agreement: Agreement) -> Mask:
+    def _agrees(
+        self, at: Where, actor: Any, known: Steps, agreement: Agreement, alias: Alias
+    ) -> Mask:
         """Where a weak store may join the last write, whatever orders the two."""
         agrees = self.element_bytes[at] == agreement.element_bytes
-        if agrees.any():
+        if np.count_nonzero(agrees):
             agrees &= agreement.is_there()
-        if agrees.any():
-            agrees &= ~self.earlier_writes.unknown(at, actor, known)
-            agrees &= ~self.earlier_reads.unknown(at, actor, known)
+        if np.count_nonzero(agrees):
+            for earlier in (self.earlier_writes, self.earlier_reads):
+                agrees &= ~earlier.unknown(earlier.cells[at], actor, known, alias)[0]
         return agrees
 
-    def _replace(self, at: Where, actor: Any, step: int, agreement: Agreement | None) -> None:
+    def _replace(
+        self,
+        at: Where,
+        written: Any,
+        read: Any,
+        cells: Any,
+        agreement: Agreement | None,
+        was_read: bool,
+    ) -> None:
+        """A write takes the place of what was written and read."""
         if agreement is None:
             self.element_bytes[at] = 0
-            self.reads.put(at, 0, 0)
+            if was_read:
+                self.reads.put(at, 0)
         else:
             self.element_bytes[at] = agreement.element_bytes
-            self.reads.move_to(self.earlier_reads, at)
-            self.writes.move_to(self.earlier_writes, at)
-        self.writes.put(at, actor, step)
+            self.reads.hand_over(self.earlier_reads, at, read)
+            if was_read:
+                self.reads.cells[at] = 0
+            self.writes.hand_over(self.earlier_writes, at, written)
+        self.writes.put(at, cells)
 
     def read(
-        self, at: Where, actor: Any, step: int, known: Steps, known_reads: Steps
+        self,
+        at: Where,
+        actor: Any,
+        step: int,
+        known: Steps,
+        known_reads: Steps,
+        alias: Alias = None,
     ) -> Conflict | None:
         """Record a read; arguments and result as `write`."""
-        bad = self.writes.unknown(at, actor, known)
+        bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
         found = None
-        if bad.any():
-            found = self._conflict(self.writes, at, bad, actor, known, was_write=True)
-        readers = self.reads.actor[at]
-        if readers.any() and (
-            (readers < 0).any() or self.reads.unknown(at, actor, known_reads).any()
+        if count:
+            found = self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
+        cells = cells_of(actor, step)
+        read = self.reads.cells[at]
+        if np.count_nonzero(read) and (
+            (self.reads.has_rows and np.count_nonzero(read < 0))
+            or self.reads.unknown(read, actor, known_reads, alias)[1]
         ):
-            everywhere = np.ones(readers.shape, np.bool_)
+            everywhere = np.ones(read.shape, np.bool_)
             self._share(self.reads, at, everywhere, actor, step)
             return found
-        self.reads.put(at, actor, step)
+        self.reads.put(at, cells)
         if isinstance(actor, np.ndarray):
-            lost = self.reads.actor[at] != actor
-            if lost.any():
+            lost = self.reads.cells[at] != cells
+            if np.count_nonzero(lost):
                 self._share(self.reads, at, lost, actor, step)
         return found
 
@@ -194,24 +228,28 @@ class Shadow:
         *,
         is_write: bool,
         agreement: Agreement | None = None,
+        alias: Alias = None,
     ) -> Conflict | None:
         """What `write` or `read` would return; nothing is recorded."""
-        bad = self.writes.unknown(at, actor, known)
-        if agreement is not None and bad.any():
-            bad &= ~self._agrees(at, actor, known, agreement)
-        if bad.any():
-            return self._conflict(self.writes, at, bad, actor, known, was_write=True)
-        if is_write and self.reads.actor[at].any():
-            bad = self.reads.unknown(at, actor, known_reads)
-            if bad.any():
-                return self._conflict(self.reads, at, bad, actor, known_reads, was_write=False)
+        bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
+        if agreement is not None and count:
+            bad &= ~self._agrees(at, actor, known, agreement, alias)
+            count = int(np.count_nonzero(bad))
+        if count:
+            return self._conflict(self.writes, at, bad, actor, known, alias, was_write=True)
+        read = self.reads.cells[at]
+        if is_write and np.count_nonzero(read):
+            bad, count = self.reads.unknown(read, actor, known_reads, alias)
+            if count:
+                who = (actor, known_reads, alias)
+                return self._conflict(self.reads, at, bad, *who, was_write=False)
         return None
 
     def _add(self, touches: Touches, numbers: Any, actors: Any, step: int) -> None:
         """One access more of granules of a one-dimensional shadow, by number."""
-        alone = touches.actor[numbers] == actors
-        touches.step[numbers[alone]] = step
-        if not alone.all():
+        alone = actors_of(touches.cells[numbers]) == actors
+        touches.cells[numbers[alone]] = cells_of(actors[alone], step)
+        if np.count_nonzero(alone) < alone.size:
             touches.share(numbers[~alone], actors[~alone], step)
 
     def _share(self, touches: Touches, at: Where, chosen: Mask, actor: Any, step: int) -> None:
@@ -219,22 +257,32 @@ class Shadow:
         touches.share(numbers, np.broadcast_to(actor, chosen.shape)[chosen], step)
 
     def _conflict(
-        self, touches: Touches, at: Where, bad: Mask, own: Any, known: Steps, *, was_write: bool
+        self,
+        touches: Touches,
+        at: Where,
+        bad: Mask,
+        own: Any,
+        known: Steps,
+        alias: Alias,
+        *,
+        was_write: bool,
     ) -> Conflict:
         places = np.flatnonzero(bad)
         position = int(places[0])
         granules = np.broadcast_to(self._numbers[at], bad.shape).ravel()
         granule = int(granules[position])
-        mine = int(np.broadcast_to(own, bad.shape).ravel()[position])
+        each = (own, *(alias or ()))
+        mine = [int(np.broadcast_to(part, bad.shape).ravel()[position]) for part in each]
         if known.ndim > 1:
             known = known[position // bad.shape[1]]
-        actor, step = touches.culprit(granule, mine, known)
+        second = (mine[1], mine[2]) if alias is not None else None
+        actor, step = touches.culprit(granule, mine[0], known, second)
         concerned = np.unique(granules[places])
         low, high = int(concerned[0]), int(concerned[-1])
         return Conflict(granule, actor, step, was_write, position, int(concerned.size), low, high)
 
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int] | None:
         """The first and the last granule whose last write, or read, an actor made from a step on."""
-        touches = self.writes if is_write else self.reads
-        found = np.flatnonzero((touches.actor == actor) & (touches.step >= step))
+        cells = (self.writes if is_write else self.reads).cells
+        found = np.flatnonzero((actors_of(cells) == actor) & (steps_of(cells) >= step))
         return (int(found[0]), int(found[-1])) if found.size else None

@@ -1,7 +1,7 @@
 """The shadows of the memories: addresses to granules, accesses to findings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,23 +10,25 @@ import numpy.typing as npt
 
 from ..inspector import StrongKind
 from ..order import Scope
-from .shadow import Agreement, Conflict, Shadow, Steps
+from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords
 
 UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
 WORD_BYTES = 4  # granule after the first access that is not of whole units
 SUMS = Agreement(-1, lambda: np.ones((), np.bool_))  # bulk reductions, of whatever elements
+_COUNT = np.arange(256)
 LANES_PER_GRANULE = 16  # of tensor memory: halves of a warp's partition
 TMEM_HALVES, TMEM_COLUMNS = 8, 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Actor:
     """Who accesses, and what it knows.
 
     Attributes:
-      actor: number, or int32[lanes, 1].
+      actor: number, or int64[lanes, 1].
       step: its tick. writes, reads: steps by actor that it knows of; of lanes that know different things, a row for each.
+      alias: another actor that it is, and up to which step: a thread is its own copies as far as it waited for them.
       is_recorded: the access becomes part of the shadow; otherwise it is only looked whether it may.
       strong: place and scope of a strong access.
       adds: it may come in any order with bulk reductions of the same bytes.
@@ -39,9 +41,10 @@ class Actor:
     is_recorded: bool = True
     strong: Strong | None = None
     adds: bool = False
+    alias: Alias = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
     """What a weak store is about to store.
 
@@ -53,6 +56,11 @@ class Stored:
     element_bytes: int
     values: npt.NDArray[np.uint8]
     present: Callable[[], npt.NDArray[np.uint8]]
+
+
+def reach_of(addresses: npt.NDArray[Any], width: int) -> tuple[int, int]:
+    """The lowest address, and the end of the highest access."""
+    return int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + width
 
 
 class ByteSpace:
@@ -79,18 +87,16 @@ class ByteSpace:
     ) -> Conflict | None:
         """Strong accesses of lanes; arguments as `lanes`."""
         offsets = addresses.astype(np.int64) - self.base
-        if offsets.min() < 0 or offsets.max() + width > self.byte_count:
-            return None
-        if (offsets % width).any():
+        low, high = reach_of(offsets, width)
+        if low < 0 or high > self.byte_count or int(np.bitwise_or.reduce(offsets)) & (width - 1):
             return None
         writes = kind != "load"
-        look = Actor(who.actor, who.step, who.writes, who.reads, False, strong, True)
+        look = replace(who, is_recorded=False, strong=strong, adds=True)
         conflict = self.lanes(addresses, width, look, writes)
         if who.is_recorded:
             if self.strong is None:
                 self.strong = StrongWords(self.byte_count)
-            actors = who.actor.ravel().tolist()
-            self.strong.record(offsets, width, actors, who.step, strong, kind)
+            self.strong.record(offsets, width, who.actor, who.step, strong, kind)
         return conflict
 
     def lanes(
@@ -108,14 +114,18 @@ class ByteSpace:
         """
         if width < self.granule:
             self._refine(width)
-        low, high = int(addresses.min()) - self.base, int(addresses.max()) - self.base + width
-        if low < 0 or high > self.byte_count or (addresses % width).any():
+        first = addresses.astype(np.int64)
+        if self.base:
+            first -= self.base
+        first >>= self.granule.bit_length() - 1
+        at = first[:, None]
+        count = width // self.granule
+        if count > 1:
+            at = at + _COUNT[:count]
+        if np.count_nonzero(first > self.shadow.shape[0] - count):
             return None
-        first = (addresses.astype(np.int64) - self.base) // self.granule
-        if width == self.granule:
-            at = first[:, None]
-        else:
-            at = first[:, None] + np.arange(width // self.granule)
+        if np.count_nonzero(addresses & addresses.dtype.type(width - 1)):
+            return None
         if stored is None:
             return self._access(at, who, is_write, SUMS if who.adds else None)
 
@@ -163,11 +173,13 @@ class ByteSpace:
     ) -> Conflict | None:
         shadow, knows = self.shadow, (who.writes, who.reads)
         if not who.is_recorded:
-            found = shadow.look(at, who.actor, *knows, is_write=is_write, agreement=agreement)
+            found = shadow.look(
+                at, who.actor, *knows, is_write=is_write, agreement=agreement, alias=who.alias
+            )
         elif is_write:
-            found = shadow.write(at, who.actor, who.step, *knows, agreement)
+            found = shadow.write(at, who.actor, who.step, *knows, agreement, who.alias)
         else:
-            found = shadow.read(at, who.actor, who.step, *knows)
+            found = shadow.read(at, who.actor, who.step, *knows, who.alias)
         return found if self.strong is None else found or self._meets(at, who, is_write)
 
     def _meets(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
@@ -175,24 +187,34 @@ class ByteSpace:
         assert self.strong is not None
         if who.strong is not None and who.strong.scope >= Scope.GPU and not self.strong.is_narrow:
             return None
-        granules: Any = np.r_[at]
-        marked = self.strong.any(granules * self.granule // UNIT_BYTES)
-        if not marked.any():
+        granules: Any = np.r_[at] if isinstance(at, slice) else at
+        shape = granules.shape
+        places = np.flatnonzero(self.strong.any(granules * self.granule // UNIT_BYTES))
+        if not places.size:
             return None
-        own = np.broadcast_to(who.actor, granules.shape).ravel()
-        for position in np.flatnonzero(marked).tolist():
-            granule = int(granules.flat[position])
-            offset, actor = granule * self.granule, int(own[position])
-            known = who.writes
-            if known.ndim > 1:
-                known = known[position // granules.shape[1]]
-            race = self.strong.unknown(
-                offset, self.granule, actor, known, is_write=is_write, strong=who.strong
-            )
-            if race is not None:
-                return Conflict(granule, *race, position, 1, granule, granule)
-            if is_write and who.is_recorded:
-                self.strong.forget(offset, self.granule)
+
+        def of_places(part: Any) -> npt.NDArray[Any]:
+            return np.broadcast_to(part, shape).ravel()[places][:, None]
+
+        offsets = granules.ravel()[places].astype(np.int64) * self.granule
+        known = who.writes if who.writes.ndim == 1 else who.writes[places // shape[1]]
+        alias = None if who.alias is None else (of_places(who.alias[0]), of_places(who.alias[1]))
+        found = self.strong.unknown(
+            offsets,
+            self.granule,
+            of_places(who.actor),
+            known,
+            alias,
+            is_write=is_write,
+            strong=who.strong,
+        )
+        if found is not None:
+            granule = int(offsets[found.position]) // self.granule
+            position = int(places[found.position])
+            race = (found.actor, found.step, found.wrote)
+            return Conflict(granule, *race, position, 1, granule, granule)
+        if is_write and who.is_recorded:
+            self.strong.forget(offsets, self.granule)
         return None
 
     def _refine(self, width: int) -> None:
@@ -228,6 +250,16 @@ def granules_of_units(key: _Key, per_unit: int) -> Any:
     if high - low == units.size:
         return slice(low * per_unit, high * per_unit)
     return (units[:, None] * per_unit + np.arange(per_unit)).ravel()
+
+
+@lru_cache(maxsize=1024)
+def _reach(key: _Key) -> tuple[int, int]:
+    return int(key.array.min()), int(key.array.max()) + 1
+
+
+def reach_of_units(units: npt.NDArray[np.intp]) -> tuple[int, int]:
+    """The lowest of an array of units and the end of the highest."""
+    return _reach(_Key(units))
 
 
 @lru_cache(maxsize=1024)

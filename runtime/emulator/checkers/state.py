@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..machine.faults import Fault
 from ..machine.memory import ByteRange, GlobalMemory
@@ -15,12 +14,14 @@ from ..ptx.kinds import WARP_LANES
 from ..state import Cluster, Cta, Launch, Strand
 from .barriers import Barriers
 from .clocks import EARLIER, FIRST_THREAD, NEVER, Actors, Clock, WarpClocks
-from .meetings import Meetings, Outside
+from .meetings import Meetings
+from .outside import Outside
 from .report import Chronicle, Reporter
 from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 
 MBARRIER_BYTES = 8
-PAGE_BYTES = 1 << 16  # of global memory; no aligned access of a lane crosses it
+_PAGE_BITS = 16
+PAGE_BYTES = 1 << _PAGE_BITS  # of global memory; no aligned access of a lane crosses it
 REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
 KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
 
@@ -45,7 +46,7 @@ class CtaState:
     """A CTA's clocks and shadows.
 
     Attributes:
-      live: by 8 bytes of shared memory, whether an mbarrier lives there.
+      live: by 8 bytes of shared memory, whether an mbarrier lives there; none does outside `live_reach`, in bytes.
       visits: of threads of other CTAs, by thread.
     """
 
@@ -55,6 +56,7 @@ class CtaState:
         self.shared = ByteSpace(cta.shared.data.size)
         self.tmem = TensorSpace()
         self.live = np.zeros(-(-cta.shared.data.size // MBARRIER_BYTES), np.bool_)
+        self.live_reach: tuple[int, int] = (0, 0)
         self.visits: dict[int, Visit] = {}
 
 
@@ -130,17 +132,18 @@ class GlobalSpaces:
         self.crosses = crosses
         self._spaces: dict[tuple[int, int], tuple[ByteSpace, ClusterState]] = {}
         self._crossings: dict[int, Crossing] = {}
+        self._writeable: dict[int, bool | None] = {}
 
     def lanes(self, addresses: Any, width: int, state: ClusterState) -> list[tuple[ByteSpace, Any]]:
         """Shadows of what lanes access, each with the positions in `addresses` (None: all).
 
         What is in no mapping is left to the machine, which refuses it, and what is read-only needs no shadow.
         """
-        low, high = int(addresses.min()), int(addresses.max()) + width
-        if low // PAGE_BYTES == (high - 1) // PAGE_BYTES:
-            whole = self._mapping(low, high - low)
-            if whole is not None:
-                space = self._page(low, state) if whole.data.flags.writeable else None
+        page = int(addresses[0]) // PAGE_BYTES
+        if np.count_nonzero(addresses >> _PAGE_BITS == page) == addresses.size:
+            may_write = self._may_write(page)
+            if may_write is not None:
+                space = self._page(page * PAGE_BYTES, state) if may_write else None
                 return [] if space is None else [(space, None)]
         used = np.array([self._is_writeable(int(at), width) for at in addresses], np.bool_)
         pages = addresses.astype(np.int64) // PAGE_BYTES
@@ -172,6 +175,15 @@ class GlobalSpaces:
                 if space is not None:
                     result.append((space, whole[pages == page], count))
         return result
+
+    def _may_write(self, page: int) -> bool | None:
+        """Whether the mappings that a page has bytes of may be written; None: some of them."""
+        if page not in self._writeable:
+            first, end = page * PAGE_BYTES, (page + 1) * PAGE_BYTES
+            ranges = self.memory.ranges
+            flags = {r.data.flags.writeable for r in ranges if r.base < end and first < r.end}
+            self._writeable[page] = flags.pop() if len(flags) == 1 else None
+        return self._writeable[page]
 
     def _mapping(self, address: int, byte_count: int) -> ByteRange | None:
         try:
@@ -239,29 +251,31 @@ class Crossing:
         self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
         """The others that accessed `width` bytes at each offset, so far, in a way that may conflict."""
-        steps = np.arange(0, max(width, 1), UNIT_BYTES) if width > UNIT_BYTES else 0
-        units = np.add.outer(offsets.astype(np.int64), steps).ravel() // UNIT_BYTES
-        if units.size and (units.min() < 0 or units.max() >= self._who.shape[-1]):
+        units = offsets.astype(np.int64) // UNIT_BYTES
+        if width > UNIT_BYTES:
+            units = np.add.outer(units, np.arange(-(-width // UNIT_BYTES))).ravel()
+        if not units.size or int(units.min()) < 0 or int(units.max()) >= self._who.shape[-1]:
             return []  # the machine refuses it
-        self._is_narrow |= scope is not None and scope < Scope.GPU
+        is_strong = scope is not None
+        self._is_narrow |= is_strong and scope < Scope.GPU
         own = number + 1
-        found: set[int] = set()
-        for is_strong in (0, 1):
-            if is_strong and scope is not None and not self._is_narrow:
-                continue  # strong accesses that reach each other are no races
-            for wrote in (0, 1) if is_write else (1,):
-                found |= self._others(self._who[is_strong, wrote][units], own)
-        known = self._who[int(scope is not None), int(is_write)]
-        before = known[units]
-        known[units] = np.where((before == 0) | (before == own), own, -1)
+        present = self._who[:, :, units]
+        strange = (present != own) & (present != 0)
+        mine = present[int(is_strong), int(is_write)]
+        if np.count_nonzero(mine == own) < mine.size:
+            self._who[int(is_strong), int(is_write), units] = np.where(
+                (mine == 0) | (mine == own), own, -1
+            )
+        if not np.count_nonzero(strange):
+            return []
+        if is_strong and not self._is_narrow:
+            strange[1] = False  # strong accesses that reach each other are no races
+        if not is_write:
+            strange[:, 0] = False
+        found = set(present[strange].tolist())
         if -1 in found:
             return [held for cluster, held in self.spaces.items() if cluster != number]
         return [self.spaces[other - 1] for other in sorted(found)]
-
-    @staticmethod
-    def _others(present: npt.NDArray[np.int32], own: int) -> set[int]:
-        strange = present[(present != 0) & (present != own)]
-        return set(strange.tolist()) if strange.size else set()
 
 
 class CheckBase:

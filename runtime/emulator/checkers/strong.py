@@ -1,7 +1,8 @@
 """Strong accesses (atomic, volatile, relaxed, acquire, release) to one memory, word by word.
 
 They are no races among themselves as long as each is in the other's scope, but they are with weak accesses that nothing
-orders. There are few of them: flags, counters, accumulators.
+orders. A word remembers the one thread that accessed it, in arrays; words that several accessed (flags, counters) have a
+table of them each.
 """
 
 from dataclasses import dataclass
@@ -11,15 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order import Place, Scope
-from .shadow import Steps
+from .shadow import Alias, Steps
 
 WORD_BYTES = 4  # accesses are kept by words, each with the bytes of the word that it touches
-ALL_BYTES = (1 << WORD_BYTES) - 1
+ALL_BYTES = np.uint8((1 << WORD_BYTES) - 1)
 UNIT_BYTES = 16  # of the marks that tell quickly where there are none
+SEVERAL = -1
+
+Offsets = npt.NDArray[np.int64]
+Words = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Strong:
+    """How an access is strong: where its thread is, and how far it reaches."""
+
+    place: Place
+    scope: Scope
 
 
 @dataclass(slots=True)
-class Strong:
+class _Known:
     """What one actor did to a word.
 
     Attributes:
@@ -27,25 +40,37 @@ class Strong:
       touched: a bit for each byte of the word that one of them reaches.
     """
 
-    place: Place
-    scope: Scope
-    written: int = 0
-    read: int = 0
-    touched: int = 0
+    rank: int
+    scope: int
+    written: int
+    read: int
+    touched: int
 
 
-def _touched(word: int, offset: int, width: int) -> int:
-    """The bytes of a word that lie among `width` from `offset`, a multiple of it, on: a bit for each."""
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A strong access that another one does not know of.
+
+    Attributes:
+      position: which of the accesses that were looked at. actor, step, wrote: what it races with.
+    """
+
+    position: int
+    actor: int
+    step: int
+    wrote: bool
+
+
+def _words_of(offsets: Offsets, width: int) -> tuple[Words, Any]:
+    """The words that hold `width` bytes at each offset, [n, words], and which of their bytes: a bit for each.
+
+    Args:
+      offsets: multiples of `width`, which is a power of two.
+    """
     if width >= WORD_BYTES:
-        return ALL_BYTES
-    begin = max(offset - word * WORD_BYTES, 0)
-    end = min(offset + width - word * WORD_BYTES, WORD_BYTES)
-    return (1 << end) - (1 << begin)
-
-
-def _words(offset: int, width: int) -> range:
-    """The words that hold these bytes."""
-    return range(offset // WORD_BYTES, (offset + width - 1) // WORD_BYTES + 1)
+        return offsets[:, None] // WORD_BYTES + np.arange(width // WORD_BYTES), ALL_BYTES
+    bits = ((1 << width) - 1) << (offsets % WORD_BYTES)
+    return offsets[:, None] // WORD_BYTES, bits[:, None].astype(np.uint8)
 
 
 class StrongWords:
@@ -56,9 +81,17 @@ class StrongWords:
     """
 
     def __init__(self, byte_count: int):
+        count = -(-byte_count // UNIT_BYTES) * (UNIT_BYTES // WORD_BYTES)
         self.is_narrow = False
+        self._cluster = 0
         self._marked = np.zeros(-(-byte_count // UNIT_BYTES), np.bool_)
-        self._words: dict[int, dict[int, Strong]] = {}
+        self._actor = np.zeros(count, np.int32)
+        self._written = np.zeros(count, np.int32)
+        self._read = np.zeros(count, np.int32)
+        self._rank = np.zeros(count, np.int16)
+        self._scope = np.zeros(count, np.int8)
+        self._touched = np.zeros(count, np.uint8)
+        self._several: dict[int, dict[int, _Known]] = {}
 
     def any(self, units: Any) -> npt.NDArray[np.bool_]:
         """Whether there are strong accesses to 16-byte units, by index."""
@@ -66,9 +99,9 @@ class StrongWords:
 
     def record(
         self,
-        offsets: npt.NDArray[np.int64],
+        offsets: Offsets,
         width: int,
-        actors: list[int],
+        actors: npt.NDArray[np.int64],
         step: int,
         strong: Strong,
         kind: str,
@@ -76,62 +109,150 @@ class StrongWords:
         """A strong "load", "store" or "update" of each of some threads at `strong.place` with its scope.
 
         Args:
-          offsets: multiples of `width`, which is a power of two.
+          offsets: multiples of `width`, which is a power of two. actors: int64[n, 1].
         """
+        self._cluster = strong.place[0]
         self.is_narrow |= strong.scope < Scope.GPU
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
-        for offset, actor in zip(offsets.tolist(), actors, strict=True):
-            for word in _words(offset, width):
-                here = self._words.setdefault(word, {})
-                known = here.get(actor)
-                if known is None:
-                    known = here[actor] = Strong(strong.place, strong.scope)
-                elif strong.scope < known.scope:
-                    known.scope = strong.scope
-                known.touched |= _touched(word, offset, width)
-                if kind != "store":
-                    known.read = step
-                if kind != "load":
-                    known.written = step
+        words, bits = _words_of(offsets, width)
+        before = self._actor[words]
+        fresh = before == 0
+        if np.count_nonzero(fresh):
+            self._actor[words] = np.where(fresh, actors, before)
+            added = words[fresh]
+            self._written[added] = self._read[added] = self._touched[added] = 0
+            self._rank[added], self._scope[added] = strong.place[1], strong.scope
+        alone = self._actor[words] == actors
+        if np.count_nonzero(alone) == alone.size:
+            mine, bits_of = words, bits
+        else:
+            mine, bits_of = words[alone], np.broadcast_to(bits, words.shape)[alone]
+        if kind != "store":
+            self._read[mine] = step
+        if kind != "load":
+            self._written[mine] = step
+        self._touched[mine] |= bits_of
+        self._scope[mine] = np.minimum(self._scope[mine], np.int8(strong.scope))
+        if mine is not words:
+            each = [np.broadcast_to(part, words.shape)[~alone] for part in (words, actors, bits)]
+            for word, actor, touched in zip(*(part.tolist() for part in each), strict=True):
+                self._join(word, actor, step, strong, kind, touched)
+
+    def _join(
+        self, word: int, actor: int, step: int, strong: Strong, kind: str, touched: int
+    ) -> None:
+        """An access of one of several actors to a word."""
+        here = self._several.get(word)
+        if here is None:
+            here = self._several[word] = {int(self._actor[word]): self._only(word)}
+            self._actor[word] = SEVERAL
+        known = here.get(actor)
+        if known is None:
+            known = here[actor] = _Known(strong.place[1], int(strong.scope), 0, 0, 0)
+        known.scope = min(known.scope, int(strong.scope))
+        known.touched |= touched
+        if kind != "store":
+            known.read = step
+        if kind != "load":
+            known.written = step
+
+    def _only(self, word: int) -> _Known:
+        """What the one actor of a word did."""
+        arrays = (self._rank, self._scope, self._written, self._read, self._touched)
+        return _Known(*(int(array[word]) for array in arrays))
 
     def unknown(
         self,
-        offset: int,
+        offsets: Offsets,
         width: int,
-        own: int,
+        own: npt.NDArray[np.int64],
         known: Steps,
+        alias: Alias,
         *,
         is_write: bool,
         strong: Strong | None = None,
-    ) -> tuple[int, int, bool] | None:
-        """(actor, step, whether it wrote) of an access that one of `own` races with, if any.
+    ) -> Stranger | None:
+        """The first access that one of `own` races with, if any.
 
         Args:
-          known: steps by actor that `own` knows of.
+          own: int64[n, 1], by offset. known: steps by actor that all of them know of, or a row for each.
+          alias: as `spaces.Actor.alias`, arrays as `own`.
           strong: of a strong access; those in whose scope it is are no races.
         """
-        for word in _words(offset, width):
-            touched = _touched(word, offset, width)
-            for actor, other in self._words.get(word, {}).items():
-                if not touched & other.touched:
-                    continue
-                step = max(other.written, other.read) if is_write else other.written
-                if not step or actor == own or (actor < known.size and known[actor] >= step):
-                    continue
-                if strong is None or not (
-                    strong.scope.includes(strong.place, other.place)
-                    and other.scope.includes(other.place, strong.place)
-                ):
-                    return actor, step, other.written == step
+        words, bits = _words_of(offsets, width)
+        actors = self._actor[words]
+        inside = np.maximum(actors, 0)
+        steps = self._written[words]
+        if is_write:
+            steps = np.maximum(steps, self._read[words])
+        reached = (
+            known[inside] if known.ndim == 1 else known[np.arange(len(known))[:, None], inside]
+        )
+        late = (reached < steps) & (actors != own) & (actors > 0)
+        late &= (self._touched[words] & bits) != 0
+        if alias is not None:
+            late &= (actors != alias[0]) | (steps > alias[1])
+        for position, column in np.argwhere(late | (actors == SEVERAL)).tolist():
+            word = int(words[position, column])
+            steps_of = known if known.ndim == 1 else known[position]
+            me = int(own[position, 0])
+            second = None
+            if alias is not None:
+                second = (int(alias[0][position, 0]), int(alias[1][position, 0]))
+            touched = int(np.broadcast_to(bits, words.shape)[position, column])
+            found = self._among(word, touched, me, second, steps_of, strong, is_write=is_write)
+            if found is not None:
+                return Stranger(position, *found)
         return None
 
-    def forget(self, offset: int, width: int) -> None:
-        """A weak write that all of them precede takes their place."""
-        for word in _words(offset, width):
-            touched = _touched(word, offset, width)
-            here = self._words.get(word, {})
+    def _among(
+        self,
+        word: int,
+        touched: int,
+        own: int,
+        alias: tuple[int, int] | None,
+        known: Steps,
+        strong: Strong | None,
+        *,
+        is_write: bool,
+    ) -> tuple[int, int, bool] | None:
+        """(actor, step, whether it wrote) of the first access to a word that `own` races with."""
+        several = self._several.get(word)
+        if several is None:
+            several = {int(self._actor[word]): self._only(word)}
+        for actor, other in several.items():
+            step = max(other.written, other.read) if is_write else other.written
+            if not touched & other.touched or not step or actor == own:
+                continue
+            if actor < known.size and known[actor] >= step:
+                continue
+            if alias is not None and actor == alias[0] and step <= alias[1]:
+                continue
+            there = (self._cluster, other.rank)
+            if strong is None or not (
+                strong.scope.includes(strong.place, there)
+                and Scope(other.scope).includes(there, strong.place)
+            ):
+                return actor, step, other.written == step
+        return None
+
+    def forget(self, offsets: Offsets, width: int) -> None:
+        """Weak writes that all of them precede take their place."""
+        words, bits = _words_of(offsets, width)
+        bits = np.broadcast_to(bits, words.shape)
+        actors = self._actor[words]
+        alone = actors > 0
+        mine = words[alone]
+        self._touched[mine] &= ~bits[alone]
+        self._actor[mine[self._touched[mine] == 0]] = 0
+        shared = actors == SEVERAL
+        for word, touched in zip(words[shared].tolist(), bits[shared].tolist(), strict=True):
+            here = self._several.get(word, {})
             for actor, other in list(here.items()):
                 other.touched &= ~touched
                 if not other.touched:
                     del here[actor]
+            if not here and self._actor[word] == SEVERAL:
+                self._several.pop(word, None)
+                self._actor[word] = 0

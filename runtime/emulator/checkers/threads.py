@@ -10,11 +10,12 @@ from ..machine.memory import GlobalMemory, SharedMemory
 from ..order import Order, Place, Scope, order_of_fence
 from ..state import ALL_LANES, Cta, Strand
 from .barriers import Barrier, MBarrier
-from .clocks import KNOWN, PROXY, TENSOR, Clock, Group, WarpClocks, lanes_in
+from .clocks import KNOWN, PROXY, TENSOR, Clock, WarpClocks, lanes_in
 from .encounters import ALL
 from .findings import Finding
 from .lifetimes import LifetimeChecks
 from .meetings import Heads
+from .outside import NOTHING, Bundle
 from .report import current_line
 from .shadow import Conflict
 from .spaces import LANES_PER_GRANULE, TMEM_COLUMNS, Actor, ByteSpace, Stored
@@ -66,34 +67,34 @@ class ThreadChecks(LifetimeChecks):
             action = "writes" if is_write else "reads"
             self.watch_owner(s, chosen, owner, addresses, width, tick, action, line)
         for space, index in self.spaces_of(memory, addresses, width, state):
-            parts = list(warp.groups_of(chosen, index))
-            together = [parts]
-            if len(parts) > 1 and not self._is_one_look(owner, addresses, is_write):
-                together = [[part] for part in parts]
-            for groups in together:
+            for mine in self._looks(warp, chosen, addresses, index, is_write=is_write):
                 here, at, bytes_of = chosen, addresses, values
-                if groups[0][1] is not None:
-                    mine = np.concatenate([positions for _, positions in groups])
+                if mine is not None:
                     here, at = chosen[mine], addresses[mine]
                     bytes_of = None if values is None else values[mine]
                 stored = None
                 if bytes_of is not None:
                     stored = Stored(element_bytes, bytes_of, partial(_present, memory, at, width))
                 lanes_of = (warp, here, line, is_write)
-                self._access_of(groups, state, space, owner, at, width, tick, lanes_of, stored)
+                self._access_of(state, space, owner, at, width, tick, lanes_of, stored)
 
-    def _is_one_look(self, owner: Cta | None, addresses: Any, is_write: bool) -> bool:
-        """Whether lanes that know different things may be looked up at once.
+    @staticmethod
+    def _looks(
+        warp: WarpClocks, lanes: Any, addresses: Any, index: Any, *, is_write: bool
+    ) -> list[Any]:
+        """Positions of the lanes that are looked up at once (None: all).
 
-        Not where they may write one place, which is then a race, or meet other clusters.
+        Lanes that know different things and may write one place are not: that is a race.
         """
-        if owner is None and self.globals is not None and self.globals.crosses:
-            return False
-        return not is_write or np.unique(addresses).size == addresses.size
+        if not is_write or len(warp.groups) == 1:
+            return [index]
+        at = addresses if index is None else addresses[index]
+        if len(set(at.tolist())) == at.size:
+            return [index]
+        return [mine for _, mine in warp.groups_of(lanes, index)]
 
     def _access_of(
         self,
-        groups: list[tuple[Group, Any]],
         state: ClusterState,
         space: ByteSpace,
         owner: Cta | None,
@@ -103,34 +104,22 @@ class ThreadChecks(LifetimeChecks):
         lanes_of: tuple[WarpClocks, Any, Any, bool],
         stored: Stored | None,
     ) -> None:
-        """Lanes of groups access one shadow.
+        """Lanes access one shadow.
 
         Args:
-          groups: each with the positions of its lanes, in the order of the lanes. at, stored: by lane.
-          lanes_of: their warp, numbers, line and whether they write.
+          at, stored: by lane. lanes_of: their warp, numbers, line and whether they write.
         """
         warp, here, line, is_write = lanes_of
-        for group, _ in groups:
-            group.clock = state.actors.fit(group.clock)
-        group = groups[0][0]
-        known = group.clock[KNOWN]
-        if len(groups) > 1:
-            counts = [positions.size for _, positions in groups]
-            known = np.repeat(np.stack([g.clock[KNOWN] for g, _ in groups]), counts, axis=0)
-        actors = (warp.base + here).astype(np.int32)[:, None]
-        conflict = space.lanes(at, width, Actor(actors, tick, known, known), is_write, stored)
+        known = warp.known(here)
+        who = Actor(warp.actors_of(here), tick, known, known, alias=warp.alias_of(here))
+        conflict = space.lanes(at, width, who, is_write, stored)
 
-        def user_of(position: int) -> tuple[str, Any, bool]:
-            return f"{warp.where} lane {int(here[position])}", line, is_write
-
-        if owner is None:
-            self.look_at_others(
-                space, at, width, state, group.clock, user_of, is_write=is_write, stored=stored
-            )
+        if owner is None and self.globals is not None and self.globals.crosses:
+            self.look_at_others(space, at, width, state, lanes_of, stored)
         if conflict is not None:
-            position = conflict.position // max(1, width // space.granule)
-            clock = warp.of_lane(int(here[position])).clock
-            self.report_access(state, space, owner, conflict, user_of(position), clock)
+            lane = int(here[conflict.position // max(1, width // space.granule)])
+            user = (f"{warp.where} lane {lane}", line, is_write)
+            self.report_access(state, space, owner, conflict, user, warp.of_lane(lane).clock)
 
     def fence(self, s: Strand, mask: int, opcode: str) -> None:
         """Fences of memory, of the proxies, of mbarrier inits and of tensor memory."""
@@ -208,9 +197,10 @@ class ThreadChecks(LifetimeChecks):
         goal: Place,
     ) -> None:
         """A relaxed arrival carries what fences before it released, and inits that were fenced."""
-        for (_, scope), bundle in self.meetings.fenced_by(state.outside, own, warp, lane).items():
+        heads = self.meetings.fenced_by(state.outside, own, warp, lane)
+        for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
-                barrier.arriving = state.actors.join(barrier.arriving, bundle[state.number])
+                barrier.arriving = state.actors.join(barrier.arriving, bundle.clock)
         fenced = state.barriers.fenced_inits(warp.base + lane)
         if fenced is not None:
             stream, step = fenced
@@ -248,9 +238,10 @@ class ThreadChecks(LifetimeChecks):
         if order is not None and not order.acquires:
             place = (state.number, s.cta.rank)
             head = ((state.number, key[1]), Scope.SYS)
-            heads: Heads = {head: {state.number: barrier.done.copy()}}
+            bundle = Bundle(state.number, barrier.done.copy(), NOTHING, is_plain=True)
+            heads = Heads.of({head: bundle})
             for lane in lanes_in(mask).tolist():
-                self.meetings.see(key, state.outside, place, warp.base + lane, heads, order)
+                self.meetings.see(key, state.number, place, warp.base + lane, heads, order)
             return
         warp.acquire(barrier.done, mask, tensor=not self.strict_fences)
         if len(warp.groups) > 1 and key[0] == "bar" and mask == ALL_LANES:

@@ -12,23 +12,44 @@ import numpy.typing as npt
 Steps = npt.NDArray[np.int32]
 Where = Any  # an index into the granules: slices, or integer arrays
 Mask = npt.NDArray[np.bool_]
-_POOL_ROWS = 64  # rows of the first pool; it doubles
+Cells = npt.NDArray[np.int64]
+Alias = tuple[Any, Any] | None  # a second actor that the accessor is, up to a step: arrays as `own`
+_STEP_BITS = 32
+_STEP = (1 << _STEP_BITS) - 1
+_POOL_ROWS = 64  # rows of the first pool, which doubles; its width is a multiple of this too
+
+
+def steps_of(cells: Cells) -> Cells:
+    """The steps of cells."""
+    return cells & _STEP
+
+
+def actors_of(cells: Cells) -> Cells:
+    """The actors of cells."""
+    return cells >> _STEP_BITS
+
+
+def cells_of(actor: Any, step: int) -> Any:
+    """The cells of actors, an int or int64[...], at a step."""
+    return actor << _STEP_BITS | step
 
 
 class Pool:
     """Rows of steps by actor, for granules with several actors."""
 
     def __init__(self) -> None:
-        self.steps: Steps = np.zeros((_POOL_ROWS, 0), np.int32)
-        self._free = list(range(_POOL_ROWS))
+        self.steps: Steps = np.zeros((0, 0), np.int32)
+        self._free: list[int] = []
 
     def take(self, count: int, width: int) -> npt.NDArray[np.intp]:
         """Numbers of `count` rows of zeros, for actors below `width`."""
+        self.widen(width)
         while len(self._free) < count:
             before = self.steps.shape[0]
-            self.steps = np.pad(self.steps, ((0, before), (0, 0)))
-            self._free += range(before, 2 * before)
-        self.widen(width)
+            after = max(_POOL_ROWS, 2 * before)
+            more = np.zeros((after - before, self.steps.shape[1]), np.int32)
+            self.steps = np.concatenate([self.steps, more])
+            self._free += range(before, after)
         rows = np.array(self._free[len(self._free) - count :], np.intp)
         del self._free[len(self._free) - count :]
         self.steps[rows] = 0
@@ -36,9 +57,11 @@ class Pool:
 
     def widen(self, width: int) -> None:
         """Make room for actors below `width`."""
-        more = width - self.steps.shape[1]
-        if more > 0:
-            self.steps = np.pad(self.steps, ((0, 0), (0, more)))
+        rows, before = self.steps.shape
+        if width > before:
+            wider = np.zeros((rows, -(-width // _POOL_ROWS) * _POOL_ROWS), np.int32)
+            wider[:, :before] = self.steps
+            self.steps = wider
 
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
         """Rows that no granule has any more."""
@@ -49,105 +72,118 @@ class Touches:
     """Accesses by granule.
 
     Attributes:
-      actor: who; 0 nobody; below 0 row -n-1 of the pool. step: its step; 0 where there is a row.
+      cells: who and at which of its steps, a pair in 64 bits. Nobody has the actor 0; below 0 it is row -n-1 of the pool,
+        and the step is 0.
     """
 
-    def __init__(self, shape: tuple[int, ...], pool: Pool):
-        self.actor = np.zeros(shape, np.int32)
-        self.step = np.zeros(shape, np.int32)
+    def __init__(self, cells: Cells, pool: Pool):
+        self.cells = cells
         self._pool = pool
-        self._has_rows = False
+        self.has_rows = False
 
-    def unknown(self, at: Where, own: Any, known: Steps) -> Mask:
-        """Where there are accesses of others than `own` that `known` does not reach.
+    def unknown(
+        self, cells: Cells, own: Any, known: Steps, alias: Alias = None
+    ) -> tuple[Mask, int]:
+        """Where there are accesses of others than `own` that `known` does not reach, and how many.
 
         Args:
+          cells: what is there.
           known: steps by actor, of all; or a row for each along the first axis of what is accessed.
         """
-        actors = self.actor[at]
+        actors, steps = actors_of(cells), steps_of(cells)
+        inside = np.maximum(actors, 0) if self.has_rows else actors
         if known.ndim == 1:
-            bad = known.take(actors, mode="clip") < self.step[at]
+            bad = known[inside] < steps
         else:
-            inside = np.clip(actors, 0, known.shape[1] - 1)
-            bad = np.take_along_axis(known, inside, axis=1) < self.step[at]
-        if bad.any():
+            bad = known[np.arange(known.shape[0])[:, None], inside] < steps
+        count = int(np.count_nonzero(bad))
+        if count:
             bad &= actors != own
-        if self._has_rows and (actors < 0).any():
-            shared = actors < 0
+            if alias is not None:
+                bad &= (actors != alias[0]) | (steps > alias[1])
+            count = int(np.count_nonzero(bad))
+        if self.has_rows and np.count_nonzero(shared := actors < 0):
             rows = known if known.ndim == 1 else known[np.nonzero(shared)[0]]
-            late = self._late(actors[shared], np.broadcast_to(own, actors.shape)[shared], rows)
+            each = [np.broadcast_to(part, actors.shape)[shared] for part in (own, *(alias or ()))]
+            late = self._late(actors[shared], rows, each[0], tuple(each[1:]))
             bad[shared] = late.any(axis=1)
-        return bad
+            count = int(np.count_nonzero(bad))
+        return bad, count
 
-    def culprit(self, number: int, own: int, known: Steps) -> tuple[int, int]:
+    def culprit(
+        self, number: int, own: int, known: Steps, alias: tuple[int, int] | None
+    ) -> tuple[int, int]:
         """Actor and step of an access to the granule of a flat number that `unknown` is about."""
-        actor, step = int(self.actor.flat[number]), int(self.step.flat[number])
+        cell = self.cells.reshape(-1)[number : number + 1]
+        actor, step = int(actors_of(cell)[0]), int(steps_of(cell)[0])
         if actor >= 0:
             return actor, step
-        late = self._late(np.array([actor]), np.array([own]), known)[0]
+        one = tuple(np.array([part]) for part in alias or ())
+        late = self._late(np.array([actor]), known, np.array([own]), one)[0]
         who = int(np.flatnonzero(late)[0])
         return who, int(self._pool.steps[-1 - actor, who])
 
-    def _late(self, actors: Any, own: Any, known: Steps) -> Mask:
+    def _late(self, actors: Any, known: Steps, own: Any, alias: tuple[Any, ...]) -> Mask:
         """Of granules with rows, by actor: whether it has a step that `known` does not reach."""
         steps = self._pool.steps[-1 - actors]
         width = min(steps.shape[1], known.shape[-1])
         late: Mask = steps[:, :width] > known[..., :width]
         inside = own < width
         late[np.flatnonzero(inside), own[inside]] = False
+        if alias:
+            other, until = alias
+            rows = np.flatnonzero(other < width)
+            late[rows, other[rows]] &= steps[rows, other[rows]] > until[rows]
         return late
 
-    def put(self, at: Where, actor: Any, step: int) -> None:
-        """One access instead of what was there."""
-        self._release(at)
-        self.actor[at] = actor
-        self.step[at] = step
+    def put(self, at: Where, cells: Any) -> None:
+        """These instead of what was there."""
+        if self.has_rows:
+            actors = actors_of(self.cells[at])
+            shared = actors < 0
+            if np.count_nonzero(shared):
+                self._pool.give_back(-1 - actors[shared])
+        self.cells[at] = cells
 
-    def move_to(self, other: "Touches", at: Where) -> None:
-        """`other` gets what is there in place of its own; nothing is left here."""
-        other._release(at)
-        other._has_rows |= self._has_rows
-        other.actor[at] = self.actor[at]
-        other.step[at] = self.step[at]
-        self.actor[at] = 0
-        self.step[at] = 0
+    def hand_over(self, other: "Touches", at: Where, cells: Cells) -> None:
+        """`other` gets `cells`, which are there, in place of its own; something else has to be put here."""
+        if other.has_rows:
+            other.put(at, cells)
+        else:
+            other.cells[at] = cells
+        if self.has_rows:
+            other.has_rows = True
+            self.cells[at] = 0
 
     def share(self, numbers: Any, actors: Any, step: int) -> None:
         """One access more of granules by flat number: int[n] each."""
-        own, steps = self.actor.reshape(-1), self.step.reshape(-1)
-        actors = actors.astype(np.intp)
-        width = max(int(actors.max()), int(own[numbers].max())) + 1
-        alone = np.unique(numbers[own[numbers] >= 0])
+        flat = self.cells.reshape(-1)
+        present = flat[numbers]
+        width = max(int(actors.max()), int(actors_of(present).max())) + 1
+        alone = np.unique(numbers[present >= 0])
         if alone.size:
+            before = flat[alone]
             rows = self._pool.take(alone.size, width)
-            self._pool.steps[rows, own[alone]] = steps[alone]
+            self._pool.steps[rows, actors_of(before)] = steps_of(before)
             self._pool.steps[rows, 0] = 0
-            own[alone] = -1 - rows
-            steps[alone] = 0
-            self._has_rows = True
+            flat[alone] = cells_of(-1 - rows, 0)
+            self.has_rows = True
         self._pool.widen(width)
-        self._pool.steps[-1 - own[numbers], actors] = step
+        self._pool.steps[-1 - actors_of(flat[numbers]), actors] = step
 
     def replace_all(self, actor: int, step: int) -> None:
         """All accesses so far were made by one actor at one step."""
-        self.put(self.actor != 0, actor, step)
-        self._has_rows = False
+        self.put(self.cells != 0, cells_of(actor, step))
+        self.has_rows = False
 
     def refine(self, factor: int) -> None:
         """Each granule of one dimension becomes `factor` equal ones."""
-        self.actor = np.repeat(self.actor, factor)
-        self.step = np.repeat(self.step, factor)
-        shared = np.flatnonzero(self.actor < 0)
+        self.cells = np.repeat(self.cells, factor)
+        actors = actors_of(self.cells)
+        shared = np.flatnonzero(actors < 0)
         if shared.size:
-            rows = -1 - self.actor[shared]
+            rows = -1 - actors[shared]
             fresh = self._pool.take(shared.size, self._pool.steps.shape[1])
             self._pool.steps[fresh] = self._pool.steps[rows]
-            self.actor[shared] = -1 - fresh
+            self.cells[shared] = cells_of(-1 - fresh, 0)
             self._pool.give_back(rows)
-
-    def _release(self, at: Where) -> None:
-        if not self._has_rows:
-            return
-        actors = self.actor[at]
-        if (actors < 0).any():
-            self._pool.give_back(-1 - actors[actors < 0])

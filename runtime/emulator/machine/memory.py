@@ -266,6 +266,9 @@ def _read_only(address: int, width: int) -> Fault:
     )
 
 
+_ALL_WRITTEN = np.uint64(0x0101_0101_0101_0101)  # eight bytes of `initialised`
+
+
 def _aligned_zeros(byte_count: int) -> Bytes:
     """uint8[byte_count] of zeros whose first byte is 64-byte aligned on the host."""
     raw = np.zeros(byte_count + 64, np.uint8)
@@ -335,10 +338,10 @@ class SharedMemory:
         """Write values[i] (uint8[n, width]) at offsets[i]; of equal offsets the last wins."""
         width = values.shape[1]
         self._check(offsets, width)
-        self._rows[width][offsets // width] = values
+        at = offsets // width
+        self._rows[width][at] = values
         if self.initialised is not None:
-            for byte in range(width):
-                self.initialised[offsets + byte] = True
+            self.initialised.reshape(-1, width)[at] = True
 
     def fill(self, offset: int, byte_count: int, value: int = 0) -> None:
         """Set bytes to one value (st.bulk, poisoning)."""
@@ -378,6 +381,10 @@ class SharedMemory:
         if self.initialised is None:
             return
         units = units if used is None else units[used]
+        if bytes_per_unit == 16:
+            halves = self.initialised.view(np.uint64).reshape(-1, 2)[units] == _ALL_WRITTEN
+            if np.count_nonzero(halves) == halves.size:
+                return
         written = self.initialised.reshape(-1, 16)[units, :bytes_per_unit].all(axis=-1)
         if not written.all():
             first = int(units[~written].min()) * 16
@@ -406,8 +413,9 @@ class SharedMemory:
     def _check_written(self, offsets: Addresses, width: int) -> None:
         assert self.initialised is not None
         bytes_of = offsets.astype(np.int64)[:, None] + np.arange(width)
-        written = self.initialised[bytes_of].all(axis=1)
-        if not written.all():
+        written = self.initialised[bytes_of]
+        if np.count_nonzero(written) < written.size:
+            written = written.all(axis=1)
             lane = int(np.flatnonzero(~written)[0])
             fault = Fault(
                 "uninitialised",

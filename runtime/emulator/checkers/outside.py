@@ -1,0 +1,171 @@
+"""What threads know of other clusters.
+
+Clusters count their actors each for itself. What a thread knows of another cluster is a `Bundle` that it once acquired: a
+step of an actor of its own cluster, so that knowledge of it travels as all knowledge does.
+
+A bundle is closed: whatever its clocks know of by way of such steps is in it too. So where one thread learnt a bundle and
+another one learns from the first, all that the two know of other clusters is in the later bundle, and nothing has to be
+joined.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .clocks import KNOWN, PROXY, Actors, Clock, WarpClocks
+
+Parts = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number of the cluster
+NOTHING: Parts = {}
+
+
+def _join(first: Clock, second: Clock) -> Clock:
+    """What two clocks know together, as a new one, or the same when they are one."""
+    if first is second:
+        return first
+    short, long = (first, second) if first.shape[1] <= second.shape[1] else (second, first)
+    result = long.copy()
+    rows = result[:, : short.shape[1]]
+    np.maximum(rows, short[: rows.shape[0]], out=rows)
+    return result
+
+
+def _joined(parts: Iterable[Parts]) -> Parts:
+    """What several know together."""
+    result: dict[int, Clock] = {}
+    for one in parts:
+        for cluster, clock in one.items():
+            known = result.get(cluster)
+            result[cluster] = clock if known is None else _join(known, clock)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a release hands on.
+
+    Attributes:
+      cluster: of one thread that released. clock: what is known of that cluster. others: of other clusters.
+      is_plain: the clock says itself what is known of others.
+    """
+
+    cluster: int
+    clock: Clock
+    others: Parts
+    is_plain: bool
+
+    def of(self, cluster: int) -> Clock | None:
+        """What it knows of a cluster, if anything."""
+        return self.clock if cluster == self.cluster else self.others.get(cluster)
+
+    def without(self, cluster: int) -> Parts:
+        """What it knows of all clusters but one."""
+        if cluster == self.cluster:
+            return self.others
+        result = {self.cluster: self.clock, **self.others}
+        result.pop(cluster, None)
+        return result
+
+
+def united(bundles: Iterable[Bundle]) -> Bundle:
+    """What several bundles know together."""
+    first, *rest = bundles
+    for other in rest:
+        mine = other.of(first.cluster)
+        clock = first.clock if mine is None else _join(first.clock, mine)
+        others = _joined([first.others, other.without(first.cluster)])
+        is_plain = first.is_plain and other.is_plain and first.cluster == other.cluster
+        first = Bundle(first.cluster, clock, others, is_plain)
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a thread knew of other clusters from some moment on.
+
+    Attributes:
+      covers: step of each thread of its cluster, in the order of `Outside`, that this includes.
+    """
+
+    parts: Parts
+    covers: npt.NDArray[np.int32]
+
+
+class Outside:
+    """What the threads of one cluster know of other clusters.
+
+    Args:
+      number: of the cluster.
+    """
+
+    def __init__(self, number: int, actors: Actors):
+        self.number = number
+        self._actors = actors
+        self._numbers = np.zeros(0, np.intp)  # actors of the threads that learnt something
+        self._steps: list[list[_Step]] = []  # of each of them; the first knows nothing
+        self._last: tuple[bytes, Parts] = (b"", NOTHING)
+
+    def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
+        """A lane acquired something, and has learnt what that says of its own cluster."""
+        if bundle.is_plain and bundle.cluster == self.number:
+            return
+        others = bundle.without(self.number)
+        if not others:
+            return
+        actor = self._actors.engine(("outside", warp.base + lane))
+        found = np.flatnonzero(self._numbers == actor)
+        if not found.size:
+            self._numbers = np.append(self._numbers, actor)
+            self._steps.append([_Step(NOTHING, np.zeros(0, np.int32))])
+        index = int(found[0]) if found.size else len(self._steps) - 1
+        steps = self._steps[index]
+        last = steps[-1].parts
+        if any(last.get(cluster) is not clock for cluster, clock in others.items()):
+            covers = np.zeros(self._numbers.size, np.int32)
+            covers[: steps[-1].covers.size] = steps[-1].covers
+            own = bundle.of(self.number)
+            if own is not None:
+                inside = self._numbers < own.shape[1]
+                known = own[KNOWN].take(self._numbers, mode="clip")
+                covers = np.maximum(covers, np.where(inside, known, 0))
+            covers[index] = len(steps)
+            steps.append(_Step(others if not last else _joined([last, others]), covers))
+        warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
+
+    def known(self, clock: Clock) -> Parts:
+        """What one knows of other clusters whose clock it is."""
+        numbers = self._numbers
+        if not numbers.size:
+            return NOTHING
+        inside = numbers[numbers < clock.shape[1]]
+        steps, fenced = clock[KNOWN, inside], clock[PROXY, inside]
+        some = np.flatnonzero(steps)
+        if not some.size:
+            return NOTHING
+        if some.size == 1 and not fenced[some[0]]:
+            return self._steps[int(some[0])][int(steps[some[0]])].parts
+        key = steps.tobytes() + fenced.tobytes()
+        if self._last[0] != key:
+            self._last = (key, self._united(some, steps, fenced))
+        return self._last[1]
+
+    def _united(self, some: Any, steps: Any, fenced: Any) -> Parts:
+        """What several threads' steps know together."""
+        actors: list[int] = some.tolist()
+        each: list[_Step] = [self._steps[at][int(steps[at])] for at in actors]
+        if not np.count_nonzero(fenced):
+            widest = max(each, key=lambda step: int(step.covers.sum()))
+            covers = widest.covers
+            left = [
+                step
+                for at, step in zip(actors, each, strict=True)
+                if at >= covers.size or covers[at] < steps[at]
+            ]
+            return widest.parts if not left else _joined(s.parts for s in (widest, *left))
+        found = [step.parts for step in each]
+        for at in np.flatnonzero(fenced).tolist():  # a proxy fence covers what was known of them
+            seen = self._steps[at][int(fenced[at])].parts
+            found.append({c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in seen.items()})
+        return _joined(found)
