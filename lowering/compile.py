@@ -96,6 +96,31 @@ def compile_request(
         return _bundle(report, module, way, request.kernel_name, request)
 
 
+def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes:
+    """Compiles a kernel that is written in `ws` to the bytes of a bundle file.
+
+    Args:
+      name: entry name of the kernel.
+      build: makes the `ws.kernel` of that name at the insertion point.
+      target: the chip.
+
+    Raises:
+      VerifyError, ResourceError: rings that do not agree, or too little room.
+      TargetError: an unknown chip, or no ptxas.
+    """
+    report = _Report(name, None)
+
+    def make() -> ir.Module:
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            build()
+        return module
+
+    with make_context(), ir.Location.unknown():
+        _, *way = stages(target=target, for_bundle=True)
+        return _bundle(report, report.build("ws", make), way, name)
+
+
 def compile_tma_copy(target: str) -> bytes:
     """Compiles `tma_copy(src, dst)`, bf16 [rows, 128], to the bytes of a bundle file.
 
@@ -106,13 +131,7 @@ def compile_tma_copy(target: str) -> bytes:
       TargetError: another chip, or no ptxas.
     """
     name = "tma_copy"
-    context = make_context()
-    with context, ir.Location.unknown():
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            schedule_tma_copy(name)
-        _, *way = stages(target=target, for_bundle=True)
-        return _bundle(_Report(name, None), module, way, name)
+    return compile_kernel(name, lambda: schedule_tma_copy(name), target=target)
 
 
 def _bundle(

@@ -1,0 +1,79 @@
+"""The products of `examples/products`: compiled, proved, and run on the emulator against float64."""
+
+from __future__ import annotations
+
+import functools
+import re
+import runpy
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import Kernel, load
+
+BF16 = ml_dtypes.bfloat16
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "products"
+FILES = sorted(path.stem for path in FOLDER.glob("*.py"))
+MAX_LINES = 120
+MACHINE_WORDS = re.compile(r"tma|tcgen05|wgmma|mbarrier|tmem|nvvm|nvgpu|cp\.async")
+MULTIPROCESSORS = 3  # few, so that a persistent CTA has several tiles
+
+SHAPES = [
+    (8, 8, 8),
+    (1, 8, 64),
+    (128, 128, 64),
+    (136, 264, 72),
+    (8, 520, 200),
+    (520, 8, 136),
+    (300, 392, 456),
+]
+
+
+@functools.cache
+def product(file: str, order: str = "persistent") -> Kernel:
+    """The kernel of an example, ready to be called."""
+    example = runpy.run_path(str(FOLDER / f"{file}.py"))
+    build = functools.partial(example["product"], order)
+    return load(compile_kernel(example["NAME"], build, target=example["TARGET"]))
+
+
+def check(kernel: Kernel, m: int, n: int, k: int, device: EmulatorDevice) -> None:
+    """Runs a product of drawn matrices; every element within the error of f32 sums and bf16."""
+    rng = np.random.default_rng(m + n + k)
+    a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, BF16)
+    kernel(a, b, c, device=device)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    exact, sizes = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
+    sums = k * float(np.finfo(np.float32).eps) * sizes
+    allowed = 2.0**-8 * (np.abs(exact) + sums) + sums  # bf16 has 8 significant bits
+    assert (np.abs(c.astype(np.float64) - exact) <= allowed).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("file", FILES)
+def test_any_shape(file: str, shape: tuple[int, int, int]) -> None:
+    check(product(file), *shape, EmulatorDevice(multiprocessors=MULTIPROCESSORS))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("file", FILES)
+def test_late_and_reordered_machines(file: str, seed: int) -> None:
+    device = EmulatorDevice("adversarial", seed, multiprocessors=MULTIPROCESSORS)
+    check(product(file), 264, 392, 456, device)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_one_tile_for_each_cta(file: str) -> None:
+    check(product(file, "single"), 136, 264, 72, EmulatorDevice())
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_examples_are_short_and_name_no_machine(file: str) -> None:
+    text = (FOLDER / f"{file}.py").read_text()
+    assert len(text.splitlines()) <= MAX_LINES
+    assert not MACHINE_WORDS.findall(text)
