@@ -1,63 +1,14 @@
-"""Operations that calculate: matrix products, element-wise regions, row reductions."""
+"""Operations that calculate on fragments: element-wise regions, row reductions."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
 
-from .dialect import WS, FragmentType, TileType, fail
+from .dialect import WS, FragmentType, fail
 
-B_LAYOUTS = ("kn", "nk")
 REDUCTIONS = ("add", "max")
 WORD_BITS = 32  # columns per element of `ws.keep`'s bits
-
-
-class MmaOp(WS.Operation, name="mma"):
-    """Tensor core: D = A B, plus D where `accumulate` holds. Completes asynchronously.
-
-    Operands:
-      d: [M, N] accumulator in tensor memory, f32.
-      a: [M, K] in shared or tensor memory.
-      b: in shared memory.
-      accumulate: i1; false ignores what D held.
-
-    Attributes:
-      b_layout: whether b lies as `kn` or, transposed, as `nk`.
-
-    Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
-
-    Example:
-      "ws.mma"(%s, %q, %k, %more) {b_layout = "nk"}
-        : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x128xbf16>, "shared">,
-          !ws.tile<vector<64x128xbf16>, "shared">, i1) -> ()
-    """
-
-    d: ext.Operand[TileType]
-    a: ext.Operand[TileType]
-    b: ext.Operand[TileType]
-    accumulate: ext.Operand[I1]
-    b_layout: ir.StringAttr
-
-    @staticmethod
-    def verify_invariants(op: "MmaOp") -> bool:
-        """Spaces, element types and extents agree."""
-        d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
-        if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
-            return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
-        if b.space != "shared":
-            return fail(op, f"expects b in shared memory, got {b}")
-        if len(a.shape) != 2 or len(b.shape) != 2:
-            return fail(op, f"expects a and b of two dimensions, got {a.shape} and {b.shape}")
-        if a.element != b.element:
-            return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
-        if op.b_layout.value not in B_LAYOUTS:
-            return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
-        n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
-        if [d.shape[0], k] != a.shape or d.shape[1] != n:
-            return fail(
-                op, f"expects [M, N] = [M, K] x [K, N], got {d.shape}, {a.shape}, [{k}, {n}]"
-            )
-        return True
 
 
 class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):

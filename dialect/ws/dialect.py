@@ -2,8 +2,9 @@
 
 Nothing here names a machine. A tile lies in a memory space ("shared" or "tensor"); a fragment is a
 tile held in the registers of the threads of one role, in a layout that the target chooses, so a
-kernel never indexes it; a ring is a multi-stage buffer with a full and an empty barrier per stage.
-`ways` counts parallel instances of a ring or buffer, such as one per query tile.
+kernel never indexes it; what a product is still computing is a pending fragment; a ring is a
+multi-stage buffer with a full and an empty barrier per stage. `ways` counts parallel instances of a
+ring or buffer, such as one per query tile.
 """
 
 from collections.abc import Sequence
@@ -109,6 +110,24 @@ class FragmentType(WS.Type, name="frag"):
         return _vector_misfit(self.params[0])
 
 
+class PendingType(WS.Type, name="pending"):
+    """`!ws.pending<!ws.frag<vector<64x128xf32>>>`: a fragment that a product is still computing."""
+
+    settled: Any
+
+    @property
+    def fragment(self) -> FragmentType:
+        """What it will be."""
+        return FragmentType(ir.TypeAttr(self.params[0]).value)
+
+    def misfit(self) -> str:
+        """What is wrong with the parameter; see `_guard`."""
+        kind = _parameter(ir.TypeAttr, self.params[0])
+        if kind is None or not isinstance(kind.value, FragmentType):
+            return "to be a pending !ws.frag"
+        return kind.value.misfit()
+
+
 class RingType(WS.Type, name="ring"):
     """`!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 2>`: slots with barriers.
 
@@ -185,6 +204,11 @@ def tile_type(shape: Sequence[int], element: Any, space: str) -> TileType:
 def fragment_type(shape: Sequence[int], element: Any) -> FragmentType:
     """Builds a checked fragment type; raises SpecError for an extent below 1."""
     return FragmentType.get(_vector(shape, element))
+
+
+def pending_type(fragment: FragmentType) -> PendingType:
+    """The type of a fragment that a product is still computing."""
+    return PendingType.get(fragment)
 
 
 def ring_type(tile: TileType, *, stages: int, ways: int = 1) -> RingType:

@@ -84,10 +84,12 @@ __all__ = [
     "map_elements",
     "map_rows",
     "mma",
+    "product",
     "reduce_rows",
     "release",
     "role",
     "select",
+    "settle",
     "store",
     "store_global",
     "tile",
@@ -279,6 +281,20 @@ def mma(d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
     ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+
+
+def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
+    """A B, plus the sums where `accumulate` holds, in registers; pending until settled."""
+    if isinstance(accumulate, bool):
+        accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
+    kind = ws.pending_type(ws.FragmentType(sums.type))
+    return ws.ProductOp(sums, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
+
+
+def settle(pending: Value, *, newest: int = 0) -> Value:
+    """Waits for the oldest product that is pending; the `newest` later ones may still run."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
+    return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
 
 
 def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:

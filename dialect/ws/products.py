@@ -1,0 +1,184 @@
+"""Matrix products, by where their sums live.
+
+`ws.mma` accumulates in tensor memory: one thread issues it, and its completion is told by the ring
+whose slot it fills or reads. `ws.product` accumulates in the registers of the threads that issue it.
+It is asynchronous too, so its result is pending, and of no use until `ws.settle` has waited for it:
+
+```
+%p = product(%sums, %a, %b)      issued
+%q = product(%more, %c, %d)      issued behind it
+%f = settle(%p) {newest = 1}     one product may still run: that of %q
+%g = settle(%q) {newest = 0}
+```
+
+Products complete in the order of issue, and are settled in it. What a product reads, a slot of a ring
+or a fragment, is in use until it is settled.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import I1, ext, ir
+
+from .dialect import WS, FragmentType, PendingType, TileType, fail
+
+B_LAYOUTS = ("kn", "nk")
+
+
+def _check_operands(op: Any, sums: Sequence[int], a: TileType | FragmentType, b: TileType) -> bool:
+    """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and lying as it says."""
+    if b.space != "shared":
+        return fail(op, f"expects b in shared memory, got {b}")
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        return fail(op, f"expects a and b of two dimensions, got {a.shape} and {b.shape}")
+    if a.element != b.element:
+        return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
+    if op.b_layout.value not in B_LAYOUTS:
+        return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
+    n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
+    if [sums[0], k] != a.shape or sums[1] != n:
+        return fail(op, f"expects [M, N] = [M, K] x [K, N], got {sums}, {a.shape}, [{k}, {n}]")
+    return True
+
+
+class MmaOp(WS.Operation, name="mma"):
+    """Tensor core: D = A B, plus D where `accumulate` holds. Completes asynchronously.
+
+    Operands:
+      d: [M, N] accumulator in tensor memory, f32.
+      a: [M, K] in shared or tensor memory.
+      b: in shared memory.
+      accumulate: i1; false ignores what D held.
+
+    Attributes:
+      b_layout: whether b lies as `kn` or, transposed, as `nk`.
+
+    Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
+
+    Example:
+      "ws.mma"(%s, %q, %k, %more) {b_layout = "nk"}
+        : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x128xbf16>, "shared">,
+          !ws.tile<vector<64x128xbf16>, "shared">, i1) -> ()
+    """
+
+    d: ext.Operand[TileType]
+    a: ext.Operand[TileType]
+    b: ext.Operand[TileType]
+    accumulate: ext.Operand[I1]
+    b_layout: ir.StringAttr
+
+    @staticmethod
+    def verify_invariants(op: "MmaOp") -> bool:
+        """Spaces, element types and extents agree."""
+        d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
+        if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
+            return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
+        return _check_operands(op, d.shape, a, b)
+
+
+class ProductOp(WS.Operation, name="product"):
+    """Tensor core: A B, plus the sums where `accumulate` holds, into registers. Asynchronous.
+
+    All threads of a group of the role issue it together.
+
+    Operands:
+      sums: [M, N], f32; where `accumulate` does not hold, no element is read.
+      a: [M, K], a shared tile or a fragment.
+      b: in shared memory.
+      accumulate: i1.
+
+    Attributes:
+      b_layout: whether b lies as `kn` or, transposed, as `nk`.
+
+    Results:
+      pending: what becomes of the sums; for one `ws.settle` of the same block.
+
+    Memory effects: reads a and b, asynchronously. Hardware: sm_90.
+
+    Example:
+      %p = "ws.product"(%sums, %a, %b, %more) {b_layout = "kn"}
+        : (!ws.frag<vector<64x128xf32>>, !ws.tile<vector<64x64xbf16>, "shared">,
+          !ws.tile<vector<64x128xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x128xf32>>>
+      %f = "ws.settle"(%p) {newest = 0 : i64}
+        : (!ws.pending<!ws.frag<vector<64x128xf32>>>) -> !ws.frag<vector<64x128xf32>>
+    """
+
+    sums: ext.Operand[FragmentType]
+    a: ext.Operand[TileType | FragmentType]
+    b: ext.Operand[TileType]
+    accumulate: ext.Operand[I1]
+    b_layout: ir.StringAttr
+    pending: ext.Result[PendingType]
+
+    @staticmethod
+    def verify_invariants(op: "ProductOp") -> bool:
+        """Spaces, element types and extents agree; one use, which settles it."""
+        sums, pending = FragmentType(op.sums.type), PendingType(op.pending.type)
+        if len(sums.shape) != 2 or not isinstance(sums.element, ir.F32Type):
+            return fail(op, f"expects sums of two dimensions and f32, got {sums}")
+        if pending.fragment != sums:
+            return fail(op, f"expects a result of pending {sums}, got {pending}")
+        if isinstance(op.a.type, TileType) and TileType(op.a.type).space != "shared":
+            return fail(op, f"expects a in shared memory or registers, got {op.a.type}")
+        users = [use.owner for use in op.pending.uses]
+        if len(users) != 1 or not isinstance(users[0], SettleOp):
+            return fail(op, f"expects one ws.settle to use its result, got {len(users)} uses")
+        if users[0].operation.block != op.operation.block:
+            return fail(op, "expects its ws.settle in the same block")
+        kind = TileType if isinstance(op.a.type, TileType) else FragmentType
+        return _check_operands(op, sums.shape, kind(op.a.type), TileType(op.b.type))
+
+
+class SettleOp(WS.Operation, name="settle"):
+    """Waits for a product: its sums are there, and what it has read is free.
+
+    Operands:
+      pending: the oldest product of the block that is not settled.
+
+    Attributes:
+      newest: how many of the products issued after it may still run.
+
+    Memory effects: waits for the tensor core. Hardware: sm_90.
+
+    Example:
+      %p = "ws.product"(%sums, %a, %b, %more) {b_layout = "nk"}
+        : (!ws.frag<vector<64x128xf32>>, !ws.frag<vector<64x64xbf16>>,
+          !ws.tile<vector<128x64xbf16>, "shared">, i1) -> !ws.pending<!ws.frag<vector<64x128xf32>>>
+      %f = "ws.settle"(%p) {newest = 0 : i64}
+        : (!ws.pending<!ws.frag<vector<64x128xf32>>>) -> !ws.frag<vector<64x128xf32>>
+    """
+
+    pending: ext.Operand[PendingType]
+    newest: ir.IntegerAttr
+    sums: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "SettleOp") -> bool:
+        """The oldest pending product; no more may still run than were issued after it."""
+        expected = PendingType(op.pending.type).fragment
+        if op.sums.type != expected:
+            return fail(op, f"expects a result of type {expected}, got {op.sums.type}")
+        if not isinstance(op.pending.owner, ProductOp):
+            return fail(op, "expects the result of a ws.product")
+        pending = _pending_at(op)
+        if not pending or pending[0] != op.pending:
+            return fail(op, "expects products to be settled in the order of issue")
+        later = len(pending) - 1
+        if not 0 <= op.newest.value <= later:
+            return fail(
+                op, f"expects newest within 0..{later}, the later ones, got {op.newest.value}"
+            )
+        return True
+
+
+def _pending_at(op: SettleOp) -> list[Any]:
+    """Products of the block that are issued and not settled where an operation stands."""
+    pending: list[Any] = []
+    for other in op.operation.block.operations:
+        if other.operation == op.operation:
+            break
+        if isinstance(other, ProductOp):
+            pending.append(other.pending)
+        elif isinstance(other, SettleOp) and other.pending in pending:
+            pending.remove(other.pending)
+    return pending
