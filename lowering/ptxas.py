@@ -12,6 +12,9 @@ from attn_mlir.tools import find_ptxas, run_tool
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_SLOW = re.compile(r"\((C75(?:0[89]|1[0-8]))\) (.*)")
+"""Notes of code that is right and slow: products of warpgroups that are made to wait one by one, for
+any of ten reasons, or registers that are not handed over (C7508); texts of ptxas 13.0 and 13.5."""
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 
 
@@ -60,8 +63,8 @@ def assemble(ptx: str, chip: str) -> Assembled:
       chip: as `-arch` takes it.
 
     Raises:
-      TargetError: ptxas is missing, refuses the text (its own words are in the message), or
-        temporary files cannot be written.
+      TargetError: ptxas is missing, refuses the text or takes it in a way that makes it slow (its
+        own words are in the message), or temporary files cannot be written.
     """
     program = find_ptxas()
     with scratch_folder() as folder:
@@ -71,6 +74,9 @@ def assemble(ptx: str, chip: str) -> Assembled:
         answer = run_tool([*_fixed_addresses(), program, *options])
         if answer.returncode:
             raise TargetError(f"{program} refuses the PTX for {chip}: {answer.stderr.strip()}")
+        if notes := _SLOW.findall(answer.stderr):
+            reasons = "; ".join(f"{code} {text}" for code, text in notes)
+            raise TargetError(f"{program} has to make the kernel slow for {chip}: {reasons}")
         cubin = target.read_bytes()
     registers = _REGISTERS.search(answer.stderr)
     spills = _SPILLS.search(answer.stderr)

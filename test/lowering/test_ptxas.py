@@ -122,3 +122,48 @@ def test_what_killed_processes_left_is_removed(
     files._remove_scratch.cache_clear()
     assert ptxas.assemble(PTX, "sm_100a").registers
     assert sorted(path.name for path in tmp_path.iterdir()) == ["attn-mlir-new", "of-others"]
+
+
+SUMS = ", ".join(f"%f{i}" for i in range(4))
+PRODUCT = (
+    f"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{{SUMS}}}, %rd0, %rd0, 1, 1, 1, 0, 0;"
+)
+ISSUE = f"wgmma.fence.sync.aligned; {PRODUCT} wgmma.commit_group.sync.aligned;"
+SETTLE = "wgmma.wait_group.sync.aligned 0;"
+
+
+def warpgroup_kernel(body: str, limits: str = ".reqntid 128 .minnctapersm 1") -> str:
+    """PTX of a kernel with sums in %f0 to %f3 and a descriptor in %rd0, which it stores in the end."""
+    zeros = " ".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
+    stores = " ".join(f"st.global.f32 [%rd1+{4 * i}], %f{i};" for i in range(4))
+    return f"""
+.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry product(.param .u64 o, .param .u64 d) {limits} {{
+.reg .f32 %f<4>; .reg .b64 %rd<2>;
+ld.param.u64 %rd1, [o]; ld.param.u64 %rd0, [d]; {zeros}
+{body}
+{stores} ret;
+}}
+"""
+
+
+def test_products_that_run_on_are_fine() -> None:
+    text = warpgroup_kernel(f"setmaxnreg.inc.sync.aligned.u32 240; {ISSUE} {SETTLE}")
+    assert ptxas.assemble(text, "sm_90a").spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "limits", "code"),
+    [
+        ("setmaxnreg.inc.sync.aligned.u32 240;", "", "C7508"),
+        (f"{ISSUE} add.f32 %f0, %f1, %f2; {ISSUE} {SETTLE}", ".reqntid 128", "C75(17|11)"),
+        (f"{ISSUE} st.global.f32 [%rd1], %f0; {SETTLE}", ".reqntid 128", "C75(14|17)"),
+    ],
+    ids=["registers", "written", "read"],
+)
+def test_code_that_the_assembler_makes_slow(body: str, limits: str, code: str) -> None:
+    """It is no error for ptxas, but nothing that anybody wants to run."""
+    with pytest.raises(TargetError, match=rf"has to make the kernel slow for sm_90a: {code} .*'"):
+        ptxas.assemble(warpgroup_kernel(body, limits), "sm_90a")
