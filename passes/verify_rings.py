@@ -1,6 +1,6 @@
 """`ws-verify-rings`: proves that the roles of a kernel agree on its rings, before code exists.
 
-Three findings, each with the role and the operation:
+Four findings, each with the role and the operation:
 
 1. Counts. For all sizes, in every work tile, a ring way is committed as often as each of its
    consumers waits for it, what is acquired is committed, and what is waited for is released.
@@ -10,6 +10,7 @@ Three findings, each with the role and the operation:
    and ragged, after which the pattern of the ring indices repeats. Where elements of inputs decide
    as well (lengths of sequences, say), they are varied like sizes. Where a mask hides all keys at
    such counts, they are counted from the first size at which a loop turns.
+4. Products. A slot that a product into registers reads is released after it is settled.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.passes.analysis.protocol.atoms import is_element, known_at_launch
 from attn_mlir.passes.analysis.protocol.counts import Counting, Sum, text
+from attn_mlir.passes.analysis.protocol.products import check_products
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
 from attn_mlir.passes.analysis.protocol.skeleton import (
     GROUP,
@@ -47,7 +49,7 @@ MAX_START = 1 << 22  # nothing is done for any smaller size: then never
 @register
 @dataclass(frozen=True)
 class VerifyRings:
-    """Refuses a kernel whose roles disagree on counts, turns or progress of a ring."""
+    """Refuses a kernel whose roles disagree on a ring, or whose products read what is gone."""
 
     name: ClassVar[str] = "ws-verify-rings"
     is_analysis: ClassVar[bool] = True
@@ -68,6 +70,7 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
     Raises:
       VerifyError: as `VerifyRings`.
     """
+    check_products(kernel)
     members = processes(kernel)
     _check_counts(kernel, members)
     runs: dict[Any, Network] = {}
