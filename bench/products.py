@@ -1,0 +1,120 @@
+"""A product of `examples/products` beside torch.matmul, in one run on one GPU.
+
+    python examples/products/registers.py product.attn          where the compiler is
+    python bench/products.py product.attn [OTHER.attn ...]      where the GPU is; needs torch
+    python bench/products.py product.attn --shape 4096 8192 1024 --rounds 200
+    python bench/products.py product.attn --shape 300 200 96 --device emulator     checks, no times
+
+Every element is compared with the product in float32. All then run in turns, launch by launch, on
+drawn operands (constant ones take less power and give higher clocks), and the clock is asked for at
+the end. TFLOP/s count 2 m n k. Exit code: 0 when all are right, 1 when an element is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attn_mlir.bench._stats import Spread
+from attn_mlir.runtime.kernel import Kernel, load
+
+torch: Any = importlib.import_module("torch")
+
+WARM_UP = 20  # launches of each before those that count
+UNIT_ROUNDOFF = 2.0**-8  # of bf16
+
+
+def worst(c: Any, a: Any, b: Any) -> float:
+    """The largest error of c = a b, in units of what f32 sums and rounding to bf16 allow."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    wide_a, wide_b = a.float(), b.float()
+    exact = wide_a @ wide_b
+    sums = 2 * a.shape[1] * torch.finfo(torch.float32).eps * (wide_a.abs() @ wide_b.abs())
+    allowed = UNIT_ROUNDOFF * (exact.abs() + sums) + sums
+    error = (c.float() - exact).abs() / allowed
+    return error.nan_to_num(nan=float("inf")).max().item()
+
+
+def operands(m: int, n: int, k: int, device: str) -> tuple[Any, Any, Any]:
+    """a [m, k] and b [k, n], drawn; c [m, n], poisoned."""
+    source = torch.Generator(device).manual_seed(m + n + k)
+    a, b = (
+        torch.randn(shape, generator=source, device=device).bfloat16() for shape in ((m, k), (k, n))
+    )
+    return a, b, torch.full((m, n), float("nan"), dtype=torch.bfloat16, device=device)
+
+
+def measure(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Spread]:
+    """Seconds per launch of each, in turns; the queue never runs empty, so launches hide."""
+    events: dict[str, list[Any]] = {name: [] for name in variants}
+    for number in range(WARM_UP + rounds):
+        for name, launch in variants.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            launch()
+            end.record()
+            if number >= WARM_UP:
+                events[name].append((begin, end))
+    torch.cuda.synchronize()
+    return {
+        name: Spread.of([begin.elapsed_time(end) * 1e-3 for begin, end in pairs])
+        for name, pairs in events.items()
+    }
+
+
+def clock() -> str:
+    """The clock of the multiprocessors and the power as the driver tells them."""
+    query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return "unknown"
+
+
+def report(kernels: Mapping[str, Kernel], m: int, n: int, k: int, rounds: int) -> None:
+    """Prints TFLOP/s of the kernels and of torch, and the ratios."""
+    a, b, c = operands(m, n, k, "cuda")
+    stream = torch.cuda.current_stream()
+    variants: dict[str, Callable[[], object]] = {
+        name: functools.partial(kernel, a, b, c, stream=stream) for name, kernel in kernels.items()
+    }
+    found = measure({**variants, "torch": lambda: torch.matmul(a, b, out=c)}, rounds)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {clock()} at the end")
+    print(f"{m} x {n} x {k}, milliseconds: median (20 % .. 80 %) of {rounds}")
+    for name, spread in found.items():
+        flops = 2 * m * n * k / spread.median * 1e-12
+        ratio = found["torch"].median / spread.median
+        print(f"{flops:8.1f} TFLOP/s {ratio:7.3f} of torch  {spread.text('', 3, 1e3)}  {name}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Products beside torch.matmul.")
+    parser.add_argument("bundles", type=Path, nargs="+")
+    parser.add_argument(
+        "--shape", nargs=3, type=int, default=[8192, 8192, 8192], metavar=("M", "N", "K")
+    )
+    parser.add_argument("--rounds", type=int, default=100, help="launches of each that count")
+    parser.add_argument("--device", choices=("cuda", "emulator"), default="cuda")
+    given = parser.parse_args()
+    kernels = {str(path): load(path) for path in given.bundles}
+    m, n, k = given.shape
+    is_right = True
+    for name, kernel in kernels.items():
+        a, b, c = operands(m, n, k, "cuda" if given.device == "cuda" else "cpu")
+        kernel(a, b, c, device=given.device)
+        error = worst(c, a, b)
+        is_right = is_right and error <= 1
+        print(f"{name}: largest error {error:.2f} of what is allowed")
+    if is_right and given.device == "cuda":
+        report(kernels, m, n, k, given.rounds)
+    return int(not is_right)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
