@@ -8,11 +8,33 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.module import target_of
 
-from . import control, copies, elementwise, exponential, keep, matmul, registers, rings, tiles
+from . import (
+    control,
+    copies,
+    elementwise,
+    exponential,
+    keep,
+    matmul,
+    products,
+    registers,
+    rings,
+    tiles,
+)
 from .manifest import attach, describe
 from .structure import lower_kernel, thread_count
 
-FAMILIES = (control, copies, elementwise, exponential, keep, matmul, registers, rings, tiles)
+FAMILIES = (
+    control,
+    copies,
+    elementwise,
+    exponential,
+    keep,
+    matmul,
+    products,
+    registers,
+    rings,
+    tiles,
+)
 
 UPSTREAM = (
     "gpu.module("

@@ -24,6 +24,7 @@ from .layouts import (
     line_elements,
     mma_k,
     unit_elements,
+    warpgroup,
 )
 from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
@@ -66,6 +67,8 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
             )
         for op in _inside(role):
             _check_lanes(role, op)
+            if isinstance(op, ws.ProductOp) and target.accumulator != "registers":
+                raise op_error(op, f"needs products into registers, {target.chip} has none")
         layouts.update(layouts_of(role))
         for op in _inside(role):
             check = _CHECKS.get(op.operation.name)
@@ -188,6 +191,27 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     step = mma_k(ws.element_bits(a.element))
     if k % step:
         raise op_error(op, f"expects K a multiple of {step}, got {k}")
+
+
+def _check_product(site: Site, op: ws.ProductOp) -> None:
+    _check_warpgroups(site, op, "a product")
+    for operand in (op.a, op.b):
+        if isinstance(operand.type, ws.TileType):
+            _check_whole(op, operand)
+    element = ws.TileType(op.b.type).element
+    if str(element) not in ELEMENT_CODES:
+        raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {element}")
+    rows, columns = ws.FragmentType(op.sums.type).shape
+    if rows != warpgroup.ROWS:
+        raise op_error(op, f"expects M of {warpgroup.ROWS}, got {rows}")
+    if columns > MMA_MAX_COLUMNS:
+        raise op_error(op, f"expects N of at most {MMA_MAX_COLUMNS}, got {columns}")
+    bits, b_layout = ws.element_bits(element), op.b_layout.value
+    k = ws.TileType(op.b.type).shape[b_layout == "nk"]
+    if k % mma_k(bits):
+        raise op_error(op, f"expects K a multiple of {mma_k(bits)}, got {k}")
+    if bits == NARROW_BITS and b_layout != "nk":
+        raise op_error(op, f"expects b of {bits} bits as nk, got {b_layout}")
 
 
 def _check_tensor_access(site: Site, op: Any, tile: ws.TileType, left: int) -> None:
@@ -348,6 +372,7 @@ _CHECKS: "dict[str, Callable[[Site, Any], None]]" = {
     ws.CommitOp.OPERATION_NAME: _check_handover,
     ws.LoadOp.OPERATION_NAME: _check_load,
     ws.MmaOp.OPERATION_NAME: _check_mma,
+    ws.ProductOp.OPERATION_NAME: _check_product,
     ws.ReduceOp.OPERATION_NAME: _check_reduce,
     ws.RowsOp.OPERATION_NAME: _check_rows,
     ws.ReleaseOp.OPERATION_NAME: _check_handover,

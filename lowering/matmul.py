@@ -32,12 +32,12 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     is_mn_major = op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
     b_operand = mn_major(k_elements, bits) if is_mn_major else k_major(n, k_elements, bits)
-    b_start = _descriptor(low, b, b_operand)
+    b_start = matrix_descriptor(low, b, b_operand)
     descriptor = instruction_descriptor(str(a.kind.element), m=m, n=n, b_is_mn_major=is_mn_major)
     if a.kind.space == "shared":
         a_operand = k_major(m, k_elements, bits)
-        a_start = _descriptor(low, a, a_operand)
-        a_steps = [_advance(a_start, step) for step in a_operand.step_bytes]
+        a_start = matrix_descriptor(low, a, a_operand)
+        a_steps = [advanced(a_start, step) for step in a_operand.step_bytes]
     else:
         a_steps = _tensor_steps(a, k_elements)
     name, _ = ELEMENT_CODES[str(a.kind.element)]
@@ -48,7 +48,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
     for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
         enable = always if number else low[op.accumulate]
-        b_step = _advance(b_start, b_bytes)
+        b_step = advanced(b_start, b_bytes)
         nvvm.Tcgen05MMAOp(kind, group, target, a_step, b_step, code, enable)
 
 
@@ -65,7 +65,7 @@ def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
     return [_tensor_pointer(INT.add(base, i * step)) for i in range(count)]
 
 
-def _descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
+def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
     """The matrix descriptor of a shared tile, K step 0."""
     address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
     masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
@@ -74,7 +74,7 @@ def _descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
     return arith.OrIOp(wide, _i64(operand.descriptor)).result
 
 
-def _advance(descriptor: Value, step_bytes: int) -> Value:
+def advanced(descriptor: Value, step_bytes: int) -> Value:
     """The same matrix `step_bytes` further on; the address field does not overflow."""
     if not step_bytes:
         return descriptor

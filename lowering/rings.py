@@ -28,7 +28,13 @@ from .context import FULL_WARP, Lowering, Slot, lowers
 
 Value = Any
 
-ENGINE_OPS = (ws.MmaOp, ws.CopyInOp, ws.CopyOutOp, ws.ClaimOp)  # what is not done by threads
+ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or writes by itself
+    ws.MmaOp,
+    ws.ProductOp,
+    ws.CopyInOp,
+    ws.CopyOutOp,
+    ws.ClaimOp,
+)
 
 
 class RingState:

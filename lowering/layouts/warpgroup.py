@@ -1,0 +1,40 @@
+"""How a warpgroup's product is told where its operands lie: sm_90 descriptors, orders of registers.
+
+Pure functions over integers. Sources: PTX ISA, wgmma: matrix descriptor, canonical layouts,
+register fragments. Tiles in shared memory and K steps are those of `descriptors`; the 64-bit
+descriptor differs in its upper bits.
+"""
+
+from dataclasses import replace
+
+from .descriptors import Operand, k_major, mma_k, mn_major
+
+ROWS = 64  # M of one instruction: 16 per warp
+ELEMENT_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # in PTX
+SWIZZLE_128B = 1 << 62  # bits 62..63, sm_90
+_ADDRESSES = (1 << 46) - 1  # start address, leading and stride offset: the fields that both have
+
+
+def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
+    """A shared tile [rows, columns] as an operand: K are its columns or, `is_mn_major`, its rows.
+
+    Worked, 16 bits: [64, 64] K-major: descriptor 0x4000004000010000, steps 0, 32, 64, 96; 64 rows of
+    K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
+    """
+    operand = mn_major(rows, element_bits) if is_mn_major else k_major(rows, columns, element_bits)
+    return replace(operand, descriptor=SWIZZLE_128B | operand.descriptor & _ADDRESSES)
+
+
+def sum_registers(columns: int) -> list[tuple[int, int]]:
+    """Strip and element of each f32 register of the accumulator [64, columns], in order.
+
+    Register i: strip (i / 2) mod 2, the rows 8 further down; element i mod 2 of the pair of columns
+    that the thread has of each 8.
+    """
+    return [(i >> 1 & 1, 2 * (i >> 2) + (i & 1)) for i in range(columns // 2)]
+
+
+def a_registers(k_elements: int, element_bits: int) -> list[list[tuple[int, int]]]:
+    """Strip and word of the four registers of A [64, K], for each K step of 32 bytes."""
+    steps = k_elements // mma_k(element_bits)
+    return [[(r & 1, 2 * step + (r >> 1)) for r in range(4)] for step in range(steps)]

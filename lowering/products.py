@@ -1,0 +1,95 @@
+"""`ws.product` and `ws.settle` as `wgmma`: products of a warpgroup into its registers.
+
+A product is one group of instructions of 32 bytes of K each, in one piece of text: fence, the
+instructions, commit. Between it and its wait no register of the sums may be touched, so both name
+all of them as operands that they redefine.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, vector
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS
+
+from .context import Fragment, Lowering, lowers
+from .inline_ptx import Wgmma, issue_wgmma, wait_wgmma
+from .layouts.fragments import accumulator, operand_a
+from .layouts.inference import Constraints, constrains
+from .layouts.values import words_of_strips
+from .layouts.warpgroup import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
+from .matmul import advanced, matrix_descriptor
+
+Value = Any
+
+
+@constrains(ws.ProductOp)
+def _constrain_product(c: Constraints, op: ws.ProductOp) -> None:
+    c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
+    if isinstance(op.a.type, ws.FragmentType):
+        bits = ws.element_bits(ws.FragmentType(op.a.type).element)
+        c.fixes(op, op.a, operand_a(WARPGROUP_WARPS, bits))
+
+
+@constrains(ws.SettleOp)
+def _constrain_settle(c: Constraints, op: ws.SettleOp) -> None:
+    c.fixes(op, op.sums, accumulator(WARPGROUP_WARPS))
+
+
+@lowers(ws.ProductOp)
+def _product(low: Lowering, op: ws.ProductOp) -> None:
+    sums: Fragment = low[op.sums]
+    b = low.tile(op.b)
+    element, bits = b.kind.element, ws.element_bits(b.kind.element)
+    is_mn_major = op.b_layout.value == "kn"
+    columns = sums.kind.shape[1]
+    form = Wgmma(columns, ELEMENT_NAMES[str(element)], bits, b_is_mn_major=is_mn_major)
+    strips = words_of_strips(sums)
+    registers = [strips[strip][number] for strip, number in sum_registers(columns)]
+    a_steps = _a_steps(low, op.a, bits)
+    b_steps = _descriptors(low, op.b, bits, is_mn_major=is_mn_major)
+    fixed = _fixed(op.accumulate)
+    accumulate = low[op.accumulate] if fixed is None else fixed
+    low[op.pending] = issue_wgmma(form, registers, a_steps, b_steps, accumulate)
+
+
+def _fixed(condition: Value) -> bool | None:
+    """What an i1 always is, if that is known."""
+    owner = condition.owner
+    if isinstance(owner, arith.ConstantOp):
+        return bool(ir.IntegerAttr(owner.value).value)
+    return None
+
+
+def _a_steps(low: Lowering, a: Value, bits: int) -> list[list[Value]]:
+    """Per K step the descriptor of A, or the four registers that hold it."""
+    if isinstance(a.type, ws.TileType):
+        return [[step] for step in _descriptors(low, a, bits, is_mn_major=False)]
+    fragment: Fragment = low[a]
+    strips = words_of_strips(fragment)
+    steps = a_registers(fragment.kind.shape[1], bits)
+    return [[strips[strip][word] for strip, word in step] for step in steps]
+
+
+def _descriptors(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> list[Value]:
+    """The descriptor of a shared tile for each K step."""
+    tile = low.tile(value)
+    rows, columns = tile.kind.shape
+    operand = warpgroup_operand(rows, columns, bits, is_mn_major=is_mn_major)
+    start = matrix_descriptor(low, tile, operand)
+    return [advanced(start, step) for step in operand.step_bytes]
+
+
+@lowers(ws.SettleOp)
+def _settle(low: Lowering, op: ws.SettleOp) -> None:
+    kind, layout = ws.FragmentType(op.sums.type), low.layouts[op.sums]
+    registers = wait_wgmma(low[op.pending], op.newest.value)
+    strips: list[list[Value]] = [[] for _ in layout.strip_offsets]
+    for (strip, _), register in zip(sum_registers(kind.shape[1]), registers, strict=True):
+        strips[strip].append(register)
+    parts: list[Value] = []
+    for strip in strips:
+        for width in layout.part_widths:
+            some, strip = strip[:width], strip[width:]
+            vectors = ir.VectorType.get([width], kind.element)
+            parts.append(vector.FromElementsOp(vectors, some).result)
+    low[op.sums] = Fragment(kind, layout, tuple(parts))

@@ -1,0 +1,231 @@
+"""Products into registers, executed: operands from everywhere, forms, several in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.errors import VerifyError
+from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import Kernel, load
+
+ROWS = 64  # of a product
+DTYPES = {
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+}
+SEEDS = [None, 0, 1]
+
+Multiply = Callable[..., b.Value]
+
+
+def compiled(
+    shapes: Sequence[tuple[int, int]],
+    element: str,
+    columns: int,
+    multiply: Multiply,
+    *,
+    warps: int = 4,
+    target: str = "sm_90a",
+) -> Kernel:
+    """A kernel of matrices, each copied whole into a ring, and of y [rows, columns], f32.
+
+    Args:
+      shapes: of the matrices, `x0`, `x1` and so on.
+      element: their type.
+      columns: of the result.
+      multiply: given the tensors and their rings, what 128 threads compute.
+      warps: of the role that does it.
+    """
+
+    def build() -> None:
+        kind = ir.Type.parse(element)
+        inputs = [ir.MemRefType.get([rows, count], kind) for rows, count in shapes]
+        output = ir.MemRefType.get([ROWS, columns], ir.F32Type.get())
+        arguments = [b.Argument(f"x{i}", "in", x, ("", "")) for i, x in enumerate(inputs)]
+        kernel = b.declare_kernel("k", [*arguments, b.Argument("y", "out", output, ("", ""))])
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            *sources, y = kernel.body.blocks[0].arguments
+            rings = [
+                b.Ring(f"x{i}", b.tile(shape, kind, "shared")) for i, shape in enumerate(shapes)
+            ]
+            with b.role("load", first=4, warps=1, lanes=1):
+                for source, ring in zip(sources, rings, strict=True):
+                    slot = ring.acquire()
+                    b.copy_in(source, slot, [0, 0], [0, 1])
+                    b.commit(slot, "copy_engine")
+            with b.role("multiply", first=0, warps=warps):
+                slots = [ring.wait() for ring in rings]
+                result = multiply(*slots)
+                for slot in slots:
+                    b.release(slot, "threads")
+                b.store_global(result, y, [0, 0], [0, 1])
+
+    return load(compile_kernel("k", build, target=target))
+
+
+def drawn(rows: int, columns: int, element: str, seed: int) -> Any:
+    """Small numbers, whose products and sums are exact, also in the sums of 8-bit products."""
+    most = 2 if element.startswith("f8") else 8
+    scale = 1 if element.startswith("f8") else 4
+    numbers = np.random.default_rng(seed).integers(-most, most + 1, (rows, columns))
+    return (numbers / scale).astype(DTYPES[element])
+
+
+def run(kernel: Kernel, columns: int, *inputs: Any, seed: int | None = None) -> Any:
+    """What a kernel computes; a seed chooses an adversarial schedule."""
+    y = np.full((ROWS, columns), np.nan, np.float32)
+    device = EmulatorDevice() if seed is None else EmulatorDevice("adversarial", seed)
+    kernel(*inputs, y, device=device)
+    return y
+
+
+def zeros(columns: int) -> b.Value:
+    return b.fill([ROWS, columns], b.f32_constant(0.0))
+
+
+def wide(x: Any) -> Any:
+    return x.astype(np.float64)
+
+
+@pytest.mark.parametrize("a_from", ["shared", "registers"])
+@pytest.mark.parametrize(
+    ("element", "k", "n", "b_layout"),
+    [
+        ("bf16", 64, 64, "nk"),
+        ("bf16", 128, 256, "kn"),
+        ("f16", 16, 8, "kn"),
+        ("f16", 80, 72, "nk"),
+        ("f8E4M3FN", 160, 64, "nk"),
+        ("f8E5M2", 32, 24, "nk"),
+    ],
+)
+def test_shapes_and_types(element: str, k: int, n: int, b_layout: str, a_from: str) -> None:
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        left = a if a_from == "shared" else b.load(a)
+        return b.settle(b.product(zeros(n), left, right, accumulate=False, b_layout=b_layout))
+
+    right_shape = (n, k) if b_layout == "nk" else (k, n)
+    kernel = compiled([(ROWS, k), right_shape], element, n, multiply)
+    a, right = drawn(ROWS, k, element, 0), drawn(*right_shape, element, 1)
+    exact = wide(a) @ (wide(right).T if b_layout == "nk" else wide(right))
+    assert (run(kernel, n, a, right) == exact).all()
+
+
+@pytest.mark.parametrize("accumulate", ["never", "always", "later"])
+def test_sums_that_go_on(accumulate: str) -> None:
+    """Three products into sums of ones, which the first reads or not, as a number of the call says."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        def turn(number: b.Value, sums: b.Value) -> list[b.Value]:
+            more = {
+                "never": False, "always": True, "later": b.compare("ne", number, 0)
+            }[accumulate]  # fmt: skip
+            return [b.settle(b.product(sums, a, right, accumulate=more, b_layout="kn"))]
+
+        ones = b.fill([ROWS, 64], b.f32_constant(1.0))
+        (sums,) = b.loop(0, b.INT.add(b.constant(1), 2), [ones], turn)
+        return sums
+
+    kernel = compiled([(ROWS, 64), (64, 64)], "bf16", 64, multiply)
+    a, right = drawn(ROWS, 64, "bf16", 0), drawn(64, 64, "bf16", 1)
+    once = wide(a) @ wide(right)
+    expected = {"never": once, "always": 1 + 3 * once, "later": 3 * once}
+    assert (run(kernel, 64, a, right) == expected[accumulate]).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sums_of_one_product_are_an_operand_of_the_next(seed: int | None) -> None:
+    """(x0 x1) x2 with a product of its own under way meanwhile, whose sums are used before."""
+
+    def multiply(a: b.Value, first: b.Value, second: b.Value) -> b.Value:
+        before = b.product(zeros(32), a, first, accumulate=False, b_layout="kn")
+        beside = b.product(zeros(32), a, first, accumulate=False, b_layout="kn")
+        left = b.settle(before, newest=1)
+        rounded = b.map_elements(
+            lambda x: b.truncate(x, ir.BF16Type.get()), left, element=ir.BF16Type.get()
+        )
+        last = b.product(zeros(32), rounded, second, accumulate=False, b_layout="nk")
+        beside = b.settle(beside, newest=1)
+        return b.map_elements(b.fadd, b.settle(last), beside)
+
+    kernel = compiled([(ROWS, 16), (16, 32), (32, 32)], "bf16", 32, multiply)
+    rng = np.random.default_rng(0)
+    a, first, second = (
+        rng.integers(-2, 3, shape).astype(DTYPES["bf16"])
+        for shape in ((ROWS, 16), (16, 32), (32, 32))
+    )
+    left = wide(a) @ wide(first)
+    assert (run(kernel, 32, a, first, second, seed=seed) == left @ wide(second).T + left).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_operands_that_threads_have_written(seed: int | None) -> None:
+    """A tile that a warpgroup stores and another one multiplies by itself: [64, 64] squared."""
+    square = [ROWS, ROWS]
+
+    def build() -> None:
+        kind, f32 = ir.BF16Type.get(), ir.F32Type.get()
+        x = b.Argument("x", "in", ir.MemRefType.get(square, kind), ("", ""))
+        y = b.Argument("y", "out", ir.MemRefType.get(square, f32), ("", ""))
+        kernel = b.declare_kernel("k", [x, y])
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            source, target = kernel.body.blocks[0].arguments
+            ring = b.Ring("x", b.tile(square, kind, "shared"))
+            with b.role("fill", first=4, warps=4):
+                slot = ring.acquire()
+                element = b.generate(
+                    lambda row, column: b.element(source, [row, column]), square, kind
+                )
+                b.store(element, slot)
+                b.commit(slot, "threads")
+            with b.role("multiply", first=0, warps=4):
+                slot = ring.wait()
+                sums = b.settle(b.product(zeros(ROWS), slot, slot, accumulate=False, b_layout="kn"))
+                b.release(slot, "threads")
+                b.store_global(sums, target, [0, 0], [0, 1])
+
+    x = drawn(ROWS, ROWS, "bf16", 0)
+    kernel = load(compile_kernel("k", build, target="sm_90a"))
+    assert (run(kernel, ROWS, x, seed=seed) == wide(x) @ wide(x)).all()
+
+
+def refused(message: str, **changes: Any) -> None:
+    """A product with something wrong is refused by name."""
+    given: dict[str, Any] = {"rows": ROWS, "k": 64, "n": 64, "element": "bf16", "b_layout": "kn"}
+    rest = {key: changes.pop(key) for key in ("warps", "target") if key in changes}
+    given |= changes
+    rows, k, n = given["rows"], given["k"], given["n"]
+    shape = (k, n) if given["b_layout"] == "kn" else (n, k)
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        sums = b.fill([rows, n], b.f32_constant(0.0))
+        product = b.product(sums, a, right, accumulate=False, b_layout=given["b_layout"])
+        return b.settle(product)
+
+    with pytest.raises(VerifyError, match=message):
+        compiled([(rows, k), shape], given["element"], n, multiply, **rest)
+
+
+def test_what_there_is_no_product_for() -> None:
+    refused("'ws.product' op expects M of 64, got 128", rows=128)
+    refused("'ws.product' op expects N of at most 256, got 264", n=264)
+    refused("'ws.product' op expects columns in multiples of 8 .*, got", n=12)
+    refused("'ws.product' op expects K a multiple of 16, got 24", k=24)
+    refused(
+        "'ws.product' op expects K a multiple of 32, got 16", element="f8E5M2", b_layout="nk", k=16
+    )
+    refused("'ws.product' op expects b of 8 bits as nk, got kn", element="f8E4M3FN")
+    refused("'ws.product' op expects a and b of f16 or .*, got f32", element="f32")
+    refused("'ws.product' op expects a product in a role whose groups are 4 warps", warps=2)
+    refused("'ws.product' op needs products into registers, sm_100a has none", target="sm_100a")
