@@ -103,6 +103,7 @@ class NextTile:
     coords: tuple[Value, ...]
 
 
+BYTE_BITS = 8
 FULL_WARP = -1  # member mask of all 32 lanes
 
 
@@ -229,6 +230,13 @@ class Lowering:
         ).result
 
 
+def cell_type(element: Any) -> Any:
+    """An element type as memory holds it: integers without a sign, and LLVM has no floats of 8 bits."""
+    element = ws.signless(element)
+    bits = ws.element_bits(element)
+    return ir.IntegerType.get_signless(bits) if bits == BYTE_BITS else element
+
+
 def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Value:
     """Global pointer to an element of a tensor argument or a view of one.
 
@@ -248,7 +256,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
         offset = arith.AddIOp(offset, step).result
     base = low.arguments[Pointer(view.argument)]
     dynamic = ir.DenseI32ArrayAttr.get([-2147483648])
-    element = ws.signless(ir.MemRefType(tensor.type).element_type)
+    element = cell_type(ir.MemRefType(tensor.type).element_type)
     return llvm.GEPOp(base.type, base, [offset], dynamic, element, 0).result
 
 

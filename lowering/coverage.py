@@ -263,8 +263,13 @@ def _check_reduce(site: Site, op: ws.ReduceOp) -> None:
     element = ws.FragmentType(op.fragment.type).element
     if not isinstance(element, ir.F32Type):
         raise op_error(op, f"expects elements of f32, got {element}")
-    if crosses_warps(site.layouts[op.fragment], COLUMN):
+    if crosses_warps(site.layouts[op.fragment], op.axis):
         raise op_error(op, "expects a reduction over what one warp holds")
+
+
+def _check_any(site: Site, op: ws.AnyOp) -> None:
+    if not site.layouts[op.rows].is_single:
+        raise op_error(op, "expects a condition per row, got one per column")
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
@@ -367,6 +372,7 @@ def _check_claim(site: Site, op: ws.ClaimOp) -> None:
 
 
 _CHECKS: "dict[str, Callable[[Site, Any], None]]" = {
+    ws.AnyOp.OPERATION_NAME: _check_any,
     ws.BarrierOp.OPERATION_NAME: _check_barrier,
     ws.ClaimOp.OPERATION_NAME: _check_claim,
     ws.CommitOp.OPERATION_NAME: _check_handover,

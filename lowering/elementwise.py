@@ -21,7 +21,7 @@ from attn_mlir.dialect.scalars import (
 from .approximations import EXPANSIONS
 from .context import FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
-from .layouts import COLUMN, Layout
+from .layouts import Layout
 from .layouts.reductions import reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
 from .narrow import round_and_pack
@@ -312,11 +312,11 @@ def _fill(low: Lowering, op: ws.FillOp) -> None:
 @lowers(ws.BroadcastOp)
 def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
-    rows: Fragment = low[op.rows]
-    if rows.layout.is_single:
-        low[op.fragment] = _spread(kind, layout, _per_strip(rows.parts))
+    line: Fragment = low[op.line]
+    if line.layout.is_single:
+        low[op.fragment] = _spread(kind, layout, _per_strip(line.parts))
     else:
-        strip = tuple(map(packed, rows.parts)) if is_packed(kind) else rows.parts
+        strip = tuple(map(packed, line.parts)) if is_packed(kind) else line.parts
         low[op.fragment] = Fragment(kind, layout, strip * len(layout.strip_offsets))
 
 
@@ -333,8 +333,8 @@ def _spread(kind: ws.FragmentType, layout: Layout, value: Any) -> Fragment:
 @lowers(ws.ReduceOp)
 def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
     init: Fragment = low[op.init]
-    parts = reduced(low[op.fragment], init, op.kind.value, COLUMN)
-    low[op.rows] = Fragment(init.kind, init.layout, parts)
+    parts = reduced(low[op.fragment], init, op.kind.value, op.axis)
+    low[op.totals] = Fragment(init.kind, init.layout, parts)
 
 
 @lowers(ws.AnyOp)

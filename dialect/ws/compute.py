@@ -1,6 +1,7 @@
 """Operations that calculate on fragments: element-wise regions, row reductions."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
@@ -8,6 +9,8 @@ from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
 from .dialect import WS, FragmentType, fail
 
 REDUCTIONS = ("add", "max")
+AXES = ("rows", "columns")
+AXIS = "axis"
 WORD_BITS = 32  # columns per element of `ws.keep`'s bits
 
 
@@ -120,65 +123,97 @@ def signless(kind: Any) -> Any:
     return ir.IntegerType.get_signless(kind.width) if str(kind).startswith(signs) else kind
 
 
+def _axis(op: Any) -> int:
+    """The axis that an operation names, 0 for rows and 1 for columns; columns where it names none."""
+    return AXES.index(ir.StringAttr(op.attributes[AXIS]).value) if AXIS in op.attributes else 1
+
+
+def _check_line(op: Any, full: FragmentType, lines: Sequence[FragmentType]) -> bool:
+    """A known axis, and fragments of rank 1 with one element for each place along the other."""
+    if AXIS in op.attributes and (name := ir.StringAttr(op.attributes[AXIS]).value) not in AXES:
+        return fail(op, f"expects axis of {', '.join(AXES)}, got {name}")
+    if len(full.shape) != 2:
+        return fail(op, f"expects a fragment of rank 2, got {full}")
+    kept = 1 - _axis(op)
+    for line in lines:
+        if (line.shape, line.element) != ([full.shape[kept]], full.element):
+            return fail(op, f"expects one {full.element} per {AXES[kept][:-1]}, got {line}")
+    return True
+
+
 class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
-    """Row reduction [R, C] -> [R] that starts from `init`.
+    """Reduction [R, C] -> [R], or [R, C] -> [C], that starts from `init`.
 
     Operands:
       fragment: [R, C].
-      init: [R].
+      init: [R] or [C], as the result.
 
     Attributes:
       kind: `add` or `max`.
+      axis (optional): what goes, `columns`, the default, or `rows`.
 
-    Memory effects: none. Hardware: any.
+    Memory effects: none, but the threads of a warp that hold a row (or column) have to meet.
+    Hardware: any.
 
     Example:
       %max = "ws.reduce"(%s, %old) {kind = "max"}
         : (!ws.frag<vector<128x64xf32>>, !ws.frag<vector<128xf32>>) -> !ws.frag<vector<128xf32>>
+      %sum = "ws.reduce"(%s, %none) {axis = "rows", kind = "add"}
+        : (!ws.frag<vector<128x64xf32>>, !ws.frag<vector<64xf32>>) -> !ws.frag<vector<64xf32>>
     """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({AXIS: ir.StringAttr})
 
     fragment: ext.Operand[FragmentType]
     init: ext.Operand[FragmentType]
     kind: ir.StringAttr
-    rows: ext.Result[FragmentType]
+    totals: ext.Result[FragmentType]
 
     @staticmethod
     def verify_invariants(op: "ReduceOp") -> bool:
-        """A known kind; `init` and the result have one element per row."""
+        """A known kind; `init` and the result have one element per row, or column."""
         if op.kind.value not in REDUCTIONS:
             return fail(op, f"expects kind of {', '.join(REDUCTIONS)}, got {op.kind.value}")
-        source = FragmentType(op.fragment.type)
-        if len(source.shape) != 2:
-            return fail(op, f"expects a fragment of rank 2, got {source}")
-        for value in (op.init, op.rows):
-            row = FragmentType(value.type)
-            if (row.shape, row.element) != (source.shape[:1], source.element):
-                return fail(op, f"expects one {source.element} per row, got {row}")
-        return True
+        lines = [FragmentType(value.type) for value in (op.init, op.totals)]
+        return _check_line(op, FragmentType(op.fragment.type), lines)
+
+    @property
+    def axis(self) -> int:
+        """The axis that goes: 0 for rows, 1 for columns."""
+        return _axis(self)
 
 
 class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
-    """A row value repeated along the columns: [R] -> [R, C].
+    """A value per row repeated along the columns, [R] -> [R, C], or per column along the rows.
 
     Operands:
-      rows: [R].
+      line: [R] or [C].
+
+    Attributes:
+      axis (optional): along what it is repeated, `columns`, the default, or `rows`.
 
     Memory effects: none. Hardware: any.
 
     Example:
       %wide = "ws.broadcast"(%max) : (!ws.frag<vector<128xf32>>) -> !ws.frag<vector<128x64xf32>>
+      %high = "ws.broadcast"(%sum) {axis = "rows"}
+        : (!ws.frag<vector<64xf32>>) -> !ws.frag<vector<128x64xf32>>
     """
 
-    rows: ext.Operand[FragmentType]
+    OPTIONAL_ATTRIBUTES = MappingProxyType({AXIS: ir.StringAttr})
+
+    line: ext.Operand[FragmentType]
     fragment: ext.Result[FragmentType]
 
     @staticmethod
     def verify_invariants(op: "BroadcastOp") -> bool:
-        """The result adds a column dimension."""
-        rows, full = FragmentType(op.rows.type), FragmentType(op.fragment.type)
-        if len(full.shape) != 2 or (full.shape[:1], full.element) != (rows.shape, rows.element):
-            return fail(op, f"expects [R] to [R, C], got {rows} to {full}")
-        return True
+        """The result adds a dimension of columns, or of rows."""
+        return _check_line(op, FragmentType(op.fragment.type), [FragmentType(op.line.type)])
+
+    @property
+    def axis(self) -> int:
+        """The axis along which the line is repeated: 0 for rows, 1 for columns."""
+        return _axis(self)
 
 
 class FillOp(WS.Operation, name="fill", traits=[Pure]):

@@ -9,6 +9,7 @@ ways are an error: nothing moves elements between threads unless an operation sa
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -16,11 +17,10 @@ from attn_mlir.dialect._mlir import scf
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS
 
-from .fragments import COLUMN, Layout, Scheme, accumulator, row_per_thread
+from .fragments import AXES, COLUMN, ROW, Layout, Scheme, accumulator, row_per_thread
 
 Value = Any
 View = Callable[[Layout], Layout]
-ACCUMULATOR_ROWS = 16  # of a warp
 
 _RULES: dict[str, "Callable[[Constraints, Any], None]"] = {}
 
@@ -150,8 +150,8 @@ class Constraints:
         parts = {self._group(link.part).number for link in self._links}
         for group in sorted(groups, key=lambda group: group.number in parts):
             if group.layout is None:
-                scheme = self._default(group)
-                _assign(group, _whole(group, scheme, group.first), scheme, group.first)
+                scheme, layout = self._default(group)
+                _assign(group, layout, scheme, group.first)
                 self._spread()
         found: dict[Value, Layout] = {}
         for value in self._numbers:
@@ -183,19 +183,21 @@ class Constraints:
         layout = _whole(whole, part.scheme, link.op)
         return _assign(whole, layout, part.scheme, link.op)
 
-    def _default(self, group: _Group) -> Scheme:
+    def _default(self, group: _Group) -> tuple[Scheme, Layout]:
         """The layout that extents have where nothing fixes one."""
-        rows = group.shape[0]
+        rows, scheme = group.shape[0], accumulator(self.warps)
         if rows == self.warps * WARP_THREADS:
-            return row_per_thread(self.warps)
-        scheme = accumulator(self.warps)
-        if rows == self.warps * ACCUMULATOR_ROWS and not _misfit(group, scheme):
-            return scheme
-        columns = f", in {scheme.block.extent(COLUMN)} columns or a multiple"
+            scheme = row_per_thread(self.warps)
+            return scheme, _whole(group, scheme, group.first)
+        block_rows, block_columns = (scheme.block.extent(axis) for axis in AXES)
+        if rows == block_rows and not _misfit(group, scheme):
+            return scheme, _whole(group, scheme, group.first)
+        if len(group.shape) == 1 and rows % block_columns == 0:
+            return scheme, scheme.layout([block_rows, rows]).without(ROW)
         raise op_error(
             group.first,
             f"expects a fragment of {self.warps * WARP_THREADS} rows, one per thread, or of "
-            f"{self.warps * ACCUMULATOR_ROWS}{columns}, got {group.shape}",
+            f"{block_rows}, in {block_columns} columns or a multiple, got {group.shape}",
         )
 
 
@@ -263,19 +265,15 @@ def _keep(c: Constraints, op: ws.KeepOp) -> None:
     c.view(op, op.fragment, op.bits, Layout.mask)
 
 
-def _rows(layout: Layout) -> Layout:
-    return layout.without(COLUMN)
-
-
 @constrains(ws.ReduceOp)
 def _reduce(c: Constraints, op: ws.ReduceOp) -> None:
-    c.same(op, [op.init, op.rows])
-    c.view(op, op.fragment, op.rows, _rows)
+    c.same(op, [op.init, op.totals])
+    c.view(op, op.fragment, op.totals, partial(Layout.without, axis=op.axis))
 
 
 @constrains(ws.BroadcastOp)
 def _broadcast(c: Constraints, op: ws.BroadcastOp) -> None:
-    c.view(op, op.fragment, op.rows, _rows)
+    c.view(op, op.fragment, op.line, partial(Layout.without, axis=op.axis))
 
 
 @constrains(ws.LoadOp)

@@ -8,7 +8,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, vector
 from attn_mlir.dialect.scalars import INT, constant, i32, when
 
-from ..context import Fragment, Lowering, TileRef
+from ..context import Fragment, Lowering, TileRef, cell_type
 from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from .shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from .values import from_accesses, is_packed, is_writer, own_place, piece
@@ -23,7 +23,7 @@ def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Lay
 
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
         for access in layout.accesses(most):
-            element, count = kind.element, access.count
+            element, count = cell_type(kind.element), access.count
             if is_packed(kind) and count * bits >= WORD_BITS:
                 element, count = i32(), count * bits // WORD_BITS
             place = pointer(access)

@@ -12,7 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, vector
 from attn_mlir.dialect.scalars import INT, compare, constant, i32
 
-from ..context import Fragment, Lowering
+from ..context import Fragment, Lowering, cell_type
 from .fragments import COLUMN, PACKED_BITS, WORD_BITS, Access, Layout
 
 Value = Any
@@ -147,7 +147,7 @@ def from_accesses(
 
 
 def piece(fragment: Fragment, access: Access) -> Value:
-    """What an access writes: a vector of registers; a value of rank 1, or of less than a register."""
+    """What an access writes: a vector of registers, or of elements where it is not as much."""
     layout, bits = fragment.layout, ws.element_bits(fragment.kind.element)
     parts = parts_of_strips(fragment)[access.strip]
     if layout.is_single:
@@ -156,7 +156,13 @@ def piece(fragment: Fragment, access: Access) -> Value:
     per_register = WORD_BITS // bits if is_packed(fragment.kind) else 1
     if access.count % per_register or len(layout.axes) == 1:
         whole = unpacked(Fragment(fragment.kind, layout, parts))[number]
-        return vector.ExtractOp(whole, [], [first]).result
+        cell = cell_type(fragment.kind.element)
+        if cell != fragment.kind.element:
+            whole = vector.BitCastOp(ir.VectorType.get(whole.type.shape, cell), whole).result
+        if access.count == 1:
+            return vector.ExtractOp(whole, [], [first]).result
+        some = ir.VectorType.get([access.count], cell)
+        return vector.ExtractStridedSliceOp(some, whole, [first], [access.count], [1]).result
     lanes = access.count // per_register
     kind = ir.VectorType.get([lanes], parts[number].type.element_type)
     begin = first // per_register

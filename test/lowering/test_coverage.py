@@ -132,13 +132,14 @@ def test_fragments_belong_to_whole_warps() -> None:
         ("64x8", 2, 4, 1),
         ("64", 0, 2, 1),
         ("256x4", 0, 8, 1),
+        ("40", 0, 4, 1),
     ):
         body = fill.format(rows)
         check(kernel([], role("r", body, first=first, warps=warps, groups=groups, lanes=32)))
     one = "'ws.fill' op expects a fragment in a role of whole warps, got one thread"
     refused(kernel([], role("r", fill.format("128"), first=0)), one)
     expects = "'ws.fill' op expects a fragment of 128 rows, one per thread, or of 64, in 8 columns"
-    for rows in ("32", "127", "256x8", "64x12"):
+    for rows in ("36", "127", "256x8", "64x12"):
         refused(kernel([], threads(fill.format(rows))), expects)
 
 
@@ -154,6 +155,35 @@ def test_layouts_that_meet_are_refused() -> None:
     )
     one = access(tensor, load).replace("warps = array<i32: 0, 4>", "warps = array<i32: 2, 4>")
     refused(one, "'ws.load' op expects a fragment of tensor memory in a role whose groups are 4")
+
+
+def columns_of(shape: str, warps: int) -> str:
+    """A sum per column of a fragment, by some warps."""
+    columns = shape.partition("x")[2]
+    full, line = (f"!ws.frag<vector<{kind}xf32>>" for kind in (shape, columns))
+    body = f"""%z = arith.constant 0.0 : f32
+    %f = "ws.fill"(%z) : (f32) -> {full}
+    %i = "ws.fill"(%z) : (f32) -> {line}
+    %s = "ws.reduce"(%f, %i) {{axis = "rows", kind = "add"}} : ({full}, {line}) -> {line}"""
+    return kernel([], role("r", body, first=0, warps=warps, lanes=32))
+
+
+def test_columns_lie_in_one_warp() -> None:
+    for shape in ("32x8", "16x24"):
+        check(columns_of(shape, 1))
+    for shape, warps in (("128x8", 4), ("64x24", 4), ("32x8", 2)):
+        refused(columns_of(shape, warps), "'ws.reduce' op expects a reduction over what one warp")
+
+
+def test_conditions_are_of_rows() -> None:
+    body = """%s = "ws.any"(%f) : (!ws.frag<vector<{rows}xi1>>) -> i1"""
+    fill = """%f = "ws.fill"(%no) : (i1) -> !ws.frag<vector<{rows}xi1>>\n"""
+    for rows, warps in ((16, 1), (64, 4)):
+        text = (fill + body).format(rows=rows)
+        check(kernel([], role("r", text, first=0, warps=warps, lanes=32)))
+    text = (fill + body).format(rows=24)
+    message = "'ws.any' op expects a condition per row, got one per column"
+    refused(kernel([], role("r", text, first=0, warps=1, lanes=32)), message)
 
 
 def test_barriers_belong_to_warpgroups() -> None:

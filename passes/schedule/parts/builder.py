@@ -379,7 +379,7 @@ def _map(
 
 def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
     """Row reduction `add` or `max` that starts from `init`."""
-    return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).rows
+    return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).totals
 
 
 def broadcast(rows: Value, column_count: int) -> Value:

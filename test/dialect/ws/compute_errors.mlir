@@ -100,7 +100,7 @@ func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
 // -----
 
 func.func @f(%s: !ws.frag<vector<8xf32>>) {
-  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  // expected-error @below {{'ws.broadcast' op expects a fragment of rank 2, got}}
   %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
   func.return
 }
@@ -108,7 +108,7 @@ func.func @f(%s: !ws.frag<vector<8xf32>>) {
 // -----
 
 func.func @f(%s: !ws.frag<vector<8xf32>>) {
-  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  // expected-error @below {{'ws.broadcast' op expects one f32 per row, got !ws.frag<vector<8xf32>>}}
   %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<4x8xf32>>
   func.return
 }
@@ -116,8 +116,40 @@ func.func @f(%s: !ws.frag<vector<8xf32>>) {
 // -----
 
 func.func @f(%s: !ws.frag<vector<8xf32>>) {
-  // expected-error @below {{'ws.broadcast' op expects [R] to [R, C], got}}
+  // expected-error @below {{'ws.broadcast' op expects one i32 per row, got !ws.frag<vector<8xf32>>}}
   %0 = "ws.broadcast"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8x4xi32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.broadcast' op expects one f32 per column, got !ws.frag<vector<8xf32>>}}
+  %0 = "ws.broadcast"(%s) {axis = "rows"} : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8x4xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects one f32 per column, got !ws.frag<vector<8xf32>>}}
+  %0 = "ws.reduce"(%s, %i) {axis = "rows", kind = "add"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects axis of rows, columns, got row}}
+  %0 = "ws.reduce"(%s, %i) {axis = "row", kind = "add"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.reduce' op expects attribute 'axis'}}
+  %0 = "ws.reduce"(%s, %i) {axis = 0 : i64, kind = "add"} : (!ws.frag<vector<8x4xf32>>, !ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
   func.return
 }
 

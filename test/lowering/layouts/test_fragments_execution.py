@@ -13,6 +13,8 @@ from attn_mlir.validation.ws.kernels import compiled
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation(name: str, target: str) -> None:
     case = CASES[name]
-    arrays = operands(case)
-    compiled(text(case), target)(*arrays, device=EmulatorDevice())
-    assert not misfit(*arrays)
+    kernel = compiled(text(case), target)
+    for device in (EmulatorDevice(), EmulatorDevice("adversarial", 0)):
+        arrays = operands(case)
+        kernel(*arrays, device=device)
+        assert not misfit(case, *arrays)
