@@ -11,6 +11,7 @@ from attn_mlir.passes.target.module import target_of
 from . import (
     control,
     copies,
+    dot,
     elementwise,
     exponential,
     keep,
@@ -26,6 +27,7 @@ from .structure import lower_kernel, thread_count
 FAMILIES = (
     control,
     copies,
+    dot,
     elementwise,
     exponential,
     keep,

@@ -27,6 +27,7 @@ from .dialect import (
     tile_bytes,
     tile_type,
 )
+from .dot import DotOp
 from .memory import (
     ColumnsOp,
     CopyInOp,
@@ -71,6 +72,7 @@ __all__ = [
     "CommitOp",
     "CopyInOp",
     "CopyOutOp",
+    "DotOp",
     "ElementOp",
     "Exp2Op",
     "ExpandOp",

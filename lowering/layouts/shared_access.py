@@ -5,11 +5,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, llvm, vector
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, constant, i32, when
 
 from ..context import Fragment, Lowering, TileRef, cell_type
 from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
+from .matrices import Matrices, matrices_of
 from .shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from .values import from_accesses, is_packed, is_writer, own_place, piece
 
@@ -17,8 +18,12 @@ Value = Any
 
 
 def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
-    """A shared tile in any layout, in units of up to 16 bytes."""
+    """A shared tile in any layout: as matrices if it is one of theirs, else in units to 16 bytes."""
     bits = ws.element_bits(kind.element)
+    if len(kind.shape) == 2:
+        matrices = matrices_of(layout, bits, tile.first_column)
+        if matrices is not None:
+            return from_accesses(kind, layout, _matrices(low, tile, layout, matrices))
     pointer, most = _places(low, tile, layout)
 
     def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
@@ -35,6 +40,32 @@ def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Lay
             yield access, [vector.ExtractOp(unit, [], [i]).result for i in range(count)]
 
     return from_accesses(kind, layout, loaded())
+
+
+def _matrices(
+    low: Lowering, tile: TileRef, layout: Layout, matrices: Matrices
+) -> Iterator[tuple[Access, Sequence[Value]]]:
+    """Loads a swizzled tile by `ldmatrix`; each register is an access."""
+    pointer, unit = _places(low, tile, matrices.addresses)
+    count = len(matrices.steps)
+    major = "col" if matrices.is_transposed else "row"
+    several = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
+    for access in matrices.addresses.accesses(unit):
+        assert access.count == unit
+        loaded = nvvm.LdMatrixOp(
+            pointer(access),
+            count,
+            ir.Attribute.parse(f"#nvvm.mma_layout<{major}>"),
+            ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
+            ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
+            results=[several if count > 1 else i32()],
+        ).res
+        for number, (row, column) in enumerate(matrices.steps):
+            row, column = row + access.row, column + access.column
+            ((_, strip, first),) = layout.holders(row, column)
+            position = ir.DenseI64ArrayAttr.get([number])
+            register = loaded if count == 1 else llvm.ExtractValueOp(i32(), loaded, position).result
+            yield Access(strip, first, layout.elements[0].count, row, column), [register]
 
 
 def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:

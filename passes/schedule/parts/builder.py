@@ -56,6 +56,7 @@ __all__ = [
     "copy_in",
     "copy_out",
     "declare_kernel",
+    "dot",
     "either",
     "element",
     "exp2",
@@ -295,6 +296,11 @@ def settle(pending: Value, *, newest: int = 0) -> Value:
     """Waits for the oldest product that is pending; the `newest` later ones may still run."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
     return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
+
+
+def dot(sums: Value, a: Value, b: Value, *, b_layout: str) -> Value:
+    """The sums plus A B, of fragments of one warp."""
+    return ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type).totals
 
 
 def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:

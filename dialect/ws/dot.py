@@ -1,0 +1,57 @@
+"""The product of fragments: synchronous, of one warp."""
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+
+from .dialect import WS, FragmentType, fail
+
+B_LAYOUTS = ("kn", "nk")
+
+
+class DotOp(WS.Operation, name="dot", traits=[Pure]):
+    """Sums plus A B, all of them fragments of one warp; the result is there for the next operation.
+
+    Operands:
+      sums: [M, N], f32.
+      a: [M, K].
+      b: [K, N], or [N, K].
+
+    Attributes:
+      b_layout: whether b is `kn` or, transposed, `nk`.
+
+    Results:
+      totals: [M, N].
+
+    Memory effects: none, but the threads of the warp have to meet. Hardware: any.
+
+    Example:
+      %next = "ws.dot"(%sums, %a, %b) {b_layout = "kn"}
+        : (!ws.frag<vector<16x64xf32>>, !ws.frag<vector<16x32xbf16>>,
+          !ws.frag<vector<32x64xbf16>>) -> !ws.frag<vector<16x64xf32>>
+    """
+
+    sums: ext.Operand[FragmentType]
+    a: ext.Operand[FragmentType]
+    b: ext.Operand[FragmentType]
+    b_layout: ir.StringAttr
+    totals: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "DotOp") -> bool:
+        """Sums of f32, operands of one element type, extents that agree."""
+        sums, a, b = (FragmentType(value.type) for value in (op.sums, op.a, op.b))
+        if not isinstance(sums.element, ir.F32Type):
+            return fail(op, f"expects sums of f32, got {sums}")
+        if op.totals.type != sums:
+            return fail(op, f"expects a result of type {sums}, got {op.totals.type}")
+        if {len(kind.shape) for kind in (sums, a, b)} != {2}:
+            return fail(op, f"expects fragments of rank 2, got {sums}, {a} and {b}")
+        if a.element != b.element:
+            return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
+        if op.b_layout.value not in B_LAYOUTS:
+            return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
+        n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
+        if [sums.shape[0], k] != a.shape or sums.shape[1] != n:
+            return fail(
+                op, f"expects [M, N] = [M, K] x [K, N], got {sums.shape}, {a.shape}, [{k}, {n}]"
+            )
+        return True

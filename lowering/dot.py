@@ -1,0 +1,78 @@
+"""`ws.dot` as `mma.sync`, each of 16 rows, 8 columns and 32 bytes of K.
+
+Sums are f32: of 16-bit elements in one rounding toward zero per instruction; those of 8 bits the
+assembler turns into two products of f16 each, whose sum is then rounded to the nearest.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .context import Lowering, lowers
+from .layouts.fragments import accumulator, operand_a, operand_b
+from .layouts.inference import Constraints, constrains
+from .layouts.operands import (
+    a_registers,
+    accumulator_registers,
+    b_registers,
+    from_accumulator_registers,
+)
+
+Value = Any
+
+SUMS = 4  # registers of D
+FORMS = {  # of the intrinsic, by element type of a and b; LLVM, IntrinsicsNVVM.td
+    "bf16": "m16n8k16.row.col.bf16",
+    "f16": "m16n8k16.row.col.f32.f32",
+    "f8E4M3FN": "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "f8E5M2": "m16n8k32.row.col.f32.e5m2.e5m2.f32",
+}
+
+
+@constrains(ws.DotOp)
+def _constrain(c: Constraints, op: ws.DotOp) -> None:
+    element = ws.FragmentType(op.a.type).element
+    if str(element) not in FORMS:
+        raise op_error(op, f"expects a and b of {' or '.join(FORMS)}, got {element}")
+    if c.warps != 1:
+        raise op_error(op, f"expects a role whose groups are one warp, got {c.warps}")
+    bits = ws.element_bits(element)
+    c.same(op, [op.sums, op.totals])
+    c.fixes(op, op.sums, accumulator(1))
+    c.fixes(op, op.a, operand_a(1, bits))
+    c.fixes(op, op.b, operand_b(bits, is_kn=op.b_layout.value == "kn"))
+
+
+@lowers(ws.DotOp)
+def _dot(low: Lowering, op: ws.DotOp) -> None:
+    kind, layout = ws.FragmentType(op.totals.type), low.layouts[op.totals]
+    a, b = a_registers(low[op.a]), b_registers(low[op.b])
+    element = ws.FragmentType(op.a.type).element
+    blocks: list[list[Value]] = []
+    for a_steps, registers in zip(a, accumulator_registers(low[op.sums]), strict=True):
+        sums = [registers[first : first + SUMS] for first in range(0, len(registers), SUMS)]
+        for step, a_step in enumerate(a_steps):
+            for number, b_steps in enumerate(b):
+                sums[number] = _multiply(element, sums[number], a_step, b_steps[step])
+        blocks.append([register for some in sums for register in some])
+    low[op.totals] = from_accumulator_registers(kind, layout, blocks)
+
+
+def _multiply(element: Any, sums: list[Value], a: list[Value], b: list[Value]) -> list[Value]:
+    """One instruction: sums [16, 8] plus a [16, K] b [8, K].
+
+    By the intrinsic: `nvvm.mma.sync` has no elements of 8 bits.
+    """
+    if str(element) == "f16":  # the intrinsic has them in pairs
+        pair = ir.VectorType.get([2], element)
+        a, b = ([llvm.BitcastOp(pair, register).result for register in some] for some in (a, b))
+    form = FORMS[str(element)]
+    several = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * SUMS)})>")
+    name = ir.StringAttr.get(f"llvm.nvvm.mma.{form}")
+    made = llvm.CallIntrinsicOp(several, name, [*a, *b, *sums], [], []).results_
+    f32 = ir.F32Type.get()
+    return [
+        llvm.ExtractValueOp(f32, made, ir.DenseI64ArrayAttr.get([i])).result for i in range(SUMS)
+    ]
