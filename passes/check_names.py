@@ -7,22 +7,13 @@ operation, so that a name at another operand's place is a mistake and not a choi
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_origin
 
-from attn_mlir.dialect._mlir import func, ir
-from attn_mlir.dialect.attn import CombineOp
+from attn_mlir.dialect._mlir import ext, func, ir
+from attn_mlir.dialect.attn import CombineOp, MhaOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
-
-OPERANDS = (
-    "q",
-    "k",
-    "v",
-    "scale",
-)  # of `attn.mha`, in order; then come what storage and region read
-COMBINE_OPERANDS = ("parts", "lses", "sinks")
-RESULTS = ("o", "lse")
 
 _NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
 
@@ -59,8 +50,9 @@ def check_names(function: Any, *, all_named: bool = False) -> None:
     wanted = list(_operands(function))
     wanted += [None] * (len(places) - len(wanted))
     results = _places(function, len(function.type.results), "res_attrs", RESULT_NAME, "result")
-    taken: dict[str, str] = {name: f"result {i}" for i, name in enumerate(RESULTS[: len(results)])}
-    for (place, name), expected in zip(results, RESULTS, strict=False):
+    returned = field_names(operation_of(function), ext.Result)[: len(results)]
+    taken: dict[str, str] = {name: f"result {i}" for i, name in enumerate(returned)}
+    for (place, name), expected in zip(results, returned, strict=False):
         if name not in (None, expected):
             raise op_error(
                 function, f'expects {RESULT_NAME} = "{expected}" on {place}, got "{name}"'
@@ -81,12 +73,13 @@ def check_names(function: Any, *, all_named: bool = False) -> None:
         taken[name] = place
 
 
-def default_of(function: Any, position: int) -> float | None:
-    """The default that a scalar argument carries.
+def default_of(function: Any, name: str) -> float | None:
+    """The default that the scalar argument carries which is this operand of its operation.
 
     Raises:
       VerifyError: it is no finite number above 0.
     """
+    position = field_names(operation_of(function), ext.Operand).index(name)
     found = _attributes(function, len(function.arguments), "arg_attrs")[position]
     if ARGUMENT_DEFAULT not in found:
         return None
@@ -109,9 +102,26 @@ def names_of(function: Any) -> list[str | None]:
 
 def _operands(function: Any) -> tuple[str, ...]:
     """What the first arguments have to be called."""
+    return field_names(operation_of(function), ext.Operand)[: len(function.arguments)]
+
+
+def operation_of(function: Any) -> type:
+    """The class of the operation that a function is for: `attn.combine` where it has one, else `attn.mha`."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    names = COMBINE_OPERANDS if any(isinstance(op, CombineOp) for op in body) else OPERANDS
-    return names[: len(function.arguments)]
+    return CombineOp if any(isinstance(op, CombineOp) for op in body) else MhaOp
+
+
+def field_names(operation: type, kind: Any) -> tuple[str, ...]:
+    """What an operation declares its operands or results as, in order.
+
+    Args:
+      kind: `ext.Operand` or `ext.Result`; a field may be a sequence of these.
+    """
+    return tuple(
+        name
+        for name, declared in operation.__annotations__.items()
+        if kind in (get_origin(declared), *map(get_origin, get_args(declared)))
+    )
 
 
 def _attributes(function: Any, count: int, label: str) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.check_names import OPERANDS, default_of
+from attn_mlir.passes.check_names import default_of
 from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, Options, configure
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.correction import correction
@@ -74,7 +74,7 @@ class MhaTensor:
         return _schedule(
             op,
             function.sym_name.value,
-            default_scale=default_of(function, OPERANDS.index("scale")),
+            default_scale=default_of(function, "scale"),
             captures=captures_of(function),
         )
 

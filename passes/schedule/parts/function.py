@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
-from attn_mlir.passes.check_names import OPERANDS, names_of
+from attn_mlir.passes.check_names import field_names, names_of, operation_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .sequences import root
@@ -45,9 +46,10 @@ def check_function(function: Any, op: MhaOp) -> None:
 
 
 def captures_of(function: Any) -> list[Capture]:
-    """The arguments after q, k, v and scale, which storage and the score modifier read."""
-    arguments = list(function.arguments)[len(OPERANDS) :]
-    names = names_of(function)[len(OPERANDS) :]
+    """The arguments after the operation's own operands, which storage and the score modifier read."""
+    own = len(field_names(operation_of(function), ext.Operand))
+    arguments = list(function.arguments)[own:]
+    names = names_of(function)[own:]
     return [
         Capture(name or f"capture{number}", value)
         for number, (name, value) in enumerate(zip(names, arguments, strict=True))
