@@ -281,6 +281,7 @@ MISSED = (
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r1, r2}, [r9]; add.u32 r3, r1, r2; "
     "tcgen05.wait::ld.sync.aligned;"
 )
+UNREAD = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r5, r6}, [r9];"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +295,8 @@ MISSED = (
         (MISSED.replace("add.u32 r3, r1, r2", "mov.b32 r1, 0") * 2, True),
         (WAITED + MISSED, True),
         (WAITED + MISSED + MISSED, False),
+        (MISSED + MISSED + UNREAD + UNREAD, False),
+        (WAITED + UNREAD + UNREAD, True),
         (MISSED.replace("tcgen05.wait::ld.sync.aligned;", ""), False),
     ],
 )

@@ -14,20 +14,14 @@ from .flow import read, registers_in
 def waits_for_loads(kernel: Kernel) -> bool:
     """Whether `tcgen05.wait::ld` stands between most loads and their first use, in text order.
 
-    A single load without its wait is a mistake and not a style. A kernel without any wait does not
-    wait.
+    A single load without its wait is a mistake and not a style, and a load that nothing reads or waits for says nothing. A
+    kernel without any wait does not wait.
     """
     code = kernel.instructions
     if not any(_is_wait(instruction) for instruction in code):
         return False
-    waited = missed = 0
-    for at, instruction in enumerate(code):
-        if _is_load(instruction):
-            if _waited(code, at):
-                waited += 1
-            else:
-                missed += 1
-    return missed <= max(1, waited)
+    found = [_waited(code, at) for at, instruction in enumerate(code) if _is_load(instruction)]
+    return found.count(False) <= max(1, found.count(True))
 
 
 def early_reads(kernel: Kernel, graph: Graph) -> frozenset[int]:
@@ -99,15 +93,15 @@ def _first_reads(kernel: Kernel, graph: Graph, load: int) -> set[int]:
     return found
 
 
-def _waited(code: list[Instruction], load: int) -> bool:
-    """Whether a wait comes before the first read of one of the load's registers."""
+def _waited(code: list[Instruction], load: int) -> bool | None:
+    """Whether a wait comes before the first read of one of the load's registers; None when neither comes."""
     loaded = registers_in(code[load].operands[0])
     for instruction in code[load + 1 :]:
         if _is_wait(instruction):
             return True
         if read(instruction) & loaded:
             return False
-    return True
+    return None
 
 
 def _is_load(instruction: Instruction) -> bool:
