@@ -167,3 +167,15 @@ def test_commits_of_a_thread_complete_in_order_and_it_knows(schedule: str, seed:
     unknown = unknown.replace(wait("r1", 1), "nanosleep.u32 1;\n" * 8 + wait("r1", 1))
     found = findings_of(unknown, block=(128, 1, 1), check="mbarrier")
     assert [f.check for f in found] == ["mbarrier"]
+
+
+def test_a_commit_arrives_in_its_own_cta_without_a_fence_of_the_init() -> None:
+    """It goes through the generic proxy, and the barrier orders the init before it."""
+    body = f"""
+    {ALLOC.replace("fence.mbarrier_init.release.cluster;", "")}
+    @!p1 bra SKIP;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    {wait("r1", 0)}
+    SKIP: {DEALLOC}
+    """
+    assert findings_of(program(body), block=(128, 1, 1)) == []

@@ -397,7 +397,9 @@ class EngineChecks(RegisterChecks):
             return
         clock = ticket.clock = state.actors.fit(ticket.clock)
         user = (ticket.name, ticket.line)
-        self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=True)
+        # A commit arrives through the generic proxy (PTX ISA, tcgen05.commit), so in its own CTA it needs no fence.
+        needs_fence = cta is not ticket.cta or ticket.engine != "tensor"
+        self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=needs_fence)
         if ticket.actor:
             barrier.arriving = state.actors.join(barrier.arriving, ticket.released(state.actors))
             for actor, phase in state.committed.get(ticket.actor, {}).items():
