@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -152,9 +153,12 @@ def run_all(
     ):
         task = bar.add_task("runs", total=len(cases) * len(runs))
 
-        def advance(future: Future[Outcome]) -> None:
+        def advance(name: str, future: Future[Outcome]) -> None:
             if future.cancelled():
                 return
+            outcome = future.result()
+            if outcome.reason:
+                tell(f"{name}, {outcome.schedule}: {outcome.reason.splitlines()[0]}")
             bar.advance(task)
             done = int(bar.tasks[task].completed)
             if not console.is_terminal and done % LOG_EVERY == 0:
@@ -162,7 +166,7 @@ def run_all(
 
         def submit(name: str, run: Run) -> None:
             future = pool.submit(run_one, name, run)
-            future.add_done_callback(advance)
+            future.add_done_callback(partial(advance, name))
             started[name][1].append(future)
 
         for case in cases:
