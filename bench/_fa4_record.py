@@ -15,6 +15,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ ADDRESSES = {
 }
 _CUDA = 2  # DLPack device type
 _FLOAT, _BFLOAT = 2, 4  # DLPack type codes
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as host code asks for it: multiprocessors and major compute capability."""
+
+    sm_count: int
+    major: int
+
+
+B200, H200 = Device(148, 10), Device(132, 9)
 
 
 class _Type(ctypes.Structure):
@@ -100,28 +112,29 @@ class DeviceTensor:
         return new(ctypes.addressof(self._managed), b"dltensor", None)
 
 
-def parameter_bytes(ptx: str) -> list[int]:
-    """Sizes of the entry's parameters in the order of its signature."""
-    signature = ptx[ptx.index(".entry") :].partition(")")[0]
-    sizes: list[int] = []
-    for kind, array in re.findall(
-        r"\.param\s+(?:\.align \d+ )?\.(\w+) \S+?(?:\[(\d+)\])?[,\s]", signature
-    ):
-        sizes.append(int(array) if array else int(kind[1:]) // 8)
-    return sizes
+def parameter_bytes(ptx: str) -> dict[str, list[int]]:
+    """Sizes of the parameters of each entry, in the order of its signature."""
+    result: dict[str, list[int]] = {}
+    for entry, signature in re.findall(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)", ptx):
+        kinds = re.findall(
+            r"\.param\s+(?:\.align \d+ )?\.(\w+) \S+?(?:\[(\d+)\])?(?:[,\s]|$)", signature
+        )
+        result[entry] = [int(array) if array else int(kind[1:]) // 8 for kind, array in kinds]
+    return result
 
 
-def record_call(
-    compiled: Any, ptx: str, call: Callable[[Callable[..., Any]], object]
-) -> dict[str, Any]:
+def record_calls(
+    compiled: Any, ptx: str, call: Callable[[Callable[..., Any]], object], device: Device = B200
+) -> list[dict[str, Any]]:
     """What a function made by CuTe DSL with TVM-FFI hands to the driver when it is called.
 
     Args:
-      ptx: of the one kernel that the function launches.
+      ptx: of the kernels that the function launches.
       call: calls the function that it is given, with `tvm_ffi` tensors of `DeviceTensor`s.
+      device: what the function is told about the GPU.
 
     Returns:
-      `grid` (CTAs), `block`, `cluster`, `shared_bytes` and `params` (hexadecimal bytes).
+      Per launch `entry`, `grid` (CTAs), `block`, `cluster`, `shared_bytes` and `params` (hexadecimal bytes).
     """
     import tvm_ffi  # pyright: ignore[reportMissingImports]
 
@@ -134,18 +147,27 @@ def record_call(
         options = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
         command = ["cc", *options, "-o", library, RECORDER, folder / "launch.o"]
         subprocess.run([str(word) for word in command], check=True)
-        os.environ["RECORD_FILE"] = str(folder / "launch.json")
-        os.environ["RECORD_PARAM_BYTES"] = ",".join(map(str, parameter_bytes(ptx)))
+        launches = folder / "launches.jsonl"
+        launches.touch()
+        sizes = parameter_bytes(ptx).items()
+        os.environ["RECORD_FILE"] = str(launches)
+        os.environ["RECORD_DEVICE"] = f"{device.sm_count} {device.major}"
+        os.environ["RECORD_PARAM_BYTES"] = ";".join(
+            f"{entry}:{','.join(map(str, widths))}" for entry, widths in sizes
+        )
         call(ffi.load_module(str(library))["func"])
-        result: dict[str, Any] = json.loads((folder / "launch.json").read_text())
-    result["params"] = [_tidy(text) for text in result["params"]]
+        result: list[dict[str, Any]] = [
+            json.loads(line) for line in launches.read_text().splitlines()
+        ]
+    for launch in result:
+        launch["params"] = [_tidy(text) for text in launch["params"]]
     return result
 
 
 def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
     """The launch of `compiled` for the shapes in `args` (the options of `_fa4_peer.py`), ready for JSON.
 
-    Returns what `record_call` does, and for the tensors that the parameters point at `shapes` (contiguous) and
+    Returns what `record_calls` has for a launch, and for the tensors that the parameters point at `shapes` (contiguous) and
     `addresses`.
     """
     import tvm_ffi  # pyright: ignore[reportMissingImports]
@@ -169,7 +191,7 @@ def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
     absent = [None] * 10
     auxiliary = (None, None)
     scheduler = [None] * 7  # split counts, semaphores, varlen tables
-    result = record_call(
+    (result,) = record_calls(
         compiled,
         ptx,
         lambda launch: launch(*tensors, scale, *absent, auxiliary, *scheduler, args.sq),

@@ -1,8 +1,9 @@
 /* Stands in for the parts of the CUDA runtime that CuTe DSL's compiled launchers call, and writes the launch down.
  *
- * Linked with the launcher's object file by _fa4_record.py. No GPU and no driver: every query answers as a B200 would,
- * loading does nothing, and the launch goes as one JSON object into the file named by RECORD_FILE: grid (CTAs), block,
- * cluster, dynamic shared memory, and the bytes of each kernel parameter, whose sizes RECORD_PARAM_BYTES lists.
+ * Linked with the launcher's object file by _fa4_record.py. No GPU and no driver: every query answers as the device of
+ * RECORD_DEVICE would ("148 10": multiprocessors and major compute capability), loading does nothing, and each launch
+ * is appended as one line of JSON to the file named by RECORD_FILE: entry, grid (CTAs), block, cluster, dynamic shared
+ * memory, and the bytes of each kernel parameter, whose sizes RECORD_PARAM_BYTES lists ("entry:8,4;other:128,8").
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +26,9 @@ int _cuKernelGetAttribute(int *value, int name, void *kernel, int device) {
 }
 int _cudaDeviceGetAttribute(int *value, int name, int device) {
   (void)device;
-  *value = name == SM_COUNT ? 148 : name == MAJOR ? 10 : name == SHARED_OPT_IN ? 232448 : 0;
+  int count = 0, major = 0;
+  if (sscanf(getenv("RECORD_DEVICE"), "%d %d", &count, &major) != 2) return 1;
+  *value = name == SM_COUNT ? count : name == MAJOR ? major : name == SHARED_OPT_IN ? 232448 : 0;
   return 0;
 }
 int _cudaFuncSetAttribute(void *function, int name, int value) { (void)function, (void)name, (void)value; return 0; }
@@ -35,29 +38,44 @@ int _cudaKernelSetAttributeForDevice(void *kernel, int name, int value, int devi
 }
 int _cudaLibraryGetKernel(void **kernel, void *library, const char *name) {
   (void)library;
-  *kernel = (void *)name;
+  *kernel = strdup(name); /* the launcher's copy is on its stack */
   return 0;
 }
 int _cudaLibraryLoadData(void **library) { *library = (void *)1; return 0; }
-int cuda_dialect_init_library_once(void **library) { *library = (void *)1; return 0; }
+int cuda_dialect_init_library_once(void **library, int (*load)(void **), int (*load_kernels)(void **, int)) {
+  if (*library) return 0;
+  int error = load(library);
+  return error ? error : load_kernels(library, 0);
+}
 int cuda_dialect_unload_library_once(void **library) { (void)library; return 0; }
 
 static void failed(int error) { fprintf(stderr, "the launcher reports CUDA error %d\n", error); exit(3); }
 void CuteDSLRT_TVMFFISetRaisedCudaError(int error) { failed(error); }
 void CuteDSLRT_TVMFFISetRaisedCudaLaunchError(int error) { failed(error); }
 
+/* Where the sizes of the parameters of this entry begin in RECORD_PARAM_BYTES; NULL when it is not there. */
+static const char *sizes_of(const char *entry) {
+  size_t length = strlen(entry);
+  for (const char *at = getenv("RECORD_PARAM_BYTES"); at; at = strchr(at, ';')) {
+    at += *at == ';';
+    if (!strncmp(at, entry, length) && at[length] == ':') return at + length + 1;
+  }
+  return NULL;
+}
+
 int _cudaLaunchKernelEx(Config *config, void *kernel, void **arguments) {
-  (void)kernel;
   Dim3 cluster = {1, 1, 1};
   for (unsigned i = 0; i < config->count; i++)
     if (config->attributes[i].id == ATTRIBUTE_CLUSTER) cluster = config->attributes[i].value.dim;
-  FILE *file = fopen(getenv("RECORD_FILE"), "w");
+  const char *list = sizes_of(kernel);
+  FILE *file = list ? fopen(getenv("RECORD_FILE"), "a") : NULL;
   if (!file) return 1;
-  fprintf(file, "{\"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"cluster\": [%u, %u, %u], ", config->grid.x,
+  fprintf(file, "{\"entry\": \"%s\", ", (const char *)kernel);
+  fprintf(file, "\"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"cluster\": [%u, %u, %u], ", config->grid.x,
           config->grid.y, config->grid.z, config->block.x, config->block.y, config->block.z, cluster.x, cluster.y,
           cluster.z);
   fprintf(file, "\"shared_bytes\": %zu, \"params\": [", config->shared_bytes);
-  char *sizes = strdup(getenv("RECORD_PARAM_BYTES"));
+  char *sizes = strndup(list, strcspn(list, ";"));
   const char *separator = "";
   for (char *size = strtok(sizes, ","); size; size = strtok(NULL, ","), arguments++, separator = ", ") {
     fprintf(file, "%s\"", separator);

@@ -20,9 +20,23 @@ from attn_mlir.bench._stats import BUILD, ROOT
 
 ENVIRONMENT = ROOT / ".venv-peers"
 CHILD = Path(__file__).with_name("_fa4_peer.py")
-PACKAGES = ("torch==2.13.0", "nvidia-cutlass-dsl[cu13]==4.8.1", "einops==0.8.2", "numpy>=2.0")
+PACKAGES = (
+    "torch==2.13.0",
+    "nvidia-cutlass-dsl[cu13]==4.8.1",
+    "einops==0.8.2",
+    "numpy>=2.0",
+    # What flashinfer imports, whatever is used of it.
+    "click",
+    "ninja",
+    "nvidia-ml-py",
+    "packaging",
+    "requests",
+    "tabulate",
+    "tqdm",
+)
 PACKAGES_WITHOUT_DEPENDENCIES = (  # their requirements contradict each other
     "flash-attn-4==4.0.0b36",
+    "flashinfer-python==0.7.2.post1",
     "quack-kernels==0.6.5",
     "apache-tvm-ffi==0.1.15.post2",
     "torch-c-dlpack-ext==0.1.5",

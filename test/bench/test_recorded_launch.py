@@ -21,7 +21,10 @@ SIGNATURE = """
 
 
 def test_sizes_of_parameters():
-    assert _fa4_record.parameter_bytes(SIGNATURE) == [40, 128, 4, 8, 12]
+    sizes = [40, 128, 4, 8, 12]
+    assert _fa4_record.parameter_bytes(SIGNATURE) == {"k": sizes}
+    both = SIGNATURE + SIGNATURE.replace("entry k(", "entry k_1(")
+    assert _fa4_record.parameter_bytes(both) == {"k": sizes, "k_1": sizes}
 
 
 def test_a_tensor_map_loses_what_was_never_written():

@@ -9,12 +9,13 @@ functions are cached inside the packages.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from ._recording import Recorder, install, set_environment
+from ._recording import Recorder, install, set_environment, tensor
 from .cases import (
     FORMATS,
     Attention,
@@ -26,16 +27,9 @@ from .cases import (
     TritonGemm,
     case_named,
 )
+from .kernels import Kernel
 
 CUTE = ("nvidia-cutlass-dsl",)
-
-
-def tensor(shape: tuple[int, ...], dtype: str) -> Any:
-    """A tensor on a GPU that is not there."""
-    import torch
-
-    kinds = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-    return torch.empty(shape, dtype=kinds[dtype], device="cuda")
 
 
 def attention(case: Attention, recorder: Recorder) -> None:
@@ -140,12 +134,32 @@ def scaled_gemm(case: ScaledGemm, recorder: Recorder) -> None:
     )
 
 
+def launched(case: Kernel, recorder: Recorder) -> None:
+    """Runs the case's program."""
+    program = getattr(
+        importlib.import_module(f".programs.{case.module}", __package__), case.function
+    )
+    if case.is_triton:
+        program(recorder, **case.sizes)
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    install(recorder)
+    with FakeTensorMode():
+        program(recorder, **case.sizes)
+
+
 def record(case: Case, folder: Path) -> None:
     """Leaves the record of one case in `folder`."""
     with tempfile.TemporaryDirectory() as name:
         dump = Path(name)
-        set_environment(dump)
-        recorder = Recorder(dump)
+        target = case.target if isinstance(case, Kernel) else "sm_100a"
+        set_environment(dump, target)
+        recorder = Recorder(dump, target)
+        if isinstance(case, Kernel):
+            launched(case, recorder)
+            recorder.write(folder, case.name, (case.package, *(() if case.is_triton else CUTE)))
+            return
         if isinstance(case, TritonGemm | TritonAttention):
             from . import _triton_kernels
 

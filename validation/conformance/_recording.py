@@ -13,20 +13,22 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench._fa4_record import DeviceTensor, record_call
+from bench._fa4_record import B200, H200, Device, DeviceTensor, record_calls
 
-SM_COUNT = 148  # multiprocessors of a B200; read by tile schedulers
+DEVICES = {"sm_100a": B200, "sm_90a": H200}
 FIRST_ADDRESS = 0x7F00_0000_0000
 ADDRESS_STEP = 0x1000_0000  # between two allocations; larger than any of them
 _DLPACK = {  # torch dtype name: DLPack type code and bits
     "float16": (2, 16),
     "float32": (2, 32),
     "bfloat16": (4, 16),
+    "bool": (6, 8),
+    "int8": (0, 8),
     "int32": (0, 32),
     "int64": (0, 64),
     "uint8": (1, 8),
@@ -37,32 +39,52 @@ _DLPACK = {  # torch dtype name: DLPack type code and bits
 }
 
 
-class FakeHardware:
-    """Answers cutlass.utils.HardwareInfo's questions for a B200, without a driver."""
+def fake_hardware(device: Device) -> type:
+    """A class that answers cutlass.utils.HardwareInfo's questions without a driver."""
 
-    def __init__(self, device_id: int = 0) -> None:
-        self.device_id = device_id
+    class FakeHardware:
+        def __init__(self, device_id: int = 0) -> None:
+            self.device_id = device_id
 
-    def get_device_multiprocessor_count(self) -> int:
-        return SM_COUNT
+        def get_device_multiprocessor_count(self) -> int:
+            return device.sm_count
 
-    def get_max_active_clusters(self, cluster_size: int = 1, **_: object) -> int:
-        return SM_COUNT // cluster_size
+        def get_max_active_clusters(self, cluster_size: int = 1, **_: object) -> int:
+            return device.sm_count // cluster_size
+
+    return FakeHardware
 
 
-def set_environment(dump: Path) -> None:
-    """What CuTe DSL, flash-attn-4 and quack-kernels read once, when they are imported."""
+def set_environment(dump: Path, target: str) -> None:
+    """What CuTe DSL and the packages read once, when they are imported."""
     os.environ.update(
-        CUTE_DSL_ARCH="sm_100a",
+        CUTE_DSL_ARCH=target,
         CUTE_DSL_KEEP="ptx",
         CUTE_DSL_DUMP_DIR=str(dump),
         CUTE_DSL_DISABLE_FILE_CACHING="1",
-        FLASH_ATTENTION_ARCH="sm_100a",
-        FLASH_ATTENTION_NUM_SMS=str(SM_COUNT),
+        FLASH_ATTENTION_ARCH=target,
+        FLASH_ATTENTION_NUM_SMS=str(DEVICES[target].sm_count),
         FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED="0",
-        QUACK_ARCH="sm_100a",
+        QUACK_ARCH=target,
         QUACK_CACHE_ENABLED="0",
     )
+
+
+def tensor(shape: tuple[int, ...], dtype: str, device: str = "cuda") -> Any:
+    """A tensor on a GPU that is not there, or for host code that looks at values, on the CPU."""
+    import torch
+
+    kinds = {
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "f32": torch.float32,
+        "i8": torch.int8,
+        "i32": torch.int32,
+        "i64": torch.int64,
+        "e4m3": torch.float8_e4m3fn,
+        "u8": torch.uint8,
+    }
+    return torch.empty(shape, dtype=kinds[dtype], device=device)
 
 
 def entry_name(ptx: str) -> str:
@@ -77,11 +99,13 @@ class Recorder:
 
     Attributes:
       dump: where CuTe DSL puts the PTX.
+      target: of the PTX; decides what host code is told about the GPU.
       names: of tensors, by the identity of their storage.
       buffers: what the launches point at, by storage.
     """
 
     dump: Path
+    target: str = "sm_100a"
     names: dict[int, str] = field(default_factory=dict[int, str])
     zeroed: set[int] = field(default_factory=set[int])
     buffers: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
@@ -89,11 +113,17 @@ class Recorder:
     texts: list[str] = field(default_factory=list[str])
     kept: list[Any] = field(default_factory=list[Any])
 
+    @property
+    def device(self) -> Device:
+        """The GPU that is not there."""
+        return DEVICES[self.target]
+
     def compile(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Stands in for `cute.compile`: the same function, which records its calls."""
-        before = set(self.dump.rglob("*.ptx"))
+        for path in self.dump.rglob("*.ptx"):
+            path.unlink()
         compiled = original(*args, **kwargs)
-        made = sorted(set(self.dump.rglob("*.ptx")) - before)
+        made = list(self.dump.rglob("*.ptx"))
         if len(made) != 1:
             raise RuntimeError(f"expected one PTX file of one compilation, got {made}")
         ptx = made[0].read_text().rstrip("\0")
@@ -101,12 +131,15 @@ class Recorder:
 
     def launched(self, compiled: Any, ptx: str, call: tuple[Any, ...]) -> None:
         """One call of a compiled function."""
-        launch = record_call(compiled, ptx, lambda function: function(*map(self._pass, call)))
-        self.add(ptx, launch)
+        for launch in record_calls(
+            compiled, ptx, lambda function: function(*map(self._pass, call)), self.device
+        ):
+            self.add(ptx, launch)
 
     def add(self, ptx: str, launch: dict[str, Any]) -> None:
-        """One launch, by whatever way it is known."""
-        self.launches.append({"entry": entry_name(ptx), **launch})
+        """One launch, by whatever way it is known; its `entry` may be left out where the PTX has only one."""
+        entry = {} if "entry" in launch else {"entry": entry_name(ptx)}
+        self.launches.append({**entry, **launch})
         self.texts.append(ptx)
 
     def _pass(self, value: Any) -> Any:
@@ -122,6 +155,8 @@ class Recorder:
             return tvm_ffi.from_dlpack(tensor)
         if isinstance(value, tuple | list):
             return tuple(self._pass(item) for item in value)
+        if is_dataclass(value):
+            return tuple(self._pass(getattr(value, one.name)) for one in fields(value))
         return getattr(value, "value", value)  # cutlass.Int32 and the like
 
     def address(self, tensor: Any) -> int:
@@ -134,7 +169,7 @@ class Recorder:
             self.buffers[key] = {
                 "address": FIRST_ADDRESS + position * ADDRESS_STEP,
                 "bytes": storage.nbytes(),
-                "name": self.names.get(key, f"buffer{position}"),
+                "name": f"buffer{position}",
                 "zeroed": key in self.zeroed,
             }
         return self.buffers[key]["address"]
@@ -148,6 +183,8 @@ class Recorder:
 
     def write(self, folder: Path, name: str, packages: tuple[str, ...]) -> None:
         """`NAME.json`, and `NAME.0.ptx`, `NAME.1.ptx`, ... in the order of the launches."""
+        for key, buffer in self.buffers.items():
+            buffer["name"] = self.names.get(key, buffer["name"])
         if not self.launches:
             raise RuntimeError(f"{name} launched nothing")
         for position, (launch, text) in enumerate(zip(self.launches, self.texts, strict=True)):
@@ -162,14 +199,13 @@ class Recorder:
 
 
 def install(recorder: Recorder) -> None:
-    """Let the libraries find the recorder and a B200 that is not there."""
+    """Let the libraries find the recorder and a GPU that is not there."""
     import cutlass
     import cutlass.cute as cute
     import cutlass.utils.hardware_info as hardware_info
     import torch
 
-    hardware_info.HardwareInfo = FakeHardware
-    cutlass.utils.HardwareInfo = FakeHardware
+    hardware_info.HardwareInfo = cutlass.utils.HardwareInfo = fake_hardware(recorder.device)
     original, zeros = cute.compile, torch.zeros
 
     def recorded_zeros(*args: Any, **kwargs: Any) -> Any:
@@ -180,3 +216,4 @@ def install(recorder: Recorder) -> None:
 
     cute.compile = lambda *args, **kwargs: recorder.compile(original, *args, **kwargs)
     torch.zeros = recorded_zeros
+    torch.cuda.current_device = lambda: 0

@@ -1,26 +1,20 @@
 """Kernels that Triton's own compiler makes for Blackwell; runs in the environment of the peers.
 
 The kernels are plain uses of the language, written here; what is of interest is the PTX that Triton makes of them
-(tcgen05, tensor maps built on the device, its warp specialisation). Triton compiles for a target that is named and needs
-no GPU; grid and parameters are those that its launcher would pass.
+(tcgen05, tensor maps built on the device, its warp specialisation).
 """
 
 from __future__ import annotations
 
-import os
-import re
-import tempfile
 from typing import Any
 
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
-from ._recording import ADDRESS_STEP, FIRST_ADDRESS, Recorder
+from ._recording import Recorder
+from ._triton_launch import launch
 from .cases import TritonAttention, TritonGemm
 
-ELEMENT_BYTES = 2  # of bf16 and f16
 KINDS = {"bf16": "bf16", "f16": "fp16"}
 
 
@@ -90,84 +84,35 @@ def attention_maps(
 
 def record(case: TritonGemm | TritonAttention, recorder: Recorder) -> None:
     """Compiles the case's kernel and writes its launch down."""
+    kind = KINDS[case.dtype]
     if isinstance(case, TritonGemm):
         sizes = {"a": case.m * case.k, "b": case.k * case.n, "d": case.m * case.n}
-        pointers = dict.fromkeys(sizes, KINDS[case.dtype])
-        scalars: dict[str, Any] = {"m": case.m, "n": case.n, "k": case.k}
         constants: dict[str, Any] = dict(zip(("TM", "TN", "TK"), case.tile, strict=True))
         function = gemm_pointers
         if case.tma:
             function, constants["WS"] = gemm_maps, case.warp_specialize
-        grid = [-(-case.m // case.tile[0]), -(-case.n // case.tile[1]), 1]
-        stages = case.stages
-    else:
-        count = case.batch * case.heads * case.length
-        sizes = {**dict.fromkeys("qkvo", count * case.head_dim), "lse": 2 * count}
-        pointers = {**dict.fromkeys("qkvo", KINDS[case.dtype]), "lse": "fp32"}
-        scalars = {"length": case.length, "scale": case.head_dim**-0.5}
-        constants = {
+        launch(
+            recorder,
+            function,
+            {name: (kind, count) for name, count in sizes.items()},
+            {"m": case.m, "n": case.n, "k": case.k},
+            constants,
+            (-(-case.m // case.tile[0]), -(-case.n // case.tile[1]), 1),
+            warps=case.warps,
+            stages=case.stages,
+        )
+        return
+    count = case.batch * case.heads * case.length
+    launch(
+        recorder,
+        attention_maps,
+        {**dict.fromkeys("qkvo", (kind, count * case.head_dim)), "lse": ("fp32", count)},
+        {"length": case.length, "scale": case.head_dim**-0.5},
+        {
             "D": case.head_dim, "TM": 128, "TN": 64, "CAUSAL": case.is_causal,
             "WS": case.warp_specialize,
-        }  # fmt: skip
-        function = attention_maps
-        grid = [case.length // 128, case.batch * case.heads, 1]
-        stages = 2
-    types = {name: "i32" if isinstance(value, int) else "fp32" for name, value in scalars.items()}
-    source = ASTSource(
-        function,
-        {**{name: f"*{kind}" for name, kind in pointers.items()}, **types}
-        | dict.fromkeys(constants, "constexpr"),
-        constants,
-        {(at,): [["tt.divisibility", 16]] for at in range(len(pointers))},
-    )
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["TRITON_CACHE_DIR"] = cache
-        compiled = triton.compile(
-            source,
-            target=GPUTarget("cuda", 100, 32),
-            options={"num_warps": case.warps, "num_stages": stages},
-        )
-    ptx, metadata = compiled.asm["ptx"], compiled.metadata
-    values: list[int | float] = []
-    for name, elements in sizes.items():
-        values.append(_buffer(recorder, name, elements * ELEMENT_BYTES))
-    values += scalars.values()
-    programs = grid[0] * grid[1]
-    for name in ("global_scratch", "profile_scratch"):
-        count = programs * getattr(metadata, f"{name}_size")
-        values.append(_buffer(recorder, name, count) if count else 0)
-    (threads,) = re.findall(r"\.(?:req|max)ntid\s+(\d+)", ptx)
-    recorder.add(
-        ptx,
-        {
-            "grid": grid,
-            "block": [int(threads), 1, 1],
-            "cluster": [1, 1, 1],
-            "shared_bytes": metadata.shared,
-            "params": [_packed(kind, v) for kind, v in zip(_parameters(ptx), values, strict=True)],
         },
-    )
-
-
-def _buffer(recorder: Recorder, name: str, byte_count: int) -> int:
-    address = FIRST_ADDRESS + len(recorder.buffers) * ADDRESS_STEP
-    recorder.buffers[address] = {
-        "address": address,
-        "bytes": byte_count,
-        "name": name,
-        "zeroed": False,
-    }
-    return address
-
-
-def _parameters(ptx: str) -> list[str]:
-    """Types of the entry's parameters: u64, u32, f32 and so on."""
-    signature = ptx[ptx.index(".entry") :].partition(")")[0]
-    return re.findall(r"\.param\s+\.(\w+)", signature)
-
-
-def _packed(kind: str, value: float) -> str:
-    import struct
-
-    form = {"f32": "<f", "u32": "<i", "b32": "<i", "s32": "<i", "u64": "<Q", "b64": "<Q"}[kind]
-    return struct.pack(form, value).hex()
+        (case.length // 128, case.batch * case.heads, 1),
+        warps=case.warps,
+        stages=2,
+    )  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from .kernels import KERNELS, Kernel, Known
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -52,18 +54,6 @@ class Attention:
         extra = f", {self.splits} splits" if self.splits > 1 else ""
         extra += ", no CTA pairs" if self.one_cta else ""
         return f"forward {sizes} {mask}, B={self.batch} {heads} {lengths}, {self.dtype}{extra}"
-
-
-@dataclass(frozen=True)
-class Known:
-    """A finding that a kernel is known for: docs/findings.md says why it stands.
-
-    Attributes:
-      check: which checker's. instruction: how the PTX line begins that it is noticed at.
-    """
-
-    check: str
-    instruction: str
 
 
 @dataclass(frozen=True)
@@ -254,7 +244,7 @@ class TritonAttention:
         )
 
 
-Case = Attention | Combine | Gemm | ScaledGemm | TritonGemm | TritonAttention
+Case = Kernel | Attention | Combine | Gemm | ScaledGemm | TritonGemm | TritonAttention
 
 _FULL = Attention("fa4-d128-full")
 
@@ -322,6 +312,7 @@ CASES: tuple[Case, ...] = (
         "triton-attention-ws", batch=1, heads=1, length=512, head_dim=128, is_causal=False,
         warp_specialize=True,
     ),
+    *KERNELS,
 )  # fmt: skip
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from attn_mlir.validation.conformance.cases import (
     FORMATS,
@@ -24,21 +22,24 @@ from attn_mlir.validation.conformance.cases import (
     TritonGemm,
 )
 from attn_mlir.validation.conformance.formats import dequantised, random_operand
-
-Array = npt.NDArray[Any]
+from attn_mlir.validation.conformance.formulas import (
+    DTYPES,
+    FORMULAS,
+    TRUTH,
+    YARDSTICK,
+    Array,
+)
+from attn_mlir.validation.conformance.kernels import Kernel
 
 FACTOR = 2.0
 GROUP_ROWS = 16  # rows of an output whose yardstick errors count together
 LSE_TOLERANCE = 1e-3  # absolute
-DTYPES: dict[str, np.dtype[Any]] = {
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f16": np.dtype(np.float16),
-    "f32": np.dtype(np.float32),
-}
 ROUNDING = {
     "bf16": 2.0**-8,
     "f16": 2.0**-11,
     "f32": 2.0**-24,
+    "e4m3": 2.0**-4,
+    "e5m2": 2.0**-3,
 }  # largest relative error, one half ulp
 
 
@@ -72,6 +73,8 @@ class Verdict:
 def operands(case: Case) -> dict[str, Array]:
     """Random inputs and poisoned outputs of a case, in memory order."""
     random = np.random.default_rng(0)
+    if isinstance(case, Kernel):
+        return FORMULAS[case.program].operands(case.sizes, random)
 
     def normal(shape: tuple[int, ...], dtype: str) -> Array:
         return random.standard_normal(shape, np.float32).astype(DTYPES[dtype])
@@ -139,6 +142,8 @@ def judge(case: Case, arrays: dict[str, Array]) -> list[Verdict]:
     Args:
       arrays: operands as `operands` gave them, outputs as the kernel left them.
     """
+    if isinstance(case, Kernel):
+        return _judge_formula(case, arrays)
     if isinstance(case, Attention):
         return _judge_attention(case, arrays)
     if isinstance(case, TritonAttention):
@@ -175,6 +180,26 @@ def judge(case: Case, arrays: dict[str, Array]) -> list[Verdict]:
     return [_compare("D", *(x.reshape(shape) for x in (arrays["d"], own, truth)), out_dtype)]
 
 
+def _judge_formula(case: Kernel, arrays: dict[str, Array]) -> list[Verdict]:
+    formula = FORMULAS[case.program]
+    given = operands(case)  # a kernel may work in place
+    own = formula.outputs(case.sizes, given, YARDSTICK)
+    seen = formula.seen(case.sizes, arrays)
+    verdicts: list[Verdict] = []
+    for name, truth in formula.outputs(case.sizes, given, TRUTH).items():
+        got = seen[name]
+        if got.dtype.kind in "iu":
+            verdicts.append(_compare_exactly(name.upper(), got, truth))
+        elif name in formula.tolerances:
+            verdicts.append(_compare_closely(name.upper(), got, truth, formula.tolerances[name]))
+        else:
+            (dtype,) = (key for key, kind in DTYPES.items() if kind == got.dtype)
+            rows = (-1, *truth.shape[-2:]) if truth.ndim > 1 else (1, -1, 1)
+            parts = (x.reshape(rows) for x in (got, own[name], truth))
+            verdicts.append(_compare(name.upper(), *parts, dtype))
+    return verdicts
+
+
 def _judge_attention(case: Attention, arrays: dict[str, Array]) -> list[Verdict]:
     """Softmax in float32, P rounded to the operands' type before the second product."""
     group = case.heads // case.kv_heads
@@ -206,7 +231,7 @@ def _judge_attention(case: Attention, arrays: dict[str, Array]) -> list[Verdict]
 
     return [
         _compare("O", flat(arrays["o"]), flat(own), flat(truth), case.dtype),
-        _compare_lse(arrays["lse"], lse),
+        _compare_closely("LSE", arrays["lse"], lse, LSE_TOLERANCE),
     ]
 
 
@@ -228,7 +253,7 @@ def _judge_combine(case: Combine, arrays: dict[str, Array]) -> list[Verdict]:
 
     return [
         _compare("O", flat(arrays["o"]), flat(own), flat(truth), case.dtype),
-        _compare_lse(arrays["lse"], lse),
+        _compare_closely("LSE", arrays["lse"], lse, LSE_TOLERANCE),
     ]
 
 
@@ -238,15 +263,17 @@ def _compare(output: str, got: Array, own: Array, truth: Array, dtype: str) -> V
     batch, rows, columns = truth.shape
     groups = -(-rows // GROUP_ROWS)
     padded = np.zeros((batch, groups * GROUP_ROWS, columns))
-    padded[:, :rows] = yardstick
+    padded[:, :rows] = np.nan_to_num(yardstick)
     top = padded.reshape(batch, groups, -1).max(axis=2, initial=0.0)
     allowed = FACTOR * np.repeat(top, GROUP_ROWS, axis=1)[:, :rows, None]
     allowed = allowed + ROUNDING[dtype] * np.abs(truth)
     with np.errstate(invalid="ignore"):
         error = np.abs(got.astype(np.float64) - truth)
+    left = np.isnan(truth) & np.isnan(got.astype(np.float64))
     error[~np.isfinite(error)] = np.inf
+    error[left] = 0.0
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(error == 0, 0.0, error / allowed)
+        ratio = np.where(error == 0, 0.0, error / np.where(np.isnan(allowed), 0.0, allowed))
     return Verdict(
         output,
         float(error.max(initial=0.0)),
@@ -257,11 +284,22 @@ def _compare(output: str, got: Array, own: Array, truth: Array, dtype: str) -> V
     )
 
 
-def _compare_lse(got: Array, truth: Array) -> Verdict:
+def _compare_closely(output: str, got: Array, truth: Array, tolerance: float) -> Verdict:
+    """By an absolute error; infinities have to be the same."""
     with np.errstate(invalid="ignore"):
         error = np.abs(got.astype(np.float64) - truth)
     error[(got == truth) & np.isinf(truth)] = 0.0
+    error[np.isnan(truth) & np.isnan(got)] = 0.0
     error[np.isnan(error)] = np.inf
-    wrong = int(np.count_nonzero(error > LSE_TOLERANCE))
+    wrong = int(np.count_nonzero(error > tolerance))
     worst = float(error.max(initial=0.0))
-    return Verdict("LSE", worst, LSE_TOLERANCE, worst / LSE_TOLERANCE, wrong, int(got.size))
+    return Verdict(output, worst, tolerance, worst / tolerance, wrong, int(got.size))
+
+
+def _compare_exactly(output: str, got: Array, truth: Array) -> Verdict:
+    """Integers."""
+    error = np.abs(got.astype(np.float64) - truth)
+    wrong = int(np.count_nonzero(error))
+    return Verdict(
+        output, float(error.max(initial=0.0)), 0.0, float(wrong > 0), wrong, int(got.size)
+    )

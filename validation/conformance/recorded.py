@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,8 @@ import numpy.typing as npt
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.checkers import CheckError, Finding
-from attn_mlir.validation.conformance.cases import Case, Combine, Known
+from attn_mlir.validation.conformance.cases import Case, Combine
+from attn_mlir.validation.conformance.kernels import Kernel, Known
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -27,9 +29,11 @@ SOURCES = (
     HERE / "_peer.py",
     HERE / "_recording.py",
     HERE / "_triton_kernels.py",
+    HERE / "_triton_launch.py",
     ROOT / "bench" / "_fa4_record.py",
     ROOT / "bench" / "_fa4_recorder.c",
 )
+_GUARD = re.compile(r"^@!?\S+\s+")
 POISON = 0xFF  # of every byte that the case gives no value: NaN in each floating-point type
 COMPILE_LIMIT_SECONDS = 600
 
@@ -109,7 +113,8 @@ class Execution:
 def _stamp(case: Case) -> str:
     """Changes whenever a record has to be made again."""
     digest = hashlib.sha256(repr(case).encode())
-    for path in SOURCES:
+    own = () if not isinstance(case, Kernel) else (HERE / "programs" / f"{case.module}.py",)
+    for path in (*SOURCES, *own):
         digest.update(path.read_bytes())
     digest.update(repr((PACKAGES, PACKAGES_WITHOUT_DEPENDENCIES)).encode())
     return digest.hexdigest()
@@ -152,7 +157,8 @@ def unknown_findings(findings: Iterable[Finding], known: Sequence[Known]) -> lis
         found
         for found in findings
         if not any(
-            found.check == one.check and found.current.text.startswith(one.instruction)
+            found.check == one.check
+            and _GUARD.sub("", found.current.text).startswith(one.instruction)
             for one in known
         )
     ]
@@ -172,9 +178,9 @@ def execute(
       SpecError: an operand that no launch uses, or one that is larger than the peer's.
       LaunchError: the emulator refuses the kernel or finds a fault in it, or a checker finds what the case is not known for.
     """
-    known = record.case.known if isinstance(record.case, Combine) else ()
+    known = record.case.known if isinstance(record.case, Combine | Kernel) else ()
     emulator = Emulator(
-        "sm_100a",
+        record.case.target if isinstance(record.case, Kernel) else "sm_100a",
         schedule.kind,
         schedule.seed,
         check=check,

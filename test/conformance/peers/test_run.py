@@ -1,5 +1,6 @@
 """What surrounds conformance runs: names, versions, schedules, records, the page."""
 
+import ast
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.emulator.checkers import CheckError
 from attn_mlir.validation.conformance import run
 from attn_mlir.validation.conformance.cases import (
@@ -16,13 +17,13 @@ from attn_mlir.validation.conformance.cases import (
     Attention,
     Combine,
     Gemm,
-    Known,
     ScaledGemm,
     TritonAttention,
     TritonGemm,
     case_named,
 )
 from attn_mlir.validation.conformance.judging import Verdict
+from attn_mlir.validation.conformance.kernels import KERNELS, Known
 from attn_mlir.validation.conformance.recorded import (
     PACKAGES,
     PACKAGES_WITHOUT_DEPENDENCIES,
@@ -64,7 +65,30 @@ def test_what_the_issue_asks_for_is_among_them() -> None:
     clusters = {case.cluster for case in CASES if isinstance(case, Gemm)}
     assert {(1, 1), (2, 1)} <= clusters
     assert {Combine, ScaledGemm, TritonGemm, TritonAttention} <= {type(case) for case in CASES}
-    assert run.SEEDS >= 20
+    assert run.SEEDS >= 20 and len(CASES) >= 60
+    programs = {(kernel.program, kernel.target) for kernel in KERNELS}
+    for wanted in ("fa4.backward", "fa4.forward", "triton.backward", "quack.grouped_gemm"):
+        assert {(wanted, "sm_100a"), (wanted, "sm_90a")} <= programs
+    sizes = {kernel.program: [] for kernel in KERNELS}
+    for kernel in KERNELS:
+        sizes[kernel.program].append(kernel.sizes)
+    for program, feature in (
+        ("fa4.forward", "latent"),
+        ("fa4.forward", "page"),
+        ("fa4.forward", "is_packed"),
+        ("flashinfer.prefill", "page"),
+        ("triton.scaled_gemm", "forms"),
+    ):
+        assert any(feature in one for one in sizes[program]), (program, feature)
+    assert {"flashinfer.latent_decode", "flashinfer.decode", "triton.decode"} <= sizes.keys()
+
+
+def test_plain_data_is_read_by_both_sides_without_our_package() -> None:
+    """What the peers' environment imports of it has no attn_mlir to import."""
+    folder = Path(run.__file__).resolve().parent
+    shared = [folder / "cases.py", folder / "kernels.py", folder / "_peer.py"]
+    for path in (*shared, *(folder / "programs").glob("*.py"), *folder.glob("_*.py")):
+        assert "attn_mlir" not in path.read_text(), path
 
 
 def test_the_extra_names_the_packages_that_are_installed() -> None:
@@ -74,6 +98,27 @@ def test_the_extra_names_the_packages_that_are_installed() -> None:
     installed = {*PACKAGES, *PACKAGES_WITHOUT_DEPENDENCIES}
     wanted = {*extras["conformance"], *extras["peers"]} - {"attn-mlir[peers]"}
     assert wanted <= installed
+
+
+def test_programs_take_the_sizes_of_their_kernels() -> None:
+    """Read from the text: the packages that a program imports are not here."""
+    folder = Path(run.__file__).resolve().parent / "programs"
+    for kernel in KERNELS:
+        tree = ast.parse((folder / f"{kernel.module}.py").read_text())
+        (program,) = (
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and node.name == kernel.function
+        )
+        taken = program.args.kwonlyargs
+        needed = [
+            argument.arg
+            for argument, default in zip(taken, program.args.kw_defaults, strict=True)
+            if default is None
+        ]
+        assert set(needed) <= kernel.sizes.keys(), kernel.name
+        if program.args.kwarg is None:
+            assert kernel.sizes.keys() <= {argument.arg for argument in taken}, kernel.name
 
 
 def test_schedules_by_name() -> None:
@@ -136,6 +181,32 @@ def test_only_known_findings_are_passed_over() -> None:
             execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
     case = replace(case_named("fa4-combine-d64"), known=(first, second))
     execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
+
+
+def test_a_known_instruction_may_stand_behind_a_predicate() -> None:
+    text = COPY.replace(
+        "ld.global.b32",
+        "mov.u32 r3, 1024; setp.eq.u32 p, r1, 0;\n @p ld.shared.b32 r1, [r3];\n ld.global.b32",
+    ).replace(".reg .b64", ".reg .pred p; .reg .b64")
+    record = copy_record()
+    launch = {**record.launches[0], "text": text, "shared_bytes": 64}
+    for instruction, is_known in (("ld.shared.b32", True), ("ld.shared.b16", False)):
+        case = replace(KERNELS[0], known=(Known("uninitialised", instruction),))
+        changed = replace(record, case=case, launches=[launch])
+        if is_known:
+            execute(changed, {}, Schedule("fair"), "all")
+        else:
+            with pytest.raises(CheckError, match="read before any write"):
+                execute(changed, {}, Schedule("fair"), "all")
+
+
+def test_a_kernel_runs_on_the_target_that_it_names() -> None:
+    record = copy_record()
+    case = replace(KERNELS[0], target="sm_90a")
+    with pytest.raises(TargetError, match="sm_100a, this emulator runs sm_90a"):
+        execute(replace(record, case=case), {}, Schedule("fair"))
+    launch = {**record.launches[0], "text": COPY.replace("sm_100a", "sm_90a")}
+    execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"))
 
 
 def outcome(reason: str, ratio: float) -> run.Outcome:
