@@ -293,6 +293,6 @@ def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:
         return
     extents = [extent(sizes) for extent in loops[0].extents]
     corners = [[0 for _ in extents], [extent - 1 for extent in extents]]
-    if all(extents):
+    if min(extents) > 0:
         for corner in corners[: 1 if corners[0] == corners[1] else 2]:
             yield {f"tile{number}": value for number, value in enumerate(corner)}

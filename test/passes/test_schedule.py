@@ -10,6 +10,7 @@ import attn_mlir as am
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
+from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import CausalMask, NullMask
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
@@ -64,6 +65,12 @@ def test_rings_agree_for_every_grouping(heads: int, kv_heads: int) -> None:
 @pytest.mark.parametrize("block", [(256, 1, 128), (128, 1, 64), (64, 2, 128)])
 def test_rings_agree_for_lists(configure: str, block: tuple[int, int, int]) -> None:
     scheduled(configure, block=block)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_rings_agree_for_unequal_lengths(partial: bool) -> None:
+    """Also of a call without any offset, one sequence less than none: it has no work tile."""
+    scheduled(lengths=Lengths(ragged_q=True, ragged_k=True), partial=partial, out_dtype="f32")
 
 
 @pytest.mark.parametrize(("q_tiles", "groups"), [(1, 1), (2, 2)])
