@@ -183,11 +183,16 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
         fence_tensor("after")
     if ring.filled_by_copies:
         loads = [user for user in ws.users(op.slot) if isinstance(user, LOADS)]
-        if all(load.operation.block == op.operation.block for load in loads):
+        if all(_are_beside(load, op) for load in loads):
             ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
         else:
             slot = replace(slot, is_armed=False)
     low[op.slot] = slot
+
+
+def _are_beside(a: Any, b: Any) -> bool:
+    """Whether two operations stand in one block, so that each runs as often as the other."""
+    return a.operation.block == b.operation.block
 
 
 LOADS = (ws.CopyInOp, ws.ClaimOp)  # whose bytes the copy engine reports to the full barrier

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import VerifyError
-from attn_mlir.lowering.pipelines import ws_to_nvvm
+from attn_mlir.lowering.stages import ws_to_nvvm
 from attn_mlir.validation.ws.kernels import copy_op, kernel, lowered, role, run
 
 BF16 = ml_dtypes.bfloat16

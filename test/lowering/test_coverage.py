@@ -247,7 +247,7 @@ def test_the_copy_engine_fills_slots() -> None:
     refused(copy(lanes=32), one)
     half = '!ws.tile<vector<64x32xbf16>, "shared">'
     cut = f'%p = "ws.columns"(%s) {{first = 0 : i64}} : (!t) -> {half}\n'
-    message = "'ws.copy_in' op expects a whole tile, got some columns of one"
+    message = r"'ws.copy_in' op expects columns in 64s, a line of 128 bytes each, got 0..32 of 64"
     refused(copy(target="%p", before=cut, kind=half), message)
     body = f"""%t = "ws.at"(%b, %c0) : (!ws.buffer<!t, 1>, i32) -> !t
     {copy_op("copy_in", "%x", "%t", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !t")}"""
