@@ -171,13 +171,18 @@ def _check_rows(_: Site, op: ws.RowsOp) -> None:
         raise op_error(op, f"expects a first row in {ATOM_ROWS}s, got {first}")
 
 
+def _check_operand(op: Any, tile: Any) -> None:
+    """Descriptors go by the rows of the operand, not by those of a tile that it is part of."""
+    _check_whole(op, tile)
+    rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
+    if rows != pitch:
+        raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
+
+
 def _check_mma(site: Site, op: ws.MmaOp) -> None:
     _check_one_thread(site, op)
     for tile in (op.a, op.b):
-        _check_whole(op, tile)
-        rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
-        if rows != pitch:
-            raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
+        _check_operand(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
@@ -197,7 +202,7 @@ def _check_product(site: Site, op: ws.ProductOp) -> None:
     _check_warpgroups(site, op, "a product")
     for operand in (op.a, op.b):
         if isinstance(operand.type, ws.TileType):
-            _check_whole(op, operand)
+            _check_operand(op, operand)
     element = ws.TileType(op.b.type).element
     if str(element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {element}")

@@ -6,7 +6,8 @@ tcgen05 memory consistency; async proxy):
 * tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive;
 * tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`;
 * shared memory that threads wrote and an engine touches next: `fence.proxy.async` before the arrival,
-  be it a slot that is handed over either way, or a buffer that the handover guards;
+  be it a slot that is handed over either way, or a buffer that the handover guards; before a barrier
+  where a role issues products on what its own threads wrote;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
 How many bytes a full barrier waits for is said by one arrival at `ws.acquire` where every copy into
@@ -14,6 +15,7 @@ the slot stands beside it; where branches or loops decide over copies, each says
 it is issued, and `ws.commit` arrives.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,20 +82,37 @@ def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
     return any(isinstance(user, ENGINE_OPS) for taker in takers for user in ws.users(taker.slot))
 
 
-def _guards_a_buffer(low: Lowering) -> bool:
-    """Whether this role writes to a shared buffer that an engine touches: any handover may be the
-    one that guards it."""
+def _users_of_buffers(low: Lowering) -> Iterator[list[Any]]:
+    """Per shared buffer, what uses its tiles in any role."""
     for op in low.kernel.body.blocks[0].operations:
-        if (
-            isinstance(op, ws.AllocBufferOp)
-            and ws.BufferType(op.buffer.type).tile.space == "shared"
-        ):
-            tiles = [use.owner.tile for use in op.buffer.uses]
-            touched = [user for tile in tiles for user in ws.users(tile)]
-            stored = any(isinstance(x, ws.StoreOp) and _is_in(x, low.active.op) for x in touched)
-            if stored and any(isinstance(user, ENGINE_OPS) for user in touched):
-                return True
-    return False
+        if isinstance(op, ws.AllocBufferOp):
+            if ws.BufferType(op.buffer.type).tile.space == "shared":
+                yield [user for use in op.buffer.uses for user in ws.users(use.owner.tile)]
+
+
+def _users_of_slots(low: Lowering) -> Iterator[list[Any]]:
+    """Per shared slot that this role takes, what it does with it."""
+    for op in low.kernel.body.blocks[0].operations:
+        if isinstance(op, ws.AllocRingOp) and ws.RingType(op.ring.type).tile.space == "shared":
+            for use in op.ring.uses:
+                if _is_in(use.owner, low.active.op):
+                    yield list(ws.users(use.owner.slot))
+
+
+def _meets_engine(low: Lowering, users: Sequence[Any]) -> bool:
+    """Whether this role writes to shared memory that an engine touches."""
+    is_written = any(isinstance(x, ws.StoreOp) and _is_in(x, low.active.op) for x in users)
+    return is_written and any(isinstance(user, ENGINE_OPS) for user in users)
+
+
+def _guards_a_buffer(low: Lowering) -> bool:
+    """Whether this role writes to a buffer that an engine touches: any handover may guard it."""
+    return any(_meets_engine(low, users) for users in _users_of_buffers(low))
+
+
+def _feeds_own_engine(low: Lowering) -> bool:
+    """Whether this role writes to a slot that it has an engine touch itself, after a barrier."""
+    return any(_meets_engine(low, users) for users in _users_of_slots(low))
 
 
 def _is_in(op: Any, role: ws.RoleOp) -> bool:
@@ -146,6 +165,12 @@ def _write(value: Value, cell: Value) -> None:
 def fence_tensor(kind: str) -> None:
     """`tcgen05.fence`: `before` or `after` a synchronisation of threads."""
     nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
+
+
+def _fence_proxy() -> None:
+    """`fence.proxy.async`: engines see what this thread has stored to shared memory."""
+    kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
+    nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
 
 
 def wait_tensor_stores(low: Lowering) -> None:
@@ -259,8 +284,7 @@ def _hand_over(
         wait_tensor_stores(low)
         fence_tensor("before")
     if (engine_follows and not is_tensor) or _guards_a_buffer(low):
-        kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
-        nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
+        _fence_proxy()
     barriers.arrive(slot.index)
 
 
@@ -280,6 +304,8 @@ def _at(low: Lowering, op: ws.AtOp) -> None:
 @lowers(ws.BarrierOp)
 def _barrier(low: Lowering, op: ws.BarrierOp) -> None:
     role = low.active
+    if _feeds_own_engine(low) or _guards_a_buffer(low):
+        _fence_proxy()
     if role.op.threads_per_group == WARP_THREADS:
         nvvm.SyncWarpOp(constant(FULL_WARP))
         return

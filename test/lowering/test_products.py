@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.passes.schedule.parts import builder as b
@@ -198,6 +199,36 @@ def test_operands_that_threads_have_written(seed: int | None) -> None:
     x = drawn(ROWS, ROWS, "bf16", 0)
     kernel = load(compile_kernel("k", build, target="sm_90a"))
     assert (run(kernel, ROWS, x, seed=seed) == wide(x) @ wide(x)).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_operand_that_the_same_threads_have_written(seed: int | None) -> None:
+    """A slot overwritten by those who multiply it: a proxy fence stands before their barrier."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        kind = ir.BF16Type.get()
+
+        def difference(row: b.Value, column: b.Value) -> b.Value:
+            number = arith.SIToFPOp(ir.F32Type.get(), b.INT.sub(row, column)).result
+            return b.truncate(number, kind)
+
+        b.store(b.generate(difference, [ROWS, 64], kind), a)
+        ws.BarrierOp()
+        return b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="kn"))
+
+    kernel = compiled([(ROWS, 64), (64, 32)], "bf16", 32, multiply)
+    a, right = drawn(ROWS, 64, "bf16", 0), drawn(64, 32, "bf16", 1)
+    rows, columns = np.indices((ROWS, 64))
+    assert (run(kernel, 32, a, right, seed=seed) == (rows - columns) @ wide(right)).all()
+
+
+def test_a_product_takes_all_rows_of_a_slot() -> None:
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        part = ws.RowsOp(right, b.INT.const(0), b.tile([64, 64], ir.BF16Type.get(), "shared")).part
+        return b.settle(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
+
+    with pytest.raises(VerifyError, match="expects all rows of a shared tile, got 64 of 128"):
+        compiled([(ROWS, 64), (128, 64)], "bf16", 64, multiply)
 
 
 def refused(message: str, **changes: Any) -> None:
