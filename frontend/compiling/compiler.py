@@ -43,12 +43,12 @@ _recorders: list[Callable[[Asked], None]] = []
 
 
 def compile(
-    request: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+    spec: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
     """Compile a kernel, or take it from the cache.
 
     Args:
-      request: what to compile, from `mha(...)`.
+      spec: what to compile, from `mha(...)`.
       target: the chip, `sm_100a`; there is no schedule of attention for others yet.
       progress: called with each stage's name when the stage begins; not called on a hit.
 
@@ -57,27 +57,27 @@ def compile(
       TargetError: no kernel for that chip, or ptxas is missing.
       ResourceError: the kernel does not fit the chip.
     """
-    if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SpecError(f"compile takes what mha(...) returns, got {type(request).__qualname__}")
+    if not isinstance(spec, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
     check_target(target)
     if env.settings().dump:
-        return compile_afresh(request, target=target, progress=progress)
+        return compile_afresh(spec, target=target, progress=progress)
 
     def make() -> bytes:
-        return _made("compile_request", request, target=target, progress=progress)
+        return _made("compile_request", spec, target=target, progress=progress)
 
-    return cached(request.kernel_name, request.canonical_json(), target, make)
+    return cached(spec.kernel_name, spec.canonical_json(), target, make)
 
 
 def compile_afresh(
-    request: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
+    spec: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
     """Compile a kernel without a look at the cache, and leave what ATTN_MLIR_DUMP asks for.
 
     Arguments and errors as `compile`.
     """
     check_target(target)
-    data = _made("compile_request", request, target=target, progress=progress)
+    data = _made("compile_request", spec, target=target, progress=progress)
     bundle = Bundle.from_bytes(data)
     _dump(bundle, env.settings())
     return bundle
