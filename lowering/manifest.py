@@ -8,6 +8,8 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.scale import MAX_SCALE
+from attn_mlir.expr import Expr, to_list
+from attn_mlir.passes.analysis.protocol.integers import sizes
 from attn_mlir.passes.plan_memory import memory_map
 from attn_mlir.passes.target.limits import Target
 
@@ -92,20 +94,22 @@ def _grid(signature: Signature) -> dict[str, Any]:
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.TilesOp):
                 extents = [signature.expression(value) for value in op.extents]
+                persistent = op.order.value == "persistent"
                 if op.order.value == "ragged":
-                    return {"grid": _ragged_grid(signature, op, extents), "persistent": False}
-                if op.order.value != "persistent":
-                    return {"grid": [*extents, 1, 1][:3], "persistent": False}
-                total = functools.reduce(lambda a, b: ["mul", a, b], extents)
-                return {"grid": [total, 1, 1], "persistent": True}
+                    extents = _ragged_grid(signature, op, extents)
+                elif persistent:
+                    extents = [functools.reduce(lambda a, b: ("mul", a, b), extents)]
+                known = sizes(signature.kernel)
+                grid = [to_list(expr, known) for expr in (*extents, 1, 1)[:3]]
+                return {"grid": grid, "persistent": persistent}
     return {"grid": [1, 1, 1], "persistent": False}
 
 
-def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Any]) -> list[Any]:
+def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Expr]) -> list[Expr]:
     """CTAs for the numbers of blocks in all sequences, and for each part of the last extent."""
     count, rows, size = (signature.expression(value) for value in op.packing)
-    parts = ["floordiv", extents[2], ["max", count, 1]]
-    return [["add", ["floordiv", rows, size], count], extents[1], parts]
+    parts = ("floordiv", extents[2], ("max", count, 1))
+    return [("add", ("floordiv", rows, size), count), extents[1], parts]
 
 
 def _symbols(kernel: ws.KernelOp) -> list[str]:

@@ -9,23 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import VerifyError
+from attn_mlir.expr import Expr, names
+from attn_mlir.passes.analysis.protocol.integers import (
+    Integers,
+    NoExpressionError,
+    known_at_launch,
+)
 
 from .layouts import chunk_count
 from .tensors import TensorMap, view_of
-
-Expression = Any  # an integer, a symbol's or scalar's name, or [operator, left, right]; see the bundle's schema
-
-_OPERATORS = {
-    "arith.addi": "add",
-    "arith.subi": "sub",
-    "arith.muli": "mul",
-    "arith.ceildivsi": "ceildiv",
-    "arith.floordivsi": "floordiv",
-    "arith.maxsi": "max",
-    "arith.minsi": "min",
-}
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,7 @@ class Signature:
         self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
         self._wide: set[str] = set()  # written by threads, many columns at a time
+        self._integers = Integers(kernel)
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
             found.setdefault(parameter)
@@ -152,26 +147,23 @@ class Signature:
         yield from (Stride(name, axis) for axis in range(len(dims) - 1))
         yield from (Symbol(symbol) for symbol in dims if symbol)
 
-    def expression(self, value: Any) -> Expression:
+    def expression(self, value: Any) -> Expr:
         """An i32 of the kernel as an expression over the call's symbols and scalars.
 
         Raises:
           VerifyError: it depends on something that is not known before the launch.
         """
-        owner = value.owner
-        if (argument := self._name_of(value)) is not None:
-            return argument
-        name = getattr(getattr(owner, "operation", None), "name", "a block argument")
-        if isinstance(owner, arith.ConstantOp):
-            return ir.IntegerAttr(owner.value).value
-        if isinstance(owner, ws.ExtentOp):
-            symbol = self.symbol(owner)
-            return symbol.name if isinstance(symbol, Symbol) else symbol
-        if name in _OPERATORS:
-            operands = [self.expression(operand) for operand in owner.operation.operands]
-            return [_OPERATORS[name], *operands]
+        try:
+            expr = self._integers(value)
+        except NoExpressionError as error:
+            got = getattr(getattr(error.owner, "operation", None), "name", "a block argument")
+        else:
+            unknown = sorted(names(expr) - known_at_launch(self.kernel))
+            if not unknown:
+                return expr
+            got = ", ".join(unknown)
         raise VerifyError(
-            f"'ws.tiles' op expects extents known at launch, got {name}", op="ws.tiles"
+            f"'ws.tiles' op expects extents known at launch, got {got}", op="ws.tiles"
         )
 
     def recipes(self) -> list[dict[str, Any]]:

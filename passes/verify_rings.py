@@ -21,11 +21,13 @@ from typing import Any, ClassVar
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.orders import LOOPING_ORDERS
-from attn_mlir.passes.analysis.protocol.atoms import is_element, known_at_launch
-from attn_mlir.passes.analysis.protocol.counts import Counting, Sum, text
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.analysis.protocol.counts import Counting
+from attn_mlir.passes.analysis.protocol.integers import is_element, known_at_launch
 from attn_mlir.passes.analysis.protocol.products import check_products
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
 from attn_mlir.passes.analysis.protocol.skeleton import (
+    COORDINATES,
     GROUP,
     Process,
     Sizes,
@@ -36,6 +38,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
     tally,
     trips,
 )
+from attn_mlir.passes.analysis.protocol.sums import Sum, text
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
@@ -70,6 +73,13 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
     Raises:
       VerifyError: as `VerifyRings`.
     """
+    try:
+        return _prove(kernel)
+    except SpecError as error:  # of an expression
+        raise op_error(kernel, f"has rings that cannot be proved: {error}") from None
+
+
+def _prove(kernel: ws.KernelOp) -> list[Trace]:
     check_products(kernel)
     members = processes(kernel)
     _check_counts(kernel, members)
@@ -291,8 +301,8 @@ def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:
     if not loops:
         yield {}
         return
-    extents = [extent(sizes) for extent in loops[0].extents]
+    extents = [extent.of(sizes) for extent in loops[0].extents]
     corners = [[0 for _ in extents], [extent - 1 for extent in extents]]
     if min(extents) > 0:
         for corner in corners[: 1 if corners[0] == corners[1] else 2]:
-            yield {f"tile{number}": value for number, value in enumerate(corner)}
+            yield dict(zip(COORDINATES, corner, strict=False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.runtime.expr import evaluate, show
+from attn_mlir.expr import evaluate, show
 from attn_mlir.runtime.manifest import (
     F32_MAX,
     Manifest,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from attn_mlir.errors import SpecError, TargetError
-from attn_mlir.runtime.expr import Expr, parse_expr
+from attn_mlir.expr import Expr, from_list
 
 SCHEMA = 1  # the newest schema that this runtime reads
 
@@ -257,7 +257,7 @@ class _Reader:
 
 
 def _extent(value: object, symbols: Sequence[str], where: str) -> Extent:
-    parsed = parse_expr(value, symbols, where=where)
+    parsed = from_list(value, symbols, where=where)
     if isinstance(parsed, tuple) or (isinstance(parsed, int) and parsed < 0):
         raise SpecError(f"bundle.json: {where} must be a number or a symbol, got {value!r:.80}")
     return parsed
@@ -308,7 +308,7 @@ def _tensor_map(reader: _Reader, tensor: TensorArg, symbols: Sequence[str]) -> T
     rank = len(tensor.shape)
     dims = tuple(
         MapDim(
-            extent=parse_expr(dim.fields.get("extent"), symbols, where=dim.name("extent")),
+            extent=from_list(dim.fields.get("extent"), symbols, where=dim.name("extent")),
             axis=dim.integer("axis", 0, rank - 1),
             step=dim.integer("step", 1),
         )
@@ -400,7 +400,7 @@ def parse_manifest(value: object) -> Manifest:
     if missing := sorted(set(symbols) - bound):
         raise top.wrong("symbols", f"extents of tensors; no tensor tells {missing}")
     known = [*symbols, *(scalar.name for scalar in scalars if scalar.dtype != "f32")]
-    grid = [parse_expr(item, known, where="grid") for item in top.items("grid")]
+    grid = [from_list(item, known, where="grid") for item in top.items("grid")]
     if len(grid) != 3:
         raise top.wrong("grid", "three expressions")
     versions = {

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.expr import Expr, evaluate
+from attn_mlir.expr import Expr, evaluate
 from attn_mlir.runtime.manifest import MAP_BYTES, TensorMapParam
 from attn_mlir.runtime.tensors import TensorView
 

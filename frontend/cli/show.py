@@ -11,8 +11,8 @@ from rich.table import Table
 
 from attn_mlir import env
 from attn_mlir.compiling.bundled import request_lines
+from attn_mlir.expr import show
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.expr import show
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

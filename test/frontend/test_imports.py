@@ -22,7 +22,7 @@ DOOR = "dialect/_mlir.py"  # the only file that names MLIR's package
 ELSEWHERE = ("validation.conformance._recording",)  # runs where only the folders are packages
 PROVIDERS = ("numba_cuda_mlir", "mlir", "jaxlib.mlir")
 
-LEAVES = "_version env errors files tools"
+LEAVES = "_version env errors expr files tools"
 DIALECTS = f"{LEAVES} dialect"
 PASSES = f"{DIALECTS} passes"
 REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
@@ -39,6 +39,7 @@ ALLOWED = {
     "_version": "",
     "errors": "",
     "env": "errors",
+    "expr": "errors",
     "files": "errors",
     "tools": "env errors files",
     "arrays": f"{LEAVES} runtime",

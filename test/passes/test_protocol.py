@@ -10,11 +10,11 @@ import pytest
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
-from attn_mlir.errors import VerifyError
-from attn_mlir.passes.analysis.protocol import counts
+from attn_mlir.errors import SpecError, VerifyError
+from attn_mlir.passes.analysis.protocol import sums
 from attn_mlir.passes.analysis.protocol.counts import Counting
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace, precedes
-from attn_mlir.passes.analysis.protocol.skeleton import processes, steps
+from attn_mlir.passes.analysis.protocol.skeleton import processes, steps, tally, trips
 from attn_mlir.passes.plan_memory import arrivals
 
 HEADER = """
@@ -80,7 +80,7 @@ class Kernel:
     def count(self, kind: str, ring: str = "a", way: int = 0) -> str:
         """How often the first process does a step, as text."""
         found = Counting(self.op, self.members[0]).steps()
-        return counts.text(found[self.rings[ring], way, kind])
+        return sums.text(found[self.rings[ring], way, kind])
 
     def run(self, **sizes: int) -> Trace:
         return Network(self.members, {"m": 0, "n": 0, **sizes}).run()
@@ -90,14 +90,12 @@ class Kernel:
 
 
 def test_sums() -> None:
-    x, one = Counter({("x",): 1}), counts.constant(1)
-    assert counts.add(x, x, -1) == Counter()
-    assert counts.constant(0) == Counter()
-    assert counts.multiply(counts.add(x, one), counts.add(x, one, -1)) == Counter(
-        {("x", "x"): 1, (): -1}
-    )
-    assert counts.text(counts.add(counts.add(x, x), one)) == "2 x + 1"
-    assert counts.text(Counter()) == "0"
+    x, one = Counter({("x",): 1}), sums.constant(1)
+    assert sums.add(x, x, -1) == Counter()
+    assert sums.constant(0) == Counter()
+    assert sums.multiply(sums.add(x, one), sums.add(x, one, -1)) == Counter({("x", "x"): 1, (): -1})
+    assert sums.text(sums.add(sums.add(x, x), one)) == "2 x + 1"
+    assert sums.text(Counter()) == "0"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,7 @@ def test_signed_divisions_round_as_they_say(operation: str, slots: int) -> None:
 def test_a_promised_dividend_is_not_negative(operation: str) -> None:
     kernel = halved(operation, PLAIN)
     assert kernel.run(m=5, n=5).events
-    with pytest.raises(VerifyError, match="promised operands of at least 0, got -1"):
+    with pytest.raises(SpecError, match="promised operands of at least 0 and 1, got -1 and 2"):
         kernel.run(m=4, n=5)
 
 
@@ -209,12 +207,71 @@ def test_bounds_of_a_loop_in_a_loop_are_not_counted() -> None:
         Kernel(role("fill", body, first=0)).count("acquire")
 
 
-def test_loops_count_in_ones() -> None:
-    body = f"scf.for %i = %c0 to %m step %c2 : i32 {{ {fill('a')} }}"
+@pytest.mark.parametrize(
+    ("step", "m", "turns"), [("%c2", 0, 0), ("%c2", 5, 3), ("%c2", 6, 3), ("%c128", 129, 2)]
+)
+def test_loops_may_count_in_steps(step: str, m: int, turns: int) -> None:
+    """The formula, the simulation, the tally and the number of turns agree."""
+    lines = ("scf.for %i = %c0 to %m step", ": i32 {")
+    kernel = Kernel(
+        role("fill", f"{lines[0]} {step} {lines[1]} {fill('a')} }}", first=0),
+        role("use", f"{lines[0]} {step} {lines[1]} {use('a')} }}", first=1),
+    )
+    assert kernel.count("acquire") == f"ceildiv(m, {step.removeprefix('%c')})"
+    filler = kernel.members[0]
+    assert trips(filler.body, {"m": m}) == turns
+    assert tally(filler.body, {"m": m})["commit", kernel.rings["a"], 0] == turns
+    events = kernel.run(m=m).events[kernel.rings["a"], 0]
+    assert Counter(event.kind for event in events)["release"] == turns
+
+
+@pytest.mark.parametrize(("step", "got"), [("%c0", "0"), ("%n", "n")])
+def test_steps_of_loops_are_constants(step: str, got: str) -> None:
+    body = f"scf.for %i = %c0 to %m step {step} : i32 {{ {fill('a')} }}"
     with pytest.raises(
-        VerifyError, match="'scf.for' op expects a step of 1 around ring operations"
+        VerifyError,
+        match=f"'scf.for' op expects a constant step of at least 1 around ring operations, got {got}",
     ):
-        Kernel(role("fill", body, first=0)).count("acquire")
+        Kernel(role("fill", body, first=0))
+
+
+@pytest.mark.parametrize(
+    ("division", "dividend", "count"),
+    [
+        ("floordivsi", "%m", "floordiv(m, 128)"),
+        ("divui", "%m", "floordiv(m, 128)"),
+        ("ceildivui", "%m", "ceildiv(m, 128)"),
+        ("divui", "%less", "divui(m - 2, 128)"),
+    ],
+)
+def test_unsigned_divisions_count_as_plain_ones_of_sizes(
+    division: str, dividend: str, count: str
+) -> None:
+    body = (
+        f"%less = arith.subi %m, %c2 : i32\n%t = arith.{division} {dividend}, %c128 : i32\n"
+        f"scf.for %i = %c0 to %t step %c1 : i32 {{ {fill('a')} }}"
+    )
+    assert Kernel(role("fill", body, first=0)).count("acquire") == count
+
+
+@pytest.mark.parametrize("predicate", ["ult", "uge"])
+def test_unsigned_comparisons_do_not_decide(predicate: str) -> None:
+    body = f"%some = arith.cmpi {predicate}, %m, %c2 : i32\nscf.if %some {{ {fill('a')} }}"
+    with pytest.raises(VerifyError, match="'arith.cmpi' op decides over ring operations, but"):
+        Kernel(role("fill", body, first=0))
+
+
+@pytest.mark.parametrize("where", ["%g", "%i"])
+def test_elements_that_decide_stay_in_one_place(where: str) -> None:
+    """One name stands for one value: not for what groups or turns find in different places."""
+    header, column = "operandSegmentSizes = array<i32: 1, 3>", "memref<?x?x4xbf16>, i32, i32, i32"
+    body = f"""scf.for %i = %c0 to %m step %c1 : i32 {{
+      %e = "ws.element"(%x, {where}, %c0, %c0) {{{header}}} : ({column}) -> bf16
+      %some = arith.cmpi sgt, %w, %c0 : i32
+      scf.if %some {{ {fill("a")} }} }}"""
+    body = body.replace("%some =", "%w = arith.fptosi %e : bf16 to i32\n%some =")
+    with pytest.raises(VerifyError, match="depends on data"):
+        Kernel(role("fill", body, first=0))
 
 
 def test_sizes_that_decide_are_known() -> None:

@@ -78,11 +78,10 @@ class _Runner:
                         self.sizes.update(tile)
                         yield from self._walk(body)
                 case Branch(condition=condition, then=then, otherwise=otherwise):
-                    yield from self._walk(then if condition(self.sizes) else otherwise)
-                case Loop(index=index, begin=begin, end=end, step=step, body=body):
-                    sizes = self.sizes
-                    for number in range(begin(sizes), end(sizes), step(sizes)):
-                        sizes[index] = number
+                    yield from self._walk(then if condition.of(self.sizes) else otherwise)
+                case Loop(index=index, body=body) as loop:
+                    for number in loop.turns(self.sizes):
+                        self.sizes[index] = number
                         yield from self._walk(body)
 
     def run(self) -> bool:
@@ -98,7 +97,7 @@ class _Runner:
             moved = True
 
     def _try(self, step: Step) -> bool:
-        key = (step.ring, step.way(self.sizes))
+        key = (step.ring, step.way.of(self.sizes))
         state = self.network.handovers[key]
         return getattr(self, f"_{step.kind}")(step, key, state)
 
@@ -189,7 +188,7 @@ class Network:
             for step in steps(runner.process):
                 if step.kind not in ("wait", "commit"):
                     continue
-                key = (step.ring, step.way(runner.sizes))
+                key = (step.ring, step.way.of(runner.sizes))
                 ends = self._consumers if step.kind == "wait" else self._producers
                 names = ends.setdefault(key, [])
                 if runner.process.label not in names:
@@ -229,7 +228,7 @@ class Network:
         """What a role waits for, and from whom."""
         step = runner.blocked_on
         assert step is not None
-        key = (step.ring, step.way(runner.sizes))
+        key = (step.ring, step.way.of(runner.sizes))
         label = f"{_ring_label(step.ring)}[{key[1]}]"
         if step.kind == "acquire":
             need, others, verb = "an empty", self._consumers, "releases"

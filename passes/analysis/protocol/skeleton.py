@@ -5,26 +5,36 @@ whose only interaction with other roles is through rings, so that roles form a p
 Kahn's sense: whether they finish does not depend on how fast each one runs.
 """
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, scf
-from attn_mlir.dialect.scalars import is_plain_division
-from attn_mlir.errors import VerifyError
+from attn_mlir.dialect._mlir import scf
+from attn_mlir.expr import Evaluator, Expr, compiled, names, show
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .atoms import Atoms, known_at_launch
+from .integers import Integers, NoExpressionError, known_at_launch
 
 Value = Any
 
 GROUP = "group"  # the name of a role's group in formulas
+COORDINATES = ("tile0", "tile1", "tile2")  # and of a work tile's coordinates
 
 Sizes = dict[str, int]
-Formula = Callable[[Sizes], int]
+
+
+class Formula(NamedTuple):
+    """A value that decides over ring operations, and the function that computes it.
+
+    Attributes:
+      expr: over run-time sizes, scalars, elements of inputs and the names of block arguments.
+      of: from the values of these names to its own.
+    """
+
+    expr: Expr
+    of: Evaluator
 
 
 @dataclass(frozen=True)
@@ -50,14 +60,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """An `scf.for` around steps; `index` names its induction variable."""
+    """An `scf.for` around steps; `index` names its induction variable, `step` is at least 1."""
 
     op: Any
     index: str
     begin: Formula
     end: Formula
-    step: Formula
+    step: int
     body: "tuple[Node, ...]"
+
+    def turns(self, sizes: Sizes) -> range:
+        """The values that the induction variable takes."""
+        return range(self.begin.of(sizes), self.end.of(sizes), self.step)
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ def processes(kernel: ws.KernelOp) -> list[Process]:
     found: list[Process] = []
     for role in kernel.roles():
         formulas = Formulas(kernel)
-        formulas.name(role.body.blocks[0].arguments[0], GROUP)
+        formulas.name(role.body.blocks[0].arguments[0], GROUP, moves=True)
         body = _nodes(role.body.blocks[0].operations, formulas)
         sizes = frozenset(formulas.used)
         for group in range(role.group_count):
@@ -130,16 +144,16 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             way = formulas(opener.way)
             nodes.append(Step(kind, opener.ring, way, op.slot, op.by.value, op))
         elif isinstance(op, ws.TilesOp):
-            for number, argument in enumerate(op.body.blocks[0].arguments):
-                formulas.name(argument, f"tile{number}")
+            for name, argument in zip(COORDINATES, op.body.blocks[0].arguments, strict=False):
+                formulas.name(argument, name)
             extents = tuple(formulas.of_sizes(extent, op) for extent in op.extents)
             nodes.append(Tiles(op, extents, _nodes(op.body.blocks[0].operations, formulas)))
         elif isinstance(op, scf.ForOp):
-            index = formulas.name(op.induction_variable, f"loop{len(formulas)}")
+            index = formulas.name(op.induction_variable, f"loop{len(formulas)}", moves=True)
             body = _nodes(op.region.blocks[0].operations, formulas)
             if body:
                 begin, end = formulas(op.lowerBound), formulas(op.upperBound)
-                nodes.append(Loop(op, index, begin, end, formulas(op.step), body))
+                nodes.append(Loop(op, index, begin, end, _loop_step(op, formulas), body))
         elif isinstance(op, scf.IfOp):
             regions = [r for r in op.operation.regions if len(r.blocks)]
             branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
@@ -148,6 +162,16 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             elif any(branches):
                 nodes.append(Branch(op, formulas(op.condition), branches[0], branches[1]))
     return tuple(nodes)
+
+
+def _loop_step(op: Any, formulas: "Formulas") -> int:
+    step = formulas(op.step).expr
+    if not isinstance(step, int) or step < 1:
+        got = show(step)
+        raise op_error(
+            op, f"expects a constant step of at least 1 around ring operations, got {got}"
+        )
+    return step
 
 
 def _same_handovers(then: Sequence[Node], otherwise: Sequence[Node]) -> bool:
@@ -182,7 +206,7 @@ def fixed_way(process: Process, step: Step) -> int:
       VerifyError: it is not known before the kernel runs.
     """
     try:
-        return step.way({GROUP: process.group})
+        return step.way.of({GROUP: process.group})
     except KeyError:
         message = "expects a way that is constant or the role's group"
         raise op_error(step.op, message) from None
@@ -196,13 +220,13 @@ def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
     for node in nodes:
         match node:
             case Tiles(extents=extents, body=body):
-                if all(extent(sizes) > 0 for extent in extents):
+                if all(extent.of(sizes) > 0 for extent in extents):
                     total += trips(body, sizes)
             case Branch(condition=condition, then=then, otherwise=otherwise):
-                total += trips(then if condition(sizes) else otherwise, sizes)
-            case Loop(index=index, begin=begin, end=end, body=body):
-                first = begin(sizes)
-                total += max(0, end(sizes) - first) + trips(body, {**sizes, index: first})
+                total += trips(then if condition.of(sizes) else otherwise, sizes)
+            case Loop(index=index, body=body) as loop:
+                turns = loop.turns(sizes)
+                total += len(turns) + trips(body, {**sizes, index: turns.start})
             case _:
                 pass
     return total
@@ -214,13 +238,13 @@ def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]
     for node in nodes:
         match node:
             case Step():
-                found[node.kind, node.ring, node.way(sizes)] += 1
+                found[node.kind, node.ring, node.way.of(sizes)] += 1
             case Tiles(body=body):
                 found += tally(body, sizes)
             case Branch(condition=condition, then=then, otherwise=otherwise):
-                found += tally(then if condition(sizes) else otherwise, sizes)
-            case Loop(index=index, begin=begin, end=end, step=step, body=body):
-                for number in range(begin(sizes), end(sizes), step(sizes)):
+                found += tally(then if condition.of(sizes) else otherwise, sizes)
+            case Loop(index=index, body=body) as loop:
+                for number in loop.turns(sizes):
                     found += tally(body, {**sizes, index: number})
     return found
 
@@ -228,8 +252,7 @@ def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]
 def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
     """The sizes that decide over processes, for messages: `keys = 128, tile0 = 1`; or nothing."""
     used = {name for process in members for name in process.sizes}
-    found = (f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP}))
-    return _BRACKETED.sub(r"[\1]", ", ".join(found))
+    return ", ".join(f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP}))
 
 
 def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
@@ -240,10 +263,10 @@ def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
             case Tiles(body=body):
                 found.append(decisions(body, sizes))
             case Branch(condition=condition, then=then, otherwise=otherwise):
-                holds = bool(condition(sizes))
+                holds = bool(condition.of(sizes))
                 found.append((holds, decisions(then if holds else otherwise, sizes)))
-            case Loop(index=index, begin=begin, end=end, step=step, body=body):
-                turns = range(begin(sizes), end(sizes), step(sizes))
+            case Loop(index=index, body=body) as loop:
+                turns = loop.turns(sizes)
                 if any(not isinstance(inner, Step) for inner in body):
                     found += [decisions(body, {**sizes, index: number}) for number in turns]
                 found.append(len(turns))
@@ -252,107 +275,54 @@ def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
     return tuple(found)
 
 
-_BINARY = {
-    "arith.addi": "({} + {})",
-    "arith.subi": "({} - {})",
-    "arith.muli": "({} * {})",
-    "arith.floordivsi": "({} // {})",
-    "arith.ceildivsi": "(-(-{} // {}))",
-    "arith.maxsi": "max({}, {})",
-    "arith.minsi": "min({}, {})",
-}
-_DIVISIONS = ("arith.floordivsi", "arith.ceildivsi")
-PREDICATES = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
-
-_BRACKETED = re.compile(r"\[\(([^()]*)\)\]")  # the place of an element: a sum in parentheses
-_NAME = re.compile(r"n\['([^']+)'\]")
-
-
-def plain(operand: int, least: int) -> int:
-    """An operand of a division that is promised to be at least `least`.
-
-    Raises:
-      VerifyError: it is less; the code, which divides unsigned, would not do what is proved.
-    """
-    if operand < least:
-        raise VerifyError(
-            f"a division that decides over ring operations is promised operands of at least "
-            f"{least}, got {operand}; without the promise, arith's signed divisions take any"
-        )
-    return operand
-
-
 class Formulas:
-    """The i32 and i1 values that decide over ring operations, as Python functions of their names.
+    """The i32 and i1 values that decide over ring operations, with functions that compute them.
 
-    Names are those of `Atoms`, and the ones given to block arguments with `name`.
+    Names are those of `Integers`, and the ones given to block arguments with `name`.
     """
 
     def __init__(self, kernel: ws.KernelOp):
-        self._atoms = Atoms(kernel)
+        self._integers = Integers(kernel)
         self._known_at_launch = known_at_launch(kernel)
-        self._texts: dict[Value, str] = {}
+        self._found: dict[Value, Formula] = {}
         self.used: set[str] = set()
 
     def __len__(self) -> int:
         """How many values have been named or composed."""
-        return len(self._texts)
+        return len(self._integers)
 
-    def name(self, argument: Value, name: str) -> str:
-        """Names a block argument."""
-        self._texts[argument] = self._size(name)
-        return name
+    def name(self, argument: Value, name: str, *, moves: bool = False) -> str:
+        """Names a block argument; `moves` if it is not one value for all that a work tile does."""
+        return self._integers.name(argument, name, moves=moves)
 
     def __call__(self, value: Value) -> Formula:
-        """The function that computes an i32 or i1; its names count as used.
+        """The formula of an i32 or i1; its names count as used.
 
         Raises:
           VerifyError: it depends on data.
         """
-        text = self._text(value)
-        self.used.update(_NAME.findall(text))
-        return eval(f"lambda n: {text}")
+        if value not in self._found:
+            formula = self._found[value] = self._formula(value)
+            self.used |= names(formula.expr)
+        return self._found[value]
 
     def of_sizes(self, value: Value, op: Any) -> Formula:
-        """The function that computes an extent of a tile space; its names do not count as used.
+        """The formula of an extent of a tile space; its names do not count as used.
 
         Raises:
           VerifyError: on `op`, where it depends on more than run-time sizes and scalars.
         """
-        text = self._text(value)
-        others = sorted(set(_NAME.findall(text)) - self._known_at_launch)
+        formula = self._formula(value)
+        others = sorted(names(formula.expr) - self._known_at_launch)
         if others:
             raise op_error(op, f"expects extents known at launch, got one of {', '.join(others)}")
-        return eval(f"lambda n: {text}")
+        return formula
 
-    def _size(self, name: str) -> str:
-        return f"n[{name!r}]"
-
-    def _text(self, value: Value) -> str:
-        if value not in self._texts:
-            self._texts[value] = self._compose(value)
-        return self._texts[value]
-
-    def _compose(self, value: Value) -> str:
-        owner = value.owner
-        if isinstance(owner, arith.ConstantOp):
-            return str(int(ir.IntegerAttr(owner.value).value))
-        if isinstance(owner, ws.ExtentOp):
-            size = self._atoms.extent(owner)
-            return str(size) if isinstance(size, int) else self._size(size)
-        if scalar := self._atoms.scalar(value):
-            return self._size(scalar)
-        name = owner.operation.name if hasattr(owner, "operation") else ""
-        if name in _BINARY:
-            operands = [self._text(operand) for operand in owner.operands]
-            if name in _DIVISIONS and is_plain_division(owner):
-                operands = [f"plain({operands[0]}, 0)", f"plain({operands[1]}, 1)"]
-            return _BINARY[name].format(*operands)
-        if isinstance(owner, arith.CmpIOp):
-            sign = PREDICATES[arith.CmpIPredicate(owner.predicate.value).name]
-            return f"({self._text(owner.lhs)} {sign} {self._text(owner.rhs)})"
-        if isinstance(owner, ws.ElementOp):
-            name = self._atoms.element(owner, lambda coord: _NAME.sub(r"\1", self._text(coord)))
-            if name is not None:
-                return self._size(name)
-        raise op_error(owner, "decides over ring operations, but depends on data")
+    def _formula(self, value: Value) -> Formula:
+        try:
+            expr = self._integers(value)
+        except NoExpressionError as error:
+            raise op_error(
+                error.owner, "decides over ring operations, but depends on data"
+            ) from None
+        return Formula(expr, compiled(expr))

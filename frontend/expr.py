@@ -1,0 +1,218 @@
+"""Integers that are computed from named ones: counts of turns, grids, parameters of a kernel.
+
+An expression is an integer, a name, or `(operator, left, right)`, as in `("ceildiv", "sq", 256)`:
+
+| operator | is |
+| --- | --- |
+| `add`, `sub`, `mul`, `min`, `max` | what they say |
+| `floordiv`, `ceildiv` | the quotient rounded down or up: Python's `a // b` and `-(-a // b)`, MLIR's `floordivsi` and `ceildivsi` |
+| `divui`, `ceildivui` | the quotient of unsigned words rounded down or up, C's `a / b` of `uint32_t`: there is none of an `a` below 0 or a `b` below 1, which code would take for large numbers |
+| `eq`, `ne`, `slt`, `sle`, `sgt`, `sge` | 1 where the signed comparison holds, else 0 |
+
+All are exact on integers of any size: where code computes with 32 bits, they agree with it as long as nothing wraps
+around. The grammar of bundles is the part of it in `BUNDLE_OPERATORS`, within limits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias, cast
+
+from attn_mlir.errors import SpecError
+
+Expr: TypeAlias = int | str | tuple[str, "Expr", "Expr"]
+Evaluator: TypeAlias = Callable[[Mapping[str, int]], int]
+
+MAX_VALUE = 2**63 - 1  # in bundles: of numbers, and of what is computed from them and from sizes
+MAX_DEPTH = (
+    32  # in bundles: nesting that no grid rule comes near; bounds the recursion on hostile files
+)
+
+
+def _floordiv(left: int, right: int) -> int:
+    return left // right
+
+
+def _ceildiv(left: int, right: int) -> int:
+    return -(-left // right)
+
+
+OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": _floordiv,
+    "ceildiv": _ceildiv,
+    "divui": _floordiv,
+    "ceildivui": _ceildiv,
+    "max": max,
+    "min": min,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "slt": operator.lt,
+    "sle": operator.le,
+    "sgt": operator.gt,
+    "sge": operator.ge,
+}
+BUNDLE_OPERATORS = ("add", "ceildiv", "floordiv", "max", "min", "mul", "sub")
+SIGNS = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
+"""Comparisons as people write them."""
+PLAIN = {"divui": "floordiv", "ceildivui": "ceildiv"}
+"""Unsigned divisions, and what they are where neither operand is negative."""
+DIVISIONS = (*PLAIN.keys(), *PLAIN.values())
+
+
+def names(expr: Expr) -> set[str]:
+    """The names in an expression."""
+    if isinstance(expr, tuple):
+        return names(expr[1]) | names(expr[2])
+    return {expr} if isinstance(expr, str) else set()
+
+
+def show(expr: Expr) -> str:
+    """The expression as people write it: `ceildiv(sq, 256)`."""
+    if isinstance(expr, tuple):
+        return f"{expr[0]}({show(expr[1])}, {show(expr[2])})"
+    return str(expr)
+
+
+def compiled(expr: Expr) -> Evaluator:
+    """A function from the values of the names to the expression's value, for repeated use.
+
+    It raises SpecError, with the expression, for a quotient that there is none of, and KeyError for a name that has no
+    value.
+    """
+    if isinstance(expr, int):
+        return lambda values: expr
+    if isinstance(expr, str):
+        return operator.itemgetter(expr)
+    name, left, right = expr
+    if name in PLAIN or (name in DIVISIONS and (not isinstance(right, int) or right == 0)):
+        return _checked_division(expr)
+    apply = OPERATORS[name]
+    if isinstance(left, int):
+        if isinstance(right, int):
+            value = apply(left, right)
+            return lambda values: value
+        second = compiled(right)
+        return lambda values: apply(left, second(values))
+    first = compiled(left)
+    if isinstance(right, int):
+        return lambda values: apply(first(values), right)
+    second = compiled(right)
+    return lambda values: apply(first(values), second(values))
+
+
+def _checked_division(expr: tuple[str, Expr, Expr]) -> Evaluator:
+    """A division whose operands are only known when it is computed."""
+    apply, first, second = OPERATORS[expr[0]], compiled(expr[1]), compiled(expr[2])
+    is_unsigned = expr[0] in PLAIN
+
+    def divide(values: Mapping[str, int]) -> int:
+        a, b = first(values), second(values)
+        if is_unsigned and (a < 0 or b < 1):
+            raise SpecError(
+                f"{show(expr)} is promised operands of at least 0 and 1, got {a} and {b}"
+            )
+        if b == 0:
+            known = {name: values[name] for name in sorted(names(expr))}
+            raise SpecError(f"{show(expr)} divides by 0 for {known}")
+        return apply(a, b)
+
+    return divide
+
+
+def evaluate(expr: Expr, symbols: Mapping[str, int]) -> int:
+    """The value of a bundle's expression, within the limits of bundles.
+
+    Raises:
+      SpecError: a division by zero or by a negative number, or a value beyond 64 bits.
+    """
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, str):
+        return symbols[expr]
+    name, left, right = expr
+    a, b = evaluate(left, symbols), evaluate(right, symbols)
+    if name in DIVISIONS and b <= 0:
+        raise SpecError(f"{show(expr)} divides by {b} for {dict(symbols)}")
+    value = OPERATORS[name](a, b)
+    if abs(value) > MAX_VALUE:
+        raise SpecError(f"{show(expr)} is beyond 64 bits for {dict(symbols)}")
+    return value
+
+
+def from_list(value: object, symbols: Collection[str], *, where: str, depth: int = 0) -> Expr:
+    """Check decoded JSON and turn it into an expression: lists for operations, as bundles have them.
+
+    Args:
+      value: what the JSON decoder made of the expression.
+      symbols: names that may occur.
+      where: the field it stands in, for the message.
+      depth: of the list in the whole expression.
+
+    Raises:
+      SpecError: not an expression, an unknown operator or an unknown symbol.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_VALUE:
+        return value
+    if isinstance(value, str):
+        if value not in symbols:
+            raise SpecError(
+                f"{where} uses the symbol '{value}', the bundle declares {sorted(symbols)}"
+            )
+        return value
+    if isinstance(value, list) and depth < MAX_DEPTH:
+        items = cast("list[object]", value)
+        if len(items) == 3 and isinstance(items[0], str) and items[0] in BUNDLE_OPERATORS:
+            left = from_list(items[1], symbols, where=where, depth=depth + 1)
+            right = from_list(items[2], symbols, where=where, depth=depth + 1)
+            return (items[0], left, right)
+    raise SpecError(
+        f"{where} is not an expression: got {value!r:.80}, allowed are an integer, a symbol or "
+        f"[operator, left, right] with the operators {list(BUNDLE_OPERATORS)}"
+    )
+
+
+def to_list(expr: Expr, sizes: Collection[str]) -> int | str | list[object]:
+    """An expression as bundles have it; the inverse of `from_list`.
+
+    An unsigned division becomes the plain one, which is the same where neither operand is negative.
+
+    Args:
+      sizes: the names whose values are never negative.
+
+    Raises:
+      SpecError: an operator that bundles do not have, or an unsigned division whose operands may be negative.
+    """
+    if not isinstance(expr, tuple):
+        return expr
+    name, left, right = expr
+    if name in PLAIN:
+        if not (is_size(left, sizes) and is_size(right, sizes)):
+            raise SpecError(f"{show(expr)} divides unsigned what may be negative")
+        name = PLAIN[name]
+    if name not in BUNDLE_OPERATORS:
+        raise SpecError(
+            f"{show(expr)} is no expression of a bundle: the operators are {list(BUNDLE_OPERATORS)}"
+        )
+    return [name, to_list(left, sizes), to_list(right, sizes)]
+
+
+def is_size(expr: Expr, sizes: Collection[str]) -> bool:
+    """Whether an expression is seen to be never negative.
+
+    Args:
+      sizes: the names whose values are never negative.
+    """
+    if isinstance(expr, int):
+        return expr >= 0
+    if isinstance(expr, str):
+        return expr in sizes
+    name, left, right = expr
+    if name == "max":
+        return is_size(left, sizes) or is_size(right, sizes)
+    if name in ("add", "mul", "min", "floordiv", "ceildiv"):
+        return is_size(left, sizes) and is_size(right, sizes)
+    return name in SIGNS or name in PLAIN
