@@ -68,16 +68,22 @@ class Slot:
 
     Attributes:
       ring: the ring's storage and barriers.
-      tile: the slot's storage.
+      place: the slot's storage; a token has none.
       index: i32, number of the slot among the ring's stages of all ways.
       is_armed: the full barrier waits for the bytes of all copies since the slot was acquired;
         otherwise each copy announces its own, and the commit arrives.
     """
 
     ring: "RingState"
-    tile: TileRef
+    place: TileRef | None
     index: Value
     is_armed: bool = True
+
+    @property
+    def tile(self) -> TileRef:
+        """The storage of a slot that holds a tile."""
+        assert self.place is not None
+        return self.place
 
 
 @dataclass(frozen=True)

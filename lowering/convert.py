@@ -19,6 +19,7 @@ from . import (
     products,
     registers,
     rings,
+    row_copies,
     tiles,
 )
 from .manifest import attach, describe
@@ -35,6 +36,7 @@ FAMILIES = (
     products,
     registers,
     rings,
+    row_copies,
     tiles,
 )
 

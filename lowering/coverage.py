@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.passes.check_plan import check_plan
 from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .layouts import (
@@ -128,19 +129,31 @@ def _check_barrier(site: Site, op: ws.BarrierOp) -> None:
 
 
 def _check_handover(site: Site, op: ws.CommitOp | ws.ReleaseOp) -> None:
-    if op.by.value != "threads":
+    if op.by.value not in BY_EVERY_THREAD:
         _check_one_thread(site, op)
 
 
+def _check_commit(site: Site, op: ws.CommitOp) -> None:
+    _check_handover(site, op)
+    if op.by.value == "thread_copies":
+        for user in ws.users(op.slot):
+            if isinstance(user, ws.StoreOp | ws.CopyInOp | ws.ClaimOp):
+                name = user.operation.name
+                raise op_error(
+                    op, f"by thread_copies expects a slot that ws.copy_rows alone fills, got {name}"
+                )
+
+
 def _check_ring(op: ws.AllocRingOp) -> None:
-    """The barriers are armed for one kind of producer."""
-    slots = [use.owner.slot for use in op.ring.uses if isinstance(use.owner, ws.AcquireOp)]
-    commits = [
-        use.owner for slot in slots for use in slot.uses if isinstance(use.owner, ws.CommitOp)
-    ]
-    agents = sorted({commit.by.value for commit in commits})
-    if len(agents) > 1:
-        raise op_error(op, f"expects commits by one agent, got {', '.join(agents)}")
+    """The barrier of a slot is armed for one kind of producer."""
+    for use in op.ring.uses:
+        if isinstance(use.owner, ws.AcquireOp):
+            commits = [u.owner for u in use.owner.slot.uses if isinstance(u.owner, ws.CommitOp)]
+            agents = sorted({commit.by.value for commit in commits})
+            if len(agents) > 1:
+                raise op_error(
+                    op, f"expects commits of a slot by one agent, got {', '.join(agents)}"
+                )
 
 
 def _parts(tile: Any) -> tuple[int, Any]:
@@ -367,6 +380,50 @@ def _stands_before(first: Any, second: Any) -> bool:
     return False
 
 
+def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
+    role, kind = site.role, ws.TileType(op.target.type)
+    if role.lane_count == 1:
+        raise op_error(op, "expects a role of whole warps, got one thread")
+    bits = ws.element_bits(kind.element)
+    if bits not in COLUMN_BITS:
+        raise op_error(op, f"expects elements of 8, 16 or 32 bits, got {kind.element}")
+    left, slot = _parts(op.target)[0], op.target
+    step = unit_elements(bits)
+    if kind.shape[1] % step or left % step:
+        raise op_error(op, f"expects shared columns in {step}s, got {kind} from column {left}")
+    units, threads = kind.shape[0] * kind.shape[1] // step, role.threads_per_group
+    if units % threads:
+        raise op_error(
+            op, f"expects a multiple of {threads} units of {UNIT_BYTES} bytes, as many as threads "
+            f"of the group, got {units} in {kind}",
+        )  # fmt: skip
+    while isinstance(slot.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
+        slot = slot.owner.source
+    commits = [use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)]
+    if not isinstance(slot.owner, ws.AcquireOp) or any(
+        commit.by.value != "thread_copies" for commit in commits
+    ):
+        raise op_error(op, "expects a slot from ws.acquire that is committed by thread_copies")
+    _check_limit(op, op.source)
+    _check_dense_columns(op, op.source)
+    _check_units_of_rows(op, kind, step)
+
+
+def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
+    """Columns are whole units of a row, known without running the kernel."""
+    tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
+    first = op.coords[column_dim].owner
+    begin = ir.IntegerAttr(first.value).value if isinstance(first, arith.ConstantOp) else None
+    if begin is None or begin < 0 or begin % step:
+        got = "a value that is computed" if begin is None else begin
+        raise op_error(op, f"expects a constant first column, a multiple of {step}, got {got}")
+    end = begin + kind.shape[1]
+    if tensor.is_dynamic_dim(column_dim) or tensor.get_dim_size(column_dim) < end:
+        raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
+    if tensor.get_dim_size(column_dim) % step:
+        raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")
+
+
 def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
     _check_copy(site, op, op.target, op.source)
 
@@ -380,7 +437,8 @@ _CHECKS: "dict[str, Callable[[Site, Any], None]]" = {
     ws.AnyOp.OPERATION_NAME: _check_any,
     ws.BarrierOp.OPERATION_NAME: _check_barrier,
     ws.ClaimOp.OPERATION_NAME: _check_claim,
-    ws.CommitOp.OPERATION_NAME: _check_handover,
+    ws.CommitOp.OPERATION_NAME: _check_commit,
+    ws.CopyRowsOp.OPERATION_NAME: _check_copy_rows,
     ws.LoadOp.OPERATION_NAME: _check_load,
     ws.MmaOp.OPERATION_NAME: _check_mma,
     ws.ProductOp.OPERATION_NAME: _check_product,

@@ -64,7 +64,7 @@ class Signature:
         self.kernel = kernel
         self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
-        self._wide: set[str] = set()  # written by threads, many columns at a time
+        self._wide: set[str] = set()  # read or written by threads, many columns at a time
         self._integers = Integers(kernel)
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
@@ -125,6 +125,9 @@ class Signature:
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
                 self._wide.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
+        elif isinstance(op, ws.CopyRowsOp):
+            self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
         elif isinstance(op, ws.ExtentOp):
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):

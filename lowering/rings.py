@@ -8,6 +8,8 @@ tcgen05 memory consistency; async proxy):
 * shared memory that threads wrote and an engine touches next: `fence.proxy.async` before the arrival,
   be it a slot that is handed over either way, or a buffer that the handover guards; before a barrier
   where a role issues products on what its own threads wrote;
+* shared memory that copies of threads write and an engine reads: the same after the wait, as the
+  arrival comes when a copy lands and no thread is there to set a fence;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
 How many bytes a full barrier waits for is said by one arrival at `ws.acquire` where every copy into
@@ -37,6 +39,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.CopyOutOp,
     ws.ClaimOp,
 )
+_THREADS = {"threads", "thread_copies"}  # agents that access memory as threads do
 
 
 class RingState:
@@ -53,10 +56,11 @@ class RingState:
         count = self.kind.stages * self.kind.ways
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
         self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
+        self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens are nowhere
         filled_by, read_by = _agents(op)
-        self.filled_by_copies = filled_by == {"copy_engine"}
-        self.read_by_engine = bool(read_by - {"threads"}) or _engine_on(op, ws.WaitOp)
-        self.filled_by_engine = bool(filled_by - {"threads"}) or _engine_on(op, ws.AcquireOp)
+        self.read_by_engine = bool(read_by - _THREADS) or _engine_on(op, ws.WaitOp)
+        self.filled_by_engine = bool(filled_by - _THREADS) or _engine_on(op, ws.AcquireOp)
+        self.filled_by_thread_copies = "thread_copies" in filled_by
 
     def init_barriers(self) -> None:
         """Sets all barriers to their first phase."""
@@ -67,13 +71,24 @@ class RingState:
 
 def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
     """Who completes the commits and the releases of a ring's slots."""
-    sets: dict[type, set[str]] = {ws.CommitOp: set(), ws.ReleaseOp: set()}
-    for use in op.ring.uses:
-        for slot_use in use.owner.operation.results[0].uses:
-            user = slot_use.owner
-            if isinstance(user, ws.CommitOp | ws.ReleaseOp):
-                sets[type(user)].add(user.by.value)
-    return sets[ws.CommitOp], sets[ws.ReleaseOp]
+    slots = [use.owner.operation.results[0] for use in op.ring.uses]
+    filled, read = (
+        {agent for slot in slots for agent in _completed_by(slot, step)}
+        for step in (ws.CommitOp, ws.ReleaseOp)
+    )
+    return filled, read
+
+
+def _completed_by(slot: Value, step: type[ws.CommitOp] | type[ws.ReleaseOp]) -> set[str]:
+    """Who completes the commits or the releases of a slot."""
+    users = (use.owner for use in slot.uses)
+    return {user.by.value for user in users if isinstance(user, step)}
+
+
+def _is_read_by_engine(slot: Value) -> bool:
+    """Whether an engine reads a slot from `ws.wait` or its parts."""
+    is_used = any(isinstance(user, ENGINE_OPS) for user in ws.users(slot))
+    return is_used or bool(_completed_by(slot, ws.ReleaseOp) - _THREADS)
 
 
 def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
@@ -93,8 +108,9 @@ def _users_of_buffers(low: Lowering) -> Iterator[list[Any]]:
 def _users_of_slots(low: Lowering) -> Iterator[list[Any]]:
     """Per shared slot that this role takes, what it does with it."""
     for op in low.kernel.body.blocks[0].operations:
-        if isinstance(op, ws.AllocRingOp) and ws.RingType(op.ring.type).tile.space == "shared":
-            for use in op.ring.uses:
+        if isinstance(op, ws.AllocRingOp):
+            tile = ws.RingType(op.ring.type).tile
+            for use in op.ring.uses if tile is not None and tile.space == "shared" else ():
                 if _is_in(use.owner, low.active.op):
                     yield list(ws.users(use.owner.slot))
 
@@ -191,8 +207,9 @@ def _take_slot(
         cursors[key] = Cursor(low, ring.kind.stages, first_parity)
     stage, parity = cursors[key].take()
     index = INT.add(INT.mul(way, ring.kind.stages), stage) if ring.kind.stages > 1 else way
-    tile = low.place(ring.kind.tile, ring.offset, index, ring.slot_step)
-    return ring, Slot(ring, tile, index), parity
+    tile = ring.kind.tile
+    place = low.place(tile, ring.offset, index, ring.slot_step) if tile is not None else None
+    return ring, Slot(ring, place, index), parity
 
 
 @lowers(ws.AllocRingOp)
@@ -204,9 +221,9 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring, slot, parity = _take_slot(low, op, "producer", 1)
     ring.empty.wait(slot.index, parity)
-    if ring.kind.tile.space == "tensor":
+    if ring.space == "tensor":
         fence_tensor("after")
-    if ring.filled_by_copies:
+    if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
         loads = [user for user in ws.users(op.slot) if isinstance(user, LOADS)]
         if all(_are_beside(load, op) for load in loads):
             ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
@@ -245,8 +262,10 @@ def announce(slot: Slot, load: Any) -> None:
 def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op, "consumer", 0)
     ring.full.wait(slot.index, parity)
-    if ring.kind.tile.space == "tensor":
+    if ring.space == "tensor":
         fence_tensor("after")
+    if ring.filled_by_thread_copies and _is_read_by_engine(op.slot):
+        _fence_proxy()
     low[op.slot] = slot
 
 
@@ -279,11 +298,15 @@ def _hand_over(
     if by == "tensor_core":
         nvvm.Tcgen05CommitOp(barriers.address(slot.index))
         return
-    is_tensor = slot.tile.kind.space == "tensor"
+    if by == "thread_copies":
+        nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
+        return
+    is_tensor = slot.ring.space == "tensor"
     if is_tensor:
         wait_tensor_stores(low)
         fence_tensor("before")
-    if (engine_follows and not is_tensor) or _guards_a_buffer(low):
+    is_shared = slot.ring.space == "shared"
+    if (engine_follows and is_shared) or _guards_a_buffer(low):
         _fence_proxy()
     barriers.arrive(slot.index)
 

@@ -29,6 +29,7 @@ PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
 TILE_ALIGNMENT = 1024  # swizzled tiles: the pattern repeats every 8 lines of 128 bytes
 VECTOR_ALIGNMENT = 16
 BARRIER_BYTES = 8  # PTX ISA, mbarrier object
+BY_EVERY_THREAD = ("threads", "thread_copies")  # agents by which each thread arrives
 ADDRESS_CELL_BYTES = 8  # where tcgen05.alloc leaves the address, padded
 MIN_TENSOR_COLS = 32  # PTX ISA, tcgen05.alloc: a power of two from 32
 
@@ -145,6 +146,8 @@ def placed_item(op: Any) -> Item | None:
     else:
         return None
     tile = kind.tile
+    if tile is None:  # tokens have barriers alone
+        return Item(op, value, op.label, "shared", 0, count, VECTOR_ALIGNMENT)
     if tile.space == "tensor":
         cols = tile.shape[1] * ws.element_bits(tile.element) // 32
         return Item(op, value, op.label, "tensor", cols, count, 1)
@@ -197,7 +200,8 @@ def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
 def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
-    A handover by an engine counts once; by threads, once per thread of the group.
+    A handover by an engine counts once; by threads or their copies, once per thread of the group;
+    those of all who fill or use a slot together add up.
 
     Raises:
       VerifyError: ways of the ring differ in them, though one number is planned for all.
@@ -206,7 +210,7 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     for number, process in enumerate(members):
         for step in steps(process):
             if step.ring == ring and step.by:
-                count = process.threads if step.by == "threads" else 1
+                count = process.threads if step.by in BY_EVERY_THREAD else 1
                 whose = ways.setdefault(fixed_way(process, step), {})
                 whose[step.kind, number, step.by] = count
     counts = {
@@ -256,7 +260,7 @@ def memory_map(kernel: ws.KernelOp) -> list[Region]:
     regions: list[Region] = []
     for op in kernel.body.blocks[0].operations:
         item = placed_item(op)
-        if item is not None:
+        if item is not None and item.total:
             begin = _entry(op, "offset")
             regions.append(Region(item.space, item.label, begin, begin + item.total))
     shared_end = max((region.end for region in regions if region.space == "shared"), default=0)

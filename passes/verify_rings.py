@@ -35,6 +35,7 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
     decisions,
     named_sizes,
     processes,
+    steps,
     tally,
     trips,
 )
@@ -99,8 +100,8 @@ def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
     """Compares the formulas of all processes, per ring way."""
     counts = [(process, Counting(kernel, process).steps()) for process in members]
     ways: dict[tuple[Any, int], None] = {}
-    for _, steps in counts:
-        ways.update({(ring, way): None for ring, way, _ in steps})
+    for _, counted in counts:
+        ways.update({(ring, way): None for ring, way, _ in counted})
     for ring, way in ways:
 
         def of(kind: str, key: tuple[Any, int] = (ring, way)) -> list[tuple[Process, Sum]]:
@@ -109,22 +110,21 @@ def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
         _check_ways(ring, way)
         committed, waited, released = of("commit"), of("wait"), of("release")
         label = f"{ring.owner.label}[{way}]"
-        if len(committed) != 1:
-            names = ", ".join(process.label for process, _ in committed) or "none"
-            raise op_error(
-                ring.owner, f"needs one role that fills slots of ring {label}, got {names}"
-            )
+        names = [process.label for process, _ in committed]
+        _check_producers(ring, way, [process for process, _ in committed])
         if not waited:
             raise op_error(ring.owner, f"needs a role that reads slots of ring {label}, got none")
-        ((producer, filled),) = committed
-        name = producer.label
+        producer, filled = committed[0]
         takers = [process.label for process, _ in of("acquire")]
-        if takers != [name]:
+        if takers != names:
+            fills = "which it fills" if len(names) == 1 else "which they fill"
+            only = f"role {names[0]} alone" if len(names) == 1 else f"roles {' and '.join(names)}"
             raise op_error(
                 ring.owner,
-                f"needs role {name} alone to acquire slots of ring {label}, which it fills, "
-                f"got {', '.join(takers)}",
+                f"needs {only} to acquire slots of ring {label}, {fills}, got {', '.join(takers)}",
             )
+        for process in members:
+            _check_agents(ring, way, process)
         keepers = [p.label for p, _ in waited if p not in [q for q, _ in released]]
         if keepers:
             raise op_error(
@@ -139,7 +139,50 @@ def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
                     raise found.error(_calls(kernel, members))
 
 
+def _check_producers(ring: Any, way: int, committing: Sequence[Process]) -> None:
+    """One process fills the slots of a way, or those that the ring states."""
+    label = f"{ring.owner.label}[{way}]"
+    stated = ring.owner.producers
+    names = ", ".join(process.label for process in committing) or "none"
+    if stated is None:
+        if len(committing) != 1:
+            raise op_error(
+                ring.owner,
+                f"needs one role that fills slots of ring {label}, or to state its producers, "
+                f"got {names}",
+            )
+        return
+    agents = [agent for process in committing for agent in _agents(ring, way, process, "commit")]
+    if sorted(agents) != sorted(stated):
+        found = ", ".join(agents) or "none"
+        raise op_error(
+            ring.owner,
+            f"states that {', '.join(stated)} fill slots of ring {label} together, got {found} "
+            f"of {names}",
+        )
+
+
+def _check_agents(ring: Any, way: int, process: Process) -> None:
+    """A process hands the slots of a way over by one agent: barriers count the same in each turn."""
+    for kind in ("commit", "release"):
+        agents = _agents(ring, way, process, kind)
+        if len(agents) > 1:
+            raise op_error(
+                ring.owner,
+                f"expects role {process.label} to {kind} slots of ring {ring.owner.label}[{way}] "
+                f"by one agent, got {', '.join(agents)}",
+            )
+
+
+def _agents(ring: Any, way: int, process: Process, kind: str) -> list[str]:
+    """By whom a process commits or releases slots of a ring way."""
+    place = {GROUP: process.group}
+    mine = (s for s in steps(process) if s.ring == ring and s.kind == kind)
+    return sorted({step.by for step in mine if step.way.of(place) == way})
+
+
 _NEEDED = {
+    "commit": ("a commit", "commits"),
     "acquire": ("an acquire", "acquires"),
     "wait": ("a wait", "waits for"),
     "release": ("a release", "releases"),

@@ -54,6 +54,7 @@ from .ring import (
     ReleaseOp,
     WaitOp,
 )
+from .rows import CopyRowsOp
 from .structure import ExtentOp, KernelOp, RoleOp
 from .tiles import ClaimOp, NextTileOp, TilesOp
 
@@ -72,6 +73,7 @@ __all__ = [
     "CommitOp",
     "CopyInOp",
     "CopyOutOp",
+    "CopyRowsOp",
     "DotOp",
     "ElementOp",
     "Exp2Op",

@@ -15,7 +15,7 @@ WORD_BITS = 32  # columns per element of `ws.keep`'s bits
 
 
 class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
-    """Ends the region of `ws.map` with the element's value.
+    """Ends the region of `ws.map` with the element's value, of `ws.copy_rows` with the row.
 
     Memory effects: none. Hardware: any.
 

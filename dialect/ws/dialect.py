@@ -49,16 +49,18 @@ def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
     return ""
 
 
-def _slot_misfit(parameter: Any, counts: Sequence[Any]) -> str:
+def _slot_misfit(parameter: Any, counts: Sequence[Any], *, may_be_empty: bool) -> str:
     """What is wrong with the slot and the counts of a ring or buffer."""
-    kind = _parameter(ir.TypeAttr, parameter)
-    if kind is None or not isinstance(kind.value, TileType):
-        return "to have slots of type !ws.tile"
+    attribute = _parameter(ir.TypeAttr, parameter)
+    kind = None if attribute is None else attribute.value
+    is_empty = may_be_empty and isinstance(kind, ir.NoneType)
+    if not is_empty and not isinstance(kind, TileType):
+        return f"to have slots of type !ws.tile{' or none' if may_be_empty else ''}"
     for count in counts:
         number = _parameter(ir.IntegerAttr, count)
         if number is None or number.value < 1:
             return "to have counts of at least 1"
-    return kind.value.misfit()
+    return kind.misfit() if isinstance(kind, TileType) else ""
 
 
 class TileType(WS.Type, name="tile"):
@@ -131,7 +133,8 @@ class PendingType(WS.Type, name="pending"):
 class RingType(WS.Type, name="ring"):
     """`!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 2>`: slots with barriers.
 
-    Three slots of one tile type, `stages`, in two parallel instances, `ways`.
+    Three slots of one tile type, `stages`, in two parallel instances, `ways`. The slots of
+    `!ws.ring<none, 1, 2>` hold nothing: they are tokens, whose handover orders what roles do.
     """
 
     slot: Any
@@ -139,9 +142,15 @@ class RingType(WS.Type, name="ring"):
     way_count: Any
 
     @property
-    def tile(self) -> TileType:
-        """Type of one slot."""
-        return TileType(ir.TypeAttr(self.params[0]).value)
+    def slot_type(self) -> Any:
+        """Type of one slot: a tile, or none."""
+        return ir.TypeAttr(self.params[0]).value
+
+    @property
+    def tile(self) -> TileType | None:
+        """Type of one slot, None for a ring of tokens."""
+        kind = self.slot_type
+        return None if isinstance(kind, ir.NoneType) else TileType(kind)
 
     @property
     def stages(self) -> int:
@@ -155,7 +164,7 @@ class RingType(WS.Type, name="ring"):
 
     def misfit(self) -> str:
         """What is wrong with the parameters; see `_guard`."""
-        return _slot_misfit(self.params[0], list(self.params)[1:])
+        return _slot_misfit(self.params[0], list(self.params)[1:], may_be_empty=True)
 
 
 class BufferType(WS.Type, name="buffer"):
@@ -179,7 +188,7 @@ class BufferType(WS.Type, name="buffer"):
 
     def misfit(self) -> str:
         """What is wrong with the parameters; see `_guard`."""
-        return _slot_misfit(self.params[0], list(self.params)[1:])
+        return _slot_misfit(self.params[0], list(self.params)[1:], may_be_empty=False)
 
 
 def _vector(shape: Sequence[int], element: Any) -> Any:
@@ -211,9 +220,9 @@ def pending_type(fragment: FragmentType) -> PendingType:
     return PendingType.get(fragment)
 
 
-def ring_type(tile: TileType, *, stages: int, ways: int = 1) -> RingType:
-    """Builds a checked ring type; raises SpecError for a count below 1."""
-    return RingType.get(tile, _count(stages, "stages"), _count(ways, "ways"))
+def ring_type(tile: TileType | None, *, stages: int, ways: int = 1) -> RingType:
+    """Builds a checked ring type, of tokens without a tile; raises SpecError for a count below 1."""
+    return RingType.get(tile or ir.NoneType.get(), _count(stages, "stages"), _count(ways, "ways"))
 
 
 def buffer_type(tile: TileType, *, ways: int = 1) -> BufferType:

@@ -278,7 +278,8 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
         return True
 
 
-def _check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
+def check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
+    """Whether coordinates and dims of an operation fit a tensor; reports what does not."""
     if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")
     kind = ir.MemRefType(tensor.type)
@@ -335,7 +336,7 @@ class CopyInOp(WS.Operation, name="copy_in"):
         tile = TileType(op.target.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")
-        return _check_global(op, op.source, tile.shape, tile.element)
+        return check_global(op, op.source, tile.shape, tile.element)
 
 
 class CopyOutOp(WS.Operation, name="copy_out"):
@@ -371,7 +372,7 @@ class CopyOutOp(WS.Operation, name="copy_out"):
         tile = TileType(op.source.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")
-        return _check_global(op, op.target, tile.shape, tile.element)
+        return check_global(op, op.target, tile.shape, tile.element)
 
 
 class StoreGlobalOp(WS.Operation, name="store_global"):
@@ -404,4 +405,4 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
     def verify_invariants(op: "StoreGlobalOp") -> bool:
         """Coordinates and dims fit the tensor."""
         fragment = FragmentType(op.fragment.type)
-        return _check_global(op, op.target, fragment.shape, fragment.element)
+        return check_global(op, op.target, fragment.shape, fragment.element)

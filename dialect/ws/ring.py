@@ -6,16 +6,28 @@ it and releases it. `by` on commit and release names who completes the step:
 * `threads`: every thread of the role arrives, its own reads and writes done;
 * `tensor_core`: when all products that this thread issued before are complete;
 * `copy_engine`: for commit, when the slot's bytes have landed, for release, when the copies out of
-  the slot have read it.
+  the slot have read it;
+* `thread_copies`: for commit alone, when the copies (`ws.copy_rows`) that every thread of the role
+  issued before have landed.
+
+Several producers may fill a slot together, each its part: each acquires and commits every slot, and
+the slot is full when all have. The ring says so: `producers` lists the agents of their commits.
+
+A ring of type `!ws.ring<none, ..>` holds no data: its slots are tokens, and who has waited for one
+goes on after who committed it. Threads and the tensor core hand tokens over.
 """
 
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
 from .dialect import WS, BufferType, RingType, TileType, fail
 
-AGENTS = ("threads", "tensor_core", "copy_engine")
+AGENTS = ("threads", "tensor_core", "copy_engine", "thread_copies")
+_RELEASING = AGENTS[:3]
+_PASSING = AGENTS[:2]  # commits of tokens
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
@@ -23,6 +35,8 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
 
     Attributes:
       label_name: the ring's name in messages, maps and traces.
+      producers: the agents that commit a slot together, in any order, one per role or group of one
+        that does; needed where there are several.
 
     Memory effects: declares storage and barriers. Hardware: mbarriers, sm_90 on.
 
@@ -34,10 +48,31 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
     label_name: ir.StringAttr
     ring: ext.Result[RingType]
 
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"producers": ir.ArrayAttr})
+
+    @staticmethod
+    def verify_invariants(op: "AllocRingOp") -> bool:
+        """Known agents."""
+        if "producers" not in op.attributes:
+            return True
+        got = list(ir.ArrayAttr(op.attributes["producers"]))
+        names = [agent.value if isinstance(agent, ir.StringAttr) else agent for agent in got]
+        if not names or any(name not in AGENTS for name in names):
+            return fail(op, f"expects producers of {', '.join(AGENTS)}, got {names}")
+        return True
+
     @property
     def label(self) -> str:
         """The ring's name in messages, maps and traces."""
         return self.label_name.value
+
+    @property
+    def producers(self) -> tuple[str, ...] | None:
+        """The agents that commit a slot together; None where it is one."""
+        attributes = self.operation.attributes
+        if "producers" not in attributes:
+            return None
+        return tuple(ir.StringAttr(agent).value for agent in ir.ArrayAttr(attributes["producers"]))
 
 
 class AllocBufferOp(WS.Operation, name="alloc_buffer"):
@@ -91,16 +126,16 @@ class AtOp(WS.Operation, name="at", traits=[Pure]):
 
 
 def _check_slot(op: Any) -> bool:
-    expected = RingType(op.ring.type).tile
+    expected = RingType(op.ring.type).slot_type
     if op.slot.type != expected:
         return fail(op, f"expects a slot of type {expected}, got {op.slot.type}")
     return True
 
 
-def _check_handover(op: Any, opener: Any) -> bool:
+def _check_handover(op: Any, opener: Any, allowed: Sequence[str]) -> bool:
     agent = op.by.value
-    if agent not in AGENTS:
-        return fail(op, f"expects by of {', '.join(AGENTS)}, got {agent}")
+    if agent not in allowed:
+        return fail(op, f"expects by of {', '.join(allowed)}, got {agent}")
     if not isinstance(op.slot.owner, opener):
         return fail(op, f"expects a slot from {opener.OPERATION_NAME}")
     return True
@@ -123,11 +158,11 @@ class AcquireOp(WS.Operation, name="acquire"):
 
     ring: ext.Operand[RingType]
     way: ext.Operand[I32]
-    slot: ext.Result[TileType]
+    slot: ext.Result[TileType | ir.NoneType]
 
     @staticmethod
     def verify_invariants(op: "AcquireOp") -> bool:
-        """The slot has the ring's tile type."""
+        """The slot has the ring's slot type."""
         return _check_slot(op)
 
 
@@ -138,7 +173,7 @@ class CommitOp(WS.Operation, name="commit"):
       slot: from `ws.acquire`.
 
     Attributes:
-      by: `threads`, `tensor_core` or `copy_engine`, see the module.
+      by: `threads`, `tensor_core`, `copy_engine` or `thread_copies`, see the module.
 
     Memory effects: publishes what was written to the slot. Hardware: mbarriers, sm_90 on;
     `tensor_core` needs sm_100.
@@ -150,13 +185,14 @@ class CommitOp(WS.Operation, name="commit"):
       "ws.commit"(%slot) {by = "copy_engine"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
     """
 
-    slot: ext.Operand[TileType]
+    slot: ext.Operand[TileType | ir.NoneType]
     by: ir.StringAttr
 
     @staticmethod
     def verify_invariants(op: "CommitOp") -> bool:
-        """The slot comes from `ws.acquire`; a known agent."""
-        return _check_handover(op, AcquireOp)
+        """The slot comes from `ws.acquire`; an agent that can fill it."""
+        is_token = isinstance(op.slot.type, ir.NoneType)
+        return _check_handover(op, AcquireOp, _PASSING if is_token else AGENTS)
 
 
 class WaitOp(WS.Operation, name="wait"):
@@ -177,11 +213,11 @@ class WaitOp(WS.Operation, name="wait"):
 
     ring: ext.Operand[RingType]
     way: ext.Operand[I32]
-    slot: ext.Result[TileType]
+    slot: ext.Result[TileType | ir.NoneType]
 
     @staticmethod
     def verify_invariants(op: "WaitOp") -> bool:
-        """The slot has the ring's tile type."""
+        """The slot has the ring's slot type."""
         return _check_slot(op)
 
 
@@ -204,13 +240,13 @@ class ReleaseOp(WS.Operation, name="release"):
       "ws.release"(%slot) {by = "tensor_core"} : (!ws.tile<vector<128x64xbf16>, "shared">) -> ()
     """
 
-    slot: ext.Operand[TileType]
+    slot: ext.Operand[TileType | ir.NoneType]
     by: ir.StringAttr
 
     @staticmethod
     def verify_invariants(op: "ReleaseOp") -> bool:
-        """The slot comes from `ws.wait`; a known agent."""
-        return _check_handover(op, WaitOp)
+        """The slot comes from `ws.wait`; an agent that can have used it."""
+        return _check_handover(op, WaitOp, _RELEASING)
 
 
 class BarrierOp(WS.Operation, name="barrier"):

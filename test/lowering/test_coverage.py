@@ -310,7 +310,10 @@ def test_a_ring_has_one_kind_of_producer() -> None:
         ),
         types='!t = !ws.tile<vector<8xf32>, "shared">\n!ring = !ws.ring<!t, 2, 1>\n',
     )
-    refused(text, "'ws.alloc_ring' op expects commits by one agent, got tensor_core, threads")
+    refused(
+        text,
+        "'ws.alloc_ring' op expects role fill to commit slots of ring r.0. by one agent, got tensor_core, threads",
+    )
 
 
 def test_shared_operands_start_at_column_0() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -16,14 +15,16 @@ from attn_mlir.passes.analysis.protocol.counts import Counting
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace, precedes
 from attn_mlir.passes.analysis.protocol.skeleton import processes, steps, tally, trips
 from attn_mlir.passes.plan_memory import arrivals
+from attn_mlir.passes.verify_rings import prove
 
 HEADER = """
 !t = !ws.tile<vector<8x64xbf16>, "shared">
 !ring = !ws.ring<!t, {stages}, {ways}>
 "ws.kernel"() ({{
 ^bb0(%x: memref<?x?x4xbf16>):
-  %a = "ws.alloc_ring"() {{label_name = "a"}} : () -> !ring
+  %a = "ws.alloc_ring"() {{label_name = "a"{producers}}} : () -> !ring
   %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring
+  %c = "ws.alloc_ring"() {{label_name = "c"}} : () -> !ring
 {roles}
 }}) {{sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["m", "n", ""]]}} : () -> ()
 """
@@ -69,8 +70,9 @@ def use(ring: str, by: str = "threads", way: str = "%c0") -> str:
 class Kernel:
     """A parsed kernel, with its rings by label; holds the module, which nothing else does."""
 
-    def __init__(self, *roles: str, stages: int = 1, ways: int = 1):
-        text = HEADER.format(stages=stages, ways=ways, roles="".join(roles))
+    def __init__(self, *roles: str, stages: int = 1, ways: int = 1, producers: str = ""):
+        stated = f", {producers}" if producers else ""
+        text = HEADER.format(stages=stages, ways=ways, roles="".join(roles), producers=stated)
         self.module = ir.Module.parse(text, make_context())
         (self.op,) = ir.get_ops_of_type(self.module, ws.KernelOp)
         declared = self.op.body.blocks[0].operations
@@ -364,31 +366,17 @@ def test_an_engine_s_release_precedes_nothing_by_itself(agent: str) -> None:
 
 def through_an_engine(agent: str) -> Kernel:
     """An engine reads `a`, then fills `b`; who has waited for `b` acquires `c`, which lies over `a`."""
-    text = HEADER.replace(
-        '  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring\n',
-        '  %b = "ws.alloc_ring"() {{label_name = "b"}} : () -> !ring\n'
-        '  %c = "ws.alloc_ring"() {{label_name = "c"}} : () -> !ring\n',
-    )
     work = f"""%ua = "ws.wait"(%a, %c0) : (!ring, i32) -> !t
     %sb = "ws.acquire"(%b, %c0) : (!ring, i32) -> !t
     "ws.release"(%ua) {{by = "{agent}"}} : (!t) -> ()
     "ws.commit"(%sb) {{by = "{agent}"}} : (!t) -> ()
     """
-    made = Kernel.__new__(Kernel)
-    roles = [
+    return Kernel(
         role("load", fill("a"), first=0),
         role("work", work, first=1),
         role("finish", use("b") + fill("c"), first=2),
         role("out", use("c"), first=3),
-    ]
-    made.module = ir.Module.parse(
-        text.format(stages=1, ways=1, roles="".join(roles)), make_context()
     )
-    (made.op,) = ir.get_ops_of_type(made.module, ws.KernelOp)
-    declared: Any = made.op.body.blocks[0].operations
-    made.rings = {op.label: op.ring for op in declared if isinstance(op, ws.AllocRingOp)}
-    made.members = processes(made.op)
-    return made
 
 
 def test_the_tensor_core_completes_in_order() -> None:
@@ -415,6 +403,96 @@ def test_a_producer_waits_for_every_consumer() -> None:
     assert not any(first.clock.get(who, 0) >= tick for who, tick in (e.tick for e in releases))
     seen = [e.tick for e in releases if second.clock.get(e.tick[0], 0) >= e.tick[1]]
     assert sorted(who for who, _ in seen) == ["left", "right"]
+
+
+def filled_by_two(second: str) -> Kernel:
+    """`a` is filled by two roles together, one slot; `second` is what the second one does."""
+    return Kernel(
+        role("first", fill("a", "copy_engine") + fill("a", "copy_engine"), first=0),
+        role("second", second, first=1, warps=2, lanes=32),
+        role("use", use("a") + use("a") + fill("b"), first=3),
+        role("end", use("b"), first=4),
+        producers='producers = ["thread_copies", "copy_engine"]',
+    )
+
+
+def test_a_slot_is_full_when_all_producers_have_committed() -> None:
+    kernel = filled_by_two(fill("a", "thread_copies") + fill("a", "thread_copies"))
+    events = kernel.run().events[kernel.rings["a"], 0]
+    commits = [event.tick for event in events if event.kind == "commit"]
+    assert {who[0] for who, _ in commits} == {"first", "second"}
+    waits = [event for event in events if event.kind == "wait"]
+    known = [sum(e.clock.get(who, 0) >= tick for who, tick in commits) for e in waits]
+    assert known == [2, 4]
+    assert arrivals(kernel.rings["a"], kernel.members) == (1 + 64, 1)
+
+
+def test_an_asynchronous_arrival_says_nothing_of_what_threads_did_besides() -> None:
+    """Who waits for copies of `work` does not know that it is done with `a`; of its stores it does."""
+
+    def kernel(agent: str) -> Kernel:
+        return Kernel(
+            role("load", fill("a"), first=0),
+            role("work", use("a") + fill("b", agent), first=1, lanes=32),
+            role("end", use("b") + fill("c", "threads"), first=2),
+            role("last", use("c"), first=3),
+        )
+
+    assert kernel("threads").precedes("a", "c")
+    assert not kernel("thread_copies").precedes("a", "c")
+
+
+def test_every_producer_waits_for_the_consumers() -> None:
+    """The second turn of each knows the release of the first."""
+    kernel = filled_by_two(fill("a", "thread_copies") + fill("a", "thread_copies"))
+    events = kernel.run().events[kernel.rings["a"], 0]
+    first = next(event.tick for event in events if event.kind == "release")
+    acquires = [event for event in events if event.kind == "acquire"]
+    assert sum(event.clock.get(first[0], 0) >= first[1] for event in acquires) == 2
+
+
+def test_a_producer_that_lags_stops_all() -> None:
+    kernel = filled_by_two(fill("a", "thread_copies"))
+    with pytest.raises(
+        VerifyError, match=r"needs a full slot of ring a\[0\], which first and second"
+    ):
+        kernel.run()
+    with pytest.raises(
+        VerifyError, match=r"needs a commit by role second for each commit of ring a"
+    ):
+        prove(kernel.op)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (fill("a", "threads") + fill("a", "threads"), "states that thread_copies, copy_engine fill slots of ring a"),
+        (fill("a", "threads") + fill("a", "thread_copies"), "states that thread_copies, copy_engine"),
+    ],
+)  # fmt: skip
+def test_producers_are_those_stated(second: str, message: str) -> None:
+    kernel = filled_by_two(second)
+    with pytest.raises(VerifyError, match=message):
+        prove(kernel.op)
+
+
+def test_a_role_hands_over_by_one_agent() -> None:
+    mixed = fill("a", "threads") + fill("a", "tensor_core")
+    kernel = Kernel(role("fill", mixed, first=0), role("use", use("a") + use("a"), first=1))
+    with pytest.raises(VerifyError, match=r"role fill to commit slots of ring a\[0\] by one agent"):
+        prove(kernel.op)
+
+
+def test_copies_of_threads_complete_in_order() -> None:
+    """A commit says that all copies before it have landed."""
+    text = fill("a", "thread_copies") + fill("b", "thread_copies")
+    kernel = Kernel(
+        role("fill", text, first=0, lanes=32), role("use", use("b") + use("a"), first=1)
+    )
+    events = kernel.run().events
+    (committed,) = (e.tick for e in events[kernel.rings["a"], 0] if e.kind == "commit")
+    (waited,) = (e for e in events[kernel.rings["b"], 0] if e.kind == "wait")
+    assert waited.clock[committed[0]] >= committed[1]
 
 
 def test_a_deadlock_names_both_sides() -> None:

@@ -1,8 +1,9 @@
 """Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
 
 Happens-before is tracked with vector clocks. A role has a component of its own; the tensor core
-has one per issuing role, since what one thread issues completes in order; every transfer of the
-copy engine has its own, since transfers complete in any order. What a thread of a role with many
+has one per issuing role, since what one thread issues completes in order, and so have the copies of
+threads, as each commit waits for all before it; every transfer of the copy engine has its own, since
+transfers complete in any order. What a thread of a role with many
 has done says nothing of the others, until a handover by all of them has come back from elsewhere.
 """
 
@@ -22,10 +23,10 @@ Clock = dict[Any, int]
 
 @dataclass
 class _Handover:
-    """A ring way: the commits so far and, per consumer, the releases; each with its clock."""
+    """A ring way: per producer the commits so far, per consumer the releases; each with its clock."""
 
-    commits: list[Clock]
-    acquired: int = 0
+    acquired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    commits: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
     waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
 
@@ -62,7 +63,7 @@ class _Runner:
         self.network = network
         self.clock: Clock = {}  # with what the role itself has done
         self.heard: Clock = {}  # only what came from others
-        self.engine: Clock = {}
+        self.engines: dict[str, Clock] = {"tensor_core": {}, "thread_copies": {}}
         self.slots: dict[Any, int] = {}
         self.blocked_on: Step | None = None
         self.transfers = 0
@@ -102,25 +103,28 @@ class _Runner:
         return getattr(self, f"_{step.kind}")(step, key, state)
 
     def _acquire(self, step: Step, key: Key, state: _Handover) -> bool:
-        turn = state.acquired
+        turn = state.acquired[self.process.label]
         reused = turn - self.network.stages(step.ring)
-        if reused >= 0:
-            consumers = self.network.consumers(key)
-            if any(len(state.releases[name]) <= reused for name in consumers):
-                return False
-            for name in consumers:
-                self._hear(state.releases[name][reused])
-        state.acquired += 1
+        if reused >= 0 and not self._hear_all(state.releases, self.network.consumers(key), reused):
+            return False
+        state.acquired[self.process.label] += 1
         self._mark(step, key, turn)
         return True
 
     def _wait(self, step: Step, key: Key, state: _Handover) -> bool:
         turn = state.waited[self.process.label]
-        if len(state.commits) <= turn:
+        if not self._hear_all(state.commits, self.network.producers(key), turn):
             return False
-        self._hear(state.commits[turn])
         state.waited[self.process.label] += 1
         self._mark(step, key, turn)
+        return True
+
+    def _hear_all(self, done: dict[str, list[Clock]], others: Sequence[str], turn: int) -> bool:
+        """Learns of the handovers of a slot by all who take part, if there are some and all have."""
+        if not others or any(len(done[name]) <= turn for name in others):
+            return False
+        for name in others:
+            self._hear(done[name][turn])
         return True
 
     def _hear(self, clock: Clock) -> None:
@@ -135,12 +139,12 @@ class _Runner:
         self.network.trace.events[key].append(Event(step.kind, dict(known), tick))
 
     def _commit(self, step: Step, key: Key, state: _Handover) -> bool:
-        self._in_order(step, len(state.commits))
-        state.commits.append(self._complete(step, key))
-        return True
+        return self._hand_over(step, key, state.commits[self.process.label])
 
     def _release(self, step: Step, key: Key, state: _Handover) -> bool:
-        done = state.releases[self.process.label]
+        return self._hand_over(step, key, state.releases[self.process.label])
+
+    def _hand_over(self, step: Step, key: Key, done: list[Clock]) -> bool:
         self._in_order(step, len(done))
         done.append(self._complete(step, key))
         return True
@@ -159,9 +163,10 @@ class _Runner:
     def _complete(self, step: Step, key: Key) -> Clock:
         """The clock that a handover carries to the other side."""
         label = self.process.label
-        if step.by == "tensor_core":
-            _join(self.engine, self.clock)
-            who, carried = (label, "tensor_core"), self.engine
+        if step.by in self.engines:
+            # what a thread has done besides, its asynchronous arrival does not say
+            _join(self.engines[step.by], self.heard if step.by == "thread_copies" else self.clock)
+            who, carried = (label, step.by), self.engines[step.by]
         elif step.by == "copy_engine":
             self.transfers += 1
             who, carried = (label, "copy_engine", self.transfers), dict(self.clock)
@@ -177,7 +182,7 @@ class Network:
 
     def __init__(self, members: Sequence[Process], sizes: Sizes, tiles: Sequence[Sizes] = ({},)):
         self.tiles = tiles
-        self.handovers: dict[Key, _Handover] = defaultdict(lambda: _Handover([]))
+        self.handovers: dict[Key, _Handover] = defaultdict(_Handover)
         self.trace = Trace()
         self._sizes = sizes
         self._consumers: dict[Key, list[str]] = {}
@@ -203,6 +208,10 @@ class Network:
     def consumers(self, key: Key) -> list[str]:
         """The processes that release slots of a ring way."""
         return self._consumers.get(key, [])
+
+    def producers(self, key: Key) -> list[str]:
+        """The processes that commit slots of a ring way."""
+        return self._producers.get(key, [])
 
     def run(self) -> Trace:
         """Runs to the end.

@@ -83,7 +83,7 @@ func.func @f() {
 // -----
 
 func.func @f() {
-  // expected-error @below {{'ws.alloc_ring' op expects result 'ring' to have slots of type !ws.tile, got !ws.ring<i32, 1 : i64, 1 : i64>}}
+  // expected-error @below {{'ws.alloc_ring' op expects result 'ring' to have slots of type !ws.tile or none, got !ws.ring<i32, 1 : i64, 1 : i64>}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ws.ring<i32, 1, 1>
   func.return
 }

@@ -117,7 +117,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], got none}}
+  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], or to state its producers, got none}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):
@@ -139,7 +139,7 @@
 !ring = !ws.ring<!t, 2, 1>
 "ws.kernel"() ({
 ^bb0(%in: memref<?x64xbf16>):
-  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], got load, other}}
+  // expected-error @below {{'ws.alloc_ring' op needs one role that fills slots of ring r[0], or to state its producers, got load, other}}
   %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ring
   "ws.role"() ({
   ^bb0(%g: i32):

@@ -1,0 +1,76 @@
+"""Copies of rows that threads choose one by one: pages, gathered keys, the heads of a group."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import I32, ext
+
+from .compute import ElementOp, YieldOp
+from .dialect import WS, TileType, fail
+from .memory import DIMS, check_global
+from .structure import ExtentOp
+
+
+class CopyRowsOp(WS.Operation, name="copy_rows"):
+    """Copies by threads, asynchronously: fills a shared tile with rows of a tensor, each from where a region says.
+
+    The region's block receives a row of the tile as i32 and yields the row of the tensor, as i32. It
+    may use values defined outside and elements of inputs, but hands nothing over. A row of the tensor
+    that does not exist, such as one below 0, stands for zeros. The region may run several times for
+    a row, in any thread.
+
+    Operands:
+      source: tensor argument.
+      target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one.
+      coords: i32 start coordinates, one per tensor dimension; what the region yields is added to that
+        of the rows.
+
+    Attributes:
+      dims: the tensor dimensions that rows and columns lie along.
+
+    Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: any from sm_80 on.
+
+    Example:
+      "ws.copy_rows"(%k, %slot, %zero, %head, %zero) ({
+      ^bb0(%row: i32):
+        %two = arith.constant 2 : i32
+        %from = arith.muli %row, %two : i32
+        "ws.yield"(%from) : (i32) -> ()
+      }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+        : (memref<?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32) -> ()
+    """
+
+    source: ext.Operand[Any]
+    target: ext.Operand[TileType]
+    coords: Sequence[ext.Operand[I32]]
+    dims: Any
+    body: ext.Region
+
+    ATTRIBUTE_CLASSES = DIMS
+
+    @staticmethod
+    def verify_region_invariants(op: "CopyRowsOp") -> bool:
+        """Shared tile; coordinates and dims fit the tensor; the region computes an i32 from one."""
+        tile = TileType(op.target.type)
+        if tile.space != "shared" or len(tile.shape) != 2:
+            return fail(op, f"expects a shared tile of two dimensions, got {tile}")
+        if not check_global(op, op.source, tile.shape, tile.element):
+            return False
+        if len(dims := list[int](op.dims)) != 2:
+            return fail(op, f"expects 2 distinct dims, got {dims}")
+        if len(op.body.blocks) != 1:
+            return fail(op, f"expects one block, got {len(op.body.blocks)}")
+        block = op.body.blocks[0]
+        if (got := [str(argument.type) for argument in block.arguments]) != ["i32"]:
+            return fail(op, f"expects block arguments ['i32'], got {got}")
+        *body, last = block.operations
+        if not isinstance(last, YieldOp):
+            return fail(op, "expects ws.yield at the end of its region")
+        if str(last.value.type) != "i32":
+            return fail(op, f"expects to yield i32, got {last.value.type}")
+        for inner in body:
+            name = inner.operation.name
+            reads = isinstance(inner, ElementOp | ExtentOp)
+            if len(inner.operation.regions) or (name.startswith("ws.") and not reads):
+                return fail(op, f"expects a region of scalar operations, got {name}")
+        return True

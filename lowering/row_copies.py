@@ -1,0 +1,88 @@
+"""Copies of rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
+
+The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t + T,
+t + 2 T, ..., so that neighbours read neighbouring bytes of one row.
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, nvvm
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+
+from .context import Lowering, TileRef, element_pointer, lowers
+from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, unit_elements
+
+Value = Any
+
+_LINE_UNITS = SWIZZLE_BYTES // UNIT_BYTES
+
+
+@lowers(ws.CopyRowsOp)
+def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
+    tile = low.tile(op.target)
+    rows, columns = tile.kind.shape
+    width = columns // unit_elements(ws.element_bits(tile.kind.element))
+    threads = low.active.op.threads_per_group
+    for number in range(rows * width // threads):
+        row, unit = _unit(low.active.thread, number * threads, width, threads)
+        _copy(low, op, tile, row, unit)
+
+
+def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:
+    """Row, and place in the row, of unit `thread + first`; i32.
+
+    Args:
+      thread: i32, the thread's number among `threads`.
+      first: units before those of this turn.
+      width: units in a row.
+      threads: of the group.
+    """
+
+    def quotient(value: Value) -> Value:
+        return arith.DivUIOp(value, constant(width)).result
+
+    def rest(value: Value) -> Value:
+        return arith.RemUIOp(value, constant(width)).result
+
+    if threads % width == 0:  # the place in the row is the same in every turn
+        return INT.add(quotient(thread), first // width), rest(thread)
+    number = INT.add(thread, first)
+    return quotient(number), rest(number)
+
+
+def _copy(low: Lowering, op: ws.CopyRowsOp, tile: TileRef, row: Value, unit: Value) -> None:
+    """One unit: from the row that the region names, zeros where the tensor has no such row."""
+    row_dim, column_dim = list[int](op.dims)
+    block = op.body.blocks[0]
+    low[block.arguments[0]] = row
+    *body, last = block.operations
+    low.lower_block(body)
+    wide = unit_elements(ws.element_bits(tile.kind.element))
+    coords = [low[coord] for coord in op.coords]
+    found = INT.add(coords[row_dim], low[last.value])
+    exists = INT.both(
+        compare("sge", found, 0), compare("slt", found, low.extent(op.source, row_dim))
+    )
+    coords[row_dim] = select(exists, found, constant(0))
+    coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, wide))
+    nvvm.CpAsyncOp(
+        low.shared_pointer(_place(tile, row, unit)),
+        element_pointer(low, op.source, coords),
+        ir.IntegerAttr.get(i32(), UNIT_BYTES),
+        ir.Attribute.parse("#nvvm<load_cache_modifier cg>"),
+        cpSize=select(exists, constant(UNIT_BYTES), constant(0)),
+    )
+
+
+def _place(tile: TileRef, row: Value, unit: Value) -> Value:
+    """i32: byte offset of a unit of a swizzled tile; see `layouts.shared`."""
+    left = tile.first_column // unit_elements(ws.element_bits(tile.kind.element))
+    column = INT.add(unit, left) if left else unit
+    chunk = arith.DivUIOp(column, constant(_LINE_UNITS)).result
+    inner = arith.RemUIOp(column, constant(_LINE_UNITS)).result
+    flipped = arith.XOrIOp(inner, arith.AndIOp(row, constant(ATOM_ROWS - 1)).result).result
+    line = INT.add(INT.mul(chunk, tile.pitch), row)
+    return INT.add(
+        INT.add(tile.address, INT.mul(line, SWIZZLE_BYTES)), INT.mul(flipped, UNIT_BYTES)
+    )

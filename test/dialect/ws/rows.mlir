@@ -1,0 +1,36 @@
+// RUN: attn-opt %s | attn-opt | FileCheck %s
+
+// Rows of a tensor, each from where a table says; a ring that several agents fill; tokens.
+
+!t = !ws.tile<vector<128x64xbf16>, "shared">
+
+// CHECK-LABEL: func.func @rows
+// CHECK: "ws.copy_rows"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) ({
+// CHECK: ^bb0(%[[ROW:.*]]: i32):
+// CHECK: %[[FROM:.*]] = "ws.element"(%{{.*}}, %[[ROW]])
+// CHECK: "ws.yield"(%[[FROM]]) : (i32) -> ()
+func.func @rows(%x: memref<?x4x64xbf16>, %table: memref<?xi32>, %tile: !t, %zero: i32) {
+  "ws.copy_rows"(%x, %tile, %zero, %zero, %zero) ({
+  ^bb0(%row: i32):
+    %from = "ws.element"(%table, %row) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
+    "ws.yield"(%from) : (i32) -> ()
+  }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (memref<?x4x64xbf16>, !t, i32, i32, i32) -> ()
+  func.return
+}
+
+// CHECK-LABEL: func.func @together
+// CHECK: "ws.alloc_ring"() {label_name = "r", producers = ["copy_engine", "thread_copies"]}
+func.func @together() {
+  %r = "ws.alloc_ring"() {label_name = "r", producers = ["copy_engine", "thread_copies"]} : () -> !ws.ring<!t, 2, 1>
+  func.return
+}
+
+// CHECK-LABEL: func.func @token
+// CHECK: %[[S:.*]] = "ws.acquire"(%{{.*}}, %{{.*}}) : (!ws.ring<none, 1 : i64, 2 : i64>, i32) -> none
+// CHECK: "ws.commit"(%[[S]]) {by = "threads"} : (none) -> ()
+func.func @token(%r: !ws.ring<none, 1, 2>, %way: i32) {
+  %s = "ws.acquire"(%r, %way) : (!ws.ring<none, 1, 2>, i32) -> none
+  "ws.commit"(%s) {by = "threads"} : (none) -> ()
+  func.return
+}

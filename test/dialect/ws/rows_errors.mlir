@@ -1,0 +1,103 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "tensor">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects a shared tile of two dimensions, got !ws.tile<vector<128x64xbf16>, "tensor">}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "tensor">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects a shared tile of two dimensions, got !ws.tile<vector<128xbf16>, "shared">}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects elements of bf16, got f16}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects 2 coordinates, got 1}}
+  "ws.copy_rows"(%x, %tile, %z) ({
+  ^bb0(%row: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 1>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects 2 or 3 distinct dims, got [0]}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects block arguments ['i32'], got ['i32', 'i32']}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32, %c: i32):
+    
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects to yield i32, got f32}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    %f = arith.constant 1.0 : f32
+    "ws.yield"(%f) : (f32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %r: !ws.ring<none, 1, 1>) {
+  // expected-error @below {{'ws.copy_rows' op expects a region of scalar operations, got ws.acquire}}
+  "ws.copy_rows"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    %s = "ws.acquire"(%r, %z) : (!ws.ring<none, 1, 1>, i32) -> none
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
