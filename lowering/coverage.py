@@ -425,7 +425,17 @@ def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> Non
 
 
 def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
+    """A box is of whole lines: what a line has beyond the tile has to lie outside the tensor."""
     _check_copy(site, op, op.target, op.source)
+    kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)
+    columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element))
+    last = tensor.rank - 1
+    if columns % line and (tensor.is_dynamic_dim(last) or columns < tensor.get_dim_size(last)):
+        raise op_error(
+            op,
+            f"expects columns in {line}s, a line of 128 bytes each, or all that the tensor has, "
+            f"got {columns} of {tensor}",
+        )
 
 
 def _check_claim(site: Site, op: ws.ClaimOp) -> None:

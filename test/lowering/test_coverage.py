@@ -242,6 +242,36 @@ def test_tiles_of_the_copy_engine() -> None:
     refused(copy(dims="1, 0"), f"{expects} columns along the last dimension, 1, got 0")
 
 
+def copied_out(columns: int, tensor: str) -> str:
+    """A tile of some columns, bf16, from the start of a tensor to its start."""
+    ring = '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+    fill = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    {copy_op("copy_in", "%x", "%s", "%c0, %c0", "0, 1", "memref<?x?xbf16>, !t")}
+    "ws.commit"(%s) {{by = "copy_engine"}} : (!t) -> ()"""
+    leave = f"""%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    {copy_op("copy_out", "%s", "%y", "%c0, %c0", "0, 1", f"!t, {tensor}")}
+    "ws.release"(%s) {{by = "copy_engine"}} : (!t) -> ()"""
+    return kernel(
+        [
+            ("x", "in", "memref<?x?xbf16>", ("m", "n")),
+            ("y", "out", tensor, ("my", "ny" if "?x?" in tensor else "")),
+        ],
+        ring + role("load", fill, first=0) + role("leave", leave, first=1),
+        types=f"""!t = !ws.tile<vector<16x{columns}xbf16>, "shared">\n!ring = !ws.ring<!t, 1, 1>\n""",
+    )
+
+
+def test_nothing_beside_a_tile_is_written() -> None:
+    """Lines are copied whole: what they have beyond the tile has to lie outside the tensor."""
+    check(copied_out(64, "memref<?x?xbf16>"))
+    check(copied_out(128, "memref<?x?xbf16>"))
+    check(copied_out(32, "memref<?x32xbf16>"))
+    check(copied_out(72, "memref<?x72xbf16>"))
+    expects = "'ws.copy_out' op expects columns in 64s, a line of 128 bytes each, or all that"
+    refused(copied_out(32, "memref<?x?xbf16>"), f"{expects} .*, got 32 of memref<.x.xbf16>")
+    refused(copied_out(72, "memref<?x80xbf16>"), f"{expects} .*, got 72 of memref<.x80xbf16>")
+
+
 def test_the_copy_engine_fills_slots() -> None:
     one = r"'ws.copy_in' op expects a role with one lane, got 32 in load"
     refused(copy(lanes=32), one)
