@@ -3,8 +3,7 @@
 from attn_mlir.dialect._mlir import Pure, ext, ir
 
 from .dialect import WS, FragmentType, fail
-
-B_LAYOUTS = ("kn", "nk")
+from .products import B_LAYOUTS
 
 
 class DotOp(WS.Operation, name="dot", traits=[Pure]):
