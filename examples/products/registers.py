@@ -23,7 +23,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.passes.schedule.parts import builder as b
 
-NAME, TARGET = "product", "sm_90a"
+NAME, TARGETS = "product", ("sm_90a",)
 GROUPS = 2
 ROWS, COLUMNS, DEPTH = 64, 256, 64  # of a tile of a group: of C, and of what a slot holds of K
 STAGES = 3  # slots of A and of B, 48 KiB together
@@ -103,4 +103,4 @@ def product(order: str = "persistent") -> ws.KernelOp:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) > 1 else f"{NAME}.attn")
-    path.write_bytes(compile_kernel(NAME, product, target=TARGET))
+    path.write_bytes(compile_kernel(NAME, product, target=TARGETS[0]))

@@ -23,7 +23,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.passes.schedule.parts import builder as b
 
-NAME, TARGET = "product", "sm_100a"
+NAME, TARGETS = "product", ("sm_100a",)
 ROWS, COLUMNS, DEPTH = 128, 128, 64  # of a tile: of C, and of what a slot holds of K
 STAGES = 5  # slots of A and of B, 32 KiB together
 PIECE = 32  # columns that a thread rounds at a time
@@ -105,4 +105,4 @@ def product(order: str = "persistent") -> ws.KernelOp:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) > 1 else f"{NAME}.attn")
-    path.write_bytes(compile_kernel(NAME, product, target=TARGET))
+    path.write_bytes(compile_kernel(NAME, product, target=TARGETS[0]))

@@ -19,27 +19,31 @@ from attn_mlir.runtime.kernel import Kernel, load
 BF16 = ml_dtypes.bfloat16
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "products"
 FILES = sorted(path.stem for path in FOLDER.glob("*.py"))
+RUNS = [  # each example for each of its targets
+    (file, target)
+    for file in FILES
+    for target in runpy.run_path(str(FOLDER / f"{file}.py"))["TARGETS"]
+]
 MAX_LINES = 120
 MACHINE_WORDS = re.compile(r"tma|tcgen05|wgmma|mbarrier|tmem|nvvm|nvgpu|cp\.async")
 MULTIPROCESSORS = 3  # few, so that a persistent CTA has several tiles
 
-SHAPES = [
-    (8, 8, 8),
-    (1, 8, 64),
-    (128, 128, 64),
-    (136, 264, 72),
-    (8, 520, 200),
-    (520, 8, 136),
-    (300, 264, 328),
-]
+SHAPES = [(8, 8, 8), (1, 8, 64), (8, 520, 200)]
+MORE_SHAPES = [(128, 128, 64), (136, 264, 72), (520, 8, 136), (300, 264, 328)]
+MORE_WITH_FEW_ROWS = [(16, 64, 256), (24, 136, 584), (40, 72, 1032)]
+
+
+def shapes(file: str) -> list[tuple[int, int, int]]:
+    """M, N and K with edges in all of them, of whole tiles, of less than one, and of many turns."""
+    return SHAPES + (MORE_WITH_FEW_ROWS if file == "warps" else MORE_SHAPES)
 
 
 @functools.cache
-def product(file: str, order: str = "persistent") -> Kernel:
+def product(file: str, target: str, order: str = "persistent") -> Kernel:
     """The kernel of an example, ready to be called."""
     example = runpy.run_path(str(FOLDER / f"{file}.py"))
     build = functools.partial(example["product"], order)
-    return load(compile_kernel(example["NAME"], build, target=example["TARGET"]))
+    return load(compile_kernel(example["NAME"], build, target=target))
 
 
 def check(kernel: Kernel, m: int, n: int, k: int, device: EmulatorDevice) -> None:
@@ -55,30 +59,48 @@ def check(kernel: Kernel, m: int, n: int, k: int, device: EmulatorDevice) -> Non
     assert (np.abs(c.astype(np.float64) - exact) <= allowed).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("file", FILES)
-def test_any_shape(file: str, shape: tuple[int, int, int]) -> None:
-    check(product(file), *shape, EmulatorDevice(multiprocessors=MULTIPROCESSORS))
+@pytest.mark.parametrize(
+    ("file", "target", "shape"),
+    [(*run, shape) for run in RUNS for shape in shapes(run[0])],
+    ids=str,
+)
+def test_any_shape(file: str, target: str, shape: tuple[int, int, int]) -> None:
+    check(product(file, target), *shape, EmulatorDevice(multiprocessors=MULTIPROCESSORS))
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("file", FILES)
-def test_late_and_reordered_machines(file: str, seed: int) -> None:
+@pytest.mark.parametrize(("file", "target"), RUNS)
+def test_late_and_reordered_machines(file: str, target: str, seed: int) -> None:
     device = EmulatorDevice("adversarial", seed, multiprocessors=MULTIPROCESSORS)
-    check(product(file), 264, 136, 328, device)
+    shape = (24, 136, 584) if file == "warps" else (264, 136, 328)
+    check(product(file, target), *shape, device)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_one_tile_for_each_cta(file: str) -> None:
-    check(product(file, "single"), 136, 264, 72, EmulatorDevice())
+@pytest.mark.parametrize(("file", "target"), RUNS)
+def test_one_tile_for_each_cta(file: str, target: str) -> None:
+    shape = (24, 136, 72) if file == "warps" else (136, 264, 72)
+    check(product(file, target, "single"), *shape, EmulatorDevice())
 
 
 def test_products_into_registers_run_on(tmp_path: Path) -> None:
     """One wait for the four instructions of a step, and nothing that the assembler put there."""
     cubin = tmp_path / "product.cubin"
-    cubin.write_bytes(product("registers").bundle.cubin)
+    cubin.write_bytes(product("registers", "sm_90a").bundle.cubin)
     (function,) = disassemble(cubin)
     assert function.count("HGMMA") == 4 and function.count("WARPGROUP.DEPBAR") == 1
+    assert function.count("LDL", "STL") == 0
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_products_of_warps_spill_nothing(target: str, tmp_path: Path) -> None:
+    """A step is 32 products of 16 x 8 x 16 and 20 loads of four matrices: 4 of A and 16 of B."""
+    kernel = product("warps", target)
+    assert kernel.bundle.ptx.count("mma.sync.aligned.m16n8k16") == 32
+    assert len(re.findall(r"ldmatrix\S*x4\.shared", kernel.bundle.ptx)) == 4
+    assert len(re.findall(r"ldmatrix\S*x4\.trans", kernel.bundle.ptx)) == 16
+    cubin = tmp_path / "product.cubin"
+    cubin.write_bytes(kernel.bundle.cubin)
+    (function,) = disassemble(cubin)
     assert function.count("LDL", "STL") == 0
 
 
