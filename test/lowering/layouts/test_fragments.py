@@ -14,6 +14,7 @@ from attn_mlir.lowering.layouts.fragments import (
     operand_b,
     row_per_thread,
 )
+from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, matrices_of
 from attn_mlir.lowering.layouts.operands import narrowed_order
 from attn_mlir.runtime.emulator.machine import fragments as machine
 
@@ -207,3 +208,57 @@ def test_order_of_a_narrowed_accumulator() -> None:
     for lane, element in itertools.product(range(32), range(16)):
         stands = natural.place(lane, 0, element)[COLUMN]
         assert order[stands] == given.place(lane, 0, element)[COLUMN]
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "first_column", "count"),
+    [
+        ("A of 16 bits", 16, 0, 4),
+        ("A of 8 bits", 8, 0, 4),
+        ("A of 8 bits, a warp", 8, 0, 4),
+        ("wgmma", 16, 0, 4),
+        ("mma.sync", 16, 0, 4),
+        ("mma.sync", 16, 8, 4),
+        ("B of 16 bits", 16, 0, 4),
+        ("B of 16 bits", 16, 16, 2),
+        ("B of 16 bits", 16, 8, 1),
+        ("B of 16 bits, turned", 16, 0, 4),
+        ("B of 8 bits", 8, 0, 4),
+        ("B of 8 bits", 8, 16, 2),
+    ],
+)
+def test_lanes_give_the_rows_of_matrices(
+    name: str, bits: int, first_column: int, count: int
+) -> None:
+    """Register i of lane 4 g + q has 32 bits of row g of matrix i, whose address lane 8 i + g gives."""
+    layout = LAYOUTS[name]
+    matrices = matrices_of(layout, bits, first_column)
+    assert matrices is not None and len(matrices.steps) == count
+    addresses, pack = matrices.addresses, 32 // bits
+    assert matrices.is_transposed == (layout.along == ROW)
+    covered: list[tuple[int, int]] = []
+    for access in addresses.accesses(128 // bits):
+        assert access.count == 128 // bits
+        for number, (row, column) in enumerate(matrices.steps):
+            ((_, strip, first),) = layout.holders(row + access.row, column + access.column)
+            covered += [(strip, first + i) for i in range(pack)]
+            for warp, lane in itertools.product(range(0, layout.thread_count, 32), range(32)):
+                along, across = divmod(lane, 4)[::-1]
+                for i in range(pack):
+                    line, cell = across, along * pack + i
+                    if matrices.is_transposed:
+                        line, cell = cell, line
+                    giver = warp + number * MATRIX_ROWS + line
+                    given = addresses.place(giver, access.strip, access.first)
+                    assert layout.place(warp + lane, strip, first + i) == (
+                        given[ROW],
+                        given[COLUMN] + cell,
+                    )
+    assert sorted(covered) == sorted({where[1:] for where in everywhere(layout)})
+
+
+def test_layouts_that_are_no_matrices() -> None:
+    assert matrices_of(LAYOUTS["tensor memory"], 16) is None
+    assert matrices_of(LAYOUTS["mma.sync"], 32) is None
+    assert matrices_of(LAYOUTS["mma.sync"], 8) is None
+    assert matrices_of(operand_b(8, is_kn=True).layout([32, 8]), 8) is None
