@@ -108,7 +108,7 @@ def test_a_path_that_copies_nothing_hands_over_what_is_there(seed: int | None) -
 @pytest.mark.parametrize(
     ("fill", "message"),
     [
-        (f"scf.if %some {{ {whole()} {COMMIT} }}", "depends on a loop variable"),
+        (f"scf.if %some {{ {whole()} {COMMIT} }}", "depends on data"),
         (f"{COMMIT}\n{whole()}", "'ws.copy_in' op expects a slot that has not been committed"),
         (
             f"scf.if %some {{ {whole()} }}\n{COMMIT}\nscf.if %some {{ {whole()} }}",
