@@ -121,7 +121,11 @@ def _promised(quotient: Value) -> Value:
 
 def is_plain_division(op: Any) -> bool:
     """Whether who wrote a signed division promises that its dividend is at least 0 and its divisor
-    above 0, so that dividing unsigned gives the same; without the mark, signs count."""
+    above 0, so that dividing unsigned gives the same; without the mark, signs count.
+
+    Code divides unsigned then. The ring proof refuses a negative dividend, and takes a divisor as
+    the code does, since the sizes that it tries include calls that nobody makes.
+    """
     attributes = op.operation.attributes
     return _OPERANDS in attributes and ir.StringAttr(attributes[_OPERANDS]).value == _NONNEGATIVE
 

@@ -111,6 +111,8 @@ def _checked_division(expr: tuple[str, Expr, Expr]) -> Evaluator:
 
     def divide(values: Mapping[str, int]) -> int:
         a, b = first(values), second(values)
+        if expr[0] == "divui":
+            b %= 1 << 32  # as code takes it: sizes that nobody calls with make negative ones
         if is_unsigned and (a < 0 or b < 1):
             raise SpecError(
                 f"{show(expr)} is promised operands of at least 0 and 1, got {a} and {b}"

@@ -115,8 +115,13 @@ def test_compiled_names_the_division_by_zero() -> None:
             compiled(expr)({"a": 1, "b": 1})
 
 
-@pytest.mark.parametrize("operator", ["divui", "ceildivui"])
-@pytest.mark.parametrize(("a", "b"), [(-1, 2), (1, 0), (1, -1)])
+@pytest.mark.parametrize(
+    ("operator", "a", "b"),
+    [
+        *((operator, a, b) for operator in ("divui", "ceildivui") for a, b in ((-1, 2), (1, 0))),
+        ("ceildivui", 1, -1),
+    ],
+)
 def test_an_unsigned_division_of_something_negative_has_no_value(
     operator: str, a: int, b: int
 ) -> None:
@@ -124,6 +129,11 @@ def test_an_unsigned_division_of_something_negative_has_no_value(
         with pytest.raises(SpecError, match=f"of at least 0 and 1, got {a} and {b}"):
             compiled(expr)({"a": a, "b": b})
     assert compiled((operator, "a", "b"))({"a": 0, "b": 1}) == 0
+
+
+def test_a_negative_divisor_is_unsigned_as_in_code() -> None:
+    for expr in (("divui", "a", "b"), ("divui", "a", -1), ("divui", 7, -1)):
+        assert compiled(expr)({"a": 7, "b": -1}) == 0
 
 
 def test_lists_and_back() -> None:

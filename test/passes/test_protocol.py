@@ -181,6 +181,19 @@ def test_a_promised_dividend_is_not_negative(operation: str) -> None:
         kernel.run(m=4, n=5)
 
 
+def test_a_divisor_below_zero_is_unsigned_as_in_code() -> None:
+    """m - 1 sequences of a call that names no end: nothing is to do, and that is proved."""
+
+    def body(inner: str) -> str:
+        return f"""%less = arith.subi %m, %c1 : i32
+    %share = arith.floordivsi %four, %less {PLAIN} : i32
+    scf.for %i = %c0 to %share step %c1 : i32 {{ {inner} }}"""
+
+    kernel = Kernel(role("fill", body(fill("a")), first=0), role("use", body(use("a")), first=1))
+    assert not kernel.run(m=0).events
+    assert kernel.run(m=3).events
+
+
 def test_promises_are_kept_apart() -> None:
     """The two agree on what is promised alone."""
     assert halved("floordivsi").count("commit") != halved("floordivsi", PLAIN).count("commit")
