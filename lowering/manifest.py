@@ -99,10 +99,16 @@ def _grid(signature: Signature) -> dict[str, Any]:
                     extents = _ragged_grid(signature, op, extents)
                 elif persistent:
                     extents = [functools.reduce(lambda a, b: ("mul", a, b), extents)]
-                known = sizes(signature.kernel)
+                known = sizes(signature.kernel) | _scalars_of(signature.kernel)
                 grid = [to_list(expr, known) for expr in (*extents, 1, 1)[:3]]
                 return {"grid": grid, "persistent": persistent}
     return {"grid": [1, 1, 1], "persistent": False}
+
+
+def _scalars_of(kernel: ws.KernelOp) -> set[str]:
+    """Names of the numbers of a call: where one makes the grid negative, binding refuses the call."""
+    roles = zip(kernel.names, kernel.io_roles, strict=True)
+    return {name for name, role in roles if role == "scalar"}
 
 
 def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Expr]) -> list[Expr]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import attn_mlir as am
+from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import VerifyError
 from attn_mlir.lowering.manifest import attach, attached
 from attn_mlir.lowering.stages import ws_to_nvvm
@@ -198,3 +200,10 @@ def test_manifests_of_several_kernels_are_kept_apart() -> None:
         attach(module, {"entry": "other", "grid": [1, 1, 1]})
     assert sorted(attached(module)) == ["k", "other"]
     assert attached(module)["other"]["grid"] == [1, 1, 1]
+
+
+def test_the_grid_may_divide_a_number_of_the_call() -> None:
+    """Such as the greatest length of unequal ones, of CTAs that loop over the work tiles."""
+    lengths = Lengths(ragged_q=True, ragged_k=True)
+    spec = am.mha(heads=2, head_dim=64, lengths=lengths, tile_order="persistent")
+    assert "max_seqlen_q" in str(am.compile(spec).manifest.grid)
