@@ -1,15 +1,17 @@
 """`compile_request`: a request to the bytes of a bundle, with a report of every stage."""
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from attn_mlir import env
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn.operands import Request
-from attn_mlir.errors import VerifyError
+from attn_mlir.errors import AttnError, VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure import analyses, pipeline
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
@@ -119,6 +121,28 @@ def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes
     with make_context(), ir.Location.unknown():
         _, *way = stages(target=target, for_bundle=True)
         return _bundle(report, report.build("ws", make), way, name)
+
+
+def kernel_main(
+    description: str | None, name: str, build: Callable[..., Any], targets: Sequence[str]
+) -> None:
+    """The command of a file that holds one kernel: writes its bundle.
+
+    Args:
+      description: what `--help` says.
+      name, build: as `compile_kernel`.
+      targets: that the kernel is for; the first is taken where none is named.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?", type=Path, default=Path(f"{name}.attn"), help="bundle")
+    parser.add_argument("target", nargs="?", choices=targets, default=targets[0])
+    args = parser.parse_args()
+    try:
+        write_file(args.file, compile_kernel(name, build, target=args.target))
+    except AttnError as error:
+        parser.exit(1, f"{type(error).__name__}: {error}\n")
 
 
 def compile_tma_copy(target: str) -> bytes:

@@ -14,13 +14,11 @@ the edge of C is not written. The copy engine wants rows that begin at multiples
 dense matrices have for N and K in multiples of 8.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.lowering.compile import kernel_main
 from attn_mlir.passes.schedule.parts import builder as b
 
 NAME, TARGETS = "product", ("sm_90a",)
@@ -102,5 +100,4 @@ def product(order: str = "persistent") -> ws.KernelOp:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else f"{NAME}.attn")
-    path.write_bytes(compile_kernel(NAME, product, target=TARGETS[0]))
+    kernel_main(__doc__, NAME, product, TARGETS)

@@ -4,7 +4,8 @@
 
 A tile of C is 16 rows, as many as a product of one warp has: those of a decoding step's heads, say.
 Its columns are few, so that many CTAs share the work, and within a CTA the warps share K: step s is
-the work of warp s mod 4. Their sums meet in shared memory, where `merge` adds them up. The roles, and the rings between them, of which those of a warp are ways:
+the work of warp s mod 4. Their sums meet in shared memory, where `merge` adds them up. The roles,
+and the rings between them, of which those of a warp are ways:
 
 ```text
 load ──a, b──► multiply ──sums──► merge ──out──► leave
@@ -15,13 +16,11 @@ the edge of C is not written. The copy engine wants rows that begin at multiples
 dense matrices have for N and K in multiples of 8.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.lowering.compile import kernel_main
 from attn_mlir.passes.schedule.parts import builder as b
 
 NAME, TARGETS = "product", ("sm_90a", "sm_100a")
@@ -111,6 +110,4 @@ def product(order: str = "persistent") -> ws.KernelOp:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else f"{NAME}.attn")
-    target = sys.argv[2] if len(sys.argv) > 2 else TARGETS[0]
-    path.write_bytes(compile_kernel(NAME, product, target=target))
+    kernel_main(__doc__, NAME, product, TARGETS)

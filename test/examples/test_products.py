@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -109,3 +111,15 @@ def test_examples_are_short_and_name_no_machine(file: str) -> None:
     text = (FOLDER / f"{file}.py").read_text()
     assert len(text.splitlines()) <= MAX_LINES
     assert not MACHINE_WORDS.findall(text)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_examples_are_commands(file: str, tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(FOLDER / f"{file}.py"), *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert "C = A B" in run("--help").stdout and not list(tmp_path.iterdir())
+    assert run(str(tmp_path), "sm_80").returncode == 2
+    nowhere = run(str(tmp_path / "no" / "folder"))
+    assert nowhere.returncode == 1 and nowhere.stderr.startswith("SpecError: cannot write")
