@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +34,21 @@ TARGET = "sm_100a"
 
 def families(only: str) -> Iterator[tuple[str, Any]]:
     """Each kernel that a family of the numerics launches, by name; nothing is run."""
-    from attn_mlir.runtime.devices.emulator import EmulatorDevice
+    from attn_mlir.runtime.devices.idle import IdleDevice
+    from attn_mlir.runtime.kernel import launching_on
     from attn_mlir.validation.numerics.draws.draw import plain
     from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS
     from attn_mlir.validation.numerics.families import FAMILIES, name
 
+    class Noting(IdleDevice):
+        """Keeps what it is to launch."""
+
+        def launch(self, bundle: Any, bound: Any, stream: object | None) -> Any:
+            launched.append(bundle)
+            return super().launch(bundle, bound, stream)
+
     launched: list[Any] = []
-
-    def launch(self: EmulatorDevice, bundle: Any, bound: object, stream: object) -> Any:
-        launched.append(bundle)
-        return _NothingRan()
-
-    kept, EmulatorDevice.launch = EmulatorDevice.launch, launch
-    try:
+    with launching_on(Noting()):
         for number, family in enumerate(FAMILIES):
             title = f"family {number} {name(family)}"
             if only not in title:
@@ -56,15 +57,6 @@ def families(only: str) -> Iterator[tuple[str, Any]]:
             plain(SMALL_DRAWS + number, family).run()
             for order, bundle in enumerate(launched):
                 yield f"{title} {order}", bundle
-    finally:
-        EmulatorDevice.launch = kept
-
-
-@dataclass(frozen=True)
-class _NothingRan:
-    """What a launch that was left out gives back."""
-
-    warp_instructions: int = 0
 
 
 def configurations(only: str) -> Iterator[tuple[str, Any]]:

@@ -6,14 +6,14 @@ with `DIR` alone runs them where the GPU is, with numpy and ml_dtypes.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from attn_mlir.validation.ws.on_gpu import OnGpu, main
 
 DTYPES = {
     "bf16": ml_dtypes.bfloat16,
@@ -191,41 +191,11 @@ def misfit(case: Case, arrays: list[Any]) -> str:
     return f"y differs at {wrong[:4].tolist()}, {len(wrong)} of {y.size}" if len(wrong) else ""
 
 
-def write(folder: Path, target: str) -> None:
-    """Writes a bundle per case."""
-    from attn_mlir.validation.ws.kernels import bundle  # needs the compiler
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for case in CASES:
-        (folder / f"{case.name}.attn").write_bytes(bundle(text(case), target))
-
-
-def run(folder: Path) -> int:
-    """Runs the bundles of a folder on the first GPU; returns how many are wrong."""
-    from attn_mlir.runtime.kernel import load
-
-    wrong = 0
-    for case in CASES:
-        arrays = operands(case)
-        load(folder / f"{case.name}.attn")(*arrays, device="cuda")
-        found = misfit(case, arrays)
-        print(f"{case.name}: {found or 'right'}")
-        wrong += bool(found)
-    return wrong
-
-
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of the bundles")
-    parser.add_argument("--write", action="store_true", help="make the bundles; needs the compiler")
-    parser.add_argument("--target", default="sm_90a")
-    options = parser.parse_args()
-    if options.write:
-        write(options.folder, options.target)
-        return 0
-    return run(options.folder)
+def on_gpu(case: Case) -> OnGpu:
+    """The case as a file for a GPU."""
+    return OnGpu(lambda: text(case), lambda: operands(case), lambda arrays: misfit(case, arrays))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cases = {name: on_gpu(case) for name, case in {case.name: case for case in CASES}.items()}
+    sys.exit(main(__doc__.partition("\n")[0], cases))

@@ -13,14 +13,14 @@ is, with numpy and ml_dtypes.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from attn_mlir.validation.ws.on_gpu import OnGpu, main
 
 NARROW = {"f16": np.float16, "f8E4M3FN": ml_dtypes.float8_e4m3fn}
 HIDDEN = np.float32(-7.0)
@@ -215,41 +215,11 @@ def misfit(case: Case, x: Any, w: Any, u: Any, y: Any, h: Any, z: Any, v: Any, t
     return ""
 
 
-def write(folder: Path, target: str) -> None:
-    """Writes a bundle per case."""
-    from attn_mlir.validation.ws.kernels import bundle  # needs the compiler
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, case in CASES.items():
-        (folder / f"{name.replace(' ', '_')}.attn").write_bytes(bundle(text(case), target))
-
-
-def run(folder: Path) -> int:
-    """Runs the bundles of a folder on the first GPU; returns how many are wrong."""
-    from attn_mlir.runtime.kernel import load
-
-    wrong = 0
-    for name, case in CASES.items():
-        arrays = operands(case)
-        load(folder / f"{name.replace(' ', '_')}.attn")(*arrays, device="cuda")
-        found = misfit(case, *arrays)
-        print(f"{name}: {found or 'right'}")
-        wrong += bool(found)
-    return wrong
-
-
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of the bundles")
-    parser.add_argument("--write", action="store_true", help="make the bundles; needs the compiler")
-    parser.add_argument("--target", default="sm_90a")
-    options = parser.parse_args()
-    if options.write:
-        write(options.folder, options.target)
-        return 0
-    return run(options.folder)
+def on_gpu(case: Case) -> OnGpu:
+    """The case as a file for a GPU."""
+    return OnGpu(lambda: text(case), lambda: operands(case), lambda arrays: misfit(case, *arrays))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cases = {name: on_gpu(case) for name, case in CASES.items()}
+    sys.exit(main(__doc__.partition("\n")[0], cases))
