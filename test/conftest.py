@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["ATTN_MLIR_CACHE_DIR"] = str(ROOT / "build" / "test-cache")
 # Every kernel that a test runs on the emulator device is checked for races and the like.
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws from torch does not depend on the tests that ran before it in the same process."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")
