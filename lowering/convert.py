@@ -11,34 +11,41 @@ from attn_mlir.passes.target.module import target_of
 from . import (
     control,
     copies,
+    copy_coverage,
     dot,
     elementwise,
     exponential,
     keep,
-    matmul,
-    products,
     registers,
     rings,
     row_copies,
     tiles,
 )
 from .manifest import attach, describe
+from .sm_90a import coverage as sm_90a_coverage
+from .sm_90a import products
+from .sm_100a import coverage as sm_100a_coverage
+from .sm_100a import matmul
 from .structure import lower_kernel, thread_count
 
 FAMILIES = (
     control,
     copies,
+    copy_coverage,
     dot,
     elementwise,
     exponential,
     keep,
-    matmul,
-    products,
     registers,
     rings,
     row_copies,
     tiles,
+    products,
+    sm_90a_coverage,
+    matmul,
+    sm_100a_coverage,
 )
+"""Modules whose functions are registered by importing them."""
 
 UPSTREAM = (
     "gpu.module("

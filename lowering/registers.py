@@ -9,8 +9,8 @@ from .context import Fragment, Lowering, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import store_global
 from .layouts.shared_access import load_shared, store_shared
-from .layouts.tensor_access import load_tensor, store_tensor
-from .rings import wait_tensor_stores
+from .sm_100a.tensor_access import load_tensor, store_tensor
+from .sm_100a.tensor_memory import wait_tensor_stores
 
 Value = Any
 

@@ -29,6 +29,7 @@ from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, shared
 
 from .barriers import BarrierRun
 from .context import FULL_WARP, Lowering, Slot, lowers
+from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
 
 Value = Any
 
@@ -178,21 +179,10 @@ def _write(value: Value, cell: Value) -> None:
     llvm.StoreOp(value, cell)
 
 
-def fence_tensor(kind: str) -> None:
-    """`tcgen05.fence`: `before` or `after` a synchronisation of threads."""
-    nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
-
-
 def _fence_proxy() -> None:
     """`fence.proxy.async`: engines see what this thread has stored to shared memory."""
     kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
     nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
-
-
-def wait_tensor_stores(low: Lowering) -> None:
-    """`tcgen05.wait::st`: what this thread has stored to tensor memory is there."""
-    nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
-    low.active.stored.clear()
 
 
 def _take_slot(

@@ -20,7 +20,8 @@ from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
 from .coverage import check_kernel
 from .parameters import Pointer, Scalar, Stride, Symbol
-from .rings import RingState, fence_tensor, wait_tensor_stores
+from .rings import RingState
+from .sm_100a.tensor_memory import TensorMemory, wait_tensor_stores
 from .tensors import TensorMap
 
 Value = Any
@@ -143,7 +144,7 @@ def _emit_body(low: Lowering) -> None:
         low[argument] = low.arguments.get(Scalar(name))
     declared = [op for op in kernel.body.blocks[0].operations if not isinstance(op, ws.RoleOp)]
     low.lower_block(declared)
-    memory = _TensorMemory(low, warp)
+    memory = TensorMemory(low, warp, thread_count(kernel) // WARP_THREADS)
     memory.allocate()
     with when(compare("eq", warp, 0)), _one_thread():
         _prepare(low, declared)
@@ -153,50 +154,6 @@ def _emit_body(low: Lowering) -> None:
     memory.settle()
     nvvm.BarrierOp()
     memory.free()
-
-
-class _TensorMemory:
-    """The kernel's tensor memory: the CTA's last warp allocates and frees it."""
-
-    def __init__(self, low: Lowering, warp: Value):
-        plan = ir.DictAttr(low.kernel.operation.attributes["ws.plan"])
-        self._low = low
-        self._warp = warp
-        self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
-        self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
-
-    def _by_owner(self) -> Any:
-        last = thread_count(self._low.kernel) // WARP_THREADS - 1
-        return when(compare("eq", self._warp, last))
-
-    def allocate(self) -> None:
-        """Takes the columns and leaves their address in shared memory."""
-        if self._cols:
-            with self._by_owner():
-                nvvm.Tcgen05AllocOp(self._low.shared_pointer(self._cell), constant(self._cols))
-                nvvm.Tcgen05RelinquishAllocPermitOp()
-                fence_tensor("before")
-
-    def publish(self) -> None:
-        """Reads the address in every thread, after the CTA's barrier."""
-        if self._cols:
-            fence_tensor("after")
-            cell = self._low.shared_pointer(self._cell)
-            self._low.tensor_base = llvm.LoadOp(i32(), cell).result
-
-    def settle(self) -> None:
-        """Orders each thread's accesses before the CTA's last barrier."""
-        if self._cols:
-            fence_tensor("before")
-
-    def free(self) -> None:
-        """Gives the columns back, after the CTA's last barrier."""
-        if self._cols:
-            with self._by_owner():
-                fence_tensor("after")
-                pointer = ir.Type.parse("!llvm.ptr<6>")
-                address = llvm.IntToPtrOp(pointer, self._low.tensor_base).result
-                nvvm.Tcgen05DeallocOp(address, constant(self._cols))
 
 
 def _prepare(low: Lowering, declared: Sequence[Any]) -> None:

@@ -1,18 +1,11 @@
 """Where elements lie: in shared and tensor memory, in registers, and how the tensor core is told.
 
 This re-exports what is pure. The modules that emit code are imported by their names: `values` and
-`reductions`, and the traffic in `tensor_access`, `shared_access` and `global_access`; `inference`
-says which layout each fragment of a role has.
+`reductions`, and the traffic in `shared_access` and `global_access`; `inference` says which layout
+each fragment of a role has. What one generation alone has is in its folder.
 """
 
-from .descriptors import (
-    ELEMENT_CODES,
-    Operand,
-    instruction_descriptor,
-    k_major,
-    mma_k,
-    mn_major,
-)
+from .descriptors import Operand, k_major, mma_k, mn_major
 from .fragments import (
     COLUMN,
     PART_ELEMENTS,
@@ -38,7 +31,6 @@ from .tensor import tensor_columns
 __all__ = [
     "ATOM_ROWS",
     "COLUMN",
-    "ELEMENT_CODES",
     "PART_ELEMENTS",
     "ROW",
     "SWIZZLE_BYTES",
@@ -48,7 +40,6 @@ __all__ = [
     "Scheme",
     "accumulator",
     "chunk_count",
-    "instruction_descriptor",
     "k_major",
     "line_elements",
     "mma_k",

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from attn_mlir.lowering import layouts
+from attn_mlir.lowering.sm_100a.descriptors import instruction_descriptor, shared_operand
 
 A_K_MAJOR = 0x4000404000010000  # PTX ISA, tcgen05 matrix descriptor: any rows, 128-byte lines of K
 
@@ -25,7 +26,7 @@ def fields(descriptor: int) -> dict[str, int]:
 @pytest.mark.parametrize("rows", [64, 128, 256])
 def test_k_major_in_one_chunk(rows: int) -> None:
     """D[128, 256] += A[128, 64] B[256, 64]^T: 4 steps of 2 units."""
-    operand = layouts.k_major(rows, 64, 16)
+    operand = shared_operand(rows, 64, 16, is_mn_major=False)
     assert operand.descriptor == A_K_MAJOR
     assert [step >> 4 for step in operand.step_bytes] == [0, 2, 4, 6]
     assert fields(operand.descriptor) == {
@@ -35,17 +36,17 @@ def test_k_major_in_one_chunk(rows: int) -> None:
 
 
 def test_k_major_in_two_chunks() -> None:
-    operand = layouts.k_major(128, 128, 16)
+    operand = shared_operand(128, 128, 16, is_mn_major=False)
     assert operand.descriptor == A_K_MAJOR
     assert operand.step_bytes == (0, 32, 64, 96, 16384, 16416, 16448, 16480)
 
 
 def test_mn_major() -> None:
     """The same B stored [K, N]: 8192 bytes to the next 64 of N, 2048 to the next step of K."""
-    operand = layouts.mn_major(64, 16)
+    operand = shared_operand(64, 256, 16, is_mn_major=True)
     assert operand.descriptor == 0x4000404002000000
     assert [step >> 4 for step in operand.step_bytes] == [0, 128, 256, 384]
-    operand = layouts.mn_major(128, 16)
+    operand = shared_operand(128, 256, 16, is_mn_major=True)
     assert operand.descriptor == 0x4000404004000000
     assert len(operand.step_bytes) == 8
 
@@ -62,7 +63,7 @@ def test_mn_major() -> None:
     ],
 )
 def test_instruction_descriptors(element: str, n: int, b_is_mn_major: bool, expected: int) -> None:
-    found = layouts.instruction_descriptor(element, m=128, n=n, b_is_mn_major=b_is_mn_major)
+    found = instruction_descriptor(element, m=128, n=n, b_is_mn_major=b_is_mn_major)
     assert found == expected
 
 

@@ -11,13 +11,13 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, vector
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS
 
-from .context import Fragment, Lowering, lowers
-from .inline_ptx import Wgmma, issue_wgmma, wait_wgmma
-from .layouts.fragments import accumulator, operand_a
-from .layouts.inference import Constraints, constrains
-from .layouts.values import words_of_strips
-from .layouts.warpgroup import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
-from .matmul import advanced, matrix_descriptor
+from ..context import Fragment, Lowering, lowers
+from ..layouts.fragments import accumulator, operand_a
+from ..layouts.inference import Constraints, constrains
+from ..layouts.values import words_of_strips
+from ..matrix_descriptors import advanced, matrix_descriptor
+from .descriptors import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
+from .wgmma import Wgmma, issue_wgmma, wait_wgmma
 
 Value = Any
 

@@ -1,18 +1,15 @@
-"""How a warpgroup's product is told where its operands lie: sm_90 descriptors, orders of registers.
+"""How a warpgroup's product is told where its operands lie: descriptors, orders of registers.
 
-Pure functions over integers. Sources: PTX ISA, wgmma: matrix descriptor, canonical layouts,
-register fragments. Tiles in shared memory and K steps are those of `descriptors`; the 64-bit
-descriptor differs in its upper bits.
+Pure functions over integers. Sources: PTX ISA, wgmma: matrix descriptor, register fragments.
 """
 
 from dataclasses import replace
 
-from .descriptors import Operand, k_major, mma_k, mn_major
+from ..layouts import Operand, k_major, mma_k, mn_major
 
 ROWS = 64  # M of one instruction: 16 per warp
 ELEMENT_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # in PTX
-SWIZZLE_128B = 1 << 62  # bits 62..63, sm_90
-_ADDRESSES = (1 << 46) - 1  # start address, leading and stride offset: the fields that both have
+SWIZZLE_128B = 1 << 62  # bits 62..63
 
 
 def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
@@ -22,7 +19,7 @@ def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major
     K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
     """
     operand = mn_major(rows, element_bits) if is_mn_major else k_major(rows, columns, element_bits)
-    return replace(operand, descriptor=SWIZZLE_128B | operand.descriptor & _ADDRESSES)
+    return replace(operand, descriptor=SWIZZLE_128B | operand.descriptor)
 
 
 def sum_registers(columns: int) -> list[tuple[int, int]]:

@@ -4,24 +4,15 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
-from attn_mlir.dialect.scalars import INT, constant, i1, i32
+from attn_mlir.dialect.scalars import INT, constant, i1
 
-from .context import Lowering, TileRef, lowers
-from .inline_ptx import opaque
-from .layouts import (
-    ELEMENT_CODES,
-    Operand,
-    instruction_descriptor,
-    k_major,
-    mma_k,
-    mn_major,
-    tensor_columns,
-)
+from ..context import Lowering, TileRef, lowers
+from ..inline_ptx import opaque
+from ..layouts import mma_k, tensor_columns
+from ..matrix_descriptors import advanced, matrix_descriptor
+from .descriptors import ELEMENT_CODES, instruction_descriptor, shared_operand
 
 Value = Any
-
-ADDRESS_UNIT_BITS = 4  # descriptors hold addresses in units of 16 bytes
-ADDRESS_MASK = 0x3FFFF  # 18-bit shared addresses
 
 
 @lowers(ws.MmaOp)
@@ -31,11 +22,11 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     n = d.kind.shape[1]
     is_mn_major = op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
-    b_operand = mn_major(k_elements, bits) if is_mn_major else k_major(n, k_elements, bits)
+    b_operand = shared_operand(*b.kind.shape, bits, is_mn_major=is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
     descriptor = instruction_descriptor(str(a.kind.element), m=m, n=n, b_is_mn_major=is_mn_major)
     if a.kind.space == "shared":
-        a_operand = k_major(m, k_elements, bits)
+        a_operand = shared_operand(m, k_elements, bits, is_mn_major=False)
         a_start = matrix_descriptor(low, a, a_operand)
         a_steps = [advanced(a_start, step) for step in a_operand.step_bytes]
     else:
@@ -63,24 +54,3 @@ def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
     count = k_elements // mma_k(bits)
     base = opaque(a.start())
     return [_tensor_pointer(INT.add(base, i * step)) for i in range(count)]
-
-
-def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
-    """The matrix descriptor of a shared tile, K step 0."""
-    address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
-    masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
-    units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
-    wide = arith.ExtUIOp(ir.IntegerType.get_signless(64), units).result
-    return arith.OrIOp(wide, _i64(operand.descriptor)).result
-
-
-def advanced(descriptor: Value, step_bytes: int) -> Value:
-    """The same matrix `step_bytes` further on; the address field does not overflow."""
-    if not step_bytes:
-        return descriptor
-    return arith.AddIOp(descriptor, _i64(step_bytes >> ADDRESS_UNIT_BITS)).result
-
-
-def _i64(value: int) -> Value:
-    kind = ir.IntegerType.get_signless(64)
-    return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, value)).result

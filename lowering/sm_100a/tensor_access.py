@@ -1,5 +1,6 @@
 """Fragments to and from tensor memory: `tcgen05.ld` and `tcgen05.st` of the shape 32x32b."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -7,11 +8,39 @@ from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import INT, i32
 
 from ..context import Fragment, Lowering, TileRef
-from ..inline_ptx import wait_tensor_loads
-from .fragments import PART_ELEMENTS, WORD_BITS, Layout
-from .tensor import tensor_columns
+from ..layouts import PART_ELEMENTS, Layout, tensor_columns
+from ..layouts.fragments import WORD_BITS
 
 Value = Any
+
+
+def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
+    """`tcgen05.wait::ld` that redefines what the loads before it wrote.
+
+    `nvvm.tcgen05.wait` names no registers, so the backend is free to use loaded values before
+    it; tying them to the wait is what forbids that.
+
+    Args:
+      registers: i32 values that loads have defined; of another type, or regrouped, the backend
+        would copy them before the wait.
+
+    Returns:
+      The same values, to be used from here on.
+    """
+    count = len(registers)
+    struct = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>")
+    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
+    waited = llvm.InlineAsmOp(
+        struct,
+        list(registers),
+        "tcgen05.wait::ld.sync.aligned;",
+        constraints,
+        has_side_effects=True,
+    ).result
+    return [
+        llvm.ExtractValueOp(i32(), waited, ir.DenseI64ArrayAttr.get([i])).result
+        for i in range(count)
+    ]
 
 
 def _shape() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts import accumulator, operand_a
-from attn_mlir.lowering.layouts.warpgroup import a_registers, sum_registers, warpgroup_operand
+from attn_mlir.lowering.sm_90a.descriptors import a_registers, sum_registers, warpgroup_operand
 
 WARPS = 4
 

@@ -1,0 +1,174 @@
+"""What the lowering covers of copies between global and shared memory.
+
+Source of the numbers: CUDA driver API, cuTensorMapEncodeTiled (box extents).
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .coverage import COLUMN_BITS, Site, check_one_thread, covers, cut_from
+from .layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
+from .tensors import MAX_MAP_RANK
+
+MAX_BOX_ROWS = 256
+
+
+def _check_limit(op: Any, tensor: Any) -> None:
+    """The dimension that ends early is the one that rows run along, and a map has room for it."""
+    owner = tensor.owner
+    if not isinstance(owner, ws.LimitOp):
+        return
+    first, rank = list[int](op.dims)[0], ir.MemRefType(tensor.type).rank
+    if owner.dim.value != first:
+        raise op_error(op, f"expects a limit of dim {first}, got one of {owner.dim.value}")
+    if not isinstance(op, ws.StoreGlobalOp) and rank >= MAX_MAP_RANK:
+        raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
+
+
+@covers(ws.StoreGlobalOp)
+def _check_store_global(_: Site, op: ws.StoreGlobalOp) -> None:
+    _check_limit(op, op.target)
+    kind = ws.FragmentType(op.fragment.type)
+    if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
+        raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
+    if len(kind.shape) == 2:
+        _check_dense_columns(op, op.target)
+
+
+def _check_dense_columns(op: Any, tensor: Any) -> None:
+    last = ir.MemRefType(tensor.type).rank - 1
+    column_dim = list[int](op.dims)[-1]
+    if column_dim != last:
+        raise op_error(op, f"expects columns along the last dimension, {last}, got {column_dim}")
+
+
+def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
+    check_one_thread(site, op)
+    _check_limit(op, tensor)
+    kind = ws.TileType(tile.type)
+    if len(kind.shape) != 2 or ws.element_bits(kind.element) not in COLUMN_BITS:
+        raise op_error(
+            op, f"expects a tile of two dimensions and 8, 16 or 32-bit elements, got {kind}"
+        )
+    _check_dense_columns(op, tensor)
+    rows = kind.shape[0]
+    if rows % ATOM_ROWS or rows > MAX_BOX_ROWS:
+        raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
+    left, whole = cut_from(tile)
+    columns, all_columns = kind.shape[1], ws.TileType(whole.type).shape[1]
+    line = line_elements(ws.element_bits(kind.element))
+    ends_apart = columns % line and left + columns < all_columns
+    if left % line or ends_apart:
+        raise op_error(
+            op,
+            f"expects columns in {line}s, a line of 128 bytes each, got {left}..{left + columns} "
+            f"of {all_columns}",
+        )
+
+
+@covers(ws.CopyInOp)
+def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
+    _check_copy(site, op, op.source, op.target)
+    slot = op.target
+    while isinstance(slot.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
+        slot = slot.owner.source
+    if not isinstance(slot.owner, ws.AcquireOp):
+        raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
+    _check_counted(op, slot)
+
+
+def _check_counted(op: Any, slot: Any) -> None:
+    """The slot is handed over by its bytes, and not before all of them are asked for."""
+    for commit in (use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)):
+        if commit.by.value != "copy_engine":
+            raise op_error(
+                op, f"expects a slot that is committed by copy_engine, got {commit.by.value}"
+            )
+        if _stands_before(commit, op):
+            raise op_error(op, "expects a slot that has not been committed")
+
+
+def _stands_before(first: Any, second: Any) -> bool:
+    """Whether an operation or what it is nested in stands before another in a block; operations in
+    two branches of one `scf.if` do not."""
+    around: list[Any] = []
+    op = first.operation
+    while op.parent is not None:
+        around.append(op)
+        op = op.parent
+    op = second.operation
+    while op.parent is not None:
+        for other in around:
+            if other.block == op.block:
+                return other != op and other.is_before_in_block(op)
+        op = op.parent
+    return False
+
+
+@covers(ws.CopyRowsOp)
+def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
+    role, kind = site.role, ws.TileType(op.target.type)
+    if role.lane_count == 1:
+        raise op_error(op, "expects a role of whole warps, got one thread")
+    bits = ws.element_bits(kind.element)
+    if bits not in COLUMN_BITS:
+        raise op_error(op, f"expects elements of 8, 16 or 32 bits, got {kind.element}")
+    left, slot = cut_from(op.target)[0], op.target
+    step = unit_elements(bits)
+    if kind.shape[1] % step or left % step:
+        raise op_error(op, f"expects shared columns in {step}s, got {kind} from column {left}")
+    units, threads = kind.shape[0] * kind.shape[1] // step, role.threads_per_group
+    if units % threads:
+        raise op_error(
+            op, f"expects a multiple of {threads} units of {UNIT_BYTES} bytes, as many as threads "
+            f"of the group, got {units} in {kind}",
+        )  # fmt: skip
+    while isinstance(slot.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
+        slot = slot.owner.source
+    commits = [use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)]
+    if not isinstance(slot.owner, ws.AcquireOp) or any(
+        commit.by.value != "thread_copies" for commit in commits
+    ):
+        raise op_error(op, "expects a slot from ws.acquire that is committed by thread_copies")
+    _check_limit(op, op.source)
+    _check_dense_columns(op, op.source)
+    _check_units_of_rows(op, kind, step)
+
+
+def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
+    """Columns are whole units of a row, known without running the kernel."""
+    tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
+    first = op.coords[column_dim].owner
+    begin = ir.IntegerAttr(first.value).value if isinstance(first, arith.ConstantOp) else None
+    if begin is None or begin < 0 or begin % step:
+        got = "a value that is computed" if begin is None else begin
+        raise op_error(op, f"expects a constant first column, a multiple of {step}, got {got}")
+    end = begin + kind.shape[1]
+    if tensor.is_dynamic_dim(column_dim) or tensor.get_dim_size(column_dim) < end:
+        raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
+    if tensor.get_dim_size(column_dim) % step:
+        raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")
+
+
+@covers(ws.CopyOutOp)
+def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
+    """A box is of whole lines: what a line has beyond the tile has to lie outside the tensor."""
+    _check_copy(site, op, op.target, op.source)
+    kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)
+    columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element))
+    last = tensor.rank - 1
+    if columns % line and (tensor.is_dynamic_dim(last) or columns < tensor.get_dim_size(last)):
+        raise op_error(
+            op,
+            f"expects columns in {line}s, a line of 128 bytes each, or all that the tensor has, "
+            f"got {columns} of {tensor}",
+        )
+
+
+@covers(ws.ClaimOp)
+def _check_claim(site: Site, op: ws.ClaimOp) -> None:
+    check_one_thread(site, op)
+    _check_counted(op, op.slot)

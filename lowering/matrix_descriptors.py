@@ -1,0 +1,36 @@
+"""Descriptors of shared tiles as values: the address is known when the kernel runs."""
+
+from typing import Any
+
+from attn_mlir.dialect._mlir import arith, ir, llvm
+from attn_mlir.dialect.scalars import constant, i32
+
+from .context import Lowering, TileRef
+from .inline_ptx import opaque
+from .layouts import Operand
+
+Value = Any
+
+ADDRESS_UNIT_BITS = 4  # descriptors hold addresses in units of 16 bytes
+ADDRESS_MASK = 0x3FFFF  # 18-bit shared addresses
+
+
+def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
+    """The matrix descriptor of a shared tile, K step 0."""
+    address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
+    masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
+    units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
+    wide = arith.ExtUIOp(ir.IntegerType.get_signless(64), units).result
+    return arith.OrIOp(wide, _i64(operand.descriptor)).result
+
+
+def advanced(descriptor: Value, step_bytes: int) -> Value:
+    """The same matrix `step_bytes` further on; the address field does not overflow."""
+    if not step_bytes:
+        return descriptor
+    return arith.AddIOp(descriptor, _i64(step_bytes >> ADDRESS_UNIT_BITS)).result
+
+
+def _i64(value: int) -> Value:
+    kind = ir.IntegerType.get_signless(64)
+    return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, value)).result

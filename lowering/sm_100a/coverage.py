@@ -1,0 +1,77 @@
+"""What the lowering covers of tensor memory, and of products that add to it.
+
+Sources of the numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num).
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from ..coverage import (
+    COLUMN_BITS,
+    MMA_MAX_COLUMNS,
+    NARROW_BITS,
+    Site,
+    check_one_thread,
+    check_operand,
+    check_warpgroups,
+    covers,
+    cut_from,
+)
+from ..layouts import PART_ELEMENTS, mma_k
+from .descriptors import ELEMENT_CODES
+
+MMA_ROWS = 128
+MMA_COLUMN_STEP = 8
+NARROW_MN_STEP = 16  # of N where b has elements of 8 bits and lies as kn
+REGISTER_BITS = 32
+
+
+@covers(ws.MmaOp)
+def _check_mma(site: Site, op: ws.MmaOp) -> None:
+    check_one_thread(site, op)
+    for tile in (op.a, op.b):
+        check_operand(op, tile)
+    a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
+    if str(a.element) not in ELEMENT_CODES:
+        raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
+    (rows, k), columns = a.shape, d.shape[1]
+    if rows != MMA_ROWS:
+        raise op_error(op, f"expects M of {MMA_ROWS}, got {rows}")
+    transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
+    step = NARROW_MN_STEP if transposed else MMA_COLUMN_STEP
+    if columns % step or columns > MMA_MAX_COLUMNS:
+        raise op_error(op, f"expects N a multiple of {step} to {MMA_MAX_COLUMNS}, got {columns}")
+    step = mma_k(ws.element_bits(a.element))
+    if k % step:
+        raise op_error(op, f"expects K a multiple of {step}, got {k}")
+
+
+@covers(ws.LoadOp)
+def _check_load(site: Site, op: ws.LoadOp) -> None:
+    _check_tensor_access(site, op, op.source)
+
+
+@covers(ws.StoreOp)
+def _check_store(site: Site, op: ws.StoreOp) -> None:
+    _check_tensor_access(site, op, op.target)
+
+
+def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
+    tile, left = ws.TileType(accessed.type), cut_from(accessed)[0]
+    if tile.space != "tensor":
+        return
+    check_warpgroups(site, op, "a fragment of tensor memory")
+    bits = ws.element_bits(tile.element)
+    if bits not in COLUMN_BITS:
+        raise op_error(op, f"expects tensor-memory columns of 8, 16 or 32 bits, got {tile}")
+    registers, odd = divmod(tile.shape[1] % PART_ELEMENTS * bits, REGISTER_BITS)
+    if odd or left * bits % REGISTER_BITS:
+        raise op_error(op, f"expects columns that fill registers, got {tile} from column {left}")
+    if registers == 1 or registers & registers - 1:
+        raise op_error(
+            op,
+            f"expects columns in {PART_ELEMENTS}s and a rest of 0, 2, 4, 8 or 16 registers, "
+            f"got {tile}",
+        )

@@ -1,0 +1,47 @@
+"""How tcgen05 products are told where their operands lie and what they are.
+
+Pure functions over integers. Source: PTX ISA, tcgen05 matrix descriptor and instruction descriptor.
+"""
+
+from dataclasses import replace
+
+from ..layouts import Operand, k_major, mn_major
+
+DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48
+SWIZZLE_128B = 2 << 61  # bits 61..63
+
+# element type: kind of the instruction, code in bits 7..9 and 10..12 of its descriptor
+ELEMENT_CODES = {
+    "f16": ("f16", 0),
+    "bf16": ("f16", 1),
+    "f8E4M3FN": ("f8f6f4", 0),
+    "f8E5M2": ("f8f6f4", 1),
+}
+
+
+def shared_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
+    """A shared tile [rows, columns] as an operand: K are its columns or, `is_mn_major`, its rows.
+
+    Worked, 16 bits: [128, 128] K-major: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384,
+    ...; 128 rows of K, MN-major: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...
+    """
+    operand = mn_major(rows, element_bits) if is_mn_major else k_major(rows, columns, element_bits)
+    upper = SWIZZLE_128B | DESCRIPTOR_CONSTANT
+    return replace(operand, descriptor=upper | operand.descriptor)
+
+
+def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool) -> int:
+    """The 32-bit descriptor of a product with f32 accumulator.
+
+    Worked: bf16, M 128, N 128, both K-major: 0x08200490.
+    """
+    _, code = ELEMENT_CODES[element]
+    f32_accumulator = 1 << 4
+    return (
+        f32_accumulator
+        | code << 7
+        | code << 10
+        | int(b_is_mn_major) << 16
+        | (n >> 3) << 17
+        | (m >> 4) << 24
+    )

@@ -1,0 +1,65 @@
+"""Tensor memory in the frame of a kernel: allocation, and the order of accesses to it."""
+
+from typing import Any
+
+from attn_mlir.dialect._mlir import ir, llvm, nvvm
+from attn_mlir.dialect.scalars import compare, constant, i32, when
+
+from ..context import Lowering
+
+Value = Any
+
+
+def fence_tensor(kind: str) -> None:
+    """`tcgen05.fence`: `before` or `after` a synchronisation of threads."""
+    nvvm.Tcgen05FenceOp(ir.Attribute.parse(f"#nvvm.tcgen05_fence<{kind}>"))
+
+
+def wait_tensor_stores(low: Lowering) -> None:
+    """`tcgen05.wait::st`: what this thread has stored to tensor memory is there."""
+    nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
+    low.active.stored.clear()
+
+
+class TensorMemory:
+    """The kernel's tensor memory: the CTA's last warp allocates and frees it."""
+
+    def __init__(self, low: Lowering, warp: Value, warp_count: int):
+        plan = ir.DictAttr(low.kernel.operation.attributes["ws.plan"])
+        self._low = low
+        self._warp = warp
+        self._last = warp_count - 1
+        self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
+        self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
+
+    def _by_owner(self) -> Any:
+        return when(compare("eq", self._warp, self._last))
+
+    def allocate(self) -> None:
+        """Takes the columns and leaves their address in shared memory."""
+        if self._cols:
+            with self._by_owner():
+                nvvm.Tcgen05AllocOp(self._low.shared_pointer(self._cell), constant(self._cols))
+                nvvm.Tcgen05RelinquishAllocPermitOp()
+                fence_tensor("before")
+
+    def publish(self) -> None:
+        """Reads the address in every thread, after the CTA's barrier."""
+        if self._cols:
+            fence_tensor("after")
+            cell = self._low.shared_pointer(self._cell)
+            self._low.tensor_base = llvm.LoadOp(i32(), cell).result
+
+    def settle(self) -> None:
+        """Orders each thread's accesses before the CTA's last barrier."""
+        if self._cols:
+            fence_tensor("before")
+
+    def free(self) -> None:
+        """Gives the columns back, after the CTA's last barrier."""
+        if self._cols:
+            with self._by_owner():
+                fence_tensor("after")
+                pointer = ir.Type.parse("!llvm.ptr<6>")
+                address = llvm.IntToPtrOp(pointer, self._low.tensor_base).result
+                nvvm.Tcgen05DeallocOp(address, constant(self._cols))

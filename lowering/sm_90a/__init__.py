@@ -1,0 +1,1 @@
+"""What Hopper has and others do not: products of a warpgroup into its registers (`wgmma`)."""

@@ -1,0 +1,37 @@
+"""What the lowering covers of a warpgroup's products. Source of the numbers: PTX ISA, wgmma."""
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from ..coverage import (
+    MMA_MAX_COLUMNS,
+    NARROW_BITS,
+    Site,
+    check_operand,
+    check_warpgroups,
+    covers,
+)
+from ..layouts import mma_k
+from .descriptors import ELEMENT_NAMES, ROWS
+
+
+@covers(ws.ProductOp)
+def _check_product(site: Site, op: ws.ProductOp) -> None:
+    check_warpgroups(site, op, "a product")
+    for operand in (op.a, op.b):
+        if isinstance(operand.type, ws.TileType):
+            check_operand(op, operand)
+    element = ws.TileType(op.b.type).element
+    if str(element) not in ELEMENT_NAMES:
+        raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_NAMES)}, got {element}")
+    rows, columns = ws.FragmentType(op.sums.type).shape
+    if rows != ROWS:
+        raise op_error(op, f"expects M of {ROWS}, got {rows}")
+    if columns > MMA_MAX_COLUMNS:
+        raise op_error(op, f"expects N of at most {MMA_MAX_COLUMNS}, got {columns}")
+    bits, b_layout = ws.element_bits(element), op.b_layout.value
+    k = ws.TileType(op.b.type).shape[b_layout == "nk"]
+    if k % mma_k(bits):
+        raise op_error(op, f"expects K a multiple of {mma_k(bits)}, got {k}")
+    if bits == NARROW_BITS and b_layout != "nk":
+        raise op_error(op, f"expects b of {bits} bits as nk, got {b_layout}")
