@@ -62,14 +62,15 @@ _WORDS = _Words()
 def hide(
     problem: Problem, tile: WorkTile, scores: Value, test: Test, row0: Value, column0: Value
 ) -> Value:
-    """The scores [tile_m, tile_n] with -inf where a row does not see a column.
+    """The scores [rows, columns] with -inf where a row does not see a column.
 
     Args:
       test: what the tile may need.
       row0: position of the tile's first row.
       column0: key of the tile's first column.
     """
-    mask, config = problem.mask, problem.config
+    mask = problem.mask
+    rows, columns = ws.FragmentType(scores.type).shape
     sq, sk = tile.queries.length, tile.keys.length
 
     def word(row: Value, number: Value) -> Value:
@@ -80,6 +81,6 @@ def hide(
             return _WORDS.not_less(column, begin)
         return mask.element(_WORDS, position, column, sq, sk)
 
-    bits = b.generate(word, [config.tile_m, -(-config.tile_n // WORD_BITS)], b.i32())
+    bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
     hidden = b.f32_constant(float("-inf"))
     return ws.KeepOp(scores, bits, hidden, scores.type).kept

@@ -1,10 +1,12 @@
 """Which key tiles a work tile visits, and in which turns a score has to be tested."""
 
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Protocol
 
 from attn_mlir.dialect.attn.masks import TileRange
 
 from . import builder as b
+from .masking import Test
 from .problem import Problem, Value, WorkTile
 
 
@@ -46,6 +48,28 @@ class VisitedTiles(Protocol):
     def any(self) -> Value:
         """i1: whether there is a tile to visit."""
         ...
+
+
+def visit(
+    keys: VisitedTiles,
+    phases: Phases,
+    state: list[Value],
+    turn_of: Callable[..., list[Value]],
+) -> list[Value]:
+    """Carries a state through all turns, in loops that differ by what has to be tested.
+
+    Args:
+      turn_of: from the test, if any, the turn and the state to the next state.
+    """
+
+    def turns(begin: Value | int, end: Value, test: Test | None) -> list[Value]:
+        return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
+
+    state = turns(0, phases.plain, Test.ALL)
+    if phases.left is None:
+        return turns(phases.plain, keys.count, None)
+    state = turns(phases.plain, phases.left, None)
+    return turns(phases.left, keys.count, Test.LEFT_EDGE)
 
 
 class KeyTiles:

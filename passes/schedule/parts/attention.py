@@ -1,0 +1,132 @@
+"""The kernel of an attention operation before it has roles: its arguments, and the problem they pose."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.check_names import default_of
+
+from . import builder as b
+from .config import Config
+from .factors import factors_of
+from .function import Capture, captures_of, check_function
+from .key_parts import Parts
+from .listed import ListedTiles
+from .modifier import Modifier
+from .problem import Problem, Value, WorkTile
+from .sequences import check_storage, sequences_of
+from .visited import KeyTiles
+
+TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequences
+    "q": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
+    "k": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
+    "v": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
+    "o": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
+    "lse": {3: ("batch", "", "sq"), 2: ("", "total_q")},
+}
+OUTPUTS = ("o", "lse")
+
+
+@contextmanager
+def attention_kernel(
+    function: Any, op: attn.MhaOp, config: Config
+) -> Generator[tuple[ws.KernelOp, Problem]]:
+    """The kernel of a function of one attention operation; what is built inside is its body.
+
+    Raises:
+      VerifyError: the function computes something else as well, or the operation's score modifier
+        is not element-wise.
+    """
+    check_function(function, op)
+    check_storage(op)
+    captures = captures_of(function)
+    kernel = _declare(op, function.sym_name.value, default_of(function, "scale"), captures)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        arguments = list(kernel.body.blocks[0].arguments)
+        own = len(arguments) - len(captures)
+        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
+        tensors: dict[str, Value] = {"lse": None}
+        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+        keys = sequences_of(op.k, tensors["k"], captured)
+        yield (
+            kernel,
+            Problem(
+                **tensors,
+                factors=factors_of(op, captured),
+                parts=Parts(tensors["o"], tensors["q"]) if op.is_partial else None,
+                query_sequences=sequences_of(op.q, tensors["q"], captured),
+                key_sequences=keys,
+                modifier=Modifier(op, captured),
+                visited=ListedTiles.of(op.blocks, captured, config, keys)
+                if op.blocks
+                else KeyTiles,
+                heads=op.heads,
+                kv_heads=op.kv_heads,
+                head_dim=op.head_dim,
+                v_head_dim=op.v_head_dim,
+                element=op.element_type,
+                output=op.output_type,
+                mask=op.mask_rule,
+                config=config,
+            ),
+        )
+
+
+@contextmanager
+def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+    """The loop of a role over its work tiles; yields one.
+
+    Args:
+      answers: names further tiles, where the order claims them.
+    """
+    space, packing = problem.tile_space(), problem.packing()
+    with b.tiles(space, problem.config.tile_order, **packing, answers=answers) as coordinates:
+        yield problem.work_tile(*coordinates)
+
+
+@contextmanager
+def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
+    """As `every_tile`, without the tiles past the end of a sequence."""
+    with every_tile(problem, answers) as tile:
+        if not problem.query_sequences.differ:
+            yield tile
+            return
+        with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
+            yield tile
+
+
+def _declare(
+    op: attn.MhaOp, name: str, default_scale: float | None, captures: Sequence[Capture]
+) -> ws.KernelOp:
+    """The kernel operation with its arguments and an empty body."""
+    arguments: list[b.Argument] = []
+    leading = {"batch": "parts", "total_q": "part_rows"} if op.is_partial else {}
+    for label, dims_by_rank in TENSOR_DIMS.items():
+        if label in OUTPUTS and not list(getattr(op, label).uses):
+            continue
+        tensor = attn.stored_type(getattr(op, label))
+        terms = ("",) if label == "lse" and op.is_partial else ()
+        dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
+        if label in OUTPUTS:
+            dims = [leading.get(name, name) for name in dims]
+        kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
+        arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
+    arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
+    arguments += [_captured(capture) for capture in captures]
+    kernel = b.declare_kernel(name, arguments)
+    if default_scale is not None:
+        value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
+        kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
+    return kernel
+
+
+def _captured(capture: Capture) -> b.Argument:
+    """A captured tensor or scalar as an argument; each run-time extent gets a name of its own."""
+    kind = capture.value.type
+    if not isinstance(kind, ir.RankedTensorType):
+        return b.Argument(capture.name, "scalar", kind, ())
+    dims = [f"{capture.name}_{i}" if kind.is_dynamic_dim(i) else "" for i in range(kind.rank)]
+    memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
+    return b.Argument(capture.name, "in", memref, dims)

@@ -1,0 +1,126 @@
+"""What becomes of a tile of scores on its way to weights, and of a row's numbers at the end.
+
+Pure functions over fragments, whatever memory they come from and whoever holds them; the formulas
+of a row are in `online`.
+"""
+
+from attn_mlir.dialect import ws
+
+from . import builder as b
+from .masking import Test, hide
+from .online import Row
+from .problem import Problem, Value, WorkTile
+from .visited import VisitedTiles
+
+FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
+FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
+
+
+def seen(
+    problem: Problem,
+    tile: WorkTile,
+    scores: Value,
+    test: Test | None,
+    keys: VisitedTiles,
+    turn: Value,
+    row0: Value,
+    scale: Value,
+    column: Value | int = 0,
+) -> Value:
+    """The scores that count: modified, and -inf where a row does not see a key.
+
+    Args:
+      scores: [rows, columns], raw.
+      test: what they may have to be tested for.
+      keys: the tiles that are visited; these scores are of the tile of a turn.
+      row0: position of their first row.
+      scale: multiplies them where the modifier looks at them.
+      column: of the tile, where they begin.
+    """
+    modifier = problem.modifier
+    keeps = modifier.hides and (test is not None or keys.keeps_everywhere)
+    if not (modifier.changes or keeps or test is not None):
+        return scores
+    column0 = keys.first_column(turn)
+    if column != 0:
+        column0 = b.INT.add(column0, column)
+    if modifier.changes or keeps:
+        factor = scale if modifier.changes else None
+        scores = _modified(problem, scores, factor, tile, row0, column0, keeps=keeps)
+    if test is not None:
+        scores = hide(problem, tile, scores, test, row0, column0)
+    return scores
+
+
+def _modified(
+    problem: Problem,
+    scores: Value,
+    scale: Value | None,
+    tile: WorkTile,
+    row0: Value,
+    column0: Value,
+    *,
+    keeps: bool,
+) -> Value:
+    """Gives each score to the modifier with its coordinates, scaled if there is a scale."""
+
+    def element(score: Value, row: Value, column: Value) -> Value:
+        given = score if scale is None else b.fmul(score, scale)
+        queries = problem.queries
+        q, k = b.INT.add(row0, queries.position(row)), b.INT.add(column0, column)
+        head = queries.head(tile.head, row)
+        return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
+
+    return b.map_coordinates(element, scores)
+
+
+def store_lse(
+    problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
+) -> None:
+    """Writes the LSE, if anyone asks for it; of a part as a sum of two."""
+    if problem.lse is None:
+        return
+    formulas = [row.lse] if problem.parts is None else [row.lse_first, row.lse_rest]
+    for number, formula in enumerate(formulas):
+        term = [number] if problem.parts is not None else []
+        rows = b.map_elements(formula, maximum, total)
+        problem.queries.store_lse(rows, tile.results, tile.head, row0, *term)
+
+
+def with_sink(
+    problem: Problem, rows: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
+) -> Value:
+    """l with the sink's weight; a row that saw no key keeps its 0."""
+    if not problem.modifier.has_sink:
+        return total
+
+    def element(m: Value, t: Value, row: Value) -> Value:
+        queries = problem.queries
+        q, head = b.INT.add(row0, queries.position(row)), queries.head(tile.head, row)
+        weight = rows.of_logit(problem.modifier.sink(tile.batch, head, q), m)
+        zero = b.f32_constant(0.0)
+        return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, weight))
+
+    return b.map_rows(element, maximum, total)
+
+
+def weights(problem: Problem, row: Row, scores: Value, offset: Value) -> Value:
+    """P = 2^(S c - m c + lift), unrounded f32."""
+    config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
+    offset = b.broadcast(offset, columns)
+    exponent = b.map_elements(lambda s, o: b.fma(s, row.scale_log2, o), scores, offset)
+    return b.exp2_tile(
+        exponent,
+        period=config.exp2_period,
+        count=FMA_COLUMNS if config.exp2_period else 0,
+        begin=FMA_FRAGMENT * config.exp2_start,
+        end=columns - FMA_FRAGMENT,
+    )
+
+
+def reciprocal(total: Value, factor: Value | None) -> Value:
+    """1 / l, or `factor` / l; 0 for a row that saw no key."""
+    zero = b.f32_constant(0.0)
+    empty = b.fcompare("OEQ", total, zero)
+    inverse = b.fdiv(b.f32_constant(1.0) if factor is None else factor, total)
+    return b.select(empty, zero, inverse)
