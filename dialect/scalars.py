@@ -188,6 +188,11 @@ def fadd(a: Value, b: Value) -> Value:
     return arith.AddFOp(a, b).result
 
 
+def fmax(a: Value, b: Value) -> Value:
+    """max(a, b); the other one where one is no number"""
+    return arith.MaxNumFOp(a, b).result
+
+
 def fsub(a: Value, b: Value) -> Value:
     """a - b"""
     return arith.SubFOp(a, b).result

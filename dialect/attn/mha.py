@@ -17,6 +17,7 @@ from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
 PARTIAL = "attn.partial"  # unit attribute
+SCHEDULE = "attn.schedule"
 LSE_TERMS = 2  # of a part: one f32 would lose the count of keys behind large scores
 OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
 
@@ -70,6 +71,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         them together. O is then f32, and lse [2, ...]: two numbers whose sum is the LSE, since
         the logarithm of a count is lost next to a large score. A sink would count in every part
         and is refused.
+      attn.schedule (optional): the name of the schedule, where not the target's usual one is wanted.
       attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
@@ -94,7 +96,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       }
     """
 
-    OPTIONAL_ATTRIBUTES = MappingProxyType({PARTIAL: ir.UnitAttr})
+    OPTIONAL_ATTRIBUTES = MappingProxyType({PARTIAL: ir.UnitAttr, SCHEDULE: ir.StringAttr})
 
     o: ext.Result[Any]
     lse: ext.Result[Any]

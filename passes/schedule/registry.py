@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import TargetError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import Target
 
+SCHEDULE = "attn.schedule"  # attribute of an operation: the name of its schedule
 KERNELS = "attn_mlir.passes.schedule.kernels"  # the package whose modules are schedules
 
 
@@ -42,8 +44,8 @@ class Schedule(Protocol):
         """What a target would need and has not; "" where the schedule applies."""
         ...
 
-    def takes(self, op: Any) -> bool:
-        """Whether the schedule is for this operation. At most one of a target may be."""
+    def takes(self, op: Any, target: Target) -> bool:
+        """Whether the schedule is for an operation that names none. At most one of a target may be."""
         ...
 
     def configure(self, op: Any, target: Target, options: Mapping[str, Any]) -> None:
@@ -102,18 +104,32 @@ def schedule_for(op: Any, target: Target) -> Schedule:
     """The schedule of an operation.
 
     Raises:
-      TargetError: none applies to the target; says what each would need.
-      VerifyError: none takes the operation, or several do.
+      TargetError: none applies to the target, or not the one that the operation names; says what
+        each would need.
+      VerifyError: none takes the operation, or several do, or the one that it names is not known.
     """
     name = op.operation.name
     of_kind = [schedule for schedule in schedules() if isinstance(op, schedule.operation)]
+    if (named := _named(op)) is not None:
+        of_kind = [schedule for schedule in of_kind if schedule.name == named]
+        if not of_kind:
+            known = ", ".join(s.name for s in schedules() if isinstance(op, s.operation))
+            raise op_error(op, f"expects {SCHEDULE} of {known}, got {named}")
     applying = [schedule for schedule in of_kind if not schedule.lacks(target)]
     if not applying:
         missing = "; ".join(f"{s.name} needs {s.lacks(target)}" for s in of_kind) or "there is none"
         raise TargetError(f"no schedule of {name} applies to {target.chip}: {missing}")
-    taking = [schedule for schedule in applying if schedule.takes(op)]
+    if named is not None:
+        return applying[0]
+    taking = [schedule for schedule in applying if schedule.takes(op, target)]
     if len(taking) != 1:
         names = ", ".join(schedule.name for schedule in (taking or applying))
         count = "several schedules" if taking else "no schedule"
         raise op_error(op, f"has {count} on {target.chip}: {names}")
     return taking[0]
+
+
+def _named(op: Any) -> str | None:
+    """The schedule that an operation asks for."""
+    attributes = op.operation.attributes
+    return ir.StringAttr(attributes[SCHEDULE]).value if SCHEDULE in attributes else None

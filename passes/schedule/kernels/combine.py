@@ -101,7 +101,7 @@ class Combine:
         """Nothing: no product is taken."""
         return ""
 
-    def takes(self, op: attn.CombineOp) -> bool:
+    def takes(self, op: attn.CombineOp, target: Target) -> bool:
         """Any combination."""
         return True
 

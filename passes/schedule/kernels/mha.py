@@ -42,7 +42,7 @@ class MhaTensor:
         """Tensor memory, for which this kernel divides its roles."""
         return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
 
-    def takes(self, op: attn.MhaOp) -> bool:
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention."""
         return True
 

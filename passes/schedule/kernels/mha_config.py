@@ -11,19 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect.attn import (
-    Block,
-    LimitedOp,
-    MhaOp,
-    ScaledOp,
-    logical_type,
-    stored_type,
-)
+from attn_mlir.dialect.attn import Block, MhaOp
 from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
+from attn_mlir.passes.schedule.parts.sequences import has_padded_queries, is_ragged
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, TILE_N, packed_heads, tiling_for
@@ -183,7 +177,7 @@ def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
     if config.tile_order not in TILE_ORDERS:
         allowed = ", ".join(TILE_ORDERS)
         raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
-    if config.tile_order == "ragged" and not _is_ragged(op):
+    if config.tile_order == "ragged" and not is_ragged(op):
         raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")
     if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
         raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
@@ -191,22 +185,6 @@ def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
         raise op_error(op, f"expects exp2_start of 0 to 3, got {config.exp2_start}")
     if not 0 <= config.rescale_threshold <= 8:
         raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
-
-
-def _is_ragged(op: MhaOp) -> bool:
-    """Whether the queries of all sequences lie in one dimension."""
-    return stored_type(op.q).rank < logical_type(op.q).rank
-
-
-def _has_padded_queries(op: MhaOp) -> bool:
-    """Whether the queries of a sequence end before its dimension does.
-
-    A tensor map of those has a dimension for that, and none is left for packed heads.
-    """
-    owner = op.q.owner
-    while isinstance(owner, ScaledOp):
-        owner = owner.source.owner
-    return isinstance(owner, LimitedOp) and not _is_ragged(op)
 
 
 def _refuse_unsupported(op: MhaOp) -> None:
@@ -246,7 +224,7 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
     _refuse_unsupported(op)
     block = op.blocks.extents if op.blocks else None  # whole ones are walked, so they decide
     try:
-        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=_is_ragged(op))
+        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op))
         config = default_config(
             target,
             op.head_dim,
@@ -268,7 +246,7 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         overrides["exp2_period"] = 0
     overrides |= MhaConfig.given(op)
     group = op.heads // op.kv_heads
-    packed = 1 if _has_padded_queries(op) else packed_heads(target, group)
+    packed = 1 if has_padded_queries(op) else packed_heads(target, group)
     packed = block.heads if block else packed
     config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
     _check(op, target, config)

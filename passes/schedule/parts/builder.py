@@ -24,6 +24,7 @@ from attn_mlir.dialect.scalars import (
     fcompare,
     fdiv,
     fma,
+    fmax,
     fmul,
     fneg,
     fsub,
@@ -70,6 +71,7 @@ __all__ = [
     "fdiv",
     "fill",
     "fma",
+    "fmax",
     "fmul",
     "fneg",
     "fsub",
@@ -89,8 +91,10 @@ __all__ = [
     "reduce_rows",
     "release",
     "role",
+    "rows",
     "select",
     "settle",
+    "shape_of",
     "store",
     "store_global",
     "tile",
@@ -321,6 +325,18 @@ def columns(tile: Value, first: int, count: int) -> Value:
     kind = ws.TileType(tile.type)
     part = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
     return ws.ColumnsOp(tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), part).part
+
+
+def rows(tile: Value, first: Value, count: int) -> Value:
+    """Some rows of a shared tile."""
+    kind = ws.TileType(tile.type)
+    part = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
+    return ws.RowsOp(tile, first, part).part
+
+
+def shape_of(fragment: Value) -> list[int]:
+    """The shape of a fragment."""
+    return ws.FragmentType(fragment.type).shape
 
 
 def load(tile: Value) -> Value:

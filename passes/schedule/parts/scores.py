@@ -109,10 +109,12 @@ def weights(problem: Problem, row: Row, scores: Value, offset: Value) -> Value:
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
     offset = b.broadcast(offset, columns)
     exponent = b.map_elements(lambda s, o: b.fma(s, row.scale_log2, o), scores, offset)
+    if not config.exp2_period:
+        return b.exp2_tile(exponent, period=0, count=0, begin=0, end=columns)
     return b.exp2_tile(
         exponent,
         period=config.exp2_period,
-        count=FMA_COLUMNS if config.exp2_period else 0,
+        count=FMA_COLUMNS,
         begin=FMA_FRAGMENT * config.exp2_start,
         end=columns - FMA_FRAGMENT,
     )

@@ -222,3 +222,19 @@ def _steps(operand: Value) -> list[tuple[str, list[Value], bool]]:
         step = ("limited", [owner.lengths], owner.excludes_queries)
         return [*_steps(owner.source), step]
     return _steps(owner.source) if isinstance(owner, attn.ScaledOp) else []
+
+
+def is_ragged(op: attn.MhaOp) -> bool:
+    """Whether the queries of all sequences lie in one dimension."""
+    return attn.stored_type(op.q).rank < attn.logical_type(op.q).rank
+
+
+def has_padded_queries(op: attn.MhaOp) -> bool:
+    """Whether the queries of a sequence end before its dimension does.
+
+    A tensor map of those has a dimension for that, and none is left for packed heads.
+    """
+    owner = op.q.owner
+    while isinstance(owner, attn.ScaledOp):
+        owner = owner.source.owner
+    return isinstance(owner, attn.LimitedOp) and not is_ragged(op)

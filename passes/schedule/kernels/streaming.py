@@ -1,0 +1,171 @@
+"""From `attn.mha` to a `ws.kernel` for few queries: keys and values stream past them.
+
+A work tile is 16 query rows, those of a group's heads and of a few tokens: as many as a product of
+one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in registers; warp 4
+merges what they have found, 5 stores O, 6 loads. All that decoding takes is read once, so that its
+speed is that of memory: the ring holds as much as shared memory has room for, and `load` goes on to
+the next work tile while this one is finished.
+
+```text
+load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave
+```
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
+from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.kv_source import TensorKV
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.sequences import has_padded_queries, is_ragged
+from attn_mlir.passes.schedule.parts.streaming import (
+    STRIP_KEYS,
+    StreamStorage,
+    attend,
+    leave,
+    merge,
+    stream,
+)
+from attn_mlir.passes.schedule.registry import register
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+
+ROWS = 16  # M of a product of one warp; PTX ISA, mma.sync
+WARPS = 4  # that attend
+ELEMENT_TYPES = ("bf16", "f16")
+MAX_HEAD_DIM = 256
+SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
+
+
+@dataclass(frozen=True)
+class StreamConfig(Config):
+    """How one attention operation with few queries is computed: `Config` with other defaults."""
+
+    tile_m: int = ROWS
+    q_tiles: int = 1
+    tile_n: int = WARPS * STRIP_KEYS
+    exp2_period: int = 0
+    rescale_threshold: int = 0
+    tile_order: str = "persistent"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Wishes: an option other than 0 overrides what the sizes say."""
+
+    kv_stages: int = 0
+    tile_order: str = ""
+
+
+@register
+class MhaStreaming:
+    """Attention of few queries, with sums in the registers of single warps."""
+
+    name: ClassVar[str] = "mha-streaming"
+    operation: ClassVar[type[Any]] = attn.MhaOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Nothing: warps multiply on every target."""
+        return ""
+
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
+        """Any attention, where there is no kernel with sums in tensor memory."""
+        return target.accumulator != "tensor"
+
+    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs the heads of a group into a tile, and gives the ring what shared memory is left.
+
+        Raises:
+          VerifyError: an operation without a kernel, or a configuration that cannot be.
+        """
+        wishes = Options(**options)
+        _refuse_unsupported(op)
+        group = op.heads // op.kv_heads
+        bits = ws.element_bits(op.element_type)
+        slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), bits)
+        q = 2 * shared_tile_bytes(ROWS, op.head_dim, bits)
+        sums = WARPS * shared_tile_bytes(ROWS, op.v_head_dim, 32)
+        out = shared_tile_bytes(ROWS, op.v_head_dim, ws.element_bits(op.output_type))
+        stages = (target.smem_bytes - SMEM_FOR_REST - q - sums - out) // slot
+        chosen = StreamConfig(
+            kv_stages=wishes.kv_stages or stages,
+            packed_heads=group if ROWS % group == 0 and not has_padded_queries(op) else 1,
+            tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
+        )
+        config = dataclasses.replace(chosen, **StreamConfig.given(op))
+        _check(op, config)
+        op.attributes[CONFIG] = config.to_attr()
+
+    def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one attention operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or its score modifier is not element-wise.
+        """
+        config = StreamConfig.of(op)
+        with attention_kernel(function, op, config) as (kernel, problem):
+            _emit_roles(problem, StreamStorage(problem, WARPS))
+        return kernel
+
+
+def _refuse_unsupported(op: attn.MhaOp) -> None:
+    """Raises VerifyError for a legal `attn.mha` that the kernel does not compute."""
+    element = str(op.element_type)
+    if element not in ELEMENT_TYPES:
+        allowed = " and ".join(ELEMENT_TYPES)
+        raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    if op.blocks:
+        raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
+    for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
+        if size % 8 or not 8 <= size <= MAX_HEAD_DIM:
+            allowed = f"multiples of 8 up to {MAX_HEAD_DIM}"
+            raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
+
+
+def _check(op: attn.MhaOp, config: StreamConfig) -> None:
+    """Raises VerifyError for a configuration that the kernel cannot have.
+
+    Shared memory is not checked here: the planner has the buffers and names them.
+    """
+    fixed = dataclasses.replace(
+        StreamConfig(),
+        kv_stages=config.kv_stages,
+        packed_heads=config.packed_heads,
+        tile_order=config.tile_order,
+    )
+    for field in dataclasses.fields(StreamConfig):
+        want, got = getattr(fixed, field.name), getattr(config, field.name)
+        if want != got:
+            raise op_error(op, f"expects {field.name} of {want}, got {got}")
+    if config.kv_stages < 2:
+        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    group, packed = op.heads // op.kv_heads, config.packed_heads
+    if packed < 1 or group % packed or ROWS % packed:
+        raise op_error(op, f"expects packed_heads to divide {group} and {ROWS}, got {packed}")
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    if config.tile_order not in allowed:
+        names = ", ".join(allowed)
+        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
+
+
+def _emit_roles(problem: Problem, storage: StreamStorage) -> None:
+    def work(body: Callable[[WorkTile], None]) -> None:
+        with every_tile_with_queries(problem) as tile:
+            body(tile)
+
+    with b.role("attend", first=0, warps=WARPS, groups=WARPS) as warp:
+        work(lambda tile: attend(problem, storage, tile, warp))
+    with b.role("merge", first=WARPS, warps=1):
+        work(lambda tile: merge(problem, storage, tile))
+    with b.role("leave", first=WARPS + 1, warps=1, lanes=1):
+        work(lambda tile: leave(problem, storage, tile))
+    with b.role("load", first=WARPS + 2, warps=1, lanes=1):
+        work(lambda tile: stream(problem, storage, TensorKV(problem), tile))
