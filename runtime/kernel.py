@@ -7,6 +7,7 @@ import functools
 import os
 import re
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from attn_mlir import env
@@ -15,7 +16,7 @@ from attn_mlir.runtime.binding import Bound, bind
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Device, Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
-from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
 from attn_mlir.runtime.tensors import TensorView
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
@@ -159,17 +160,47 @@ def check_device(device: object) -> None:
         raise SpecError(f"device must be 'cuda', 'emulator', a device or None, got {shown(device)}")
 
 
-def multiprocessors(device: DeviceChoice, tensor: TensorView) -> int:
-    """Of the device of a call with this tensor; those of a B200 where that is no GPU.
+@dataclass(frozen=True)
+class Machine:
+    """What a call runs on.
+
+    Attributes:
+      target: the chip that its kernels are to be compiled for; None where any will do.
+      multiprocessors: how many there are.
+    """
+
+    target: str | None
+    multiprocessors: int
+
+
+def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
+    """The machine of a call with this tensor, which `choose_device` takes for kernels made for it.
 
     Raises:
       SpecError: no such device name.
       TargetError: the GPU that is asked for is not there.
     """
-    if device is None and tensor.device != "cuda":
-        return EmulatorDevice.multiprocessors
-    chosen = named_device("cuda" if device is None else device, tensor.device_index)
-    return chosen.gpu.sm_count if isinstance(chosen, CudaDevice) else EmulatorDevice.multiprocessors
+    if _everything_on:
+        chosen: Device = _everything_on[-1]
+    elif device is None and tensor.device != "cuda":
+        chosen = _usable_gpu() or EmulatorDevice()
+    else:
+        chosen = named_device("cuda" if device is None else device, tensor.device_index)
+    if isinstance(chosen, CudaDevice):
+        known = [target for target in chosen.gpu.targets if target in TARGETS]
+        return Machine(known[-1] if known else None, chosen.gpu.sm_count)
+    if isinstance(chosen, EmulatorDevice):
+        return Machine(chosen.target, chosen.multiprocessors)
+    return Machine(None, EmulatorDevice.multiprocessors)
+
+
+def _usable_gpu() -> CudaDevice | None:
+    """The first GPU, if there is one that some target is for."""
+    device = CudaDevice(0)
+    try:
+        return device if set(device.gpu.targets) & set(TARGETS) else None
+    except TargetError:
+        return None
 
 
 @functools.cache

@@ -315,3 +315,8 @@ def make_mha(
         score = block.arguments[0]
         YieldOp(score if score_mod is None else score_mod(*block.arguments))
     return op
+
+
+def name_schedule(op: MhaOp, schedule: str) -> None:
+    """Has an operation ask for a schedule by its name."""
+    op.operation.attributes[SCHEDULE] = ir.StringAttr.get(schedule)

@@ -11,16 +11,16 @@ from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
-from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, mha
+from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
 from attn_mlir.compiling.splits import part_spec, split_count
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import query_tiles_for
+from attn_mlir.passes.target.tiling import is_streamed, query_tiles_for
 from attn_mlir.runtime.binding import f32_number
-from attn_mlir.runtime.kernel import DeviceChoice, multiprocessors
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -55,6 +55,7 @@ def attention(
     v_descale: Any = None,
     query_tiles: int | None = None,
     tile_order: str | None = None,
+    schedule: str | None = None,
     num_splits: int = 1,
     out: Any = None,
     device: DeviceChoice = None,
@@ -96,6 +97,7 @@ def attention(
         element, [kv_heads] or [batch, kv_heads]. Needed for 8 bits, and refused otherwise.
       query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
         an order that follows from the mask.
+      schedule: see `MhaSpec`.
       num_splits: parts of the keys that are computed side by side and combined by a second kernel,
         1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
         same bits.
@@ -131,7 +133,9 @@ def attention(
     if out is not None and out_dtype is None:
         out_dtype = output_dtype_of(out)
     spec = spec_of(operands, mask, out_dtype=out_dtype, return_lse=return_lse, told=told)
-    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
+    spec = dataclasses.replace(
+        spec, query_tiles=query_tiles, tile_order=tile_order, schedule=schedule
+    )
     descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
     check_sinks(sinks, spec.heads)
     lists: Mapping[str, object] = {}
@@ -139,9 +143,7 @@ def attention(
         from attn_mlir.block_masks.blocks import of_call
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
-    splits = split_count(
-        num_splits, spec, told.sizes, lambda: multiprocessors(device, operands["q"])
-    )
+    splits = split_count(num_splits, spec, told.sizes, lambda: machine_of(device, operands["q"]))
     modifier, captured = trace(score_mod, mask_mod, sinks if splits == 1 else None)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
@@ -197,8 +199,12 @@ def planned(
         given_o = given_output(out, shape, spec.out_dtype, operands)
     told = told_by(operands) if told is None else told
     kernel = spec
-    if spec.query_tiles is None and spec.block is None:
-        tiles = query_tiles_for(target_named(DEFAULT_TARGET), told.sizes["sq"], spec.group)
+    target = machine_of(device, q).target or DEFAULT_TARGET
+    chip = target_named(target)
+    if is_streamed(chip, spec.schedule):
+        check_streamed(spec, target)
+    elif spec.query_tiles is None and spec.block is None:
+        tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
         kernel = dataclasses.replace(spec, query_tiles=tiles)
     sizes = _named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
@@ -216,7 +222,7 @@ def planned(
     steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
     if split is not None:
         steps.append(combination(spec, split, sizes))
-    return Plan(steps, results, workspace, model, q, device, stream)
+    return Plan(steps, results, workspace, model, q, device, stream, target)
 
 
 def _named_extents(spec: MhaSpec, operands: Mapping[str, TensorView]) -> dict[str, int]:

@@ -19,7 +19,13 @@ from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
-from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, MAX_Q_TILES, TILE_N
+from attn_mlir.passes.target.tiling import (
+    MAX_HEAD_DIM,
+    MAX_Q_TILES,
+    STREAMED,
+    TILE_N,
+    TILED,
+)
 from attn_mlir.runtime.scalars import as_int, flag, integer
 
 if TYPE_CHECKING:
@@ -79,6 +85,12 @@ def _tile_order(value: str | None) -> Any:
         raise SpecError(
             f"tile_order must be one of {', '.join(TILE_ORDERS)} or None, got {shown(value, 40)}"
         )
+    return value
+
+
+def _schedule(value: str | None) -> Any:
+    if not _is_one_of((TILED, STREAMED), value):
+        raise SpecError(f"schedule must be {TILED}, {STREAMED} or None, got {shown(value, 40)}")
     return value
 
 
@@ -156,6 +168,9 @@ class MhaSpec(Request):
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control) or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when
         left out. All give the same bits.
+      schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
+        in tensor memory, or `mha-streaming`, for few: up to 16 rows of a group's heads, past which
+        keys and values stream. The first where the target has tensor memory, when left out.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16 where
         that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
@@ -188,6 +203,7 @@ class MhaSpec(Request):
     )
     query_tiles: int | None = option(converter=_query_tiles, default=None)
     tile_order: str | None = option(converter=_tile_order, default=None)
+    schedule: str | None = option(converter=_schedule, default=None)
     out_dtype: str = option(converter=_out_dtype, default=None)
     return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
     lengths: Lengths = option(
@@ -238,6 +254,8 @@ class MhaSpec(Request):
         step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
             self._set(name, check_head_dim(name, getattr(self, name), step))
+        if self.schedule == STREAMED:
+            check_streamed(self)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         if self.out_dtype == "f32" and self.v_head_dim > MAX_F32_HEAD_DIM:
@@ -306,6 +324,7 @@ class MhaSpec(Request):
         words = (
             mask,
             "part" if self.partial else "",
+            "stream" if self.schedule == STREAMED else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             self.lengths.short_name,
@@ -319,6 +338,7 @@ class MhaSpec(Request):
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mha`."""
         from attn_mlir.dialect.attn.builder import emit_mha
+        from attn_mlir.dialect.attn.mha import name_schedule
 
         op = emit_mha(
             arguments,
@@ -329,6 +349,8 @@ class MhaSpec(Request):
             modifier=self.modifier,
             block=self.block,
         )
+        if self.schedule is not None:
+            name_schedule(op, self.schedule)
         return {"o": op.o, "lse": op.lse}
 
 
@@ -363,6 +385,26 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
         if isinstance(text, str) and _DTYPE_NAMES.get(text) in allowed:
             return _DTYPE_NAMES[text]
     raise SpecError(f"{argument} {shown(dtype)} has no kernel: supported are {', '.join(allowed)}")
+
+
+def check_streamed(spec: MhaSpec, target: str | None = None) -> None:
+    """Refuses what a kernel that streams keys past few queries does not compute.
+
+    Args:
+      target: the chip that has no other kernel, if that is the reason for it.
+
+    Raises:
+      SpecError: names the option.
+    """
+    where = f"schedule {STREAMED}" if target is None else f"{target}"
+    if spec.is_narrow:
+        raise SpecError(f"{where} has kernels for bf16 and f16, got dtype {spec.dtype}")
+    if spec.block is not None:
+        raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
+    if spec.query_tiles is not None:
+        raise SpecError(f"{where} has no query_tiles, got {spec.query_tiles}")
+    if spec.tile_order == "clc":
+        raise SpecError(f"{where} has no kernel for tile_order clc")
 
 
 def check_target(target: str) -> str:

@@ -16,6 +16,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import TILE_N
+from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 
 MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
@@ -33,7 +34,7 @@ def check_num_splits(num_splits: object) -> int:
 
 
 def split_count(
-    num_splits: object, spec: MhaSpec, sizes: Mapping[str, int], multiprocessors: Callable[[], int]
+    num_splits: object, spec: MhaSpec, sizes: Mapping[str, int], machine: Callable[[], Machine]
 ) -> int:
     """The number of parts of a call.
 
@@ -41,7 +42,7 @@ def split_count(
       num_splits: as of `attention`.
       spec: the request without a split.
       sizes: `batch`, and the longest `sq` and `sk`.
-      multiprocessors: says how many the device has.
+      machine: says what the call runs on.
 
     Raises:
       SpecError: no number of parts, or no kernel for parts of this request.
@@ -59,10 +60,12 @@ def split_count(
         return 1
     if wanted:
         return wanted
+    found = machine()
+    target = found.target or DEFAULT_TARGET
     return chosen_splits(
-        work_tiles=work_tiles(spec, sizes),
-        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"]),
-        multiprocessors=multiprocessors(),
+        work_tiles=work_tiles(spec, sizes, target),
+        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
+        multiprocessors=found.multiprocessors,
     )
 
 

@@ -9,8 +9,11 @@ from attn_mlir.dialect.attn.block import Block
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     MAX_Q_TILES,
+    STREAM_ROWS,
+    is_streamed,
     packed_heads,
     query_tiles_for,
+    streamed_heads,
     tiling_for,
 )
 
@@ -53,5 +56,10 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       SpecError: there is no kernel.
       TargetError: no such chip.
     """
-    block = kernel_block(spec, sizes["sq"], target)
-    return sizes["batch"] * (spec.heads // block.heads) * -(-sizes["sq"] // block.positions)
+    if is_streamed(target_named(target), spec.schedule):
+        heads = streamed_heads(spec.group)
+        positions = STREAM_ROWS // heads
+    else:
+        block = kernel_block(spec, sizes["sq"], target)
+        heads, positions = block.heads, block.positions
+    return sizes["batch"] * (spec.heads // heads) * -(-sizes["sq"] // positions)

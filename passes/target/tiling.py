@@ -14,6 +14,9 @@ from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 TILE_N = (64, 128)  # keys of a tile: S fills as many tensor-memory columns
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
+TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
+STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
+STREAM_KEYS = 128  # of its key tiles
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 
 
@@ -37,6 +40,17 @@ def packed_heads(target: Target, group: int) -> int:
     A decoded token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
     """
     return group if target.rows_per_product % group == 0 else 1
+
+
+def is_streamed(target: Target, schedule: str | None) -> bool:
+    """Whether a kernel streams keys past few queries: where that is asked for, or products leave
+    their sums in registers."""
+    return schedule == STREAMED or (schedule is None and target.accumulator != "tensor")
+
+
+def streamed_heads(group: int) -> int:
+    """Query heads of a group whose rows share a work tile of a kernel that streams."""
+    return group if STREAM_ROWS % group == 0 else 1
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:

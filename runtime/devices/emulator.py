@@ -35,6 +35,8 @@ class EmulatorDevice:
       multiprocessors: what a persistent kernel's grid is cut to.
       trace: file that each launch writes a trace of itself to, as Chrome trace JSON; also when the
         kernel fails.
+      target: the chip that `am.*` calls compile for on it, `sm_90a` or `sm_100a`; the default one
+        when None. A bundle runs whatever it is for.
       check: what the checkers look for, "all", "none" or names (docs/emulator.md). None: what
         ATTN_MLIR_CHECK says, and nothing when a trace is written.
     """
@@ -44,10 +46,14 @@ class EmulatorDevice:
     multiprocessors: int = 148  # NVIDIA B200
     trace: Path | None = None
     check: str | None = None
+    target: str | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("fair", "adversarial"):
             raise SpecError(f"schedule must be 'fair' or 'adversarial', got {self.schedule!r}")
+        if self.target not in (None, *TARGETS):
+            allowed = ", ".join(TARGETS)
+            raise SpecError(f"target must be None or one of {allowed}, got {self.target!r}")
 
     def _checks(self) -> str:
         if self.check is not None:

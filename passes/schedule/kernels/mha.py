@@ -26,6 +26,7 @@ from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.parts.transport import epilogue, load, mma
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tiling import TILED, is_streamed
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 
@@ -34,7 +35,7 @@ WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 class MhaTensor:
     """Attention with S and O in tensor memory."""
 
-    name: ClassVar[str] = "mha"
+    name: ClassVar[str] = TILED
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
 
@@ -44,7 +45,7 @@ class MhaTensor:
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention."""
-        return True
+        return not is_streamed(target, None)
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """See `mha_config.configure`."""

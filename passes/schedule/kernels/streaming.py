@@ -35,11 +35,17 @@ from attn_mlir.passes.schedule.parts.streaming import (
 )
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.tiling import (
+    MAX_HEAD_DIM,
+    STREAM_KEYS,
+    STREAM_ROWS,
+    STREAMED,
+    is_streamed,
+    streamed_heads,
+)
 
-ROWS = 16  # M of a product of one warp; PTX ISA, mma.sync
-WARPS = 4  # that attend
+WARPS = STREAM_KEYS // STRIP_KEYS  # that attend
 ELEMENT_TYPES = ("bf16", "f16")
-MAX_HEAD_DIM = 256
 SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 
 
@@ -47,9 +53,9 @@ SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 class StreamConfig(Config):
     """How one attention operation with few queries is computed: `Config` with other defaults."""
 
-    tile_m: int = ROWS
+    tile_m: int = STREAM_ROWS
     q_tiles: int = 1
-    tile_n: int = WARPS * STRIP_KEYS
+    tile_n: int = STREAM_KEYS
     exp2_period: int = 0
     rescale_threshold: int = 0
     tile_order: str = "persistent"
@@ -67,7 +73,7 @@ class Options:
 class MhaStreaming:
     """Attention of few queries, with sums in the registers of single warps."""
 
-    name: ClassVar[str] = "mha-streaming"
+    name: ClassVar[str] = STREAMED
     operation: ClassVar[type[Any]] = attn.MhaOp
     options: ClassVar[type[Any]] = Options
 
@@ -77,7 +83,7 @@ class MhaStreaming:
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention, where there is no kernel with sums in tensor memory."""
-        return target.accumulator != "tensor"
+        return is_streamed(target, None)
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs the heads of a group into a tile, and gives the ring what shared memory is left.
@@ -90,13 +96,13 @@ class MhaStreaming:
         group = op.heads // op.kv_heads
         bits = ws.element_bits(op.element_type)
         slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), bits)
-        q = 2 * shared_tile_bytes(ROWS, op.head_dim, bits)
-        sums = WARPS * shared_tile_bytes(ROWS, op.v_head_dim, 32)
-        out = shared_tile_bytes(ROWS, op.v_head_dim, ws.element_bits(op.output_type))
+        q = 2 * shared_tile_bytes(STREAM_ROWS, op.head_dim, bits)
+        sums = WARPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
+        out = shared_tile_bytes(STREAM_ROWS, op.v_head_dim, ws.element_bits(op.output_type))
         stages = (target.smem_bytes - SMEM_FOR_REST - q - sums - out) // slot
         chosen = StreamConfig(
             kv_stages=wishes.kv_stages or stages,
-            packed_heads=group if ROWS % group == 0 and not has_padded_queries(op) else 1,
+            packed_heads=1 if has_padded_queries(op) else streamed_heads(group),
             tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
         )
         config = dataclasses.replace(chosen, **StreamConfig.given(op))
@@ -148,8 +154,10 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     if config.kv_stages < 2:
         raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
     group, packed = op.heads // op.kv_heads, config.packed_heads
-    if packed < 1 or group % packed or ROWS % packed:
-        raise op_error(op, f"expects packed_heads to divide {group} and {ROWS}, got {packed}")
+    if packed < 1 or group % packed or STREAM_ROWS % packed:
+        raise op_error(
+            op, f"expects packed_heads to divide {group} and {STREAM_ROWS}, got {packed}"
+        )
     allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
