@@ -1,0 +1,188 @@
+"""Decoding beside cuDNN on one GPU: few queries, caches that lie in memory and not in the L2.
+
+    python bench/decode.py --write DIR [--target sm_90a]        where the compiler is
+    ATTN_MLIR_BUNDLES=DIR python bench/decode.py                where the GPU is; needs torch
+
+Each shape runs on several caches in turn, together several times the L2, recorded in a CUDA graph,
+so that neither the cache nor the host decides. The graphs are replayed in turns. Times are those of
+one call, medians of the rounds; the bandwidth counts the bytes of K and V once. Every element of one
+call is compared with float32 attention by torch. Exit code: 0 when all are right, 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import attn_mlir as am
+from attn_mlir.bench._stats import Spread
+from attn_mlir.compiling.compiler import recording
+from attn_mlir.compiling.prebuild import Collector
+from attn_mlir.files import make_folder
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import launching_on
+
+HEADS, KV_HEADS, HEAD_DIM = 64, 8, 128
+SHAPES = ((1, 4096), (1, 16384), (8, 4096), (8, 16384), (64, 1024), (64, 4096), (64, 16384))
+CACHED_BYTES = 200 << 20  # of all caches of a shape together; the L2 of an H200 has 50 MB
+WARM_UP = 3  # replays of each graph before those that count
+TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard normal values
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One decoding step: `batch` sequences of `keys` cached tokens, `queries` new ones each."""
+
+    batch: int
+    keys: int
+    queries: int = 1
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of K and V."""
+        return 2 * self.batch * self.keys * KV_HEADS * HEAD_DIM * 2
+
+    def operands(self, torch: Any, count: int) -> tuple[Any, list[tuple[Any, Any]]]:
+        """q [batch, queries, heads, head_dim], and `count` caches [batch, keys, kv_heads, head_dim]."""
+
+        def drawn(length: int, heads: int) -> Any:
+            size = (self.batch, length, heads, HEAD_DIM)
+            return torch.randn(size, device="cuda", dtype=torch.bfloat16)
+
+        torch.manual_seed(self.batch + self.keys)
+        caches = [tuple(drawn(self.keys, KV_HEADS) for _ in "kv") for _ in range(count)]
+        return drawn(self.queries, HEADS), caches
+
+
+def ours(q: Any, k: Any, v: Any, splits: int) -> Any:
+    """Attention by this package."""
+    return am.attention(q, k, v, mask=am.causal(), num_splits=splits, schedule="mha-streaming")
+
+
+def theirs(torch: Any) -> Callable[[Any, Any, Any], Any]:
+    """Attention by cuDNN, through torch; one query sees all keys."""
+    functional = torch.nn.functional
+    backends = importlib.import_module("torch.nn.attention")
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        with backends.sdpa_kernel(backends.SDPBackend.CUDNN_ATTENTION):
+            return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
+
+    return call
+
+
+def exact(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    """Attention in float32; query i sees the keys up to its own, the last of as many."""
+    q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / HEAD_DIM**0.5
+    hidden = torch.ones(scores.shape[2:], device=q.device, dtype=torch.bool).triu(
+        1 + scores.shape[3] - scores.shape[2]
+    )
+    return (scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v).transpose(1, 2)
+
+
+def recorded(torch: Any, call: Callable[[Any, Any], Any], caches: Sequence[Any]) -> Any:
+    """A graph of one call per cache."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call(*caches[0])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for cache in caches:
+            call(*cache)
+    return graph
+
+
+def measure(torch: Any, graphs: dict[str, Any], calls: int, rounds: int) -> dict[str, Spread]:
+    """Seconds per call of each graph, in turns."""
+    found: dict[str, list[Any]] = {name: [] for name in graphs}
+    for number in range(WARM_UP + rounds):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            if number >= WARM_UP:
+                found[name].append((begin, end))
+    torch.cuda.synchronize()
+    return {
+        name: Spread.of([a.elapsed_time(b) * 1e-3 / calls for a, b in pairs])
+        for name, pairs in found.items()
+    }
+
+
+def row(torch: Any, shape: Shape, splits: Sequence[int], rounds: int) -> bool:
+    """Measures and prints one shape; whether every element was right."""
+    count = max(1, -(-CACHED_BYTES // shape.cache_bytes))
+    q, caches = shape.operands(torch, count)
+    step = max(1, (1 << 31) // (shape.keys * HEADS * 4 * shape.queries))  # sequences per comparison
+    calls: dict[str, Callable[[Any, Any], Any]] = {
+        f"ours, {n or 'chosen'} splits": lambda k, v, n=n: ours(q, k, v, n) for n in splits
+    }
+    if shape.queries == 1:
+        peer = theirs(torch)
+        calls["cuDNN"] = lambda k, v: peer(q, k, v)
+    worst = 0.0
+    for call in calls.values():
+        o = call(*caches[0])
+        for b in range(0, min(shape.batch, 4 * step), step):
+            part = slice(b, b + step)
+            truth = exact(torch, q[part], *(x[part] for x in caches[0]))
+            worst = max(worst, (o[part].float() - truth).abs().max().item() / TOLERANCE)
+    graphs = {name: recorded(torch, call, caches) for name, call in calls.items()}
+    found = measure(torch, graphs, count, rounds)
+    size = f"{shape.batch} x {shape.keys}, {shape.queries} queries, {shape.cache_bytes >> 20} MiB"
+    print(f"{size}: largest error {worst:.2f} of what is allowed")
+    for name, spread in found.items():
+        rate = shape.cache_bytes / spread.median * 1e-12
+        ratio = found["cuDNN"].median / spread.median if "cuDNN" in found else float("nan")
+        print(f"  {spread.text('us', 1, 1e6):32s} {rate:6.2f} TB/s {ratio:6.3f} of cuDNN  {name}")
+    sys.stdout.flush()
+    return worst <= 1
+
+
+def write(folder: Path, targets: Sequence[str]) -> None:
+    """Compiles what the benchmark asks for."""
+    import ml_dtypes
+    import numpy as np
+
+    q, k, v = (
+        np.zeros((1, 1, n, HEAD_DIM), ml_dtypes.bfloat16) for n in (HEADS, KV_HEADS, KV_HEADS)
+    )
+    with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
+        for splits in (1, 2):
+            ours(q, k, v, splits)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Decoding beside cuDNN.")
+    parser.add_argument("--write", type=Path, metavar="DIR", help="compile what a run needs to DIR")
+    parser.add_argument("--target", action="append", help="chip to compile for (default: sm_90a)")
+    parser.add_argument("--shape", nargs=2, type=int, action="append", metavar=("BATCH", "KEYS"))
+    parser.add_argument("--queries", type=int, default=1, help="new tokens of each sequence")
+    parser.add_argument(
+        "--splits", type=int, nargs="+", default=[0], help="parts of the keys; 0 chooses"
+    )
+    parser.add_argument("--rounds", type=int, default=30, help="replays that count")
+    given = parser.parse_args()
+    if given.write is not None:
+        write(given.write, given.target or ["sm_90a"])
+        return 0
+    torch = importlib.import_module("torch")
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {HEADS} heads on {KV_HEADS}, D={HEAD_DIM}, bf16"
+    )
+    shapes = [Shape(*pair, given.queries) for pair in given.shape or SHAPES]
+    return int(not all([row(torch, shape, given.splits, given.rounds) for shape in shapes]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
