@@ -181,7 +181,8 @@ def main() -> int:
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {HEADS} heads on {KV_HEADS}, D={HEAD_DIM}, bf16"
     )
     shapes = [Shape(*pair, given.queries) for pair in given.shape or SHAPES]
-    return int(not all([row(torch, shape, given.splits, given.rounds) for shape in shapes]))
+    right = [row(torch, shape, given.splits, given.rounds) for shape in shapes]
+    return int(not all(right))
 
 
 if __name__ == "__main__":

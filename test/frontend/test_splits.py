@@ -12,13 +12,16 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.splits import chosen_splits, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.kernel import Machine
 
 B200 = 148
 
 
-def count(num_splits: int, spec: MhaSpec, batch: int, sq: int, sk: int) -> int:
+def count(
+    num_splits: int, spec: MhaSpec, batch: int, sq: int, sk: int, target: str | None = None
+) -> int:
     sizes = {"batch": batch, "sq": sq, "sk": sk}
-    return split_count(num_splits, spec, sizes, lambda: B200)
+    return split_count(num_splits, spec, sizes, lambda: Machine(target, B200))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,10 @@ def test_parts_of_a_call() -> None:
     assert count(1, spec, 1, 1, 65536) == 1
     assert count(7, spec, 1, 1, 10) == 7  # what is asked for is done
     assert count(0, spec, 1, 1, 65536) == B200 // 8
+    assert count(0, spec, 1, 1, 65536, "sm_90a") == B200 // 8 // 2  # streams: half of them suffice
+    assert (
+        count(0, dataclasses.replace(spec, schedule="mha-streaming"), 1, 1, 65536) == B200 // 8 // 2
+    )
     assert count(0, spec, 32, 4096, 4096) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(300, 0)), 1, 1, 65536) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(0, 0)), 1, 1, 65536) == 1

@@ -13,6 +13,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.masks import CausalMask
+from attn_mlir.dialect.attn.mha import name_schedule
 from attn_mlir.errors import SpecError, TargetError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.infrastructure.registry import find
@@ -20,6 +21,7 @@ from attn_mlir.passes.schedule import registry
 from attn_mlir.passes.schedule.entries import CONFIG, Entries
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tiling import STREAMED
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Registers:
     def lacks(self, target: Target) -> str:
         return "" if target.accumulator == "registers" else "products that accumulate in registers"
 
-    def takes(self, op: attn.MhaOp) -> bool:
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
         return op.head_dim <= 128
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
@@ -67,15 +69,16 @@ class Rival(Registers):
 
     name: ClassVar[str] = "rival"
 
-    def takes(self, op: attn.MhaOp) -> bool:
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
         return True
 
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The table with one more schedule, as if a module of `kernels/` had it."""
+    """The table with one more schedule, as if a module of `kernels/` had it, and none that streams."""
     find("attn-configure")  # its options are those of the real schedules
     table = dict(registry._schedules)  # pyright: ignore[reportPrivateUsage]
+    del table[STREAMED]
     monkeypatch.setattr(registry, "_schedules", table)
     registry.register(Registers)
     return table
@@ -144,3 +147,23 @@ def test_a_name_stands_for_one_schedule() -> None:
 
     with pytest.raises(AssertionError, match="two schedules are named mha-registers"):
         registry.register(Other)
+
+
+def named(schedule: str) -> ir.Module:
+    kernels = module()
+    (op,) = ir.get_ops_of_type(kernels, attn.MhaOp)
+    with kernels.context:
+        name_schedule(op, schedule)
+    return kernels
+
+
+def test_an_operation_may_name_its_schedule() -> None:
+    registry.register(Rival)
+    kernels = named("rival")
+    run_pipeline(kernels, "attn-configure{target=sm_90a},convert-attn-to-ws,ws-plan-memory")
+    assert roles(kernels) == ["load", "store"]
+    known = "mha, mha-registers, rival"
+    with pytest.raises(VerifyError, match=f"expects attn.schedule of {known}, got nobody"):
+        run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
+    with pytest.raises(TargetError, match="applies to sm_100a: rival needs products that accumul"):
+        run_pipeline(named("rival"), "attn-configure{target=sm_100a}")

@@ -58,9 +58,8 @@ class MhaTensor:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        config = MhaConfig.of(op)
-        with attention_kernel(function, op, config) as (kernel, problem):
-            _emit_roles(problem, config, Storage(problem))
+        with attention_kernel(function, op, MhaConfig) as (kernel, problem):
+            _emit_roles(problem, MhaConfig.of(op), Storage(problem))
         return kernel
 
 

@@ -1,8 +1,9 @@
 """From `attn.mha` to a `ws.kernel` for few queries: keys and values stream past them.
 
 A work tile is 16 query rows, those of a group's heads and of a few tokens: as many as a product of
-one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in registers; warp 4
-merges what they have found, 5 stores O, 6 loads. All that decoding takes is read once, so that its
+one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in registers, 4-7 as well
+where these sums are too wide for one; the next one merges what they have found, one stores O, one
+loads. All that decoding takes is read once, so that its
 speed is that of memory: the ring holds as much as shared memory has room for, and `load` goes on to
 the next work tile while this one is finished.
 
@@ -44,7 +45,8 @@ from attn_mlir.passes.target.tiling import (
     streamed_heads,
 )
 
-WARPS = STREAM_KEYS // STRIP_KEYS  # that attend
+STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
+REGISTERS = (208, 88)  # of those that attend, and of the others, where the first are two warpgroups
 ELEMENT_TYPES = ("bf16", "f16")
 SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 
@@ -97,7 +99,7 @@ class MhaStreaming:
         bits = ws.element_bits(op.element_type)
         slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), bits)
         q = 2 * shared_tile_bytes(STREAM_ROWS, op.head_dim, bits)
-        sums = WARPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
+        sums = STRIPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
         out = shared_tile_bytes(STREAM_ROWS, op.v_head_dim, ws.element_bits(op.output_type))
         stages = (target.smem_bytes - SMEM_FOR_REST - q - sums - out) // slot
         chosen = StreamConfig(
@@ -116,9 +118,8 @@ class MhaStreaming:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        config = StreamConfig.of(op)
-        with attention_kernel(function, op, config) as (kernel, problem):
-            _emit_roles(problem, StreamStorage(problem, WARPS))
+        with attention_kernel(function, op, StreamConfig) as (kernel, problem):
+            _emit_roles(problem, StreamStorage(problem))
         return kernel
 
 
@@ -169,11 +170,15 @@ def _emit_roles(problem: Problem, storage: StreamStorage) -> None:
         with every_tile_with_queries(problem) as tile:
             body(tile)
 
-    with b.role("attend", first=0, warps=WARPS, groups=WARPS) as warp:
-        work(lambda tile: attend(problem, storage, tile, warp))
-    with b.role("merge", first=WARPS, warps=1):
+    attending, others = REGISTERS if storage.slices > 1 else (0, 0)
+    for slice_ in range(storage.slices):
+        name, first = "attend" if slice_ == 0 else f"attend_{slice_}", slice_ * STRIPS
+        with b.role(name, first=first, warps=STRIPS, groups=STRIPS, registers=attending) as strip:
+            work(lambda tile, s=slice_, n=strip: attend(problem, storage, tile, n, s))
+    rest = storage.slices * STRIPS
+    with b.role("merge", first=rest, warps=1, registers=others):
         work(lambda tile: merge(problem, storage, tile))
-    with b.role("leave", first=WARPS + 1, warps=1, lanes=1):
+    with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
         work(lambda tile: leave(problem, storage, tile))
-    with b.role("load", first=WARPS + 2, warps=1, lanes=1):
+    with b.role("load", first=rest + 2, warps=1, lanes=1, registers=others):
         work(lambda tile: stream(problem, storage, TensorKV(problem), tile))

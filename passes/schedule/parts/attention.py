@@ -31,18 +31,22 @@ OUTPUTS = ("o", "lse")
 
 @contextmanager
 def attention_kernel(
-    function: Any, op: attn.MhaOp, config: Config
+    function: Any, op: attn.MhaOp, kind: type[Config]
 ) -> Generator[tuple[ws.KernelOp, Problem]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
 
+    Args:
+      kind: of the operation's configuration.
+
     Raises:
-      VerifyError: the function computes something else as well, or the operation's score modifier
-        is not element-wise.
+      VerifyError: the function computes something else as well, the operation has no configuration
+        of this kind, or its score modifier is not element-wise.
     """
     check_function(function, op)
+    default_scale, captures = default_of(function, "scale"), captures_of(function)
+    config = kind.of(op)
     check_storage(op)
-    captures = captures_of(function)
-    kernel = _declare(op, function.sym_name.value, default_of(function, "scale"), captures)
+    kernel = _declare(op, function.sym_name.value, default_scale, captures)
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = list(kernel.body.blocks[0].arguments)
         own = len(arguments) - len(captures)

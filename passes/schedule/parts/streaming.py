@@ -1,8 +1,9 @@
 """The roles of a kernel that streams keys and values past few queries, which stay in registers.
 
 Each warp of `attend` owns a strip of every key tile, for both products, and a maximum, a sum and an
-O of its own: warps meet once per work tile, in `merge`, and never on the way. See
-`kernels.streaming` for who hands what to whom.
+O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide for
+the registers of a warp, two share a strip: both find its weights, and each has half of O's columns.
+See `kernels.streaming` for who hands what to whom.
 """
 
 import math
@@ -18,24 +19,46 @@ from .scores import reciprocal, seen, store_lse, weights, with_sink
 from .visited import visit
 
 STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
+SUM_STEP = 16  # columns of a slice are multiples
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
+DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
+MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+MOST_SUMS = 128  # columns of O in a warp, 64 registers of each thread
+
+
+def slices(v_columns: int) -> int:
+    """How many warps share a strip, each with as many columns of O."""
+    return -(-v_columns // MOST_SUMS)
 
 
 class StreamStorage:
-    """The rings of the kernel; `warps` are those that attend, each with a way of its own."""
+    """The rings of the kernel.
 
-    def __init__(self, problem: Problem, warps: int):
+    Attributes:
+      strips: of a key tile.
+      slices: of O's columns; warp `slice` x `strips` + `strip` attends to one of each, and has the
+        way of that number.
+      slice_columns: of O.
+      columns: of all slices, at least those that O has; what is beyond is 0.
+    """
+
+    def __init__(self, problem: Problem):
         config, element = problem.config, problem.element
         f32 = ir.F32Type.get()
-        rows, columns = config.tile_m, problem.v_columns
-        self.warps = warps
+        self.strips = config.tile_n // STRIP_KEYS
+        self.slices = slices(problem.v_columns)
+        step = self.slices * SUM_STEP
+        self.slice_columns = -(-problem.v_columns // step) * SUM_STEP
+        rows, columns = config.tile_m, self.slices * self.slice_columns
+        warps = self.slices * self.strips
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), stages=2)
+        self.columns = columns
         widest = max(problem.columns, columns)
         keys = b.tile([config.tile_n, widest], element, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=warps)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=warps)
-        self.sums = b.Ring("sums", b.tile([rows, columns], f32, "shared"), ways=warps)
+        self.sums = b.Ring("sums", b.tile([rows, self.slice_columns], f32, "shared"), ways=warps)
         self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"))
 
 
@@ -51,7 +74,7 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
         column = keys.first_column(turn)
         for columns, load in (
             (problem.columns, source.load_keys),
-            (problem.v_columns, source.load_values),
+            (storage.columns, source.load_values),
         ):
             slot = storage.kv.acquire()
             load(b.view(slot, [config.tile_n, columns], problem.element), tile, column)
@@ -61,20 +84,35 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
     b.loop(0, keys.count, [], turn_of)
 
 
-def attend(problem: Problem, storage: StreamStorage, tile: WorkTile, warp: Value) -> None:
-    """Online softmax of the queries over one strip of each key tile, by one warp."""
+def attend(
+    problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, slice_: int
+) -> None:
+    """Online softmax of the queries over strip `number` of each key tile, by one warp."""
     config, element = problem.config, problem.element
     rows = config.tile_m
     keys = problem.keys(tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, 0)
-    first = b.INT.mul(warp, STRIP_KEYS)
+    first = b.INT.mul(number, STRIP_KEYS)
+    warp = b.INT.add(number, slice_ * storage.strips) if slice_ else number
     zero = b.f32_constant(0.0)
+    sum_parts = _parts(storage.slice_columns, SUM_COLUMNS)
 
-    slot = storage.q.wait()
-    queries = b.load(slot)
-    b.release(slot, "threads")
+    q_slot = storage.q.wait()
+    is_held = problem.columns + storage.slice_columns <= MOST_HELD
+    depths = _parts(problem.columns, DEPTH_COLUMNS)
+    held = [b.load(b.columns(q_slot, *part)) for part in depths] if is_held else []
+    if is_held:
+        b.release(q_slot, "threads")
+
+    def products(slot: Value) -> Value:
+        """The scores of a strip of keys, unscaled."""
+        scores = b.fill([rows, STRIP_KEYS], zero)
+        for number, part in enumerate(depths):
+            queries = held[number] if is_held else b.load(b.columns(q_slot, *part))
+            scores = b.dot(scores, queries, b.load(b.columns(slot, *part)), b_layout="nk")
+        return scores
 
     def strip(slot: Value, columns: int) -> Value:
         tile = b.view(slot, [config.tile_n, columns], element)
@@ -84,8 +122,7 @@ def attend(problem: Problem, storage: StreamStorage, tile: WorkTile, warp: Value
         test: Test | None, turn: Value, maximum: Value, total: Value, *sums: Value
     ) -> list[Value]:
         slot = storage.kv.wait()
-        scores = b.fill([rows, STRIP_KEYS], zero)
-        scores = b.dot(scores, queries, b.load(strip(slot, problem.columns)), b_layout="nk")
+        scores = products(strip(slot, problem.columns))
         b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
         found = b.reduce_rows("max", scores, maximum)
@@ -101,25 +138,27 @@ def attend(problem: Problem, storage: StreamStorage, tile: WorkTile, warp: Value
         total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
         narrow = b.map_elements(lambda p: b.truncate(p, element), weighed, element=element)
         slot = storage.kv.wait()
-        values = strip(slot, problem.v_columns)
+        values = strip(slot, storage.columns)
+        values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
         scaled = [_times(x, factor) for x in sums]
-        parts = _columns(problem.v_columns)
         following = [
             b.dot(x, narrow, b.load(b.columns(values, *part)), b_layout="kn")
-            for x, part in zip(scaled, parts, strict=True)
+            for x, part in zip(scaled, sum_parts, strict=True)
         ]
         b.release(slot, "threads")
         return [maximum, total, *following]
 
     state = [b.fill([rows], b.f32_constant(-math.inf)), b.fill([rows], zero)]
-    state += [b.fill([rows, count], zero) for _, count in _columns(problem.v_columns)]
+    state += [b.fill([rows, count], zero) for _, count in sum_parts]
     maximum, total, *sums = visit(keys, keys.phases(0), state, turn_of)
+    if not is_held:
+        b.release(q_slot, "threads")
     for ring, value in ((storage.maxima, maximum), (storage.totals, total)):
         slot = ring.acquire(warp)
         b.store(value, slot)
         b.commit(slot, "threads")
     slot = storage.sums.acquire(warp)
-    for x, part in zip(sums, _columns(problem.v_columns), strict=True):
+    for x, part in zip(sums, sum_parts, strict=True):
         b.store(x, b.columns(slot, *part))
     b.commit(slot, "threads")
 
@@ -131,10 +170,10 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     """
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, 0)
-    warps = range(storage.warps)
+    warps = range(storage.slices * storage.strips)
     rings = (storage.maxima, storage.totals, storage.sums)
     slots = [[ring.wait(warp) for warp in warps] for ring in rings]
-    maxima, totals = ([b.load(slot) for slot in some] for some in slots[:2])
+    maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots[:2])
     maximum = maxima[0]
     for other in maxima[1:]:
         maximum = b.map_elements(b.fmax, maximum, other)
@@ -145,10 +184,13 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
     out = storage.out.acquire()
-    for part in _columns(problem.v_columns):
-        found = [b.load(b.columns(slot, *part)) for slot in slots[2]]
-        summed = _added([_times(*pair) for pair in zip(found, factors, strict=True)])
-        b.store(_rounded(problem, _times(summed, inverse)), b.columns(out, *part))
+    for slice_ in range(storage.slices):
+        found = slots[2][slice_ * storage.strips :][: storage.strips]
+        for first, count in _parts(storage.slice_columns, SUM_COLUMNS):
+            sums = [b.load(b.columns(slot, first, count)) for slot in found]
+            summed = _added([_times(*pair) for pair in zip(sums, factors, strict=True)])
+            part = b.columns(out, slice_ * storage.slice_columns + first, count)
+            b.store(_rounded(problem, _times(summed, inverse)), part)
     for some in slots:
         for slot in some:
             b.release(slot, "threads")
@@ -163,9 +205,9 @@ def leave(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     b.release(slot, "copy_engine")
 
 
-def _columns(count: int) -> list[tuple[int, int]]:
-    """The first column and the number of columns of each part of O that is worked on at a time."""
-    return [(first, min(SUM_COLUMNS, count - first)) for first in range(0, count, SUM_COLUMNS)]
+def _parts(count: int, most: int) -> list[tuple[int, int]]:
+    """First column and number of each of the parts that columns are worked on in."""
+    return [(first, min(most, count - first)) for first in range(0, count, most)]
 
 
 def _times(fragment: Value, factor: Value) -> Value:

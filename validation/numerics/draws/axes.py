@@ -29,6 +29,10 @@ def _always(problem: Problem) -> bool:
     return True
 
 
+def _can_stream(problem: Problem) -> bool:
+    return not problem.is_narrow and problem.block_size is None
+
+
 @dataclass(frozen=True)
 class Choice:
     """One value of an axis.
@@ -332,12 +336,27 @@ AXES: tuple[Axis, ...] = (
             _call("f32", lambda p: p.dv <= MAX_F32_VALUES, out_dtype="f32"),
         ],
     ),
-    Axis("query tiles", [_plain("auto"), _call("1", query_tiles=1), _call("2", query_tiles=2)]),
+    Axis(
+        "kernel",
+        [
+            _plain("of the target"),
+            _call("streaming", _can_stream, schedule="mha-streaming"),
+            Choice("for sm_90a", lambda p: p.device.update(target="sm_90a"), _can_stream),
+        ],
+    ),
+    Axis(
+        "query tiles",
+        [
+            _plain("auto"),
+            *(_call(str(n), lambda p: not p.streams, query_tiles=n) for n in (1, 2)),
+        ],
+    ),
     Axis(
         "tile order",
         [
             _plain("auto"),
-            *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent", "clc")),
+            *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent")),
+            _call("clc", lambda p: not p.streams, tile_order="clc"),
             _call("ragged", lambda p: p.is_ragged, tile_order="ragged"),
         ],
     ),

@@ -111,6 +111,11 @@ class Problem:
         return not self.is_ragged and not self.used
 
     @property
+    def streams(self) -> bool:
+        """Whether its kernel streams keys past few queries."""
+        return "schedule" in self.call or self.device.get("target") == "sm_90a"
+
+    @property
     def max_cost(self) -> float:
         """What `cost` may be."""
         small, other = MAX_COST

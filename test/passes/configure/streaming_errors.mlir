@@ -1,0 +1,85 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics --attn-configure %s
+
+// The kernel of few queries has no choice of tiles, and a few orders.
+
+// An element without a kernel.
+
+func.func @f(%q: tensor<?x?x2x64xf8E4M3FN>, %k: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x1x64xf8E4M3FN>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel for f8E4M3FN elements: supported are bf16 and f16}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming"}
+    : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// A head size without one.
+
+func.func @f(%q: tensor<?x?x2x264xbf16>, %k: tensor<?x?x1x264xbf16>, %v: tensor<?x?x1x264xbf16>, %scale: f32) -> (tensor<?x?x2x264xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op has no kernel for head_dim 264: supported are multiples of 8 up to 256}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming"}
+    : (tensor<?x?x2x264xbf16>, tensor<?x?x1x264xbf16>, tensor<?x?x1x264xbf16>, f32) -> (tensor<?x?x2x264xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x264xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// Rows that are not a product's.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects tile_m of 16, got 32}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {tile_m = 32 : i32}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// One slot, where K and V need two.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects at least 2 kv_stages, got 1}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {kv_stages = 1 : i32}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// Heads that do not divide the group.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects packed_heads to divide 2 and 16, got 4}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {packed_heads = 4 : i32}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// An order that needs a role of its own.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects tile_order of single, last_first, persistent, got clc}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {tile_order = "clc"}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
