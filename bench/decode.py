@@ -180,7 +180,7 @@ def main() -> int:
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {HEADS} heads on {KV_HEADS}, D={HEAD_DIM}, bf16"
     )
-    shapes = [Shape(*pair, given.queries) for pair in given.shape or SHAPES]
+    shapes = [Shape(batch, keys, given.queries) for batch, keys in given.shape or SHAPES]
     right = [row(torch, shape, given.splits, given.rounds) for shape in shapes]
     return int(not all(right))
 

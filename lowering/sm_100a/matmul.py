@@ -22,7 +22,8 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     n = d.kind.shape[1]
     is_mn_major = op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
-    b_operand = shared_operand(*b.kind.shape, bits, is_mn_major=is_mn_major)
+    b_rows, b_columns = b.kind.shape
+    b_operand = shared_operand(b_rows, b_columns, bits, is_mn_major=is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
     descriptor = instruction_descriptor(str(a.kind.element), m=m, n=n, b_is_mn_major=is_mn_major)
     if a.kind.space == "shared":
