@@ -203,7 +203,7 @@ def test_other_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         "from attn_mlir.compiling.compiler import compile_tma_copy\n"
         "import attn_mlir as am\n"
         "compile_tma_copy('sm_100a')\n"
-        "am.compile(am.mha(heads=2, head_dim=64))\n"
+        "am.compile(am.mha(heads=2, head_dim=64, schedule='mha'))\n"
     )
     folder = tmp_path / "bundles"
     assert cli.main(["prebuild", "-o", str(folder), "--target", "sm_90a", str(script)]) == 1
