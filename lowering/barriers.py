@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm
-from attn_mlir.dialect.scalars import constant
+from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm, scf
+from attn_mlir.dialect.scalars import constant, i1, i32
 
 Value = Any
 
@@ -54,11 +54,23 @@ class BarrierRun:
         """Blocks until the phase of this parity (i1) has completed."""
         nvgpu.MBarrierTryWaitParityOp(self.group, parity, index(WAIT_TICKS), index(number))
 
+    def wait_for_cluster(self, number: Value, parity: Value) -> None:
+        """As `wait`, and what other CTAs of the cluster did before their arrivals is seen."""
+        scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
+        phase = arith.ExtUIOp(i32(), parity).result
+        made = scf.WhileOp([], [])
+        with ir.InsertionPoint(made.before.blocks.append()):
+            there = nvvm.MBarrierTryWaitOp(self.address(number), phase, scope=scope, results=[i1()])
+            true = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
+            scf.ConditionOp(arith.XOrIOp(there.result, true).result, [])
+        with ir.InsertionPoint(made.after.blocks.append()):
+            scf.YieldOp([])
+
     def arrive(self, number: Value | int) -> None:
         """One arrival of each executing thread."""
         nvgpu.MBarrierArriveOp(self.group, index(number))
 
-    def expect(self, number: Value | int, tx_bytes: int) -> None:
+    def expect(self, number: Value | int, tx_bytes: Value | int) -> None:
         """One arrival, and `tx_bytes` more that the phase waits for."""
         nvgpu.MBarrierArriveExpectTxOp(self.group, index(tx_bytes), index(number))
 

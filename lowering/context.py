@@ -147,7 +147,9 @@ class Lowering:
         self.signature = Signature(kernel)
         self.ways = ways_of(kernel)
         self.arguments: dict[Parameter, Value] = {}
+        self.cta_count = ws.cta_count(kernel)
         self.smem: Value = None
+        self.rank: Value = None  # of this CTA in a cluster of several
         self.tensor_base: Value = None
         self.entry: Any = None  # an operation of the entry block; stack cells are put before it
         self.role: RoleState | None = None

@@ -9,6 +9,8 @@ from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.module import target_of
 
 from . import (
+    cluster_coverage,
+    clusters,
     control,
     copies,
     copy_coverage,
@@ -29,6 +31,8 @@ from .sm_100a import matmul
 from .structure import lower_kernel, thread_count
 
 FAMILIES = (
+    cluster_coverage,
+    clusters,
     control,
     copies,
     copy_coverage,

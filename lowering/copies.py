@@ -3,11 +3,12 @@
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import builtin, ir, nvgpu
-from attn_mlir.dialect.scalars import INT
+from attn_mlir.dialect._mlir import builtin, ir, llvm, nvgpu, nvvm
+from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
-from .context import Lowering, TileRef, lowers
+from .clusters import as_shared, in_cta, in_role, is_own, mask_of
+from .context import Lowering, Slot, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, line_elements
 from .rings import announce
 from .tensors import TensorMap, end_of
@@ -22,12 +23,17 @@ def _box_type(low: Lowering, parameter: TensorMap) -> Any:
     return ir.MemRefType.get(parameter.box()[::-1], tensor.element_type, memory_space=space)
 
 
+def _box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
+    """i32: where one box of a tile begins, in bytes of the kernel's shared memory."""
+    left = tile.first_column // line_elements(parameter.element_bits)
+    return INT.add(tile.address, (left + number) * tile.pitch * SWIZZLE_BYTES)
+
+
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """The shared memory of one box of a tile as the memref that `nvgpu` copies."""
     kind = _box_type(low, parameter)
-    left = tile.first_column // line_elements(parameter.element_bits)
-    offset = (left + number) * tile.pitch * SWIZZLE_BYTES
-    struct = memref_struct(low.shared_pointer(INT.add(tile.address, offset)), kind.rank)
+    place = low.shared_pointer(_box_offset(tile, parameter, number))
+    struct = memref_struct(place, kind.rank)
     return builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
 
@@ -45,8 +51,7 @@ def _coordinates(
 ) -> list[Value]:
     limit = end_of(tensor)
     end = None if limit is None else low[limit]
-    values = parameter.coordinates([low[value] for value in coords], number, end)
-    return [index(value) for value in values]
+    return parameter.coordinates([low[value] for value in coords], number, end)
 
 
 @lowers(ws.CopyInOp)
@@ -54,13 +59,44 @@ def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, op.target, op.dims)
     announce(slot, op)
+    if slot.ring.is_crossing or any(ws.crossing(op.receivers)):
+        _copy_across(low, op, slot, parameter)
+        return
     for number in range(parameter.box_count):
         nvgpu.TmaAsyncLoadOp(
             _box(low, low.tile(op.target), parameter, number),
             slot.ring.full.group,
             tensor_map_value(low, parameter),
-            _coordinates(low, op.source, op.coords, parameter, number),
+            list(map(index, _coordinates(low, op.source, op.coords, parameter, number))),
             index(slot.index),
+        )
+
+
+def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMap) -> None:
+    """A copy into the slots of several CTAs, or one whose bytes the barrier of the pair counts."""
+    receivers, told = in_role(low, op.receivers), in_role(low, slot.ring.full_at)
+    barrier = slot.ring.full.address(slot.index)
+    options: dict[str, Any] = {}
+    if receivers != told:
+        barrier = as_shared(in_cta(low, barrier, {rank: to[0] for rank, to in told.items()}))
+        options["group"] = ir.Attribute.parse(f"#nvvm.cta_group<cta_{ws.PAIR}>")
+    if not is_own(receivers):
+        options["multicastMask"] = mask_of(low, receivers)
+    remote = ir.Type.parse("!llvm.ptr<7>")
+    tile = low.tile(op.target)
+    for number in range(parameter.box_count):
+        coords = [
+            constant(x) if isinstance(x, int) else x
+            for x in _coordinates(low, op.source, op.coords, parameter, number)
+        ]
+        place = low.shared_pointer(_box_offset(tile, parameter, number))
+        nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
+            llvm.AddrSpaceCastOp(remote, place).result,
+            low.arguments[parameter],
+            coords,
+            barrier,
+            [],
+            **options,
         )
 
 
@@ -71,7 +107,7 @@ def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
         nvgpu.TmaAsyncStoreOp(
             _box(low, low.tile(op.source), parameter, number),
             tensor_map_value(low, parameter),
-            _coordinates(low, op.target, op.coords, parameter, number),
+            list(map(index, _coordinates(low, op.target, op.coords, parameter, number))),
         )
 
 

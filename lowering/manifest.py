@@ -43,7 +43,7 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
         "entry": kernel.sym_name.value,
         "target": target.chip,
         "block": [threads, 1, 1],
-        "cluster": [1, 1, 1],
+        "cluster": [ws.cta_count(kernel), 1, 1],
         "smem_bytes": ir.IntegerAttr(plan["smem_bytes"]).value,
         **_grid(signature),
         "symbols": _symbols(kernel),
@@ -89,7 +89,11 @@ def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
 
 
 def _grid(signature: Signature) -> dict[str, Any]:
-    """CTAs along x, y, z: the tile space, which all roles share; and whether CTAs loop over it."""
+    """CTAs along x, y, z: the tile space, which all roles share; and whether CTAs loop over it.
+
+    CTAs of a cluster share a tile, and stand along x.
+    """
+    ctas = ws.cta_count(signature.kernel)
     for role in signature.kernel.roles():
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.TilesOp):
@@ -99,10 +103,12 @@ def _grid(signature: Signature) -> dict[str, Any]:
                     extents = _ragged_grid(signature, op, extents)
                 elif persistent:
                     extents = [functools.reduce(lambda a, b: ("mul", a, b), extents)]
+                if ctas > 1:
+                    extents[0] = ("mul", extents[0], ctas)
                 known = sizes(signature.kernel) | _scalars_of(signature.kernel)
                 grid = [to_list(expr, known) for expr in (*extents, 1, 1)[:3]]
                 return {"grid": grid, "persistent": persistent}
-    return {"grid": [1, 1, 1], "persistent": False}
+    return {"grid": [ctas, 1, 1], "persistent": False}
 
 
 def _scalars_of(kernel: ws.KernelOp) -> set[str]:

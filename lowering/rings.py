@@ -12,12 +12,16 @@ tcgen05 memory consistency; async proxy):
   arrival comes when a copy lands and no thread is there to set a fence;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
+In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them all.
+A role that has taken all its slots waits until they are empty again, so that no CTA is gone while
+another one signals it.
+
 How many bytes a full barrier waits for is said by one arrival at `ws.acquire` where every copy into
 the slot stands beside it; where branches or loops decide over copies, each says its own bytes when
 it is issued, and `ws.commit` arrives.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +32,18 @@ from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, shared_tile_bytes
 
 from .barriers import BarrierRun
+from .clusters import (
+    arrive,
+    by_rank,
+    in_role,
+    is_own,
+    landing,
+    mask_of,
+    only_in,
+    way_of,
+)
 from .context import FULL_WARP, Lowering, Slot, lowers
-from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
+from .sm_100a.tensor_memory import cta_group, fence_tensor, wait_tensor_stores
 
 Value = Any
 
@@ -40,6 +54,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.CopyOutOp,
     ws.ClaimOp,
 )
+PRODUCER = "producer"  # the side of a ring that acquires
 _THREADS = {"threads", "thread_copies"}  # agents that access memory as threads do
 
 
@@ -49,6 +64,9 @@ class RingState:
     def __init__(self, low: Lowering, op: ws.AllocRingOp):
         plan = ir.DictAttr(op.operation.attributes["ws.plan"])
         numbers = {item.name: ir.IntegerAttr(item.attr).value for item in plan}
+        self.op = op
+        self.full_at, self.empty_at = op.full_at, op.empty_at
+        self.is_crossing = any(ws.crossing(self.full_at)) or any(ws.crossing(self.empty_at))
         self.kind = ws.RingType(op.ring.type)
         self.offset = numbers["offset"]
         self.slot_step = numbers["slot_step"]
@@ -62,6 +80,18 @@ class RingState:
         self.read_by_engine = bool(read_by - _THREADS) or _engine_on(op, ws.WaitOp)
         self.filled_by_engine = bool(filled_by - _THREADS) or _engine_on(op, ws.AcquireOp)
         self.filled_by_thread_copies = "thread_copies" in filled_by
+
+    def index(self, way: Value, stage: Value) -> Value:
+        """i32: the number of a slot among the stages of all ways."""
+        stages = self.kind.stages
+        return INT.add(INT.mul(way, stages), stage) if stages > 1 else way
+
+    def wait(self, barriers: BarrierRun, number: Value, parity: Value) -> None:
+        """Blocks until the phase of this parity (i1) of a full or empty barrier has completed."""
+        if self.is_crossing:
+            barriers.wait_for_cluster(number, parity)
+        else:
+            barriers.wait(number, parity)
 
     def init_barriers(self) -> None:
         """Sets all barriers to their first phase."""
@@ -190,13 +220,12 @@ def _take_slot(
 ) -> tuple[RingState, Slot, Value]:
     """Advances the role's cursor and forms the slot; returns the ring, the slot and the parity."""
     ring: RingState = low[op.ring]
-    way = low[op.way]
     key = (op.ring, low.ways[op.slot], side)
     cursors = low.active.cursors
     if key not in cursors:
         cursors[key] = Cursor(low, ring.kind.stages, first_parity)
     stage, parity = cursors[key].take()
-    index = INT.add(INT.mul(way, ring.kind.stages), stage) if ring.kind.stages > 1 else way
+    index = ring.index(low[op.way], stage)
     tile = ring.kind.tile
     place = low.place(tile, ring.offset, index, ring.slot_step) if tile is not None else None
     return ring, Slot(ring, place, index), parity
@@ -209,17 +238,41 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 
 @lowers(ws.AcquireOp)
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
-    ring, slot, parity = _take_slot(low, op, "producer", 1)
-    ring.empty.wait(slot.index, parity)
+    ring, slot, parity = _take_slot(low, op, PRODUCER, 1)
+    ring.wait(ring.empty, slot.index, parity)
     if ring.space == "tensor":
         fence_tensor("after")
     if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
         loads = [user for user in ws.users(op.slot) if isinstance(user, LOADS)]
         if all(_are_beside(load, op) for load in loads):
-            ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
+            _arm(low, ring, slot, loads)
         else:
             slot = replace(slot, is_armed=False)
     low[op.slot] = slot
+
+
+def _arm(low: Lowering, ring: RingState, slot: Slot, loads: Sequence[Any]) -> None:
+    """The full barrier of this CTA waits for the bytes that a turn brings, whoever copies them."""
+    if not ring.is_crossing:
+        ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
+        return
+    ranks = low.active.op.ranks
+    found = landing(ring.op, low.active.op, loads, landing_bytes)
+    told = {rank: found.get(rank, 0) for rank in ranks if rank in ring.full_at[rank]}
+    if told:
+        with only_in(low, told, ranks):
+            ring.full.expect(slot.index, by_rank(low, told))
+
+
+def drain(low: Lowering) -> None:
+    """Waits for the arrivals of other CTAs that this one has not waited for: of its last slots."""
+    for (ring_value, ways, side), cursor in low.active.cursors.items():
+        ring: RingState = low[ring_value]
+        if side == PRODUCER and any(ws.crossing(ring.empty_at)):
+            way = way_of(low, ways)
+            for _ in range(ring.kind.stages):
+                stage, parity = cursor.take()
+                ring.wait(ring.empty, ring.index(way, stage), parity)
 
 
 def _are_beside(a: Any, b: Any) -> bool:
@@ -251,7 +304,7 @@ def announce(slot: Slot, load: Any) -> None:
 @lowers(ws.WaitOp)
 def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op, "consumer", 0)
-    ring.full.wait(slot.index, parity)
+    ring.wait(ring.full, slot.index, parity)
     if ring.space == "tensor":
         fence_tensor("after")
     if ring.filled_by_thread_copies and _is_read_by_engine(op.slot):
@@ -266,7 +319,8 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
         if not slot.is_armed:
             slot.ring.full.arrive(slot.index)
         return  # the bytes complete the phase
-    _hand_over(low, slot, op.by.value, slot.ring.full, engine_follows=slot.ring.read_by_engine)
+    ring = slot.ring
+    _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=ring.read_by_engine)
 
 
 @lowers(ws.ReleaseOp)
@@ -275,18 +329,25 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     if op.by.value == "copy_engine":
         nvvm.CpAsyncBulkCommitGroupOp()
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
-        slot.ring.empty.arrive(slot.index)
+        arrive(low, slot.ring.empty, slot.index, slot.ring.empty_at)
         return
     is_written = any(isinstance(user, ws.StoreOp) for user in ws.users(op.slot))
-    engine_follows = is_written and slot.ring.filled_by_engine
-    _hand_over(low, slot, op.by.value, slot.ring.empty, engine_follows=engine_follows)
+    ring = slot.ring
+    engine_follows = is_written and ring.filled_by_engine
+    _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
 
 
 def _hand_over(
-    low: Lowering, slot: Slot, by: str, barriers: BarrierRun, *, engine_follows: bool
+    low: Lowering,
+    slot: Slot,
+    by: str,
+    barriers: BarrierRun,
+    lists: ws.Targets,
+    *,
+    engine_follows: bool,
 ) -> None:
     if by == "tensor_core":
-        nvvm.Tcgen05CommitOp(barriers.address(slot.index))
+        _commit_products(low, barriers.address(slot.index), in_role(low, lists))
         return
     if by == "thread_copies":
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
@@ -298,7 +359,15 @@ def _hand_over(
     is_shared = slot.ring.space == "shared"
     if (engine_follows and is_shared) or _guards_a_buffer(low):
         _fence_proxy()
-    barriers.arrive(slot.index)
+    arrive(low, barriers, slot.index, lists)
+
+
+def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:
+    group = cta_group(low.kernel)
+    if is_own(told):
+        nvvm.Tcgen05CommitOp(address, group=group)
+    else:
+        nvvm.Tcgen05CommitOp(address, multicastMask=mask_of(low, told), group=group)
 
 
 @lowers(ws.AllocBufferOp)

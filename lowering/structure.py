@@ -16,11 +16,12 @@ from attn_mlir.passes.target.limits import (
     Target,
 )
 
+from .clusters import meet, only_in, this_rank
 from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
 from .coverage import check_kernel
 from .parameters import Pointer, Scalar, Stride, Symbol
-from .rings import RingState
+from .rings import RingState, drain
 from .sm_100a.tensor_memory import TensorMemory, wait_tensor_stores
 from .tensors import TensorMap
 
@@ -110,6 +111,9 @@ def _declare_function(low: Lowering) -> Any:
     function.attributes["gpu.kernel"] = ir.UnitAttr.get()
     function.attributes["nvvm.kernel"] = ir.UnitAttr.get()
     function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads, 1, 1])
+    if low.cta_count > 1:
+        shape = ir.DenseI32ArrayAttr.get([low.cta_count, 1, 1])
+        function.attributes["nvvm.cluster_dim"] = shape
     function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(i32(), 1)
     function.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(NO_VECTORIZER)])
     function.attributes["denormal_fpenv"] = ir.Attribute.parse(FLUSH_TO_ZERO)
@@ -140,6 +144,8 @@ def _emit_body(low: Lowering) -> None:
     low.entry = low.smem.owner
     thread = nvvm.ThreadIdXOp(results=[i32()]).result
     warp = uniform(arith.ShRUIOp(thread, constant(WARP_THREADS.bit_length() - 1)).result)
+    if low.cta_count > 1:
+        low.rank = this_rank()
     for name, argument in zip(kernel.names, kernel.body.blocks[0].arguments, strict=True):
         low[argument] = low.arguments.get(Scalar(name))
     declared = [op for op in kernel.body.blocks[0].operations if not isinstance(op, ws.RoleOp)]
@@ -148,11 +154,11 @@ def _emit_body(low: Lowering) -> None:
     memory.allocate()
     with when(compare("eq", warp, 0)), _one_thread():
         _prepare(low, declared)
-    nvvm.BarrierOp()
+    meet(low)
     memory.publish()
     _dispatch(low, _segments(kernel), thread, warp)
     memory.settle()
-    nvvm.BarrierOp()
+    meet(low)
     memory.free()
 
 
@@ -249,13 +255,16 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
     low.role = RoleState(role, group, _in_group(role, thread), lane_base, cursors={})
     block = role.body.blocks[0]
     low[block.arguments[0]] = group
-    if role.lane_count == 1:
-        with _one_thread():
+    with only_in(low, role.ranks, range(low.cta_count)):
+        if role.lane_count == 1:
+            with _one_thread():
+                low.lower_block(block.operations)
+                drain(low)
+        else:
             low.lower_block(block.operations)
-    else:
-        low.lower_block(block.operations)
-    if low.active.stored:  # before the memory goes back
-        wait_tensor_stores(low)
+            drain(low)
+        if low.active.stored:  # before the memory goes back
+            wait_tensor_stores(low)
     low.role = None
 
 

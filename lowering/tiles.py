@@ -22,6 +22,7 @@ from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
 from attn_mlir.dialect.orders import FROM_THE_END
 from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
 
+from .clusters import cluster_number, cluster_total
 from .context import Lowering, NextTile, load_input, lowers, uniform
 from .control import lower_turn
 from .rings import announce
@@ -40,7 +41,7 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
             _ragged(low, op)
             low.lower_block(op.body.blocks[0].operations)
         case _:
-            _bind(low, op, _own_block(op))
+            _bind(low, op, _own_tile(low, op))
             low.lower_block(op.body.blocks[0].operations)
 
 
@@ -48,6 +49,12 @@ def _own_block(op: ws.TilesOp) -> list[Value]:
     """Coordinates of this CTA in the grid."""
     readers = (nvvm.BlockIdXOp, nvvm.BlockIdYOp, nvvm.BlockIdZOp)
     return [reader(results=[i32()]).result for reader in readers[: len(op.extents)]]
+
+
+def _own_tile(low: Lowering, op: ws.TilesOp) -> list[Value]:
+    """Coordinates of this CTA or of its cluster, which extends along the first of them."""
+    first, *others = _own_block(op)
+    return [first if low.cta_count == 1 else cluster_number(), *others]
 
 
 def _bind(low: Lowering, op: ws.TilesOp, coords: list[Value]) -> None:
@@ -99,14 +106,17 @@ def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
 
 
 def _persistent(low: Lowering, op: ws.TilesOp) -> None:
-    """CTA c of n takes the tiles c, c + n, c + 2 n, ... of the tile space."""
+    """CTA or cluster c of n takes the tiles c, c + n, c + 2 n, ... of the tile space."""
     block = op.body.blocks[0]
     extents = [low[extent] for extent in op.extents]
     total = extents[0]
     for extent in extents[1:]:
         total = INT.mul(total, extent)
-    first = nvvm.BlockIdXOp(results=[i32()]).result
-    step = nvvm.GridDimXOp(results=[i32()]).result
+    if low.cta_count == 1:
+        first = nvvm.BlockIdXOp(results=[i32()]).result
+        step = nvvm.GridDimXOp(results=[i32()]).result
+    else:
+        first, step = cluster_number(), cluster_total()
     made = scf.ForOp(first, total, step)
     with ir.InsertionPoint(made.body):
         rest = made.induction_variable

@@ -25,6 +25,8 @@ def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
     found: dict[Any, Ways] = {}
     sides: dict[tuple[Any, Any, str], dict[Any, Step]] = {}
     for process in processes(kernel):
+        if process.rank != process.role.ranks[0]:
+            continue  # the same in every CTA
         for step in reversed(list(steps(process))):  # as they are written
             if step.kind in _SIDES:
                 way = fixed_way(process, step)

@@ -22,6 +22,7 @@ from .plan_memory import (
     PLAN,
     Item,
     arrivals,
+    check_cluster,
     placed_item,
 )
 
@@ -38,6 +39,7 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
       VerifyError: on the operation whose plan is absent, incomplete or impossible.
       ResourceError: the roles ask for more registers than a CTA has.
     """
+    check_cluster(kernel, target)
     check_registers(kernel, target)
     whole = _entries(kernel, _KERNEL)
     for name, limit in (("smem_bytes", target.smem_bytes), ("tensor_cols", target.tensor_columns)):

@@ -108,6 +108,7 @@ class PlanMemory:
 
 def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     """Plans one kernel and returns its memory map; errors as `PlanMemory.run`."""
+    check_cluster(kernel, target)
     traces = analysed(prove, kernel)
     check_registers(kernel, target)
     items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
@@ -133,6 +134,16 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     regions = memory_map(kernel)
     _check_fits(kernel, regions, target, position, cols)
     return regions
+
+
+def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
+    """Refuses a cluster of more CTAs than every machine with the chip can hold together."""
+    count, most = ws.cta_count(kernel), target.cluster_ctas[0]
+    if count > most:
+        raise ResourceError(
+            f"the kernel's cluster has {count} CTAs, {target.chip} holds at most {most} together",
+            location=location_text(kernel.operation.location),
+        )
 
 
 def placed_item(op: Any) -> Item | None:
@@ -201,35 +212,51 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
     A handover by an engine counts once; by threads or their copies, once per thread of the group;
-    those of all who fill or use a slot together add up.
+    those of all who fill or use a slot together add up. In a cluster they do at each CTA that they
+    are listed for, but for copies, where the one arrival is of the CTA that waits for their bytes.
 
     Raises:
-      VerifyError: ways of the ring differ in them, though one number is planned for all.
+      VerifyError: ways of the ring or CTAs differ in them, though one number is planned for all.
     """
-    ways: dict[int, dict[tuple[str, int, str], int]] = {}  # step, process and agent: arrivals
+    arrived: dict[tuple[str, int, int, int, str], int] = {}  # step, way, CTA, process and agent
     for number, process in enumerate(members):
         for step in steps(process):
             if step.ring == ring and step.by:
+                lists = ring.owner.full_at if step.kind == "commit" else ring.owner.empty_at
                 count = process.threads if step.by in BY_EVERY_THREAD else 1
-                whose = ways.setdefault(fixed_way(process, step), {})
-                whose[step.kind, number, step.by] = count
-    counts = {
-        way: (_total(whose, "commit"), _total(whose, "release")) for way, whose in ways.items()
-    }
-    first = min(counts, default=0)
-    full, empty = counts.get(first, (0, 0))
-    for way, found in sorted(counts.items()):
-        if found != (full, empty):
+                way = fixed_way(process, step)
+                for rank in lists[process.rank]:
+                    is_bytes = step.kind == "commit" and step.by == "copy_engine"
+                    if not is_bytes or rank == process.rank:
+                        arrived[step.kind, way, rank, number, step.by] = count
+    return _one_number(ring, arrived, "commit"), _one_number(ring, arrived, "release")
+
+
+def _one_number(
+    ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str
+) -> int:
+    """Arrivals by one kind of step at a barrier, which are the same at all that have any."""
+    totals: dict[tuple[int, int], int] = {}
+    for (step, way, rank, _, _), count in arrived.items():
+        if step == kind:
+            totals[way, rank] = totals.get((way, rank), 0) + count
+    first, *others = sorted(totals) or [(0, 0)]
+    expected = totals.get(first, 0)
+    for place in others:
+        if totals[place] != expected:
+            (way, rank), (first_way, first_rank) = place, first
+            apart = "in every CTA" if way == first_way else "in every way"
+            mine, theirs = (
+                (f"CTA {rank}", f"CTA {first_rank}")
+                if way == first_way
+                else (f"way {way}", f"way {first_way}")
+            )
             raise op_error(
                 ring.owner,
-                f"expects as many arrivals in every way: commits of way {way} have {found[0]} and "
-                f"releases {found[1]}, those of way {first} {full} and {empty}",
+                f"expects as many arrivals {apart}: {kind}s of {mine} have {totals[place]}, "
+                f"those of {theirs} {expected}",
             )
-    return full, empty
-
-
-def _total(arrived: dict[tuple[str, int, str], int], kind: str) -> int:
-    return sum(count for (step, _, _), count in arrived.items() if step == kind)
+    return expected
 
 
 def _store(op: Any, entries: dict[str, int]) -> None:

@@ -11,6 +11,8 @@ Four findings, each with the role and the operation:
    as well (lengths of sequences, say), they are varied like sizes. Where a mask hides all keys at
    such counts, they are counted from the first size at which a loop turns.
 4. Products. A slot that a product into registers reads is released after it is settled.
+5. Clusters. The roles of all CTAs run in one network, and where they touch each other's slots or
+   signal each other's barriers, somebody has said that they may.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,24 +24,19 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.analysis.protocol.counts import Counting
+from attn_mlir.passes.analysis.protocol.agreement import check_counts
 from attn_mlir.passes.analysis.protocol.integers import is_element, known_at_launch
 from attn_mlir.passes.analysis.protocol.products import check_products
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
 from attn_mlir.passes.analysis.protocol.skeleton import (
     COORDINATES,
-    GROUP,
     Process,
     Sizes,
     Tiles,
     decisions,
-    named_sizes,
     processes,
-    steps,
-    tally,
     trips,
 )
-from attn_mlir.passes.analysis.protocol.sums import Sum, text
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
@@ -83,161 +80,17 @@ def prove(kernel: ws.KernelOp) -> list[Trace]:
 def _prove(kernel: ws.KernelOp) -> list[Trace]:
     check_products(kernel)
     members = processes(kernel)
-    _check_counts(kernel, members)
+    check_counts(kernel, members, lambda: _calls(kernel, members))
     runs: dict[Any, Network] = {}
     for sizes, tiles in _calls(kernel, members):
         outcome = tuple(
-            decisions(process.body, {**sizes, **tile, GROUP: process.group})
+            decisions(process.body, {**sizes, **tile, **process.place})
             for tile in tiles
             for process in members
         )
         if outcome not in runs:
             runs[outcome] = Network(members, sizes, tiles)
     return [network.run() for network in runs.values()]
-
-
-def _check_counts(kernel: ws.KernelOp, members: Sequence[Process]) -> None:
-    """Compares the formulas of all processes, per ring way."""
-    counts = [(process, Counting(kernel, process).steps()) for process in members]
-    ways: dict[tuple[Any, int], None] = {}
-    for _, counted in counts:
-        ways.update({(ring, way): None for ring, way, _ in counted})
-    for ring, way in ways:
-
-        def of(kind: str, key: tuple[Any, int] = (ring, way)) -> list[tuple[Process, Sum]]:
-            return [(process, s[*key, kind]) for process, s in counts if (*key, kind) in s]
-
-        _check_ways(ring, way)
-        committed, waited, released = of("commit"), of("wait"), of("release")
-        label = f"{ring.owner.label}[{way}]"
-        names = [process.label for process, _ in committed]
-        _check_producers(ring, way, [process for process, _ in committed])
-        if not waited:
-            raise op_error(ring.owner, f"needs a role that reads slots of ring {label}, got none")
-        producer, filled = committed[0]
-        takers = [process.label for process, _ in of("acquire")]
-        if takers != names:
-            fills = "which it fills" if len(names) == 1 else "which they fill"
-            only = f"role {names[0]} alone" if len(names) == 1 else f"roles {' and '.join(names)}"
-            raise op_error(
-                ring.owner,
-                f"needs {only} to acquire slots of ring {label}, {fills}, got {', '.join(takers)}",
-            )
-        for process in members:
-            _check_agents(ring, way, process)
-        keepers = [p.label for p, _ in waited if p not in [q for q, _ in released]]
-        if keepers:
-            raise op_error(
-                ring.owner,
-                f"needs a release of ring {label} by role {', '.join(keepers)}, which waits for "
-                "its slots",
-            )
-        for kind in _NEEDED:
-            for process, total in of(kind):
-                if total != filled:
-                    found = _Mismatch(ring, way, kind, producer, process, filled, total)
-                    raise found.error(_calls(kernel, members))
-
-
-def _check_producers(ring: Any, way: int, committing: Sequence[Process]) -> None:
-    """One process fills the slots of a way, or those that the ring states."""
-    label = f"{ring.owner.label}[{way}]"
-    stated = ring.owner.producers
-    names = ", ".join(process.label for process in committing) or "none"
-    if stated is None:
-        if len(committing) != 1:
-            raise op_error(
-                ring.owner,
-                f"needs one role that fills slots of ring {label}, or to state its producers, "
-                f"got {names}",
-            )
-        return
-    agents = [agent for process in committing for agent in _agents(ring, way, process, "commit")]
-    if sorted(agents) != sorted(stated):
-        found = ", ".join(agents) or "none"
-        raise op_error(
-            ring.owner,
-            f"states that {', '.join(stated)} fill slots of ring {label} together, got {found} "
-            f"of {names}",
-        )
-
-
-def _check_agents(ring: Any, way: int, process: Process) -> None:
-    """A process hands the slots of a way over by one agent: barriers count the same in each turn."""
-    for kind in ("commit", "release"):
-        agents = _agents(ring, way, process, kind)
-        if len(agents) > 1:
-            raise op_error(
-                ring.owner,
-                f"expects role {process.label} to {kind} slots of ring {ring.owner.label}[{way}] "
-                f"by one agent, got {', '.join(agents)}",
-            )
-
-
-def _agents(ring: Any, way: int, process: Process, kind: str) -> list[str]:
-    """By whom a process commits or releases slots of a ring way."""
-    place = {GROUP: process.group}
-    mine = (s for s in steps(process) if s.ring == ring and s.kind == kind)
-    return sorted({step.by for step in mine if step.way.of(place) == way})
-
-
-_NEEDED = {
-    "commit": ("a commit", "commits"),
-    "acquire": ("an acquire", "acquires"),
-    "wait": ("a wait", "waits for"),
-    "release": ("a release", "releases"),
-}
-"""What every commit of a slot needs: as a noun, and what a role does."""
-
-
-@dataclass(frozen=True)
-class _Mismatch:
-    """A role that takes a step of a ring way more or less often than its slots are filled."""
-
-    ring: Any
-    way: int
-    kind: str
-    producer: Process
-    process: Process
-    filled: Sum
-    total: Sum
-
-    def error(self, calls: Iterator[tuple[Sizes, Sequence[Sizes]]]) -> Exception:
-        """In words and in numbers of a call where they differ; the formulas are notes."""
-        step, verb = _NEEDED[self.kind]
-        filler, name = self.producer.label, self.process.label
-        label = f"{self.ring.owner.label}[{self.way}]"
-        needs = f"needs {step} by role {name} for each commit of ring {label} by role {filler}"
-        if not {*self.filled, *self.total} - {()}:
-            return op_error(
-                self.ring.owner,
-                f"{needs}: {name} {verb} {text(self.total)} slots of {text(self.filled)}",
-            )
-        notes = (
-            f"role {name} {verb} {text(self.total)} slots",
-            f"role {filler} commits {text(self.filled)} slots",
-        )
-        for sizes, tiles in calls:
-            for tile in tiles:
-                here = {**sizes, **tile}
-                total = self._count(self.process, self.kind, here)
-                filled = self._count(self.producer, "commit", here)
-                if total != filled:
-                    where = named_sizes([self.process, self.producer], here)
-                    message = f"{needs}: with {where}, {name} {verb} {total} slots of {filled}"
-                    return op_error(self.ring.owner, message, notes=notes)
-        return op_error(self.ring.owner, f"{needs}, for all sizes", notes=notes)
-
-    def _count(self, process: Process, kind: str, sizes: Sizes) -> int:
-        found = tally(process.body, {**sizes, GROUP: process.group})
-        return found[kind, self.ring, self.way]
-
-
-def _check_ways(ring: Any, way: int) -> None:
-    ways = ws.RingType(ring.type).ways
-    if not 0 <= way < ways:
-        label = ring.owner.label
-        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses way {way}")
 
 
 def _calls(

@@ -57,7 +57,11 @@ class Bound:
     def grid_on(self, multiprocessors: int) -> tuple[int, int, int]:
         """CTAs to launch on a device with so many multiprocessors."""
         x, y, z = self.grid
-        return (min(x, multiprocessors), y, z) if self.manifest.persistent else self.grid
+        if not self.manifest.persistent:
+            return self.grid
+        ctas = self.manifest.cluster[0]
+        most = max(multiprocessors // ctas, 1) * ctas  # whole clusters
+        return min(x, most), y, z
 
     @property
     def launches_nothing(self) -> bool:

@@ -34,6 +34,7 @@ _PARAM = re.compile(
     r"\s*\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\b[^,]*?\s)?"
     r"(?P<name>[\w$%]+)\s*(?:\[\s*(?P<count>\d+)\s*\])?\s*$"
 )
+_ASKS_HOW_MANY = re.compile(r"%n(?:ctaid|clusterid)\b")  # CTAs or clusters of the grid
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(?P<target>\w+)", re.MULTILINE)
 _DYNAMIC = re.compile(r"\.extern\s+\.shared\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)\s*\[\s*\]")
 _MOVE = re.compile(r"mov\.[bu]64\s+(%\w+),\s*([\w$%]+);")
@@ -78,7 +79,7 @@ def check_declared(manifest: Manifest, ptx: str) -> None:
         _check_param(f"params[{number}]", param, declared)
     _check_shape(manifest, header["directives"])
     _check_shared(manifest, ptx)
-    if manifest.persistent and "%nctaid" not in ptx:
+    if manifest.persistent and not _ASKS_HOW_MANY.search(ptx):
         raise _differs("persistent", "true", "a kernel that never asks how many CTAs there are")
     _check_boxes(manifest, ptx, [declared.name for declared in params])
 

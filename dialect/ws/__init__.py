@@ -1,5 +1,15 @@
 """The `ws` dialect: warp-specialised kernels as roles, rings, tiles and fragments."""
 
+from .cluster import (
+    PAIR,
+    RankOp,
+    Targets,
+    crossing,
+    cta_count,
+    pair_of,
+    targets,
+    targets_attribute,
+)
 from .compute import (
     AnyOp,
     BroadcastOp,
@@ -60,6 +70,7 @@ from .tiles import ClaimOp, NextTileOp, TilesOp
 
 __all__ = [
     "DIALECT",
+    "PAIR",
     "AcquireOp",
     "AllocBufferOp",
     "AllocRingOp",
@@ -90,6 +101,7 @@ __all__ = [
     "NextTileOp",
     "PendingType",
     "ProductOp",
+    "RankOp",
     "ReduceOp",
     "ReleaseOp",
     "RingType",
@@ -98,19 +110,25 @@ __all__ = [
     "SettleOp",
     "StoreGlobalOp",
     "StoreOp",
+    "Targets",
     "TileType",
     "TilesOp",
     "ViewOp",
     "WaitOp",
     "YieldOp",
     "buffer_type",
+    "crossing",
+    "cta_count",
     "element_bits",
     "fragment_type",
     "known_first_row",
+    "pair_of",
     "pending_type",
     "pitch_rows",
     "ring_type",
     "signless",
+    "targets",
+    "targets_attribute",
     "tile_bytes",
     "tile_type",
     "users",

@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, arith, ext, ir
 
+from .cluster import Targets, check_targets, targets
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
 
 DIMS = MappingProxyType({"dims": ir.DenseI32ArrayAttr})  # what the binding cannot declare
@@ -314,6 +315,8 @@ class CopyInOp(WS.Operation, name="copy_in"):
       dims: the tensor dimensions that the tile's rows and columns run along. With one more entry
         between the two, rows first run through all of that dimension: row r is at r / n of the
         first and r % n of the second, whose extent n is static.
+      receivers (optional): in a cluster, per rank the CTAs that get the box, each at the same place
+        in its own slot; the CTA itself where it is absent.
 
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_90 on.
 
@@ -329,10 +332,18 @@ class CopyInOp(WS.Operation, name="copy_in"):
     dims: Any
 
     ATTRIBUTE_CLASSES = DIMS
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"receivers": ir.ArrayAttr})
+
+    @property
+    def receivers(self) -> Targets:
+        """Per rank, the CTAs that get the box."""
+        return targets(self, "receivers")
 
     @staticmethod
     def verify_invariants(op: "CopyInOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor."""
+        """Shared tile; coordinates and dims fit the tensor; ranks of the cluster."""
+        if not check_targets(op, "receivers"):
+            return False
         tile = TileType(op.target.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")

@@ -16,17 +16,24 @@ or a fragment, is in use until it is settled.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I1, ext, ir
 
+from .cluster import PAIR
 from .dialect import WS, FragmentType, PendingType, TileType, fail
 
 B_LAYOUTS = ("kn", "nk")
 
 
-def _check_operands(op: Any, sums: Sequence[int], a: TileType | FragmentType, b: TileType) -> bool:
-    """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and lying as it says."""
+def _check_operands(
+    op: Any, sums: Sequence[int], a: TileType | FragmentType, b: TileType, *, ctas: int = 1
+) -> bool:
+    """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and lying as it says.
+
+    Of several CTAs each has its part of the N columns of b.
+    """
     if b.space != "shared":
         return fail(op, f"expects b in shared memory, got {b}")
     if len(a.shape) != 2 or len(b.shape) != 2:
@@ -36,8 +43,9 @@ def _check_operands(op: Any, sums: Sequence[int], a: TileType | FragmentType, b:
     if op.b_layout.value not in B_LAYOUTS:
         return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
     n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
-    if [sums[0], k] != a.shape or sums[1] != n:
-        return fail(op, f"expects [M, N] = [M, K] x [K, N], got {sums}, {a.shape}, [{k}, {n}]")
+    if [sums[0], k] != a.shape or sums[1] != ctas * n:
+        part = "N" if ctas == 1 else f"N / {ctas}"
+        return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {sums}, {a.shape}, [{k}, {n}]")
     return True
 
 
@@ -52,6 +60,9 @@ class MmaOp(WS.Operation, name="mma"):
 
     Attributes:
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
+      ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
+        has its own M rows of a and d, and of b its half of the N columns, those of the even rank
+        first, at the same places. 1 where it is absent.
 
     Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
 
@@ -67,13 +78,23 @@ class MmaOp(WS.Operation, name="mma"):
     accumulate: ext.Operand[I1]
     b_layout: ir.StringAttr
 
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"ctas": ir.IntegerAttr})
+
+    @property
+    def cta_count(self) -> int:
+        """CTAs that work on the product."""
+        attributes = self.operation.attributes
+        return ir.IntegerAttr(attributes["ctas"]).value if "ctas" in attributes else 1
+
     @staticmethod
     def verify_invariants(op: "MmaOp") -> bool:
         """Spaces, element types and extents agree."""
+        if op.cta_count not in (1, PAIR):
+            return fail(op, f"expects ctas of 1 or {PAIR}, got {op.cta_count}")
         d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
         if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
             return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
-        return _check_operands(op, d.shape, a, b)
+        return _check_operands(op, d.shape, a, b, ctas=op.cta_count)
 
 
 class ProductOp(WS.Operation, name="product"):

@@ -23,6 +23,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
+from .cluster import Targets, check_targets, targets
 from .dialect import WS, BufferType, RingType, TileType, fail
 
 AGENTS = ("threads", "tensor_core", "copy_engine", "thread_copies")
@@ -37,6 +38,8 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
       label_name: the ring's name in messages, maps and traces.
       producers: the agents that commit a slot together, in any order, one per role or group of one
         that does; needed where there are several.
+      full_at, empty_at (optional): in a cluster, per rank the CTAs at whose full barriers its
+        commits and at whose empty barriers its releases arrive; its own where they are absent.
 
     Memory effects: declares storage and barriers. Hardware: mbarriers, sm_90 on.
 
@@ -48,11 +51,15 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
     label_name: ir.StringAttr
     ring: ext.Result[RingType]
 
-    OPTIONAL_ATTRIBUTES = MappingProxyType({"producers": ir.ArrayAttr})
+    OPTIONAL_ATTRIBUTES = MappingProxyType(
+        {"producers": ir.ArrayAttr, "full_at": ir.ArrayAttr, "empty_at": ir.ArrayAttr}
+    )
 
     @staticmethod
     def verify_invariants(op: "AllocRingOp") -> bool:
-        """Known agents."""
+        """Known agents; ranks of the cluster."""
+        if not check_targets(op, "full_at", "empty_at"):
+            return False
         if "producers" not in op.attributes:
             return True
         got = list(ir.ArrayAttr(op.attributes["producers"]))
@@ -65,6 +72,16 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
     def label(self) -> str:
         """The ring's name in messages, maps and traces."""
         return self.label_name.value
+
+    @property
+    def full_at(self) -> Targets:
+        """Per rank, the CTAs at whose full barriers its commits arrive."""
+        return targets(self, "full_at")
+
+    @property
+    def empty_at(self) -> Targets:
+        """Per rank, the CTAs at whose empty barriers its releases arrive."""
+        return targets(self, "empty_at")
 
     @property
     def producers(self) -> tuple[str, ...] | None:

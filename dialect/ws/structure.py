@@ -5,6 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
+from .cluster import CLUSTER, cta_count, is_ranks
 from .dialect import WS, fail
 
 ARGUMENT_ROLES = ("in", "out", "scalar")
@@ -33,6 +34,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
       arg_roles: `in`, `out` or `scalar` per argument.
       arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
       ws.defaults (optional): by name of a scalar its value, a float, where a call gives none.
+      cluster (optional): CTAs of a cluster, which share the work of a tile; 1 where it is absent.
 
     Memory effects: those of its roles. Hardware: that of what it holds.
 
@@ -52,7 +54,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
         : () -> ()
     """
 
-    OPTIONAL_ATTRIBUTES = MappingProxyType({DEFAULTS: ir.DictAttr})
+    OPTIONAL_ATTRIBUTES = MappingProxyType({DEFAULTS: ir.DictAttr, CLUSTER: ir.IntegerAttr})
 
     sym_name: ir.StringAttr
     arg_names: ir.ArrayAttr
@@ -96,6 +98,8 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
         for entry in op.attributes[DEFAULTS] if DEFAULTS in op.attributes else ():
             if not isinstance(entry.attr, ir.FloatAttr):
                 return fail(op, f"expects floats in {DEFAULTS}, got {entry.attr} for {entry.name}")
+        if (count := cta_count(op)) < 1:
+            return fail(op, f"expects a cluster of at least 1 CTA, got {count}")
         taken: dict[int, str] = {}
         for role in op.roles():
             first, count = role.warp_range
@@ -139,6 +143,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
       groups: parts that run the same text on different ways of rings and buffers.
       lanes: threads per warp that run the region, 32 or 1.
       registers: budget per thread, a multiple of 8 in 24..256; 0 keeps what the launch gave.
+      ranks (optional): the CTAs of a cluster that have this role; all where it is absent.
 
     Memory effects: those of its region. Hardware: any; a register budget needs sm_90 on.
 
@@ -156,6 +161,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
     """
 
     ATTRIBUTE_CLASSES = MappingProxyType({"warps": ir.DenseI32ArrayAttr})
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"ranks": ir.DenseI32ArrayAttr})
 
     label_name: ir.StringAttr
     warps: Any
@@ -183,6 +189,9 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
         budget = op.register_count
         if budget and (budget % 8 or not 24 <= budget <= 256):
             return fail(op, f"expects registers of 0 or a multiple of 8 in 24..256, got {budget}")
+        count = cta_count(op)
+        if not op.ranks or not is_ranks(op.ranks, count):
+            return fail(op, f"expects ranks below {count} that ascend, got {op.ranks}")
         return True
 
     @property
@@ -194,6 +203,14 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
     def warp_range(self) -> tuple[int, int]:
         """First warp and number of warps."""
         return self.warps[0], self.warps[1]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The CTAs of a cluster that have this role."""
+        attributes = self.operation.attributes
+        if "ranks" not in attributes:
+            return list(range(cta_count(self)))
+        return list(ir.DenseI32ArrayAttr(attributes["ranks"]))
 
     @property
     def group_count(self) -> int:

@@ -21,6 +21,7 @@ from ..coverage import (
 )
 from ..layouts import PART_ELEMENTS, mma_k
 from .descriptors import ELEMENT_CODES
+from .tensor_memory import products_of
 
 MMA_ROWS = 128
 MMA_COLUMN_STEP = 8
@@ -39,13 +40,28 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     (rows, k), columns = a.shape, d.shape[1]
     if rows != MMA_ROWS:
         raise op_error(op, f"expects M of {MMA_ROWS}, got {rows}")
+    _check_pair(site, op)
     transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
-    step = NARROW_MN_STEP if transposed else MMA_COLUMN_STEP
+    step = (NARROW_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
     if columns % step or columns > MMA_MAX_COLUMNS:
         raise op_error(op, f"expects N a multiple of {step} to {MMA_MAX_COLUMNS}, got {columns}")
     step = mma_k(ws.element_bits(a.element))
     if k % step:
         raise op_error(op, f"expects K a multiple of {step}, got {k}")
+
+
+def _check_pair(site: Site, op: ws.MmaOp) -> None:
+    """One thread of the first CTA issues for both, and a kernel's products are all of one kind."""
+    role, kernel = site.role, site.role.operation.parent.opview
+    kinds = {product.cta_count for product in products_of(kernel)}
+    if len(kinds) > 1:
+        raise op_error(op, f"expects products of one CTA or of pairs in a kernel, not both")
+    if op.cta_count == 1:
+        return
+    if ws.cta_count(kernel) % ws.PAIR:
+        raise op_error(op, f"expects a cluster of pairs, got {ws.cta_count(kernel)} CTAs")
+    if any(rank % ws.PAIR for rank in role.ranks):
+        raise op_error(op, f"expects a role of even ranks, got {role.ranks} in {role.label}")
 
 
 @covers(ws.LoadOp)

@@ -11,6 +11,7 @@ from ..inline_ptx import opaque
 from ..layouts import mma_k, tensor_columns
 from ..matrix_descriptors import advanced, matrix_descriptor
 from .descriptors import ELEMENT_CODES, instruction_descriptor, shared_operand
+from .tensor_memory import cta_group
 
 Value = Any
 
@@ -25,7 +26,9 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     b_rows, b_columns = b.kind.shape
     b_operand = shared_operand(b_rows, b_columns, bits, is_mn_major=is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
-    descriptor = instruction_descriptor(str(a.kind.element), m=m, n=n, b_is_mn_major=is_mn_major)
+    descriptor = instruction_descriptor(
+        str(a.kind.element), m=m * op.cta_count, n=n, b_is_mn_major=is_mn_major
+    )
     if a.kind.space == "shared":
         a_operand = shared_operand(m, k_elements, bits, is_mn_major=False)
         a_start = matrix_descriptor(low, a, a_operand)
@@ -34,7 +37,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         a_steps = _tensor_steps(a, k_elements)
     name, _ = ELEMENT_CODES[str(a.kind.element)]
     kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
-    group = ir.Attribute.parse("#nvvm.cta_group<cta_1>")
+    group = cta_group(low.kernel)
     target = _tensor_pointer(d.start())
     code = constant(descriptor)
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result

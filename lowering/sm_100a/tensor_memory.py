@@ -1,13 +1,37 @@
 """Tensor memory in the frame of a kernel: allocation, and the order of accesses to it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir, llvm, nvvm
 from attn_mlir.dialect.scalars import compare, constant, i32, when
 
+from attn_mlir.dialect import ws
+
 from ..context import Lowering
 
 Value = Any
+
+
+def works_in_pairs(kernel: ws.KernelOp) -> bool:
+    """Whether its products are those of pairs of CTAs."""
+    return any(op.cta_count == ws.PAIR for op in products_of(kernel))
+
+
+def products_of(op: Any) -> Iterator[ws.MmaOp]:
+    """The products that add to tensor memory in an operation."""
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                if isinstance(inner, ws.MmaOp):
+                    yield inner
+                yield from products_of(inner)
+
+
+def cta_group(kernel: ws.KernelOp) -> Any:
+    """What every instruction of tensor memory says of it: one kernel, one kind of group."""
+    number = ws.PAIR if works_in_pairs(kernel) else 1
+    return ir.Attribute.parse(f"#nvvm.cta_group<cta_{number}>")
 
 
 def fence_tensor(kind: str) -> None:
@@ -28,6 +52,7 @@ class TensorMemory:
         plan = ir.DictAttr(low.kernel.operation.attributes["ws.plan"])
         self._low = low
         self._warp = warp
+        self._group = cta_group(low.kernel)
         self._last = warp_count - 1
         self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
         self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
@@ -39,8 +64,9 @@ class TensorMemory:
         """Takes the columns and leaves their address in shared memory."""
         if self._cols:
             with self._by_owner():
-                nvvm.Tcgen05AllocOp(self._low.shared_pointer(self._cell), constant(self._cols))
-                nvvm.Tcgen05RelinquishAllocPermitOp()
+                cell, cols = self._low.shared_pointer(self._cell), constant(self._cols)
+                nvvm.Tcgen05AllocOp(cell, cols, group=self._group)
+                nvvm.Tcgen05RelinquishAllocPermitOp(group=self._group)
                 fence_tensor("before")
 
     def publish(self) -> None:
@@ -62,4 +88,4 @@ class TensorMemory:
                 fence_tensor("after")
                 pointer = ir.Type.parse("!llvm.ptr<6>")
                 address = llvm.IntToPtrOp(pointer, self._low.tensor_base).result
-                nvvm.Tcgen05DeallocOp(address, constant(self._cols))
+                nvvm.Tcgen05DeallocOp(address, constant(self._cols), group=self._group)

@@ -11,7 +11,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.expr import Expr, names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .integers import sizes
+from .integers import RANK, sizes
 from .skeleton import COORDINATES, GROUP, Branch, Loop, Node, Process, Step, Tiles
 from .sums import Sum, Sums, add, constant, multiply
 
@@ -22,7 +22,8 @@ class Counting:
     def __init__(self, kernel: ws.KernelOp, process: Process):
         self._process = process
         self._loops: set[str] = set()
-        self._sums = Sums({GROUP: process.group}, {*sizes(kernel), *COORDINATES})
+        known = {GROUP: process.group, RANK: process.rank}
+        self._sums = Sums(known, {*sizes(kernel), *COORDINATES})
 
     def steps(self) -> dict[tuple[Any, int, str], Sum]:
         """Number of acquires, commits, waits and releases per ring and way, in one work tile."""

@@ -32,6 +32,9 @@ _SIGNED_DIVISIONS = {"arith.floordivsi": "divui", "arith.ceildivsi": "ceildivui"
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 
 
+RANK = "rank"  # the name of a CTA's number in its cluster
+
+
 class NoExpressionError(Exception):
     """A value that is computed in a way that expressions do not have; `owner` computes it."""
 
@@ -49,8 +52,8 @@ class Integers:
         self._roles = kernel.io_roles
         self._dims = kernel.dims
         self._found: dict[Value, Expr] = {}
-        self._moving: set[str] = set()
-        self._sums = Sums({}, sizes(kernel))
+        self._moving: set[str] = {RANK}
+        self._sums = Sums({}, {*sizes(kernel), RANK})
 
     def __len__(self) -> int:
         """How many values have been named or composed."""
@@ -81,6 +84,8 @@ class Integers:
             return int(ir.IntegerAttr(owner.value).value)
         if isinstance(owner, ws.ExtentOp):
             return self._extent(owner)
+        if isinstance(owner, ws.RankOp):
+            return RANK
         operation = owner.operation.name if hasattr(owner, "operation") else ""
         if operation in OPERATORS:
             left, right = (self(operand) for operand in owner.operation.operands)

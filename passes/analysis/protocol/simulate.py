@@ -5,6 +5,8 @@ has one per issuing role, since what one thread issues completes in order, and s
 threads, as each commit waits for all before it; every transfer of the copy engine has its own, since
 transfers complete in any order. What a thread of a role with many
 has done says nothing of the others, until a handover by all of them has come back from elsewhere.
+
+In a cluster the roles of all CTAs run, and what crosses from one to another is looked at: `crossings`.
 """
 
 from collections import defaultdict
@@ -15,20 +17,25 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .skeleton import GROUP, Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes, steps
+from .crossings import Crossings, Key
+from .skeleton import Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes
 
-Key = tuple[Any, int]  # ring (SSA value) and way
 Clock = dict[Any, int]
+Tick = tuple[Any, int]
 
 
 @dataclass
 class _Handover:
-    """A ring way: per producer the commits so far, per consumer the releases; each with its clock."""
+    """A ring way: per producer the commits so far, per consumer the releases; each with its clock.
+
+    `ticks` has the mark of each, by kind of step and process.
+    """
 
     acquired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     commits: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
     waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
+    ticks: dict[tuple[str, str], list[Tick]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Event:
 
     kind: str
     clock: Clock
-    tick: tuple[Any, int]
+    tick: Tick
 
 
 @dataclass
@@ -59,7 +66,7 @@ class _Runner:
 
     def __init__(self, process: Process, sizes: Sizes, network: "Network"):
         self.process = process
-        self.sizes = {**sizes, GROUP: process.group}
+        self.sizes = {**sizes, **process.place}
         self.network = network
         self.clock: Clock = {}  # with what the role itself has done
         self.heard: Clock = {}  # only what came from others
@@ -105,18 +112,22 @@ class _Runner:
     def _acquire(self, step: Step, key: Key, state: _Handover) -> bool:
         turn = state.acquired[self.process.label]
         reused = turn - self.network.stages(step.ring)
-        if reused >= 0 and not self._hear_all(state.releases, self.network.consumers(key), reused):
+        others = self.network.consumers(key, self.process.rank)
+        if reused >= 0 and not self._hear_all(state.releases, others, reused):
             return False
         state.acquired[self.process.label] += 1
         self._mark(step, key, turn)
+        self._check_filled(step, key, reused)
         return True
 
     def _wait(self, step: Step, key: Key, state: _Handover) -> bool:
         turn = state.waited[self.process.label]
-        if not self._hear_all(state.commits, self.network.producers(key), turn):
+        others = self.network.producers(key, self.process.rank)
+        if not self._hear_all(state.commits, others, turn):
             return False
         state.waited[self.process.label] += 1
         self._mark(step, key, turn)
+        self._check_read(step, key, turn)
         return True
 
     def _hear_all(self, done: dict[str, list[Clock]], others: Sequence[str], turn: int) -> bool:
@@ -135,8 +146,54 @@ class _Runner:
         self.slots[step.slot] = turn
         self.clock[self.process.label] = self.clock.get(self.process.label, 0) + 1
         tick = (self.process.label, self.clock[self.process.label])
-        known = self.clock if self.process.threads == 1 else self.heard
-        self.network.trace.events[key].append(Event(step.kind, dict(known), tick))
+        self.network.trace.events[key].append(Event(step.kind, dict(self._known), tick))
+        self.network.handovers[key].ticks[step.kind, self.process.label].append(tick)
+
+    @property
+    def _known(self) -> Clock:
+        """What every thread of the process knows to have happened."""
+        return self.clock if self.process.threads == 1 else self.heard
+
+    def _knows(self, key: Key, kind: str, who: str, turn: int) -> bool:
+        ticks = self.network.handovers[key].ticks[kind, who]
+        return turn < len(ticks) and self._known.get(ticks[turn][0], 0) >= ticks[turn][1]
+
+    def _check_filled(self, step: Step, key: Key, reused: int) -> None:
+        """What a slot held is done with wherever it is filled, and at every barrier that will be told."""
+        crossings = self.network.crossings
+        if crossings.is_alone or reused < 0:
+            return
+        for rank, who in crossings.readers_of(key, self.process):
+            if not self._knows(key, "release", who, reused):
+                raise self._misses(
+                    step, f"fills a slot{_of(key, rank)} that role {who} may still read"
+                )
+        told = crossings.full_at(key[0], self.process.rank)
+        for rank, who in crossings.waiting_where(key, told):
+            if not self._knows(key, "wait", who, reused):
+                raise self._misses(
+                    step, f"commits a slot{_of(key, rank)} that role {who} may not have waited for"
+                )
+
+    def _check_read(self, step: Step, key: Key, turn: int) -> None:
+        """A slot is full wherever it is read, and a release meets no barrier that is a turn behind."""
+        crossings = self.network.crossings
+        if crossings.is_alone:
+            return
+        for rank, who in crossings.fillers_of(key, self.process):
+            if not self._knows(key, "commit", who, turn):
+                raise self._misses(
+                    step, f"reads a slot{_of(key, rank)} that role {who} may not have filled"
+                )
+        told = crossings.empty_at(key[0], self.process.rank)
+        for rank, who in crossings.taking_where(key, told):
+            if not self._knows(key, "acquire", who, turn):
+                raise self._misses(
+                    step, f"releases a slot{_of(key, rank)} that role {who} may not have acquired"
+                )
+
+    def _misses(self, step: Step, what: str) -> Exception:
+        return op_error(step.op, f"in role {self.process.label} {what}: no signal says so")
 
     def _commit(self, step: Step, key: Key, state: _Handover) -> bool:
         return self._hand_over(step, key, state.commits[self.process.label])
@@ -173,7 +230,9 @@ class _Runner:
         else:
             who, carried = label, self.clock
         carried[who] = carried.get(who, 0) + 1
-        self.network.trace.events[key].append(Event(step.kind, dict(carried), (who, carried[who])))
+        tick = (who, carried[who])
+        self.network.trace.events[key].append(Event(step.kind, dict(carried), tick))
+        self.network.handovers[key].ticks[step.kind, label].append(tick)
         return dict(carried)
 
 
@@ -185,19 +244,11 @@ class Network:
         self.handovers: dict[Key, _Handover] = defaultdict(_Handover)
         self.trace = Trace()
         self._sizes = sizes
-        self._consumers: dict[Key, list[str]] = {}
-        self._producers: dict[Key, list[str]] = {}
+        self.crossings = Crossings(members, sizes)
+        self._consumers: dict[tuple[Key, int], list[str]] = {}
+        self._producers: dict[tuple[Key, int], list[str]] = {}
         self._stages: dict[Any, int] = {}
         self._runners = [_Runner(process, sizes, self) for process in members]
-        for runner in self._runners:
-            for step in steps(runner.process):
-                if step.kind not in ("wait", "commit"):
-                    continue
-                key = (step.ring, step.way.of(runner.sizes))
-                ends = self._consumers if step.kind == "wait" else self._producers
-                names = ends.setdefault(key, [])
-                if runner.process.label not in names:
-                    names.append(runner.process.label)
 
     def stages(self, ring: Any) -> int:
         """Slots of one way of a ring."""
@@ -205,13 +256,17 @@ class Network:
             self._stages[ring] = ws.RingType(ring.type).stages
         return self._stages[ring]
 
-    def consumers(self, key: Key) -> list[str]:
-        """The processes that release slots of a ring way."""
-        return self._consumers.get(key, [])
+    def consumers(self, key: Key, rank: int) -> list[str]:
+        """The processes that release slots of a ring way to a CTA."""
+        if (key, rank) not in self._consumers:
+            self._consumers[key, rank] = self.crossings.releasing(key, rank)
+        return self._consumers[key, rank]
 
-    def producers(self, key: Key) -> list[str]:
-        """The processes that commit slots of a ring way."""
-        return self._producers.get(key, [])
+    def producers(self, key: Key, rank: int) -> list[str]:
+        """The processes that commit slots of a ring way to a CTA."""
+        if (key, rank) not in self._producers:
+            self._producers[key, rank] = self.crossings.filling(key, rank)
+        return self._producers[key, rank]
 
     def run(self) -> Trace:
         """Runs to the end.
@@ -240,11 +295,15 @@ class Network:
         key = (step.ring, step.way.of(runner.sizes))
         label = f"{_ring_label(step.ring)}[{key[1]}]"
         if step.kind == "acquire":
-            need, others, verb = "an empty", self._consumers, "releases"
+            need, others, verb = "an empty", self.consumers, "releases"
         else:
-            need, others, verb = "a full", self._producers, "commits"
-        who = " and ".join(others.get(key, ["nobody"]))
+            need, others, verb = "a full", self.producers, "commits"
+        who = " and ".join(others(key, runner.process.rank) or ["nobody"])
         return f"role {runner.process.label} needs {need} slot of ring {label}, which {who} {verb}"
+
+
+def _of(key: Key, rank: int) -> str:
+    return f" of ring {_ring_label(key[0])}[{key[1]}] in CTA {rank}"
 
 
 def _ring_label(ring: Any) -> str:

@@ -15,7 +15,7 @@ from attn_mlir.dialect._mlir import scf
 from attn_mlir.expr import Evaluator, Expr, compiled, names, show
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .integers import Integers, NoExpressionError, known_at_launch
+from .integers import RANK, Integers, NoExpressionError, known_at_launch
 
 Value = Any
 
@@ -98,37 +98,49 @@ Node = Step | Loop | Branch | Tiles
 
 @dataclass(frozen=True)
 class Process:
-    """One group of a role.
+    """One group of a role in one CTA of a cluster.
 
     Attributes:
       label: name for messages.
+      part: name of the group, the same in every CTA.
       role: the role.
       group: the group's number.
+      rank: the CTA's.
       threads: arrivals of a handover by threads.
       body: what it does.
       sizes: the names that decide over it.
     """
 
     label: str
+    part: str
     role: ws.RoleOp
     group: int
+    rank: int
     threads: int
     body: tuple[Node, ...]
     sizes: frozenset[str]
 
+    @property
+    def place(self) -> Sizes:
+        """The names that tell it from others that run the same text."""
+        return {GROUP: self.group, RANK: self.rank}
+
 
 def processes(kernel: ws.KernelOp) -> list[Process]:
-    """The groups of a kernel's roles."""
+    """The groups of a kernel's roles, in all CTAs of a cluster."""
     found: list[Process] = []
+    is_alone = ws.cta_count(kernel) == 1
     for role in kernel.roles():
         formulas = Formulas(kernel)
         formulas.name(role.body.blocks[0].arguments[0], GROUP, moves=True)
         body = _nodes(role.body.blocks[0].operations, formulas)
         sizes = frozenset(formulas.used)
+        threads = role.threads_per_group
         for group in range(role.group_count):
-            label = f"{role.label}[{group}]" if role.group_count > 1 else role.label
-            threads = role.threads_per_group
-            found.append(Process(label, role, group, threads, body, sizes))
+            part = f"{role.label}[{group}]" if role.group_count > 1 else role.label
+            for rank in role.ranks:
+                label = part if is_alone else f"{part} of CTA {rank}"
+                found.append(Process(label, part, role, group, rank, threads, body, sizes))
     return found
 
 
@@ -213,9 +225,9 @@ def fixed_way(process: Process, step: Step) -> int:
 
 
 def trips(nodes: Sequence[Node], sizes: Sizes) -> int:
-    """How often the loops run in a work tile (`tile0`, ...) of group 0, 0 where there is none; loops
+    """How often the loops run in a work tile (`tile0`, ...) of group 0 in CTA 0, 0 where there is none; loops
     within loops count once per loop."""
-    sizes = {GROUP: 0, **sizes}
+    sizes = {GROUP: 0, RANK: 0, **sizes}
     total = 0
     for node in nodes:
         match node:
@@ -252,7 +264,9 @@ def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]
 def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
     """The sizes that decide over processes, for messages: `keys = 128, tile0 = 1`; or nothing."""
     used = {name for process in members for name in process.sizes}
-    return ", ".join(f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP}))
+    return ", ".join(
+        f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP, RANK})
+    )
 
 
 def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:

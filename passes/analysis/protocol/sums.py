@@ -6,7 +6,7 @@ A sum has terms: a coefficient times a product of factors, each the canonical te
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from attn_mlir.expr import PLAIN, SIGNS, Expr, is_size
+from attn_mlir.expr import DIVISIONS, OPERATORS, PLAIN, SIGNS, Expr, is_size
 
 Sum = Counter[tuple[str, ...]]  # factors (sorted; empty for the constant) -> coefficient
 
@@ -83,6 +83,8 @@ class Sums:
             return add(a, b, -1)
         if operator == "mul":
             return multiply(a, b)
+        if not {*a, *b} - {()} and (b or operator not in DIVISIONS):
+            return constant(int(OPERATORS[operator](a[()], b[()])))
         if operator in SIGNS:
             return name(f"[{text(a)} {SIGNS[operator]} {text(b)}]")
         if operator in PLAIN and is_size(left, self._sizes) and is_size(right, self._sizes):

@@ -88,6 +88,7 @@ __all__ = [
     "map_rows",
     "mma",
     "product",
+    "rank",
     "reduce_rows",
     "release",
     "role",
@@ -122,8 +123,8 @@ class Argument:
     dims: Sequence[str]
 
 
-def declare_kernel(name: str, arguments: Sequence[Argument]) -> ws.KernelOp:
-    """A `ws.kernel` with its arguments and an empty body."""
+def declare_kernel(name: str, arguments: Sequence[Argument], *, cluster: int = 1) -> ws.KernelOp:
+    """A `ws.kernel` with its arguments and an empty body, for clusters of so many CTAs."""
 
     def strings(items: Iterable[str]) -> Any:
         return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
@@ -134,21 +135,32 @@ def declare_kernel(name: str, arguments: Sequence[Argument]) -> ws.KernelOp:
         strings(argument.role for argument in arguments),
         ir.ArrayAttr.get([strings(argument.dims) for argument in arguments]),
     )
+    if cluster > 1:
+        kernel.operation.attributes["cluster"] = _i64(cluster)
     kernel.body.blocks.append(*[argument.kind for argument in arguments])
     return kernel
 
 
 @contextmanager
 def role(
-    name: str, *, first: int, warps: int, registers: int = 0, groups: int = 1, lanes: int = 32
+    name: str,
+    *,
+    first: int,
+    warps: int,
+    registers: int = 0,
+    groups: int = 1,
+    lanes: int = 32,
+    ranks: Sequence[int] | None = None,
 ) -> Generator[Value]:
-    """A `ws.role`; yields the group index."""
+    """A `ws.role`, of some CTAs of a cluster or of all; yields the group index."""
     i64 = ir.IntegerType.get_signless(64)
     op = ws.RoleOp(
         ir.StringAttr.get(name),
         ir.DenseI32ArrayAttr.get([first, warps]),
         *(ir.IntegerAttr.get(i64, value) for value in (groups, lanes, registers)),
     )
+    if ranks is not None:
+        op.operation.attributes["ranks"] = ir.DenseI32ArrayAttr.get(list(ranks))
     block = op.body.blocks.append(i32())
     with ir.InsertionPoint(block):
         yield block.arguments[0]
@@ -188,10 +200,23 @@ def claim(answers: "Ring") -> None:
 class Ring:
     """A declared ring, with the four steps of its handover as methods."""
 
-    def __init__(self, name: str, tile: ws.TileType, *, stages: int = 1, ways: int = 1):
+    def __init__(
+        self,
+        name: str,
+        tile: ws.TileType,
+        *,
+        stages: int = 1,
+        ways: int = 1,
+        full_at: ws.Targets | None = None,
+        empty_at: ws.Targets | None = None,
+    ):
         self.tile = tile
         kind = ws.ring_type(tile, stages=stages, ways=ways)
-        self.value = ws.AllocRingOp(ir.StringAttr.get(name), kind).ring
+        op = ws.AllocRingOp(ir.StringAttr.get(name), kind)
+        for label, lists in (("full_at", full_at), ("empty_at", empty_at)):
+            if lists is not None:
+                op.operation.attributes[label] = ws.targets_attribute(lists)
+        self.value = op.ring
 
     @staticmethod
     def _way(way: Value | int) -> Value:
@@ -257,10 +282,17 @@ def limit(tensor: Value, end: Value, dim: int) -> Value:
 
 
 def copy_in(
-    source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
+    source: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+    *,
+    receivers: ws.Targets | None = None,
 ) -> None:
-    """Fills a shared tile from a box of a tensor."""
-    ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+    """Fills a shared tile from a box of a tensor, in the CTAs that are listed for this one's rank."""
+    op = ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+    if receivers is not None:
+        op.operation.attributes["receivers"] = ws.targets_attribute(receivers)
 
 
 def copy_out(
@@ -281,11 +313,15 @@ def _coords(coords: Sequence[Value | int]) -> list[Value]:
     return [constant(x) if isinstance(x, int) else x for x in coords]
 
 
-def mma(d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> None:
-    """D = A B, plus D where `accumulate` holds."""
+def mma(
+    d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str, ctas: int = 1
+) -> None:
+    """D = A B, plus D where `accumulate` holds; of one CTA or of a pair."""
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
-    ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+    op = ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+    if ctas > 1:
+        op.operation.attributes["ctas"] = _i64(ctas)
 
 
 def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
@@ -327,11 +363,20 @@ def columns(tile: Value, first: int, count: int) -> Value:
     return ws.ColumnsOp(tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), part).part
 
 
-def rows(tile: Value, first: Value, count: int) -> Value:
+def rows(tile: Value, first: Value | int, count: int) -> Value:
     """Some rows of a shared tile."""
     kind = ws.TileType(tile.type)
     part = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
-    return ws.RowsOp(tile, first, part).part
+    return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, part).part
+
+
+def rank() -> Value:
+    """The number of this CTA in its cluster."""
+    return ws.RankOp().rank
+
+
+def _i64(number: int) -> Any:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 
 
 def shape_of(fragment: Value) -> list[int]:

@@ -1,0 +1,91 @@
+"""What the lowering covers of clusters.
+
+A copy reports its bytes to the barrier of each CTA that gets them, or, in a kernel whose products are
+those of pairs, to one CTA of the receiver's pair, the first or the second alike for all receivers
+(PTX ISA, cp.async.bulk.tensor, `.multicast::cluster` and `.cta_group`).
+"""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .clusters import landing
+from .coverage import Site, covers
+from .rings import landing_bytes
+from .sm_100a.tensor_memory import works_in_pairs
+
+ORDERS = ("single", "last_first", "persistent")  # of work tiles that a cluster shares
+
+
+@covers(ws.TilesOp)
+def _check_tiles(_: Site, op: ws.TilesOp) -> None:
+    order = op.order.value
+    if ws.cta_count(op) > 1 and order not in ORDERS:
+        raise op_error(op, f"expects order {', '.join(ORDERS)} in a cluster, got {order}")
+
+
+@covers(ws.AcquireOp)
+def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
+    """What lands at a barrier is awaited by the CTA that has it, one arrival for all bytes of a turn."""
+    ring, ranks = op.ring.owner, site.role.ranks
+    loads = [user for user in ws.users(op.slot) if isinstance(user, ws.CopyInOp | ws.ClaimOp)]
+    across = [load for load in loads if _is_across(ring, load)]
+    for load in across:
+        if load.operation.block != op.operation.block:
+            raise op_error(load, "expects a copy for other CTAs beside its ws.acquire")
+    if across:
+        for rank in landing(ring, site.role, loads, landing_bytes):
+            if rank not in ranks or rank not in ring.full_at[rank]:
+                raise op_error(
+                    op,
+                    f"expects role {site.role.label} in CTA {rank} to commit to its own full "
+                    f"barrier of ring {ring.label}, where bytes of others arrive",
+                )
+
+
+def _is_across(ring: ws.AllocRingOp, load: Any) -> bool:
+    copied = any(ws.crossing(load.receivers)) if isinstance(load, ws.CopyInOp) else False
+    return copied or any(ws.crossing(ring.full_at))
+
+
+@covers(ws.CopyInOp)
+def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
+    slot = op.target
+    while not isinstance(slot.owner, ws.AcquireOp):
+        slot = slot.owner.source
+    ring = slot.owner.ring.owner
+    if not _is_across(ring, op):
+        return
+    in_pairs = []
+    for rank in site.role.ranks:
+        to, told = op.receivers[rank], ring.full_at[rank]
+        halves = [tuple(sorted({ws.pair_of(x)[half] for x in to})) for half in range(ws.PAIR)]
+        if not to or (told != to and told not in halves):
+            raise op_error(
+                op,
+                f"expects the commits of CTA {rank} at the full barriers of its receivers {list(to)} "
+                f"or of one half of their pairs, got {list(told)}",
+            )
+        in_pairs.append(told != to)
+    if any(in_pairs) and not works_in_pairs(site.role.operation.parent.opview):
+        raise op_error(
+            op, "expects a kernel with products of pairs, as the barrier of one CTA counts for two"
+        )
+
+
+def _check_handover(site: Site, op: Any, lists: ws.Targets) -> None:
+    if op.by.value == "thread_copies" and any(lists[r] != (r,) for r in site.role.ranks):
+        raise op_error(op, "expects thread_copies to arrive at barriers of their own CTA")
+    if op.by.value == "tensor_core" and any(not lists[r] for r in site.role.ranks):
+        raise op_error(op, "expects tensor_core to arrive somewhere, from every CTA of the role")
+
+
+@covers(ws.CommitOp)
+def _check_commit(site: Site, op: ws.CommitOp) -> None:
+    _check_handover(site, op, op.slot.owner.ring.owner.full_at)
+
+
+@covers(ws.ReleaseOp)
+def _check_release(site: Site, op: ws.ReleaseOp) -> None:
+    _check_handover(site, op, op.slot.owner.ring.owner.empty_at)

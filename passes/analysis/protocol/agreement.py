@@ -1,0 +1,224 @@
+"""Whether the roles of a kernel take the steps of each ring equally often, for all sizes.
+
+What is compared is a formula per process, ring way and kind of step (`counts`). In a cluster it is
+compared at the barriers of each CTA: with who signals them, from whatever CTA.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .counts import Counting
+from .skeleton import Process, Sizes, named_sizes, steps, tally
+from .sums import Sum, text
+
+Calls = Iterator[tuple[Sizes, Sequence[Sizes]]]
+
+
+def check_counts(
+    kernel: ws.KernelOp, members: Sequence[Process], calls: Callable[[], Calls]
+) -> None:
+    """Compares the formulas of all processes, per ring way and CTA of a cluster.
+
+    Args:
+      kernel: the kernel.
+      members: its processes.
+      calls: sizes and work tiles to find an example among, where formulas differ.
+
+    Raises:
+      VerifyError: on the ring, with the roles.
+    """
+    counts = [(process, Counting(kernel, process).steps()) for process in members]
+    ways: dict[tuple[Any, int], None] = {}
+    for _, counted in counts:
+        ways.update({(ring, way): None for ring, way, _ in counted})
+    for ring, way in ways:
+        _check_ways(ring, way)
+        found = _Counts(ring, way, counts)
+        for rank in range(ws.cta_count(kernel)):
+            found.check_ends(rank)
+        for process in members:
+            _check_agents(ring, way, process)
+        for rank in range(ws.cta_count(kernel)):
+            found.check_numbers(rank, calls)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How often each process takes the steps of a ring way."""
+
+    ring: Any
+    way: int
+    counts: Sequence[tuple[Process, dict[tuple[Any, int, str], Sum]]]
+
+    def of(self, kind: str) -> list[tuple[Process, Sum]]:
+        """Those who take a step, in all CTAs."""
+        key = (self.ring, self.way, kind)
+        return [(process, steps[key]) for process, steps in self.counts if key in steps]
+
+    def _in(self, kind: str, rank: int) -> list[tuple[Process, Sum]]:
+        """Those of a CTA who take a step."""
+        return [(process, total) for process, total in self.of(kind) if process.rank == rank]
+
+    def _filling(self, rank: int) -> list[tuple[Process, Sum]]:
+        """Commits that arrive at a CTA's full barriers."""
+        told = self.ring.owner.full_at
+        return [(process, n) for process, n in self.of("commit") if rank in told[process.rank]]
+
+    def _freeing(self, rank: int) -> list[tuple[Process, Sum]]:
+        """Releases that arrive at a CTA's empty barriers."""
+        told = self.ring.owner.empty_at
+        return [(process, n) for process, n in self.of("release") if rank in told[process.rank]]
+
+    def check_ends(self, rank: int) -> None:
+        """One role fills the slots that a CTA waits for, and somebody waits where slots are filled."""
+        ring, way = self.ring, self.way
+        label = f"{ring.owner.label}[{way}]" + _where(ring, rank)
+        committed, waited = self._filling(rank), self._in("wait", rank)
+        is_read = bool(self.of("wait"))
+        if waited or committed or not is_read:
+            _check_producers(ring, label, way, [process for process, _ in committed])
+            if not waited:
+                raise op_error(
+                    ring.owner, f"needs a role that reads slots of ring {label}, got none"
+                )
+        takers = [process.part for process, _ in self._in("acquire", rank)]
+        names = [process.part for process, _ in self._in("commit", rank)]
+        if takers != names:
+            fills = "which it fills" if len(names) == 1 else "which they fill"
+            only = f"role {names[0]} alone" if len(names) == 1 else f"roles {' and '.join(names)}"
+            raise op_error(
+                ring.owner,
+                f"needs {only if names else 'nobody'} to acquire slots of ring {label}, {fills}, "
+                f"got {', '.join(takers)}",
+            )
+
+    def check_numbers(self, rank: int, calls: Callable[[], Calls]) -> None:
+        """Everybody keeps step with the commits that arrive at a CTA's barriers."""
+        ring, way = self.ring, self.way
+        committed, waited = self._filling(rank), self._in("wait", rank)
+        released = self._in("release", rank)
+        keepers = [p.label for p, _ in waited if p not in [q for q, _ in released]]
+        if keepers:
+            raise op_error(
+                ring.owner,
+                f"needs a release of ring {ring.owner.label}[{way}] by role {', '.join(keepers)}, "
+                "which waits for its slots",
+            )
+        filling = [process for process, _ in committed]
+        acquired = [(process, n) for process, n in self.of("acquire") if process in filling]
+        taken, freed = self._in("acquire", rank), self._freeing(rank)
+        kept = {"commit": committed, "acquire": acquired, "wait": waited, "release": released}
+        for start, steps_of in ((committed, kept), (taken, {"acquire": taken, "release": freed})):
+            for kind, found in steps_of.items():
+                for process, total in found:
+                    if start and total != start[0][1]:
+                        raise _Mismatch(ring, way, kind, *start[0], process, total).error(calls())
+
+
+def _where(ring: Any, rank: int) -> str:
+    """The CTA, in messages about one of several."""
+    return f" in CTA {rank}" if ws.cta_count(ring.owner) > 1 else ""
+
+
+def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Process]) -> None:
+    """One role fills the slots of a way, or those that the ring states."""
+    stated = ring.owner.producers
+    parts = {process.part: process for process in committing}
+    names = ", ".join(parts) or "none"
+    if stated is None:
+        if len(parts) != 1:
+            raise op_error(
+                ring.owner,
+                f"needs one role that fills slots of ring {label}, or to state its producers, "
+                f"got {names}",
+            )
+        return
+    agents = [a for process in parts.values() for a in _agents(ring, way, process, "commit")]
+    if sorted(agents) != sorted(stated):
+        found = ", ".join(agents) or "none"
+        raise op_error(
+            ring.owner,
+            f"states that {', '.join(stated)} fill slots of ring {label} together, got {found} "
+            f"of {names}",
+        )
+
+
+def _check_agents(ring: Any, way: int, process: Process) -> None:
+    """A process hands the slots of a way over by one agent: barriers count the same in each turn."""
+    for kind in ("commit", "release"):
+        agents = _agents(ring, way, process, kind)
+        if len(agents) > 1:
+            raise op_error(
+                ring.owner,
+                f"expects role {process.label} to {kind} slots of ring {ring.owner.label}[{way}] "
+                f"by one agent, got {', '.join(agents)}",
+            )
+
+
+def _agents(ring: Any, way: int, process: Process, kind: str) -> list[str]:
+    """By whom a process commits or releases slots of a ring way."""
+    mine = (s for s in steps(process) if s.ring == ring and s.kind == kind)
+    return sorted({step.by for step in mine if step.way.of(process.place) == way})
+
+
+_NEEDED = {
+    "commit": ("a commit", "commits"),
+    "acquire": ("an acquire", "acquires"),
+    "wait": ("a wait", "waits for"),
+    "release": ("a release", "releases"),
+}
+"""What every commit of a slot needs: as a noun, and what a role does."""
+
+
+@dataclass(frozen=True)
+class _Mismatch:
+    """A role that takes a step of a ring way more or less often than its slots are filled."""
+
+    ring: Any
+    way: int
+    kind: str
+    producer: Process
+    filled: Sum
+    process: Process
+    total: Sum
+
+    def error(self, calls: Calls) -> Exception:
+        """In words and in numbers of a call where they differ; the formulas are notes."""
+        step, verb = _NEEDED[self.kind]
+        filler, name = self.producer.label, self.process.label
+        label = f"{self.ring.owner.label}[{self.way}]"
+        needs = f"needs {step} by role {name} for each commit of ring {label} by role {filler}"
+        if not {*self.filled, *self.total} - {()}:
+            return op_error(
+                self.ring.owner,
+                f"{needs}: {name} {verb} {text(self.total)} slots of {text(self.filled)}",
+            )
+        notes = (
+            f"role {name} {verb} {text(self.total)} slots",
+            f"role {filler} commits {text(self.filled)} slots",
+        )
+        for sizes, tiles in calls:
+            for tile in tiles:
+                here = {**sizes, **tile}
+                total = self._count(self.process, self.kind, here)
+                filled = self._count(self.producer, "commit", here)
+                if total != filled:
+                    where = named_sizes([self.process, self.producer], here)
+                    message = f"{needs}: with {where}, {name} {verb} {total} slots of {filled}"
+                    return op_error(self.ring.owner, message, notes=notes)
+        return op_error(self.ring.owner, f"{needs}, for all sizes", notes=notes)
+
+    def _count(self, process: Process, kind: str, sizes: Sizes) -> int:
+        found = tally(process.body, {**sizes, **process.place})
+        return found[kind, self.ring, self.way]
+
+
+def _check_ways(ring: Any, way: int) -> None:
+    ways = ws.RingType(ring.type).ways
+    if not 0 <= way < ways:
+        label = ring.owner.label
+        raise op_error(ring.owner, f"ring {label} has ways 0..{ways - 1}, a role uses way {way}")
