@@ -232,9 +232,7 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     return _one_number(ring, arrived, "commit"), _one_number(ring, arrived, "release")
 
 
-def _one_number(
-    ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str
-) -> int:
+def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str) -> int:
     """Arrivals by one kind of step at a barrier, which are the same at all that have any."""
     totals: dict[tuple[int, int], int] = {}
     for (step, way, rank, _, _), count in arrived.items():

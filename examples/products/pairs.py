@@ -2,18 +2,15 @@
 
     python examples/products/pairs.py [FILE]
 
-A pair works on a tile of C: each CTA has half of its rows, and loads half of what the tile needs of
-B. The pairs of a cluster stand side by side, so that they need the same rows of A: each loads a part
-of them for all. The roles, and the rings between them:
+A pair works on a tile of C: each CTA has half of its rows, and loads half of what it needs of B. The
+pairs of a cluster need the same rows of A: each loads a part of them for all. Roles and rings:
 
 ```text
 load of every CTA ──a──► multiply of all pairs      multiply ──sums──► round ──out──► leave
                   ──b──► multiply of its pair       of a pair          of both CTAs
 ```
 
-Any M, N and K from 1 on: what a tile has beyond the edge of A or B is read as 0, what it has beyond
-the edge of C is not written. The copy engine wants rows that begin at multiples of 16 bytes, which
-dense matrices have for N and K in multiples of 8.
+Any M from 1 on, and N and K in multiples of 8, as for the other products.
 """
 
 from collections.abc import Callable
@@ -39,56 +36,48 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
     arguments = [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
     ctas = range(2 * pairs)
     kernel = b.declare_kernel(NAME, arguments, cluster=len(ctas))
-    everyone, leaders = tuple(ctas), tuple(ctas[::2])
     leader, pair = ([ws.pair_of(rank)[:count] for rank in ctas] for count in (1, 2))
+    leaders, everyone = ([tuple(ctas[::step])] * len(ctas) for step in (2, 1))
     same_rows = [tuple(ctas[rank % 2 :: 2]) for rank in ctas]
     with ir.InsertionPoint(kernel.body.blocks[0]):
         left, right, result = kernel.body.blocks[0].arguments
-        a = b.Ring(
-            "a",
-            b.tile([ROWS, DEPTH], narrow, "shared"),
-            stages=STAGES,
-            full_at=[leaders for _ in ctas],
-            empty_at=[everyone for _ in ctas],
-        )
+        strip = b.tile([ROWS, DEPTH], narrow, "shared")
+        a = b.Ring("a", strip, stages=STAGES, full_at=leaders, empty_at=everyone)
         half = b.tile([DEPTH, COLUMNS // 2], narrow, "shared")
         bs = b.Ring("b", half, stages=STAGES, full_at=leader, empty_at=pair)
         total = b.tile([ROWS, COLUMNS], wide, "tensor")
         sums = b.Ring("sums", total, stages=2, full_at=pair, empty_at=leader)
         out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"))
 
+        def place() -> tuple[b.Value, b.Value]:
+            number = b.INT.floordiv(b.rank(), 2)  # of the pair in the cluster
+            return b.INT.sub(b.rank(), b.INT.mul(number, 2)), number  # and of the CTA in the pair
+
         def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
-            """Of a cluster; the body sees the first row of this CTA and the first column of its pair."""
             steps = 2 * ROWS, pairs * COLUMNS
             extents = [b.INT.ceildiv(b.extent(result, dim), step) for dim, step in enumerate(steps)]
-            number = b.INT.floordiv(b.rank(), 2)
-            side = b.INT.sub(b.rank(), b.INT.mul(number, 2))
+            side, number = place()
             with b.tiles(extents, order) as (row, column):
                 row = b.INT.add(b.INT.mul(row, 2), side)
                 column = b.INT.add(b.INT.mul(column, pairs), number)
                 body(b.INT.mul(row, ROWS), b.INT.mul(column, COLUMNS))
 
         def each_step(body: Callable[[b.Value], None]) -> None:
-            def turn(step: b.Value) -> list[b.Value]:
-                body(b.INT.mul(step, DEPTH))
-                return []
-
-            b.loop(0, b.INT.ceildiv(b.extent(left, 1), DEPTH), [], turn)
+            steps = b.INT.ceildiv(b.extent(left, 1), DEPTH)
+            b.loop(0, steps, [], lambda step: body(b.INT.mul(step, DEPTH)) or [])
 
         def load(row: b.Value, column: b.Value) -> None:
-            number = b.INT.floordiv(b.rank(), 2)
-            side = b.INT.sub(b.rank(), b.INT.mul(number, 2))
+            side, number = place()
             first = b.INT.mul(number, ROWS // pairs)
             column = b.INT.add(column, b.INT.mul(side, COLUMNS // 2))
 
             def step(k: b.Value) -> None:
-                slot = a.acquire()
-                part = b.rows(slot, first, ROWS // pairs)
+                slots = a.acquire(), bs.acquire()
+                part = b.rows(slots[0], first, ROWS // pairs)
                 b.copy_in(left, part, [b.INT.add(row, first), k], [0, 1], receivers=same_rows)
-                b.commit(slot, "copy_engine")
-                slot = bs.acquire()
-                b.copy_in(right, slot, [k, column], [0, 1])
-                b.commit(slot, "copy_engine")
+                b.copy_in(right, slots[1], [k, column], [0, 1])
+                for slot in slots:
+                    b.commit(slot, "copy_engine")
 
             each_step(step)
 
@@ -120,7 +109,8 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
 
         with b.role("round", first=0, warps=4):
             each_tile(round_off)
-        for warp, (role, ranks) in enumerate(((multiply, leaders), (leave, None), (load, None)), 4):
+        for warp, role in enumerate((multiply, leave, load), 4):
+            ranks = ctas[::2] if role is multiply else ctas
             with b.role(role.__name__, first=warp, warps=1, lanes=1, ranks=ranks):
                 each_tile(role)
     return kernel

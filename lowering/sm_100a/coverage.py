@@ -55,7 +55,7 @@ def _check_pair(site: Site, op: ws.MmaOp) -> None:
     role, kernel = site.role, site.role.operation.parent.opview
     kinds = {product.cta_count for product in products_of(kernel)}
     if len(kinds) > 1:
-        raise op_error(op, f"expects products of one CTA or of pairs in a kernel, not both")
+        raise op_error(op, "expects products of one CTA or of pairs in a kernel, not both")
     if op.cta_count == 1:
         return
     if ws.cta_count(kernel) % ws.PAIR:

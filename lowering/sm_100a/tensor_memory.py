@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, llvm, nvvm
 from attn_mlir.dialect.scalars import compare, constant, i32, when
-
-from attn_mlir.dialect import ws
 
 from ..context import Lowering
 

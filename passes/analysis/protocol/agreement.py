@@ -55,9 +55,11 @@ class _Counts:
     counts: Sequence[tuple[Process, dict[tuple[Any, int, str], Sum]]]
 
     def of(self, kind: str) -> list[tuple[Process, Sum]]:
-        """Those who take a step, in all CTAs."""
+        """Those who take a step, in all CTAs; of several, those that the rank lets take it."""
         key = (self.ring, self.way, kind)
-        return [(process, steps[key]) for process, steps in self.counts if key in steps]
+        found = [(process, steps[key]) for process, steps in self.counts if key in steps]
+        is_alone = ws.cta_count(self.ring.owner) == 1
+        return [(process, total) for process, total in found if total or is_alone]
 
     def _in(self, kind: str, rank: int) -> list[tuple[Process, Sum]]:
         """Those of a CTA who take a step."""

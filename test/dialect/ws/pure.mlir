@@ -87,3 +87,13 @@ func.func @kept(%r: !ws.ring<!t, 1, 1>, %g: i32) {
   "ws.barrier"() : () -> ()
   func.return
 }
+
+// CHECK-LABEL: func.func @rank
+// CHECK: ws.rank
+// CHECK-NOT: ws.rank
+// CHECK: return
+func.func @rank() -> (i32, i32) {
+  %0 = "ws.rank"() : () -> i32
+  %1 = "ws.rank"() : () -> i32
+  func.return %0, %1 : i32, i32
+}

@@ -1,0 +1,124 @@
+"""Clusters, executed: tiles fetched for one another, turns taken, products of pairs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.errors import ResourceError, VerifyError
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.validation.ws import clusters
+
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+SEEDS = [None, 1, 2]
+
+
+def machine(seed: int | None) -> EmulatorDevice:
+    return EmulatorDevice() if seed is None else EmulatorDevice("adversarial", seed)
+
+
+@functools.cache
+def kernel(name: str, target: str, *arguments: int, **options: Any) -> Kernel:
+    build: Callable[..., Any] = getattr(clusters, name)
+    return clusters.compiled(lambda: build(*arguments, **options), target)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("ctas", [2, 4, 8])
+def test_each_fetches_for_all(ctas: int, target: str, seed: int | None) -> None:
+    """A ragged end, and more tiles than slots."""
+    x = np.random.default_rng(ctas).standard_normal((5 * 64 + 9, 64)).astype(BF16)
+    y = np.full((ctas, *x.shape), np.nan, BF16)
+    found = kernel("shared_tiles", target, ctas)
+    assert ".multicast::cluster" in found.bundle.ptx
+    found(x, y, device=machine(seed))
+    assert (y == x).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_a_token_goes_round(target: str, seed: int | None) -> None:
+    y = np.full((5, 4, 32), np.nan, np.float32)
+    kernel("turns", target, 4)(y, device=machine(seed))
+    assert (y == 1.0).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+@pytest.mark.parametrize(("element", "dtype"), [("bf16", BF16), ("f16", np.float16)])
+def test_a_pair_multiplies(element: str, dtype: Any, layout: str, seed: int | None) -> None:
+    """Two blocks of 256 rows, the last one ragged, and a ragged end of K."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-8, 9, shape) / 4 for shape in ((300, 200), (200, 64)))
+    y = np.full((300, 64), np.nan, np.float32)
+    right = b if layout == "kn" else np.ascontiguousarray(b.T)
+    found = kernel("pair_product", "sm_100a", element=element, b_layout=layout)
+    found(a.astype(dtype), right.astype(dtype), y, device=machine(seed))
+    assert (y == a @ b).all()
+
+
+def test_a_pair_multiplies_bytes() -> None:
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-8, 9, shape) / 4 for shape in ((256, 128), (64, 128)))
+    y = np.full((256, 64), np.nan, np.float32)
+    found = kernel("pair_product", "sm_100a", element="f8E4M3FN", b_layout="nk")
+    found(a.astype(E4M3), b.astype(E4M3), y, device=machine(1))
+    assert (y == a @ b.T).all()
+
+
+def test_every_instruction_says_that_pairs_work() -> None:
+    ptx = kernel("pair_product", "sm_100a", element="bf16", b_layout="kn").bundle.ptx
+    assert "cta_group::1" not in ptx
+    for name in ("alloc", "relinquish_alloc_permit", "mma", "commit", "dealloc"):
+        assert f"tcgen05.{name}.cta_group::2" in ptx
+    assert "complete_tx::bytes.cta_group::2" in ptx  # copies tell the first CTA of the pair
+
+
+def test_a_bundle_says_how_many_ctas_a_cluster_has() -> None:
+    manifest = kernel("shared_tiles", "sm_90a", 4).bundle.manifest
+    assert manifest.cluster == (4, 1, 1) and manifest.grid == (4, 1, 1)
+
+
+SECOND = {"loaded": ((1,), (1,)), "read": ((), (0, 1)), "summed": ((), (0, 1)), "free": ((1,), (1,))}
+BROADCAST = {"receivers": [(0, 1), ()], "full_at": [(0, 1), ()], "empty_at": [(0,), (0,)]}
+GATHERED = {"receivers": [(0,), (1,)], "full_at": [(0,), (0,)], "empty_at": [(0, 1), ()]}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: clusters.pair_product(**SECOND, issuers=(1,)),
+            r"expects a role of even ranks, got \[1\] in multiply",
+        ),
+        (
+            lambda: clusters.shared_tiles(2, **BROADCAST, ranks=((0,), (0, 1))),
+            "expects role fetch in CTA 1 to commit to its own full barrier of ring x",
+        ),
+        (
+            lambda: clusters.shared_tiles(2, **GATHERED, ranks=((0, 1), (0,))),
+            "expects a kernel with products of pairs",
+        ),
+        (
+            lambda: clusters.shared_tiles(2, receivers=clusters.own(2)),
+            r"expects the commits of CTA 0 at the full barriers of its receivers \[0\] or of one "
+            r"half of their pairs, got \[0, 1\]",
+        ),
+    ],
+)
+def test_what_has_no_code_is_refused(build: Callable[[], Any], message: str) -> None:
+    """The rings of these agree."""
+    with pytest.raises(VerifyError, match=message):
+        clusters.compiled(build, "sm_100a")
+
+
+def test_a_cluster_may_be_too_large() -> None:
+    with pytest.raises(ResourceError, match="cluster has 16 CTAs, sm_90a holds at most 8 together"):
+        clusters.compiled(lambda: clusters.shared_tiles(16), "sm_90a")

@@ -1,0 +1,237 @@
+"""Small kernels of clusters: tiles that CTAs fetch for one another, turns that they take, products of pairs.
+
+Each takes the lists of its rings and copies as options, so that tests can leave out what must not be
+left out. They are built and not written as text: MLIR is needed to have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.lowering.compile import compile_kernel
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.runtime.kernel import Kernel, load
+
+TILE_ROWS, TILE_COLUMNS = 64, 64
+PAIR_ROWS, PAIR_COLUMNS, PAIR_DEPTH = 128, 64, 64  # of a CTA, of a pair, of a slot
+
+Lists = Sequence[Sequence[int]]
+
+
+def compiled(build: Callable[[], ws.KernelOp], target: str) -> Kernel:
+    """A kernel, ready to be called."""
+    return load(compile_kernel("k", build, target=target))
+
+
+def built(build: Callable[[], ws.KernelOp]) -> Any:
+    """A module with a kernel; keep it while its operations are in use."""
+    with make_context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            build()
+        return module
+
+
+def everyone(ctas: int) -> Lists:
+    """Each CTA does it for all."""
+    return [range(ctas)] * ctas
+
+
+def own(ctas: int) -> Lists:
+    """Each CTA does it for itself."""
+    return [(rank,) for rank in range(ctas)]
+
+
+def _lists(lists: Lists) -> ws.Targets:
+    return tuple(tuple(ranks) for ranks in lists)
+
+
+def _steps(count: b.Value, body: Callable[[b.Value], None]) -> None:
+    def turn(number: b.Value) -> list[b.Value]:
+        body(number)
+        return []
+
+    b.loop(0, count, [], turn)
+
+
+def shared_tiles(
+    ctas: int,
+    *,
+    receivers: Lists | None = None,
+    full_at: Lists | None = None,
+    empty_at: Lists | None = None,
+    ranks: Sequence[Sequence[int]] | None = None,
+) -> ws.KernelOp:
+    """y[rank] = x for every CTA of a cluster: each fetches its rows of a tile for all of them.
+
+    Args:
+      ctas: of the cluster.
+      receivers, full_at, empty_at: who gets what a CTA fetches, and is told; all of them.
+      ranks: the CTAs that fetch, and those that write; all of them.
+    """
+    bf16, dynamic = ir.BF16Type.get(), ir.ShapedType.get_dynamic_size()
+    x_kind = ir.MemRefType.get([dynamic, TILE_COLUMNS], bf16)
+    y_kind = ir.MemRefType.get([dynamic, dynamic, TILE_COLUMNS], bf16)
+    arguments = [
+        b.Argument("x", "in", x_kind, ("m", "")),
+        b.Argument("y", "out", y_kind, ("n", "m", "")),
+    ]
+    kernel = b.declare_kernel("k", arguments, cluster=ctas)
+    share = TILE_ROWS // ctas
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        x, y = kernel.body.blocks[0].arguments
+        ring = b.Ring(
+            "x",
+            b.tile([TILE_ROWS, TILE_COLUMNS], bf16, "shared"),
+            stages=2,
+            full_at=_lists(full_at or everyone(ctas)),
+            empty_at=_lists(empty_at or everyone(ctas)),
+        )
+        tiles = b.INT.ceildiv(b.extent(x, 0), TILE_ROWS)
+
+        def fetch(number: b.Value) -> None:
+            slot = ring.acquire()
+            first = b.INT.mul(b.rank(), share)
+            row = b.INT.add(b.INT.mul(number, TILE_ROWS), first)
+            to = _lists(receivers or everyone(ctas))
+            b.copy_in(x, b.rows(slot, first, share), [row, 0], [0, 1], receivers=to)
+            b.commit(slot, "copy_engine")
+
+        def leave(number: b.Value) -> None:
+            slot = ring.wait()
+            b.copy_out(slot, y, [b.rank(), b.INT.mul(number, TILE_ROWS), 0], [1, 2])
+            b.release(slot, "copy_engine")
+
+        chosen = ranks or (range(ctas), range(ctas))
+        for warp, (body, mine) in enumerate(zip((fetch, leave), chosen, strict=True)):
+            with b.role(body.__name__, first=warp, warps=1, lanes=1, ranks=mine):
+                _steps(tiles, body)
+    return kernel
+
+
+def turns(
+    ctas: int,
+    *,
+    full_at: Lists | None = None,
+    empty_at: Lists | None = None,
+    is_closed: bool = False,
+) -> ws.KernelOp:
+    """y[t, rank] = 1 for each turn t: a token goes round, and each CTA writes while it has it.
+
+    Args:
+      ctas: of the cluster.
+      full_at: to whom each passes it on, the next one; the last one passes it on to nobody.
+      empty_at: who hears that it has been taken: the one before.
+      is_closed: the first CTA waits for the last one as well.
+    """
+    f32, dynamic = ir.F32Type.get(), ir.ShapedType.get_dynamic_size()
+    y_kind = ir.MemRefType.get([dynamic, dynamic, 32], f32)
+    arguments = [b.Argument("y", "out", y_kind, ("t", "n", ""))]
+    kernel = b.declare_kernel("k", arguments, cluster=ctas)
+    following = full_at or [(rank + 1,) for rank in range(ctas - 1)] + [()]
+    before = empty_at or [(), *((rank,) for rank in range(ctas - 1))]
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        (y,) = kernel.body.blocks[0].arguments
+        kind = ws.ring_type(None, stages=1)
+        op = ws.AllocRingOp(ir.StringAttr.get("turn"), kind)
+        op.operation.attributes["full_at"] = ws.targets_attribute(_lists(following))
+        op.operation.attributes["empty_at"] = ws.targets_attribute(_lists(before))
+        none, zero = ir.NoneType.get(), b.constant(0)
+
+        def write(number: b.Value) -> None:
+            with b.when(b.compare("ne", b.rank(), -1 if is_closed else 0)):
+                b.release(ws.WaitOp(op.ring, zero, none).slot, "threads")
+            b.store_global(b.fill([32], b.f32_constant(1.0)), y, [number, b.rank(), 0], [2])
+            with b.when(b.compare("ne", b.rank(), ctas if is_closed else ctas - 1)):
+                b.commit(ws.AcquireOp(op.ring, zero, none).slot, "threads")
+
+        with b.role("write", first=0, warps=1):
+            _steps(b.extent(y, 0), write)
+    return kernel
+
+
+def pair_product(
+    *,
+    element: str = "bf16",
+    b_layout: str = "kn",
+    loaded: Lists = ((0,), (0,)),
+    read: Lists = ((0, 1), ()),
+    summed: Lists = ((0, 1), ()),
+    free: Lists = ((0,), (0,)),
+    issuers: Sequence[int] = (0,),
+) -> ws.KernelOp:
+    """y = a b, 256 rows, by one pair: a loop over K, sums in the tensor memory of both CTAs.
+
+    Args:
+      element: of a and b.
+      b_layout: as `ws.mma`.
+      loaded, read: where commits and releases of operands arrive.
+      summed, free: where commits and releases of sums arrive.
+      issuers: the CTAs that multiply.
+    """
+    kind, f32 = ir.Type.parse(element), ir.F32Type.get()
+    dynamic = ir.ShapedType.get_dynamic_size()
+    tensor = ir.MemRefType.get([dynamic, dynamic], kind)
+    sums_kind = ir.MemRefType.get([dynamic, PAIR_COLUMNS], f32)
+    b_dims = ("k", "n") if b_layout == "kn" else ("n", "k")
+    arguments = [
+        b.Argument("a", "in", tensor, ("m", "k")),
+        b.Argument("b", "in", tensor, b_dims),
+        b.Argument("y", "out", sums_kind, ("m", "")),
+    ]
+    kernel = b.declare_kernel("k", arguments, cluster=2)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        left, right, y = kernel.body.blocks[0].arguments
+        shape = [PAIR_DEPTH, PAIR_COLUMNS // 2]
+        half = b.tile(shape if b_layout == "kn" else shape[::-1], kind, "shared")
+        lists = {"full_at": _lists(loaded), "empty_at": _lists(read)}
+        rows = b.Ring("a", b.tile([PAIR_ROWS, PAIR_DEPTH], kind, "shared"), stages=2, **lists)
+        columns = b.Ring("b", half, stages=2, **lists)
+        tile = b.tile([PAIR_ROWS, PAIR_COLUMNS], f32, "tensor")
+        sums = b.Ring("sums", tile, full_at=_lists(summed), empty_at=_lists(free))
+        steps = b.INT.ceildiv(b.extent(left, 1), PAIR_DEPTH)
+        blocks = b.INT.ceildiv(b.extent(left, 0), 2 * PAIR_ROWS)
+
+        def first_row(block: b.Value) -> b.Value:
+            return b.INT.mul(b.INT.add(b.INT.mul(block, 2), b.rank()), PAIR_ROWS)
+
+        def fetch(block: b.Value) -> None:
+            def step(number: b.Value) -> None:
+                k, column = b.INT.mul(number, PAIR_DEPTH), b.INT.mul(b.rank(), PAIR_COLUMNS // 2)
+                at = [k, column] if b_layout == "kn" else [column, k]
+                for ring, source, place in ((rows, left, [first_row(block), k]), (columns, right, at)):
+                    slot = ring.acquire()
+                    b.copy_in(source, slot, place, [0, 1])
+                    b.commit(slot, "copy_engine")
+
+            _steps(steps, step)
+
+        def multiply(_: b.Value) -> None:
+            total = sums.acquire()
+
+            def step(number: b.Value) -> None:
+                slots = rows.wait(), columns.wait()
+                more = b.compare("ne", number, 0)
+                b.mma(total, *slots, accumulate=more, b_layout=b_layout, ctas=2)
+                for slot in slots:
+                    b.release(slot, "tensor_core")
+
+            _steps(steps, step)
+            b.commit(total, "tensor_core")
+
+        def write(block: b.Value) -> None:
+            total = sums.wait()
+            fragment = b.load(total)
+            b.release(total, "threads")
+            b.store_global(fragment, y, [first_row(block), 0], [0, 1])
+
+        with b.role("write", first=0, warps=4):
+            _steps(blocks, write)
+        with b.role("fetch", first=4, warps=1, lanes=1):
+            _steps(blocks, fetch)
+        with b.role("multiply", first=5, warps=1, lanes=1, ranks=issuers):
+            _steps(blocks, multiply)
+    return kernel
