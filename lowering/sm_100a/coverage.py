@@ -60,6 +60,8 @@ def _check_pair(site: Site, op: ws.MmaOp) -> None:
         return
     if ws.cta_count(kernel) % ws.PAIR:
         raise op_error(op, f"expects a cluster of pairs, got {ws.cta_count(kernel)} CTAs")
+    if ws.TileType(op.a.type).space != "shared":
+        raise op_error(op, f"expects a of a pair in shared memory, got {op.a.type}")
     if any(rank % ws.PAIR for rank in role.ranks):
         raise op_error(op, f"expects a role of even ranks, got {role.ranks} in {role.label}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,9 @@ from attn_mlir.errors import ResourceError, VerifyError
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.ws import clusters
+from attn_mlir.validation.ws.checks import refused
+from attn_mlir.validation.ws.kernels import copy_op, role
+from attn_mlir.validation.ws.kernels import kernel as ws_kernel
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 SEEDS = [None, 1, 2]
@@ -86,7 +90,12 @@ def test_a_bundle_says_how_many_ctas_a_cluster_has() -> None:
     assert manifest.cluster == (4, 1, 1) and manifest.grid == (4, 1, 1)
 
 
-SECOND = {"loaded": ((1,), (1,)), "read": ((), (0, 1)), "summed": ((), (0, 1)), "free": ((1,), (1,))}
+SECOND = {
+    "loaded": ((1,), (1,)),
+    "read": ((), (0, 1)),
+    "summed": ((), (0, 1)),
+    "free": ((1,), (1,)),
+}
 BROADCAST = {"receivers": [(0, 1), ()], "full_at": [(0, 1), ()], "empty_at": [(0,), (0,)]}
 GATHERED = {"receivers": [(0,), (1,)], "full_at": [(0,), (0,)], "empty_at": [(0, 1), ()]}
 
@@ -117,6 +126,99 @@ def test_what_has_no_code_is_refused(build: Callable[[], Any], message: str) -> 
     """The rings of these agree."""
     with pytest.raises(VerifyError, match=message):
         clusters.compiled(build, "sm_100a")
+
+
+def pair_text() -> str:
+    return str(clusters.built(clusters.pair_product))
+
+
+HALVES = [("64x32xbf16", "64x{n}xbf16"), ("128x64xf32", "128x{m}xf32"), ("x64xf32>", "x{m}xf32>")]
+
+
+def narrow_text() -> str:
+    """N of 8, half of it for each CTA."""
+    text = pair_text()
+    for old, new in HALVES:
+        text = text.replace(old, new.format(n=4, m=8))
+    return text
+
+
+def three_text() -> str:
+    """A pair, and a third CTA that does nothing."""
+    text = (
+        pair_text()
+        .replace("cluster = 2", "cluster = 3")
+        .replace("array<i32>]", "array<i32>, array<i32>]")
+    )
+    text = text.replace("array<i32: 0>]", "array<i32: 0>, array<i32>]")
+    for lanes in (1, 32):
+        of_two = f"lanes = {lanes} : i64, ranks = array<i32: 0, 1>, registers"
+        text = text.replace(f"lanes = {lanes} : i64, registers", of_two)
+    return text
+
+
+def mixed_text() -> str:
+    """A product of one CTA beside that of the pair."""
+    release = '"ws.release"(%8) {by = "tensor_core"}'
+    d, a, b = (
+        "!ws.tile<vector<" + kind
+        for kind in ('128x64xf32>, "tensor">', '128x64xbf16>, "shared">', '64x64xbf16>, "shared">')
+    )
+    alone = f"""%b = "ws.at"(%spare, %c0_i32) : (!ws.buffer<{b}, 1>, i32) -> {b}
+      "ws.mma"(%7, %8, %b, %10) {{b_layout = "kn"}} : ({d}, {a}, {b}, i1) -> ()
+      """  # fmt: skip
+    spare = f'%spare = "ws.alloc_buffer"() {{label_name = "spare"}} : () -> !ws.buffer<{b}, 1>\n'
+    ring = '%0 = "ws.alloc_ring"'
+    return pair_text().replace(release, alone + release).replace(ring, spare + ring)
+
+
+def handed_over(commit: str, lists: str, body: str = "") -> str:
+    """A ring between two roles of a cluster of two."""
+    tile = '!ws.tile<vector<64x64xbf16>, "shared">'
+    fill = f"""%s = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+    {body}
+    "ws.commit"(%s) {{by = "{commit}"}} : (!t) -> ()"""
+    read = """%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    "ws.release"(%s) {by = "threads"} : (!t) -> ()"""
+    lanes = 32 if commit == "thread_copies" else 1
+    text = ws_kernel(
+        [("x", "in", "memref<?x64xbf16>", ("m", ""))],
+        f'  %ring = "ws.alloc_ring"() {{label_name = "r", {lists}}} : () -> !ring'
+        + role("fill", fill, first=0, lanes=lanes)
+        + role("read", read, first=1),
+        types=f"!t = {tile}\n!ring = !ws.ring<!t, 1, 1>\n",
+    )
+    return text.replace('sym_name = "k"', 'sym_name = "k", cluster = 2 : i64')
+
+
+BOTH = "full_at = [array<i32: 0, 1>, array<i32: 0, 1>], empty_at = [array<i32: 0, 1>, array<i32: 0, 1>]"
+COPY = copy_op("copy_in", "%x", "%s", "%c0, %c0", "0, 1", "memref<?x64xbf16>, !t")
+TO_ALL = COPY.replace("dims", "receivers = [array<i32: 0, 1>, array<i32: 0, 1>], dims")
+CLAIMS = Path(__file__).parent / "convert-ws-to-nvvm" / "claims.mlir"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            lambda: handed_over("thread_copies", BOTH.partition("], empty")[0] + "]"),
+            "expects thread_copies to arrive at barriers of their own CTA",
+        ),
+        (
+            lambda: handed_over("copy_engine", BOTH, f"scf.if %yes {{ {TO_ALL} }}"),
+            "expects a copy for other CTAs beside its ws.acquire",
+        ),
+        (
+            lambda: CLAIMS.read_text().replace("sym_name", "cluster = 2 : i64, sym_name"),
+            "expects order single, last_first, persistent in a cluster, got clc",
+        ),
+        (three_text, "expects a cluster of pairs, got 3 CTAs"),
+        (mixed_text, "expects products of one CTA or of pairs in a kernel, not both"),
+        (narrow_text, "expects N a multiple of 16 to 256, got 8"),
+    ],
+)  # fmt: skip
+def test_what_has_no_code_is_refused_as_text(text: Callable[[], str], message: str) -> None:
+    refused(text(), message)
 
 
 def test_a_cluster_may_be_too_large() -> None:

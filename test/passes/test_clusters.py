@@ -119,7 +119,9 @@ def test_arrivals_are_those_of_all_ctas() -> None:
 
 
 def test_arrivals_are_as_many_in_every_cta() -> None:
-    with pytest.raises(VerifyError, match="as many arrivals in every CTA: releases of CTA 3 have 3"):
+    with pytest.raises(
+        VerifyError, match="as many arrivals in every CTA: releases of CTA 3 have 3"
+    ):
         _arrivals(lambda: shared_tiles(4, empty_at=[*everyone(4)[:3], (0, 1, 2)]))
 
 

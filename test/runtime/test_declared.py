@@ -123,6 +123,7 @@ def test_a_manifest_that_does_not(message: str, change: Change) -> None:
         (".target sm_100a", "// .target sm_100a", "the PTX has nothing"),
         (", debug", " /* .target sm_90a */", None),
         ("%nctaid.x", "1", "persistent .* never asks how many CTAs"),
+        ("%nctaid.x", "%nclusterid.x", None),
         ("entry copy(", "entry copy(.param .b8 array[3], ", "the PTX has 7 parameters"),
         (".param .f32", ".param .texref", "it says f32, the PTX has .texref"),
         (".param .f32", ".reg .f32", "the parameter '.reg .f32 copy_param_5'"),

@@ -202,7 +202,10 @@ def pair_product(
             def step(number: b.Value) -> None:
                 k, column = b.INT.mul(number, PAIR_DEPTH), b.INT.mul(b.rank(), PAIR_COLUMNS // 2)
                 at = [k, column] if b_layout == "kn" else [column, k]
-                for ring, source, place in ((rows, left, [first_row(block), k]), (columns, right, at)):
+                for ring, source, place in (
+                    (rows, left, [first_row(block), k]),
+                    (columns, right, at),
+                ):
                     slot = ring.acquire()
                     b.copy_in(source, slot, place, [0, 1])
                     b.commit(slot, "copy_engine")

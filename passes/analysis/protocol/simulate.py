@@ -187,7 +187,8 @@ class _Runner:
                 )
         told = crossings.empty_at(key[0], self.process.rank)
         for rank, who in crossings.taking_where(key, told):
-            if not self._knows(key, "acquire", who, turn):
+            is_taken = any(self._knows(key, kind, who, turn) for kind in ("acquire", "commit"))
+            if not is_taken:  # who has committed has acquired
                 raise self._misses(
                     step, f"releases a slot{_of(key, rank)} that role {who} may not have acquired"
                 )
