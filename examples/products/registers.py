@@ -9,6 +9,8 @@ and the rings between them, of which those of a group are ways:
 load ──a, b──► multiply ──out──► leave
 ```
 
+CTAs of a cluster have rows of C below one another: each loads a part of B for all.
+
 Any M, N and K from 1 on: what a tile has beyond the edge of A or B is read as 0, what it has beyond
 the edge of C is not written. The copy engine wants rows that begin at multiples of 16 bytes, which
 dense matrices have for N and K in multiples of 8.
@@ -28,29 +30,32 @@ STAGES = 3  # slots of A and of B, 48 KiB together
 TOGETHER = 8  # rows of tiles that are worked on side by side: what they load of B is in the cache
 
 
-def product(order: str = "persistent") -> ws.KernelOp:
-    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], at the insertion point."""
+def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
+    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of so many CTAs."""
     dynamic = ir.ShapedType.get_dynamic_size()
     narrow = ir.BF16Type.get()
     matrix = ir.MemRefType.get([dynamic, dynamic], narrow)
     names = {"a": ("in", ("m", "k")), "b": ("in", ("k", "n")), "c": ("out", ("m", "n"))}
-    kernel = b.declare_kernel(
-        NAME, [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
-    )
+    arguments = [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
+    kernel = b.declare_kernel(NAME, arguments, cluster=ctas)
+    everyone = [tuple(range(ctas))] * ctas
+    height = GROUPS * ROWS  # of what a CTA has of C
     with ir.InsertionPoint(kernel.body.blocks[0]):
         left, right, result = kernel.body.blocks[0].arguments
         a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, ways=GROUPS)
-        bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES)
+        strip = b.tile([DEPTH, COLUMNS], narrow, "shared")
+        bs = b.Ring("b", strip, stages=STAGES, full_at=everyone, empty_at=everyone)
         out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"), ways=GROUPS)
 
         def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
             m, n = (b.extent(result, dim) for dim in range(2))
-            strips = b.INT.ceildiv(m, TOGETHER * GROUPS * ROWS)
+            strips = b.INT.ceildiv(m, TOGETHER * ctas * height)
             extents = [b.constant(TOGETHER), b.INT.ceildiv(n, COLUMNS), strips]
             with b.tiles(extents, order) as (inner, column, strip):
                 row = b.INT.add(b.INT.mul(strip, TOGETHER), inner)
-                row = b.INT.mul(row, GROUPS * ROWS)
+                row = b.INT.mul(row, ctas * height)
                 with b.when(b.compare("slt", row, m)):
+                    row = b.INT.add(row, b.INT.mul(b.rank(), height))
                     body(row, b.INT.mul(column, COLUMNS))
 
         steps = b.INT.ceildiv(b.extent(left, 1), DEPTH)
@@ -63,7 +68,9 @@ def product(order: str = "persistent") -> ws.KernelOp:
                     b.copy_in(left, slot, [b.INT.add(row, group * ROWS), k], [0, 1])
                     b.commit(slot, "copy_engine")
                 slot = bs.acquire()
-                b.copy_in(right, slot, [k, column], [0, 1])
+                first = b.INT.mul(b.rank(), DEPTH // ctas)
+                part = b.rows(slot, first, DEPTH // ctas)
+                b.copy_in(right, part, [b.INT.add(k, first), column], [0, 1], receivers=everyone)
                 b.commit(slot, "copy_engine")
                 return []
 

@@ -41,10 +41,10 @@ def shapes(file: str) -> list[tuple[int, int, int]]:
 
 
 @functools.cache
-def product(file: str, target: str, order: str = "persistent") -> Kernel:
+def product(file: str, target: str, order: str = "persistent", **options: int) -> Kernel:
     """The kernel of an example, ready to be called."""
     example = runpy.run_path(str(FOLDER / f"{file}.py"))
-    build = functools.partial(example["product"], order)
+    build = functools.partial(example["product"], order, **options)
     return load(compile_kernel(example["NAME"], build, target=target))
 
 
@@ -82,6 +82,22 @@ def test_late_and_reordered_machines(file: str, target: str, seed: int) -> None:
 def test_one_tile_for_each_cta(file: str, target: str) -> None:
     shape = (24, 136, 72) if file == "warps" else (136, 264, 72)
     check(product(file, target, "single"), *shape, EmulatorDevice())
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+@pytest.mark.parametrize(
+    ("file", "target", "option"),
+    [
+        ("registers", "sm_90a", ("ctas", 2)),
+        ("registers", "sm_90a", ("ctas", 4)),
+        ("pairs", "sm_100a", ("pairs", 1)),
+    ],
+)
+def test_other_clusters(file: str, target: str, option: tuple[str, int], seed: int | None) -> None:
+    mode = ("fair", 0) if seed is None else ("adversarial", seed)
+    device = EmulatorDevice(*mode, multiprocessors=8)
+    name, count = option
+    check(product(file, target, **{name: count}), 520, 264, 200, device)
 
 
 def test_products_into_registers_run_on(tmp_path: Path) -> None:

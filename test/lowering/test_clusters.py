@@ -16,7 +16,8 @@ from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.ws import clusters
 from attn_mlir.validation.ws.checks import refused
-from attn_mlir.validation.ws.kernels import copy_op, role
+from attn_mlir.validation.ws.cluster_runs import CASES
+from attn_mlir.validation.ws.kernels import compiled, copy_op, role
 from attn_mlir.validation.ws.kernels import kernel as ws_kernel
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -35,23 +36,20 @@ def kernel(name: str, target: str, *arguments: int, **options: Any) -> Kernel:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
-@pytest.mark.parametrize("ctas", [2, 4, 8])
-def test_each_fetches_for_all(ctas: int, target: str, seed: int | None) -> None:
-    """A ragged end, and more tiles than slots."""
-    x = np.random.default_rng(ctas).standard_normal((5 * 64 + 9, 64)).astype(BF16)
-    y = np.full((ctas, *x.shape), np.nan, BF16)
-    found = kernel("shared_tiles", target, ctas)
-    assert ".multicast::cluster" in found.bundle.ptx
-    found(x, y, device=machine(seed))
-    assert (y == x).all()
+@pytest.mark.parametrize("name", CASES)
+def test_on_any_target(name: str, target: str, seed: int | None) -> None:
+    """Tiles that all fetch for all; a token that goes round."""
+    case = CASES[name]
+    arrays = case.operands()
+    found = compiled(case.text(), target)
+    assert (".multicast::cluster" in found.bundle.ptx) == ("tiles" in name)
+    found(*arrays, device=machine(seed))
+    assert not case.misfit(arrays)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
-def test_a_token_goes_round(target: str, seed: int | None) -> None:
-    y = np.full((5, 4, 32), np.nan, np.float32)
-    kernel("turns", target, 4)(y, device=machine(seed))
-    assert (y == 1.0).all()
+def test_what_is_not_written_is_seen() -> None:
+    for case in CASES.values():
+        assert case.misfit(case.operands())
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -367,6 +367,16 @@ def test_grid_beyond_the_hardware() -> None:
         bind(manifest(), tensors, {"scale": 1.0})
 
 
+@pytest.mark.parametrize(
+    ("multiprocessors", "ctas"), [(1, 4), (4, 4), (11, 8), (132, 132), (1000, 400)]
+)
+def test_a_persistent_grid_is_of_whole_clusters(multiprocessors: int, ctas: int) -> None:
+    grid = [400, 1, 1]
+    found = manifest(cluster=[4, 1, 1], persistent=True, grid=grid)
+    bound = bind(found, operands(), {"scale": 1.0})
+    assert bound.grid_on(multiprocessors) == (ctas, 1, 1)
+
+
 def test_grid_that_the_cluster_does_not_divide() -> None:
     with pytest.raises(SpecError, match="no multiple of the cluster"):
         bind(manifest(cluster=[2, 1, 1]), operands(), {"scale": 1.0})
