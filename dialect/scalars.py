@@ -183,6 +183,16 @@ def loop(
     return list(op.results)
 
 
+@contextmanager
+def turns(count: Value | int) -> Generator[Value]:
+    """An `scf.for` over 0 .. count - 1 that carries nothing; yields the number of the turn."""
+    count = constant(count) if isinstance(count, int) else count
+    op = scf.ForOp(constant(0), count, constant(1))
+    with ir.InsertionPoint(op.body):
+        yield op.induction_variable
+        scf.YieldOp([])
+
+
 def fadd(a: Value, b: Value) -> Value:
     """a + b"""
     return arith.AddFOp(a, b).result

@@ -57,7 +57,7 @@ def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
     ring = slot.owner.ring.owner
     if not _is_across(ring, op):
         return
-    in_pairs = []
+    in_pairs: list[bool] = []
     for rank in site.role.ranks:
         to, told = op.receivers[rank], ring.full_at[rank]
         halves = [tuple(sorted({ws.pair_of(x)[half] for x in to})) for half in range(ws.PAIR)]

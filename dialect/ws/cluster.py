@@ -20,7 +20,7 @@ Absent, each is the CTA itself. Two CTAs that fill halves of an operand for both
 Ranks 2 i and 2 i + 1 are a pair. A `ws.mma` of `ctas` = 2 works on the slots of both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
@@ -50,7 +50,7 @@ def targets(op: Any, name: str) -> Targets:
     return tuple(tuple(ir.DenseI32ArrayAttr(entry)) for entry in ir.ArrayAttr(attributes[name]))
 
 
-def targets_attribute(lists: Targets) -> Any:
+def targets_attribute(lists: Sequence[Sequence[int]]) -> Any:
     """The attribute that says so."""
     return ir.ArrayAttr.get([ir.DenseI32ArrayAttr.get(list(ranks)) for ranks in lists])
 

@@ -50,8 +50,9 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
         out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"))
 
         def place() -> tuple[b.Value, b.Value]:
-            number = b.INT.floordiv(b.rank(), 2)  # of the pair in the cluster
-            return b.INT.sub(b.rank(), b.INT.mul(number, 2)), number  # and of the CTA in the pair
+            """Of this CTA: its place in its pair, and that of its pair in the cluster."""
+            number = b.INT.floordiv(b.rank(), 2)
+            return b.INT.sub(b.rank(), b.INT.mul(number, 2)), number
 
         def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
             steps = 2 * ROWS, pairs * COLUMNS
@@ -62,16 +63,14 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
                 column = b.INT.add(b.INT.mul(column, pairs), number)
                 body(b.INT.mul(row, ROWS), b.INT.mul(column, COLUMNS))
 
-        def each_step(body: Callable[[b.Value], None]) -> None:
-            steps = b.INT.ceildiv(b.extent(left, 1), DEPTH)
-            b.loop(0, steps, [], lambda step: body(b.INT.mul(step, DEPTH)) or [])
+        steps = b.INT.ceildiv(b.extent(left, 1), DEPTH)
 
         def load(row: b.Value, column: b.Value) -> None:
             side, number = place()
             first = b.INT.mul(number, ROWS // pairs)
             column = b.INT.add(column, b.INT.mul(side, COLUMNS // 2))
-
-            def step(k: b.Value) -> None:
+            with b.turns(steps) as step:
+                k = b.INT.mul(step, DEPTH)
                 slots = a.acquire(), bs.acquire()
                 part = b.rows(slots[0], first, ROWS // pairs)
                 b.copy_in(left, part, [b.INT.add(row, first), k], [0, 1], receivers=same_rows)
@@ -79,18 +78,13 @@ def product(order: str = "persistent", pairs: int = PAIRS) -> ws.KernelOp:
                 for slot in slots:
                     b.commit(slot, "copy_engine")
 
-            each_step(step)
-
         def multiply(_: b.Value, __: b.Value) -> None:
             sum_ = sums.acquire()
-
-            def step(k: b.Value) -> None:
+            with b.turns(steps) as step:
                 slots = a.wait(), bs.wait()
-                b.mma(sum_, *slots, accumulate=b.compare("ne", k, 0), b_layout="kn", ctas=2)
+                b.mma(sum_, *slots, accumulate=b.compare("ne", step, 0), b_layout="kn", ctas=2)
                 for slot in slots:
                     b.release(slot, "tensor_core")
-
-            each_step(step)
             b.commit(sum_, "tensor_core")
 
         def round_off(_: b.Value, __: b.Value) -> None:

@@ -20,10 +20,9 @@ Value = Any
 def _mma(low: Lowering, op: ws.MmaOp) -> None:
     d, a, b = (low.tile(value) for value in (op.d, op.a, op.b))
     m, k_elements = a.kind.shape
-    n = d.kind.shape[1]
+    n, (b_rows, b_columns) = d.kind.shape[1], b.kind.shape
     is_mn_major = op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
-    b_rows, b_columns = b.kind.shape
     b_operand = shared_operand(b_rows, b_columns, bits, is_mn_major=is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
     descriptor = instruction_descriptor(

@@ -45,18 +45,6 @@ def own(ctas: int) -> Lists:
     return [(rank,) for rank in range(ctas)]
 
 
-def _lists(lists: Lists) -> ws.Targets:
-    return tuple(tuple(ranks) for ranks in lists)
-
-
-def _steps(count: b.Value, body: Callable[[b.Value], None]) -> None:
-    def turn(number: b.Value) -> list[b.Value]:
-        body(number)
-        return []
-
-    b.loop(0, count, [], turn)
-
-
 def shared_tiles(
     ctas: int,
     *,
@@ -87,8 +75,8 @@ def shared_tiles(
             "x",
             b.tile([TILE_ROWS, TILE_COLUMNS], bf16, "shared"),
             stages=2,
-            full_at=_lists(full_at or everyone(ctas)),
-            empty_at=_lists(empty_at or everyone(ctas)),
+            full_at=full_at or everyone(ctas),
+            empty_at=empty_at or everyone(ctas),
         )
         tiles = b.INT.ceildiv(b.extent(x, 0), TILE_ROWS)
 
@@ -96,7 +84,7 @@ def shared_tiles(
             slot = ring.acquire()
             first = b.INT.mul(b.rank(), share)
             row = b.INT.add(b.INT.mul(number, TILE_ROWS), first)
-            to = _lists(receivers or everyone(ctas))
+            to = receivers or everyone(ctas)
             b.copy_in(x, b.rows(slot, first, share), [row, 0], [0, 1], receivers=to)
             b.commit(slot, "copy_engine")
 
@@ -108,7 +96,8 @@ def shared_tiles(
         chosen = ranks or (range(ctas), range(ctas))
         for warp, (body, mine) in enumerate(zip((fetch, leave), chosen, strict=True)):
             with b.role(body.__name__, first=warp, warps=1, lanes=1, ranks=mine):
-                _steps(tiles, body)
+                with b.turns(tiles) as number:
+                    body(number)
     return kernel
 
 
@@ -137,8 +126,8 @@ def turns(
         (y,) = kernel.body.blocks[0].arguments
         kind = ws.ring_type(None, stages=1)
         op = ws.AllocRingOp(ir.StringAttr.get("turn"), kind)
-        op.operation.attributes["full_at"] = ws.targets_attribute(_lists(following))
-        op.operation.attributes["empty_at"] = ws.targets_attribute(_lists(before))
+        op.operation.attributes["full_at"] = ws.targets_attribute(following)
+        op.operation.attributes["empty_at"] = ws.targets_attribute(before)
         none, zero = ir.NoneType.get(), b.constant(0)
 
         def write(number: b.Value) -> None:
@@ -149,7 +138,8 @@ def turns(
                 b.commit(ws.AcquireOp(op.ring, zero, none).slot, "threads")
 
         with b.role("write", first=0, warps=1):
-            _steps(b.extent(y, 0), write)
+            with b.turns(b.extent(y, 0)) as number:
+                write(number)
     return kernel
 
 
@@ -187,11 +177,11 @@ def pair_product(
         left, right, y = kernel.body.blocks[0].arguments
         shape = [PAIR_DEPTH, PAIR_COLUMNS // 2]
         half = b.tile(shape if b_layout == "kn" else shape[::-1], kind, "shared")
-        lists = {"full_at": _lists(loaded), "empty_at": _lists(read)}
+        lists = {"full_at": loaded, "empty_at": read}
         rows = b.Ring("a", b.tile([PAIR_ROWS, PAIR_DEPTH], kind, "shared"), stages=2, **lists)
         columns = b.Ring("b", half, stages=2, **lists)
         tile = b.tile([PAIR_ROWS, PAIR_COLUMNS], f32, "tensor")
-        sums = b.Ring("sums", tile, full_at=_lists(summed), empty_at=_lists(free))
+        sums = b.Ring("sums", tile, full_at=summed, empty_at=free)
         steps = b.INT.ceildiv(b.extent(left, 1), PAIR_DEPTH)
         blocks = b.INT.ceildiv(b.extent(left, 0), 2 * PAIR_ROWS)
 
@@ -199,7 +189,7 @@ def pair_product(
             return b.INT.mul(b.INT.add(b.INT.mul(block, 2), b.rank()), PAIR_ROWS)
 
         def fetch(block: b.Value) -> None:
-            def step(number: b.Value) -> None:
+            with b.turns(steps) as number:
                 k, column = b.INT.mul(number, PAIR_DEPTH), b.INT.mul(b.rank(), PAIR_COLUMNS // 2)
                 at = [k, column] if b_layout == "kn" else [column, k]
                 for ring, source, place in (
@@ -210,19 +200,14 @@ def pair_product(
                     b.copy_in(source, slot, place, [0, 1])
                     b.commit(slot, "copy_engine")
 
-            _steps(steps, step)
-
         def multiply(_: b.Value) -> None:
             total = sums.acquire()
-
-            def step(number: b.Value) -> None:
+            with b.turns(steps) as number:
                 slots = rows.wait(), columns.wait()
                 more = b.compare("ne", number, 0)
                 b.mma(total, *slots, accumulate=more, b_layout=b_layout, ctas=2)
                 for slot in slots:
                     b.release(slot, "tensor_core")
-
-            _steps(steps, step)
             b.commit(total, "tensor_core")
 
         def write(block: b.Value) -> None:
@@ -232,9 +217,12 @@ def pair_product(
             b.store_global(fragment, y, [first_row(block), 0], [0, 1])
 
         with b.role("write", first=0, warps=4):
-            _steps(blocks, write)
+            with b.turns(blocks) as block:
+                write(block)
         with b.role("fetch", first=4, warps=1, lanes=1):
-            _steps(blocks, fetch)
+            with b.turns(blocks) as block:
+                fetch(block)
         with b.role("multiply", first=5, warps=1, lanes=1, ranks=issuers):
-            _steps(blocks, multiply)
+            with b.turns(blocks) as block:
+                multiply(block)
     return kernel

@@ -35,6 +35,7 @@ from attn_mlir.dialect.scalars import (
     loop,
     select,
     truncate,
+    turns,
     when,
 )
 
@@ -101,6 +102,7 @@ __all__ = [
     "tile",
     "tiles",
     "truncate",
+    "turns",
     "view",
     "when",
 ]
@@ -207,8 +209,8 @@ class Ring:
         *,
         stages: int = 1,
         ways: int = 1,
-        full_at: ws.Targets | None = None,
-        empty_at: ws.Targets | None = None,
+        full_at: Sequence[Sequence[int]] | None = None,
+        empty_at: Sequence[Sequence[int]] | None = None,
     ):
         self.tile = tile
         kind = ws.ring_type(tile, stages=stages, ways=ways)
@@ -287,7 +289,7 @@ def copy_in(
     coords: Sequence[Value | int],
     dims: Sequence[int],
     *,
-    receivers: ws.Targets | None = None,
+    receivers: Sequence[Sequence[int]] | None = None,
 ) -> None:
     """Fills a shared tile from a box of a tensor, in the CTAs that are listed for this one's rank."""
     op = ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
