@@ -568,7 +568,8 @@ def test_every_way_has_as_many_arrivals() -> None:
     )
     kernel.run()
     with pytest.raises(
-        VerifyError, match="commits of way 1 have 1 and releases 1, those of way 0 1 and 128"
+        VerifyError,
+        match="many arrivals in every way: releases of way 1 have 1, those of way 0 128",
     ):
         arrivals(kernel.rings["a"], kernel.members)
 
