@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from attn_mlir.errors import SpecError
 
@@ -75,6 +75,10 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser()
 
 
+def _program(text: str) -> Path | Literal["none"] | None:
+    return "none" if text == "none" else Path(text).expanduser()
+
+
 DUMP = Variable[frozenset[str]](
     "ATTN_MLIR_DUMP",
     "what each compilation leaves in ATTN_MLIR_DUMP_DIR; also makes it pass by the cache",
@@ -106,12 +110,13 @@ BUNDLES = Variable[Path | None](
 NO_CACHE = Variable[bool](
     "ATTN_MLIR_NO_CACHE", "compile afresh and keep nothing", False, "0 or 1", _flag
 )
-PTXAS = Variable[Path | None](
+PTXAS = Variable[Path | Literal["none"] | None](
     "ATTN_MLIR_PTXAS",
-    "the ptxas program to use (default: the one of nvidia-cuda-nvcc)",
+    "the ptxas program to use (default: the one of nvidia-cuda-nvcc); none makes bundles without "
+    "machine code, which only the emulator runs",
     None,
-    "a path",
-    _path,
+    "a path, or none",
+    _program,
 )
 LOG = Variable[str](
     "ATTN_MLIR_LOG",
@@ -158,7 +163,7 @@ class Settings:
     cache_dir: Path | None
     bundles: Path | None
     no_cache: bool
-    ptxas: Path | None
+    ptxas: Path | Literal["none"] | None
     log: str
     check: str
     check_lengths: bool

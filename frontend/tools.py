@@ -52,13 +52,20 @@ def _cuda_folders(nvidia: str) -> list[str]:
     return sorted(found, key=lambda name: int(name[2:]), reverse=True)
 
 
+def makes_machine_code() -> bool:
+    """Whether kernels are assembled: not with `ATTN_MLIR_PTXAS=none`, for the emulator alone."""
+    return env.settings().ptxas != "none"
+
+
 def find_ptxas() -> Path:
     """The assembler: `ATTN_MLIR_PTXAS`, else that of the wheel `nvidia-cuda-nvcc`, else PATH.
 
     Raises:
-      TargetError: there is none, or the one that was named does not exist.
+      TargetError: there is none, the one that was named does not exist, or none is to be used.
     """
     named = env.settings().ptxas
+    if named == "none":
+        raise TargetError("no ptxas: ATTN_MLIR_PTXAS=none says that none is to be used; unset it")
     if named is None:
         return find_tool("ptxas", "nvidia-cuda-nvcc")
     if not (os.path.isfile(named) and os.access(named, os.X_OK)):

@@ -13,7 +13,7 @@ from attn_mlir.dialect._mlir import gpu, ir, provider_version
 from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.tools import find_ptxas
+from attn_mlir.tools import find_ptxas, makes_machine_code
 
 from .manifest import attached
 from .ptxas import Assembled, assemble, ptxas_version
@@ -36,38 +36,38 @@ def ptx_of(module: Any) -> dict[str, str]:
 
 
 def bundle_bytes(
-    manifest: dict[str, Any], ptx: str, assembled: Assembled, source: str = ""
+    manifest: dict[str, Any], ptx: str, assembled: Assembled | None, source: str = ""
 ) -> bytes:
     """The bundle file: a zip of kernel.cubin, kernel.ptx, kernel.mlir and bundle.json.
 
     Args:
       manifest: of the kernel, see `manifest.describe`.
-      ptx, assembled: the kernel.
+      ptx: the kernel.
+      assembled: its machine code; without it there is no kernel.cubin, its hash is null, and the
+        report says nothing of registers and spills.
       source: the text that the lines of the PTX refer to.
     """
+    versions = {"attn_mlir": __version__, "mlir": provider_version()}
+    costs: dict[str, int] = {}
+    members: dict[str, bytes] = {}
+    if assembled is not None:
+        versions["ptxas"] = ptxas_version(find_ptxas())
+        costs = {"registers": assembled.registers, "spill_bytes": assembled.spill_bytes}
+        members["kernel.cubin"] = assembled.cubin
     complete = {
         **manifest,
-        "sha256": hashlib.sha256(assembled.cubin).hexdigest(),
+        "sha256": None if assembled is None else hashlib.sha256(assembled.cubin).hexdigest(),
         "sha256_ptx": hashlib.sha256(ptx.encode()).hexdigest(),
-        "report": {
-            "registers": assembled.registers,
-            "spill_bytes": assembled.spill_bytes,
-            **manifest["report"],
-        },
-        "versions": {
-            "attn_mlir": __version__,
-            "mlir": provider_version(),
-            "ptxas": ptxas_version(find_ptxas()),
-        },
+        "report": {**costs, **manifest["report"]},
+        "versions": versions,
+    }
+    members |= {
+        "kernel.ptx": ptx.encode(),
+        "bundle.json": json.dumps(complete, indent=1).encode(),
+        SOURCE_NAME: source.encode(),
     }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        members = {
-            "kernel.cubin": assembled.cubin,
-            "kernel.ptx": ptx.encode(),
-            "bundle.json": json.dumps(complete, indent=1).encode(),
-            SOURCE_NAME: source.encode(),
-        }
         for name, data in members.items():  # a fixed date: the same input gives the same bytes
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     return buffer.getvalue()
@@ -101,7 +101,7 @@ class WriteBundle:
             if Path(name).name != name:
                 raise VerifyError(f"'gpu.binary' op {name} is no name for a file")
             manifest = manifests[name]
-            assembled = assemble(ptx, manifest["target"])
+            assembled = assemble(ptx, manifest["target"]) if makes_machine_code() else None
             data = bundle_bytes(manifest, ptx, assembled, recorded_source(module))
             output = Path(self.output)
             path = output / f"{name}.attn" if len(texts) > 1 else output

@@ -1,8 +1,9 @@
 """Bundles: the one file that the compiler writes and the runtime reads.
 
 A bundle is a zip that holds `kernel.cubin`, `kernel.ptx`, `bundle.json`
-(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. Reading
-checks the schema and both hashes, so that a damaged file is refused before anything is launched,
+(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. One that
+was made for the emulator alone has no `kernel.cubin`, and says so by a hash that is null. Reading
+checks the schema and the hashes, so that a damaged file is refused before anything is launched,
 and compares the manifest with what the PTX declares. It takes memory in proportion to the file.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import read_file, reason, write_file
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
 
@@ -39,15 +40,15 @@ class Bundle:
 
     Attributes:
       manifest: the checked contents of `bundle.json`.
-      cubin: machine code for `manifest.target`.
-      ptx: the text that the machine code was assembled from; the emulator runs this.
+      machine_code: for `manifest.target`; None where the bundle is for the emulator alone.
+      ptx: the text that the machine code is assembled from; the emulator runs this.
       source: the kernel in the `ws` dialect, which the lines of the PTX refer to; may be empty.
       data: the bytes of the bundle file.
       path: where it was read from, or None.
     """
 
     manifest: Manifest
-    cubin: bytes = field(repr=False)
+    machine_code: bytes | None = field(repr=False)
     ptx: str = field(repr=False)
     data: bytes = field(repr=False)
     source: str = field(default="", repr=False)
@@ -57,6 +58,20 @@ class Bundle:
     def target(self) -> str:
         """The chip, such as `sm_100a`."""
         return self.manifest.target
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code.
+
+        Raises:
+          TargetError: the bundle has none.
+        """
+        if self.machine_code is None:
+            raise TargetError(
+                f"the bundle of {self.entry} for {self.target} has no machine code: it was made "
+                "with ATTN_MLIR_PTXAS=none and is for the emulator; unset that and compile it again"
+            )
+        return self.machine_code
 
     @property
     def entry(self) -> str:
@@ -107,7 +122,14 @@ class Bundle:
         except ValueError as error:
             raise SpecError(f"{name} is damaged: {MANIFEST} is not JSON ({error})") from error
         manifest = parse_manifest(decoded)
+        if (CUBIN in parts) != (manifest.sha256 is not None):
+            there = "is there" if CUBIN in parts else "is missing"
+            raise SpecError(
+                f"{name} is damaged: {CUBIN} {there}, {MANIFEST} says otherwise: compile it again"
+            )
         for member, expected in ((CUBIN, manifest.sha256), (PTX, manifest.sha256_ptx)):
+            if expected is None:
+                continue
             found = hashlib.sha256(parts[member]).hexdigest()
             if found != expected:
                 raise SpecError(
@@ -120,7 +142,12 @@ class Bundle:
 
             check_declared(manifest, ptx)
         return Bundle(
-            manifest=manifest, cubin=parts[CUBIN], ptx=ptx, source=source, data=data, path=path
+            manifest=manifest,
+            machine_code=parts.get(CUBIN),
+            ptx=ptx,
+            source=source,
+            data=data,
+            path=path,
         )
 
 
@@ -132,12 +159,12 @@ def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
 
 
 def _unzip(data: bytes, name: str) -> dict[str, bytes]:
-    """The members by name; a source that is not there is empty."""
+    """The members by name; a source that is not there is empty, machine code may be missing."""
     try:
         _check_directory(data)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-            if missing := sorted({CUBIN, PTX, MANIFEST} - set(names)):
+            if missing := sorted({PTX, MANIFEST} - set(names)):
                 raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
             if len(set(names)) < len(names):
                 raise SpecError(f"{name} is not a bundle: it has two members of one name")
@@ -146,7 +173,7 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
                     f"{name} is not a bundle: {', '.join(packed):.80} is compressed, and bundles "
                     "are not"
                 )
-            members = [CUBIN, PTX, MANIFEST, *([SOURCE] if SOURCE in names else [])]
+            members = [PTX, MANIFEST, *(name for name in (CUBIN, SOURCE) if name in names)]
             return {SOURCE: b""} | {member: archive.read(member) for member in members}
     except SpecError:
         raise

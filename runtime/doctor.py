@@ -25,6 +25,7 @@ from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.manifest import Manifest, TensorArg
+from attn_mlir.tools import makes_machine_code
 
 PACKAGES = (
     "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
@@ -88,6 +89,8 @@ def run(
     """
     for package, version in versions().items():
         say(package, version)
+    if not makes_machine_code():
+        say("machine code", "none is made: ATTN_MLIR_PTXAS=none, kernels run on the emulator alone")
     jobs: list[tuple[Device, str]] = []
     if emulator:
         jobs = [(EmulatorDevice(), target) for target in targets or TARGETS]

@@ -148,14 +148,14 @@ class Manifest:
     """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
 
     A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
-    multiprocessors. The request says in the front end's words what the kernel computes; it is empty
+    multiprocessors. `sha256` is None where the bundle has no machine code. The request says in the front end's words what the kernel computes; it is empty
     where nobody said so, and the runtime only keeps it.
     """
 
     schema: int
     entry: str
     target: str
-    sha256: str
+    sha256: str | None
     sha256_ptx: str
     block: Dim3
     cluster: Dim3
@@ -414,7 +414,7 @@ def parse_manifest(value: object) -> Manifest:
         schema=schema,
         entry=top.identifier("entry"),
         target=top.identifier("target"),
-        sha256=top.text("sha256"),
+        sha256=None if top.fields.get("sha256", "") is None else top.text("sha256"),
         sha256_ptx=top.text("sha256_ptx"),
         block=top.dim3("block", MAX_BLOCK_THREADS),
         cluster=top.dim3("cluster", MAX_CLUSTER),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attn_mlir import env
 from attn_mlir.validation.tiny import (
     SCALE_MANIFEST,
     SCALE_PTX,
@@ -26,6 +29,35 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["ATTN_MLIR_CACHE_DIR"] = str(ROOT / "build" / "test-cache")
 # Every kernel that a test runs on the emulator device is checked for races and the like.
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
+# The emulator needs no machine code, which takes almost half of a compilation: tests that are marked
+# `ptxas` make it, and those of a GPU.
+os.environ.setdefault("ATTN_MLIR_PTXAS", "none")
+
+
+@contextlib.contextmanager
+def machine_code() -> Generator[None]:
+    """Within it kernels are assembled, in this process and in those that it starts."""
+    named = os.environ.get("ATTN_MLIR_PTXAS")
+    if named == "none":
+        del os.environ["ATTN_MLIR_PTXAS"]
+    env.settings.cache_clear()
+    try:
+        yield
+    finally:
+        if named == "none":
+            os.environ["ATTN_MLIR_PTXAS"] = named
+        env.settings.cache_clear()
+
+
+ASSEMBLED = {"ptxas", "gpu", "sm_90", "sm_100"}  # marks of tests that need machine code
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """Such a test makes machine code, and so do the fixtures that it is the first to use."""
+    needs_it = any(mark.name in ASSEMBLED for mark in item.iter_markers())
+    with machine_code() if needs_it else contextlib.nullcontext():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +70,15 @@ def seeded() -> None:
 @pytest.fixture(scope="session")
 def scale_bundles() -> dict[str, bytes]:
     """Bundle files of a kernel that multiplies f32[rows, cols], by target."""
-    return {target: assembled(SCALE_MANIFEST, SCALE_PTX, target) for target in TARGETS}
+    with machine_code():
+        return {target: assembled(SCALE_MANIFEST, SCALE_PTX, target) for target in TARGETS}
 
 
 @pytest.fixture(scope="session")
 def tma_bundles() -> dict[str, bytes]:
     """Bundle files of a kernel that copies f16[rows, cols] by TMA, by target."""
-    return {target: assembled(TMA_MANIFEST, TMA_PTX, target) for target in TARGETS}
+    with machine_code():
+        return {target: assembled(TMA_MANIFEST, TMA_PTX, target) for target in TARGETS}
 
 
 @pytest.fixture

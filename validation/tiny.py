@@ -13,7 +13,7 @@ from typing import Any
 from attn_mlir.compiling.compiler import cached
 from attn_mlir.files import scratch_folder
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.tools import find_ptxas, run_tool
+from attn_mlir.tools import find_ptxas, makes_machine_code, run_tool
 
 TARGETS = ("sm_90a", "sm_100a")  # that they are assembled for
 
@@ -167,27 +167,32 @@ TMA_MANIFEST: dict[str, Any] = {
 Pack = Callable[..., bytes]
 
 
-def pack_bundle(manifest: dict[str, Any], ptx: str, cubin: bytes, **changes: object) -> bytes:
+def pack_bundle(
+    manifest: dict[str, Any], ptx: str, cubin: bytes | None, **changes: object
+) -> bytes:
     """The bytes of a bundle file, hashes filled in; `changes` replace fields afterwards."""
     fields = copy.deepcopy(manifest)
-    fields["sha256"] = hashlib.sha256(cubin).hexdigest()
+    fields["sha256"] = None if cubin is None else hashlib.sha256(cubin).hexdigest()
     fields["sha256_ptx"] = hashlib.sha256(ptx.encode()).hexdigest()
     fields.update(changes)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("kernel.cubin", cubin)
+        if cubin is not None:
+            archive.writestr("kernel.cubin", cubin)
         archive.writestr("kernel.ptx", ptx)
         archive.writestr("bundle.json", json.dumps(fields))
     return stream.getvalue()
 
 
 def assembled(manifest: dict[str, Any], template: str, target: str) -> bytes:
-    """The bundle file of a kernel for a target, its machine code made by ptxas.
+    """The bundle file of a kernel for a target; without machine code with ATTN_MLIR_PTXAS=none.
 
     Raises:
       TargetError: there is no ptxas.
     """
     ptx = template.replace("TARGET", target)
+    if not makes_machine_code():
+        return pack_bundle(manifest, ptx, None, target=target, report={}, versions={})
     with scratch_folder() as folder:
         source, result = folder / "kernel.ptx", folder / "kernel.cubin"
         source.write_text(ptx)

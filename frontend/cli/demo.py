@@ -89,14 +89,16 @@ def demo(
 def write_files(bundle: Bundle, out: Path) -> dict[str, Path]:
     """Leave everything that was built in a folder; the disassembly only where nvdisasm is.
 
+    A bundle without machine code leaves neither a cubin nor its disassembly.
+
     Raises:
       SpecError: the folder cannot be written to.
     """
     make_folder(out)
     files = {"bundle": bundle.save(out / "mha.attn")}
     files["PTX"] = write_file(out / "mha.ptx", bundle.ptx)
-    files["cubin"] = write_file(out / "mha.cubin", bundle.cubin)
     with contextlib.suppress(TargetError):
+        files["cubin"] = write_file(out / "mha.cubin", bundle.cubin)
         files["SASS"] = write_file(out / "mha.sass", disassemble(bundle.cubin))
     return files
 

@@ -76,10 +76,12 @@ def stage_table(bundle: Bundle) -> Table:
 def resource_lines(bundle: Bundle) -> list[str]:
     """Registers, spills and shared memory in words."""
     report = bundle.report
+    shared = f"shared memory {bundle.manifest.smem_bytes} B per CTA"
+    if bundle.machine_code is None:
+        return [f"no machine code, for the emulator alone; {shared}"]
     return [
         f"registers per thread {_cell(report.get('registers', '?'))}, "
-        f"spilled {_cell(report.get('spill_bytes', '?'))} B, "
-        f"shared memory {bundle.manifest.smem_bytes} B per CTA",
+        f"spilled {_cell(report.get('spill_bytes', '?'))} B, {shared}"
     ]
 
 
@@ -100,9 +102,10 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     manifest = bundle.manifest
     console = console or Console()
     grid = ", ".join(show(expr) for expr in manifest.grid)
+    code = f"cubin {len(bundle.machine_code)} B" if bundle.machine_code is not None else "no cubin"
     console.print(
         f"[bold]{manifest.entry}[/] for {manifest.target}, schema {manifest.schema}, "
-        f"cubin {len(bundle.cubin)} B, PTX {len(bundle.ptx)} B",
+        f"{code}, PTX {len(bundle.ptx)} B",
         highlight=False,
     )
     console.print(
@@ -137,7 +140,8 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     if records(bundle.report.get("stages")):
         parts += ["", stage_table(bundle)]
     parts += ["", table("versions", ["package", "version"], list(manifest.versions.items()))]
-    parts += ["", f"sha256 {manifest.sha256}"]
+    if manifest.sha256 is not None:
+        parts += ["", f"sha256 {manifest.sha256}"]
     console.print(Group(*parts), highlight=False)
 
 

@@ -2,7 +2,7 @@
 
 A hit touches neither MLIR nor numpy. The key holds the request, the target and everything that
 turns one into the other: a hash of the compiler's sources (which contain the pipelines), which
-MLIR there is, and a hash of the ptxas that would be run.
+MLIR there is, and a hash of the ptxas that would be run, or that none is to be.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
-from attn_mlir.tools import disassemble, find_ptxas
+from attn_mlir.tools import disassemble, find_ptxas, makes_machine_code
 
 Progress = Callable[[str], None]
 
@@ -171,7 +171,8 @@ def missing_compiler() -> str | None:
     if _mlir_identity() == "none":
         return f"{_mlir.PROVIDER_PACKAGE} is missing"
     try:
-        _ptxas(env.settings().ptxas)
+        if makes_machine_code():
+            _ptxas(env.settings().ptxas)
     except TargetError as error:
         return f"there is {error}"
     return None
@@ -235,7 +236,12 @@ def _mlir_identity() -> str:
 
 
 def _ptxas_identity(cache: Cache) -> str:
-    """A hash of the ptxas that would be run; `none` where there is none, and nothing was kept."""
+    """A hash of the ptxas that would be run; `none` where there is none, and nothing was kept.
+
+    Kernels without machine code have an identity of their own.
+    """
+    if not makes_machine_code():
+        return "no machine code"
     try:
         return cache.hash_of(_ptxas(env.settings().ptxas))
     except (TargetError, OSError):
@@ -243,7 +249,7 @@ def _ptxas_identity(cache: Cache) -> str:
 
 
 @functools.cache
-def _ptxas(named: Path | None) -> Path:
+def _ptxas(named: object) -> Path:
     """`find_ptxas` with this setting, looked for once."""
     return find_ptxas()
 
@@ -254,13 +260,17 @@ def _dump(bundle: Bundle, settings: env.Settings) -> None:
     Raises:
       SpecError: ATTN_MLIR_DUMP_DIR cannot be written to.
     """
-    stem = f"{bundle.entry}.{bundle.target}.{bundle.manifest.sha256[:8]}"
-    texts: dict[str, bytes | str] = {"ptx": bundle.ptx, "cubin": bundle.cubin}
-    if "sass" in settings.dump:
-        try:
-            texts["sass"] = disassemble(bundle.cubin)
-        except TargetError as error:
-            env.log("warning", f"ATTN_MLIR_DUMP=sass leaves nothing: {error}")
-    for kind, text in texts.items():
+    stem = f"{bundle.entry}.{bundle.target}.{bundle.manifest.sha256_ptx[:8]}"
+    makers: dict[str, Callable[[], bytes | str]] = {
+        "ptx": lambda: bundle.ptx,
+        "cubin": lambda: bundle.cubin,
+        "sass": lambda: disassemble(bundle.cubin),
+    }
+    for kind, make in makers.items():
         if kind in settings.dump:
-            write_file(make_folder(settings.dump_dir) / f"{stem}.{kind}", text)
+            try:
+                text = make()
+            except TargetError as error:
+                env.log("warning", f"ATTN_MLIR_DUMP={kind} leaves nothing: {error}")
+            else:
+                write_file(make_folder(settings.dump_dir) / f"{stem}.{kind}", text)

@@ -61,6 +61,7 @@ class CudaDevice:
     def refusal(self, bundle: Bundle) -> str | None:
         """Why this GPU cannot run the bundle, or None when it can."""
         try:
+            _ = bundle.cubin
             gpu = self.gpu
         except TargetError as error:
             return str(error)
@@ -88,7 +89,7 @@ class CudaDevice:
         Raises:
           TargetError: this GPU or its driver cannot run the bundle.
         """
-        slot = _loaded(bundle.manifest.sha256, self.index)
+        slot = _loaded(bundle.manifest.sha256 or "", self.index)
         if "function" in slot:
             return slot["function"]
         if reason := self.refusal(bundle):

@@ -13,6 +13,8 @@ from attn_mlir.bench._same import differing_lines, softmax_loop
 from attn_mlir.bench._sass import Instruction
 from attn_mlir.bench.sass import Column, measure
 
+pytestmark = pytest.mark.ptxas
+
 MASKS = [
     am.full(),
     am.causal(),

@@ -10,6 +10,8 @@ import pytest
 from attn_mlir.bench._problem import Problem
 from attn_mlir.bench.sass import Column, measure
 
+pytestmark = pytest.mark.ptxas
+
 # Instructions per score in the unmasked softmax loop: 3.9 when this was written, 4.05 in FlashAttention-4.
 MOST_PER_SCORE = 4.1
 

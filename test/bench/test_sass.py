@@ -147,6 +147,7 @@ def test_straight_line_softmax_is_no_loop():
     assert _loops.softmax_candidates(only([*softmax_body(0), "EXIT"])) == []
 
 
+@pytest.mark.ptxas
 def test_real_tools_agree_on_a_small_kernel(tmp_path: Path):
     """ptxas, nvdisasm and cuobjdump together: a loop with 16 exponentials per turn and no spill."""
     loads = "\n".join(

@@ -26,6 +26,7 @@ snippets = load()
 
 
 @pytest.mark.slow
+@pytest.mark.ptxas
 @pytest.mark.parametrize("page", snippets.pages(), ids=lambda page: page.name)
 def test_a_page_is_right(page: Path):
     snippets.check_page(page)

@@ -69,6 +69,7 @@ def _ptxas(program: Path, texts: list[str], target: str, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
+@pytest.mark.ptxas
 def test_ptxas_agrees_which_target_has_what(tmp_path: Path) -> None:
     try:
         program = find_ptxas()

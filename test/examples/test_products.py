@@ -18,6 +18,8 @@ from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
 
+pytestmark = pytest.mark.ptxas
+
 BF16 = ml_dtypes.bfloat16
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "products"
 FILES = sorted(path.stem for path in FOLDER.glob("*.py"))

@@ -157,7 +157,7 @@ def test_info_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     names = [variable.name for variable in env.VARIABLES]
     values = dict(line.split(" = ") for line in lines if line.startswith("ATTN_MLIR_"))
     assert list(values) == names and all(values.values())
-    assert values["ATTN_MLIR_PTXAS"] == "not set" and values["ATTN_MLIR_NO_CACHE"] == "0"
+    assert values["ATTN_MLIR_BUNDLES"] == "not set" and values["ATTN_MLIR_NO_CACHE"] == "0"
     assert values["ATTN_MLIR_CACHE_DIR"] == str(env.settings().cache_dir)
     assert "    allowed: 0 or 1" in lines
     assert cli.main(["info"]) == 2

@@ -154,7 +154,7 @@ def test_dumps(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch, tmp_path
     dumps = tmp_path / "dumps"
     use(monkeypatch, ATTN_MLIR_DUMP="ptx,cubin", ATTN_MLIR_DUMP_DIR=str(dumps))
     bundle = am.compile(SPEC)
-    stem = f"scale_rows.sm_100a.{bundle.manifest.sha256[:8]}"
+    stem = f"scale_rows.sm_100a.{bundle.manifest.sha256_ptx[:8]}"
     assert sorted(path.name for path in dumps.iterdir()) == [f"{stem}.cubin", f"{stem}.ptx"]
     assert (dumps / f"{stem}.ptx").read_text() == bundle.ptx
 
@@ -217,6 +217,7 @@ def test_source_hash_sees_every_compiler_file(monkeypatch: pytest.MonkeyPatch) -
         assert any(path.endswith(needle) for path in seen)
 
 
+@pytest.mark.ptxas
 def test_programs_take_part_in_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     key = compiler.cache_key("{}", "sm_100a", cache)

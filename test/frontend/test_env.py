@@ -27,6 +27,7 @@ def test_defaults() -> None:
         ("ATTN_MLIR_NO_CACHE", "1", "no_cache", True),
         ("ATTN_MLIR_NO_CACHE", "False", "no_cache", False),
         ("ATTN_MLIR_PTXAS", "/opt/ptxas", "ptxas", Path("/opt/ptxas")),
+        ("ATTN_MLIR_PTXAS", "none", "ptxas", "none"),
         ("ATTN_MLIR_LOG", "DEBUG", "log", "debug"),
         ("ATTN_MLIR_CHECK", " race,proxy ", "check", "race,proxy"),
     ],

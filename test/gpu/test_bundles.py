@@ -13,6 +13,7 @@ from attn_mlir.validation.gpu import run
 from attn_mlir.validation.gpu.bundles import collect
 
 
+@pytest.mark.ptxas
 def test_an_archive_holds_what_checks_ask_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

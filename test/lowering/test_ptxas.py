@@ -15,6 +15,8 @@ from attn_mlir.errors import TargetError
 from attn_mlir.lowering import ptxas
 from attn_mlir.tools import find_ptxas
 
+pytestmark = pytest.mark.ptxas
+
 PTX = """
 .version 8.8
 .target sm_100a

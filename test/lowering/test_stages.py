@@ -25,7 +25,7 @@ from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.validation.ws.kernels import bundle, kernel, lowered, product, threads
+from attn_mlir.validation.ws.kernels import bundle, kernel, lowered, made, product, threads
 
 TO_PTX = f"{ws_to_nvvm('sm_100a')},{UPSTREAM},{nvvm_to_ptx()}"
 LEVELS = {  # the NVVM level holds `gpu` operations, a binary among them
@@ -64,6 +64,7 @@ def test_another_target_is_refused_by_the_planner() -> None:
         run_pipeline(attention(), "attn-to-ptx{target=sm_42}")
 
 
+@pytest.mark.ptxas
 def test_from_attn_to_a_file_that_the_runtime_loads(tmp_path: Path) -> None:
     path = tmp_path / "deeper" / "small.attn"
     run_pipeline(attention(), f"attn-to-bundle{{output={path}}}")
@@ -111,10 +112,11 @@ def test_a_kernel_without_a_plan_is_refused() -> None:
         lowered(kernel([], threads("")), "convert-ws-to-nvvm")
 
 
+@pytest.mark.ptxas
 def test_the_same_input_gives_the_same_bytes() -> None:
     text = product("bf16", 64, 64, "nk")
     once = bundle(text)
-    bundle.cache_clear()
+    made.cache_clear()
     assert bundle(text) == once
 
 

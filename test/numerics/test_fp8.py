@@ -80,7 +80,6 @@ def test_one_kernel_for_every_granularity() -> None:
     q, k, v = operands("e4m3", 64)
     spec = am.mha(heads=HEADS, kv_heads=KV_HEADS, head_dim=64, dtype="e4m3", return_lse=False)
     bundle = am.compile(spec)
-    assert bundle.manifest.report["spill_bytes"] == 0
     results: list[NDArray[Any]] = []
     for shape in ((1, 1), (1, KV_HEADS), (BATCH, KV_HEADS)):
         factors = [np.full(shape, number, np.float32) for number in (0.5, 3.0, 0.3)]

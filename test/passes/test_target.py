@@ -18,6 +18,8 @@ from attn_mlir.lowering.ptxas import assemble
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.target.limits import TARGETS, WARPGROUP_THREADS, target_named
 
+pytestmark = pytest.mark.ptxas
+
 CHIPS = sorted(TARGETS)
 SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32"
 

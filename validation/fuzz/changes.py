@@ -46,7 +46,7 @@ def signed(parts: dict[str, bytes], fields: Json) -> bytes:
     """A bundle file with another manifest, whose hashes are right."""
     if isinstance(fields, dict):
         for name, member in (("sha256", "kernel.cubin"), ("sha256_ptx", "kernel.ptx")):
-            if name in fields:
+            if fields.get(name) is not None:
                 fields[name] = hashlib.sha256(parts[member]).hexdigest()
     return packed([*{**parts, "bundle.json": json.dumps(fields).encode()}.items()])
 

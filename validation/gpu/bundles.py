@@ -17,6 +17,7 @@ from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.compiling.prebuilt import write_archive
 from attn_mlir.errors import AttnError, TargetError
 from attn_mlir.files import make_folder
+from attn_mlir.tools import find_ptxas
 from attn_mlir.validation.gpu.check import BLACKWELL, HOPPER
 from attn_mlir.validation.gpu.table import CHECKS
 
@@ -35,6 +36,7 @@ def collect(archive: Path, *, only: str = "") -> Path:
     """
     if (missing := missing_compiler()) is not None:
         raise TargetError(f"the bundles are compiled here, but {missing}")
+    find_ptxas()  # refuses ATTN_MLIR_PTXAS=none: a GPU needs machine code
     folder = make_folder(archive.with_suffix(""))
     collector = Collector(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
     with recording(collector):

@@ -7,7 +7,11 @@ plain: D = 64, one sequence, one head, bf16, the full mask.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import launching_on
 from attn_mlir.validation.numerics.draws.draw import plain
 from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS, Outcome, Problem
 from attn_mlir.validation.numerics.mha_cases import Schedule
@@ -64,6 +68,25 @@ def name(family: Family) -> str:
 def problem(number: int) -> Problem:
     """A family's problem."""
     return plain(SMALL_DRAWS + number, FAMILIES[number])
+
+
+class _Noting(IdleDevice):
+    """Keeps the bundles that it is to launch."""
+
+    def __init__(self) -> None:
+        self.asked: list[Bundle] = []
+
+    def launch(self, bundle: Bundle, bound: Any, stream: object | None) -> Any:
+        self.asked.append(bundle)
+        return super().launch(bundle, bound, stream)
+
+
+def kernels(number: int) -> list[Bundle]:
+    """The kernels that a family launches, in order; nothing is run."""
+    device = _Noting()
+    with launching_on(device):
+        problem(number).run()
+    return device.asked
 
 
 def run(number: int, schedule: Schedule, check: str = "all") -> Outcome:

@@ -13,6 +13,7 @@ import numpy as np
 
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
+from attn_mlir.tools import makes_machine_code
 
 
 def normal(*shape: int, dtype: Any, seed: int = 0) -> Any:
@@ -159,9 +160,14 @@ def lowered(text: str, pipeline: str) -> Any:
     return module
 
 
-@functools.lru_cache(maxsize=64)
 def bundle(text: str, target: str = "sm_100a") -> bytes:
-    """The bundle file of a kernel, machine code by ptxas included."""
+    """The bundle file of a kernel; without machine code with ATTN_MLIR_PTXAS=none."""
+    return made(text, target, makes_machine_code())
+
+
+@functools.lru_cache(maxsize=64)
+def made(text: str, target: str, assembles: bool) -> bytes:
+    """What `bundle` gives, with machine code or without."""
     from attn_mlir.lowering.assemble import bundle_bytes, ptx_of
     from attn_mlir.lowering.convert import UPSTREAM
     from attn_mlir.lowering.manifest import attached
@@ -171,7 +177,7 @@ def bundle(text: str, target: str = "sm_100a") -> bytes:
     steps = f"{ws_to_nvvm(target)},{UPSTREAM},{nvvm_to_ptx()}"
     module = lowered(text, steps)
     ((name, ptx),) = ptx_of(module).items()
-    return bundle_bytes(attached(module)[name], ptx, assemble(ptx, target))
+    return bundle_bytes(attached(module)[name], ptx, assemble(ptx, target) if assembles else None)
 
 
 def compiled(text: str, target: str = "sm_100a") -> Kernel:

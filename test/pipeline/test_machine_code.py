@@ -1,0 +1,49 @@
+"""Every family of our kernels goes through ptxas: it takes the text, nothing makes it slow, little is spilled.
+
+Most tests run kernels without machine code on the emulator. These are the kernels that are assembled
+in `make test`: those of `validation/numerics/families.py` here, whose axes hold every choice that
+makes other code, masks and head sizes of 64 and 128 in `test/bench`, and the examples.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_mlir.compiling.operations import request_of
+from attn_mlir.dialect._mlir import ir, make_context
+from attn_mlir.dialect.attn import build_module
+from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
+from attn_mlir.passes.target.limits import target_named
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.validation.numerics.families import FAMILIES, kernels, name
+
+pytestmark = [pytest.mark.ptxas, pytest.mark.slow]
+
+SPILLED = {  # bytes stored and loaded, at most, of families that spill
+    "queries 129, keys 300, mask & causal, score_mod softcap, mask_mod documents": 20,
+    "score_mod bias of rank 4, mask_mod tensor, queries 129": 840,
+}
+WAYS = 4  # groups of families, which processes may share
+
+
+def schedule_of(bundle: Bundle) -> str:
+    """The name of the schedule that makes a kernel."""
+    module = build_module(make_context(), request_of(bundle.manifest.request))
+    (op,) = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
+    return schedule_for(op, target_named(bundle.target)).name
+
+
+@pytest.mark.parametrize("part", range(WAYS))
+def test_families_are_assembled(part: int) -> None:
+    """A note that code was made slow (C7508 to C7518) fails the compilation itself."""
+    for number in range(part, len(FAMILIES), WAYS):
+        title = name(FAMILIES[number])
+        for bundle in kernels(number):
+            assert bundle.cubin[:4] == b"\x7fELF"
+            assert bundle.report["spill_bytes"] <= SPILLED.get(title, 0), title  # pyright: ignore
+
+
+def test_families_have_every_schedule() -> None:
+    found = {schedule_of(bundle) for number in range(len(FAMILIES)) for bundle in kernels(number)}
+    assert found == {schedule.name for schedule in schedules()}
+    assert SPILLED.keys() <= {name(family) for family in FAMILIES}
