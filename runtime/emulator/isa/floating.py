@@ -27,10 +27,8 @@ def _mode(i: Instruction) -> str:
 
 def _sources(e: Emitter, i: Instruction, operands: tuple[Operand, ...], kind: str) -> list[str]:
     """Source expressions, flushed when the instruction says `.ftz`."""
-    values = [e.src(operand, kind) for operand in operands]
-    if i.has("ftz") and kind in ("f32", "pair"):
-        values = [f"flush({value})" for value in values]
-    return values
+    read = e.flushed if i.has("ftz") and kind in ("f32", "pair") else e.src
+    return [read(operand, kind) for operand in operands]
 
 
 def _result(e: Emitter, i: Instruction, kind: str, text: str) -> None:
@@ -250,7 +248,10 @@ def emit_unary(e: Emitter, i: Instruction) -> None:
         _emit_half(e, i, op)
         return
     kind = e.kind_of(i.type)
-    (x,) = _sources(e, i, i.operands[1:2], kind)
+    if op == "ex2" and kind == "f32":
+        x = e.src(i.operands[1], kind)  # a subnormal power and 0 both give 1
+    else:
+        (x,) = _sources(e, i, i.operands[1:2], kind)
     if kind == "f64":
         if i.has("approx") and op in ("rcp", "rsqrt"):
             text = f"approximate_f64({op!r}, {x}, {i.has('ftz')})"
@@ -402,10 +403,9 @@ def emit_minmax(e: Emitter, i: Instruction) -> None:
     kind = e.kind_of(i.type)
     values = ", ".join(_sources(e, i, i.operands[1:], kind))
     options = (i.has("NaN"), i.has("abs"), i.has("xorsign"))
-    if op == "max" and not any(options):
-        _result(e, i, kind, f"max_f32({values})")
-    else:
-        _result(e, i, kind, f"minmax_f32({op!r}, {options}, {values})")
+    simple = op == "max" and not any(options)
+    text = f"max_f32({values})" if simple else f"minmax_f32({op!r}, {options}, {values})"
+    e.dst(i.operands[0], kind, text)  # one of operands that are flushed: not subnormal either
 
 
 @instruction("copysign", modifiers="", types="f32 f64")

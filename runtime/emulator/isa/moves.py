@@ -158,9 +158,8 @@ def _comparison(e: Emitter, op: str, ptx_type: str, a: Operand, b: Operand, ftz:
     kind = e.kind_of(ptx_type)
     if op in _UNSIGNED:
         kind = f"u{kind[1:]}"
-    x, y = e.src(a, kind), e.src(b, kind)
-    if ftz:
-        x, y = f"flush({x})", f"flush({y})"
+    read = e.flushed if ftz else e.src
+    x, y = read(a, kind), read(b, kind)
     return _compare(e, op, x, y, kind in ("f32", "f64"))
 
 

@@ -17,18 +17,17 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 _TIE_BITS = np.int64(0x0FFF_FFFF)  # all zero in every float64 that is a tie between two float32
-_EXPONENT = np.uint32(0x7F80_0000)
-_SIGN = np.uint32(0x8000_0000)
+_SMALLEST_NORMAL = np.array(2.0**-126, np.float32)
+_ZERO = np.array(0.0, np.float32)
 
 
 @runtime
 def flush(x: Any) -> Any:
     """Subnormal float32 to zero of the same sign (`.ftz`)."""
-    bits = x.view(np.uint32)
-    exponent = bits & _EXPONENT
-    if np.count_nonzero(exponent) == exponent.size:
+    small = np.abs(x) < _SMALLEST_NORMAL
+    if np.count_nonzero(small) == 0:
         return x
-    return select(exponent == 0, bits & _SIGN, bits).view(np.float32)
+    return select(small, np.copysign(_ZERO, x), x)
 
 
 def odd_sum(p: F64, c: F64) -> F64:

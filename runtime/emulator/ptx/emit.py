@@ -27,6 +27,7 @@ from .ast import (
 )
 from .errors import PtxError
 from .kinds import KINDS, TYPE_KINDS, constant
+from .normal import is_normal
 
 BLOCKED = -1
 FINISHED = -2
@@ -37,15 +38,25 @@ class Emitter:
 
     Attributes:
       masked: the function runs with some lanes inactive (`m` is the bool[32] of active ones).
+      storage: the kind in which each register is kept.
+      normal: bits of the registers that never hold a subnormal float32.
       namespace: globals of the generated code; constants are added to it.
       lines, ptx_lines: the body and, for each of its lines, the PTX line that it came from.
       may_block: the current instruction begins the segment, so that it may return BLOCKED.
       k: expression for the active lanes of the current effect: "None" for all 32, or a name.
     """
 
-    def __init__(self, text: str, storage: list[str], namespace: dict[str, Any], masked: bool):
+    def __init__(
+        self,
+        text: str,
+        storage: list[str],
+        normal: int,
+        namespace: dict[str, Any],
+        masked: bool,
+    ):
         self.text = text
         self.storage = storage
+        self.normal = normal
         self.namespace = namespace
         self.masked = masked
         self.lines: list[str] = []
@@ -163,6 +174,11 @@ class Emitter:
         if isinstance(operand, Vec):
             return self._packed(operand, kind)
         raise self.error(f"cannot read the operand {_spell(operand)}")
+
+    def flushed(self, operand: Operand, kind: str) -> str:
+        """As `src` of kind f32 or pair, with zeros for subnormal numbers (`.ftz`)."""
+        value = self.src(operand, kind)
+        return value if is_normal(operand, self.normal) else f"flush({value})"
 
     def special(self, name: str, kind: str) -> str:
         """A special register, converted to the width asked for."""

@@ -19,6 +19,7 @@ from .cfg import EXIT, Graph, branch_targets, build_graph, is_exit
 from .emit import FINISHED, Emitter
 from .errors import source_line
 from .kinds import zeros
+from .normal import normal_registers
 from .storage import choose_storage
 
 SegmentFunction = Callable[[Any, list[Any]], int]
@@ -68,6 +69,7 @@ class Program:
             check_target(module.text, instruction, module.target)
         self.graph: Graph = build_graph(kernel)
         self.storage = choose_storage(kernel)
+        self._normal = normal_registers(kernel)
         self.initial = [zeros(storage) for storage in self.storage]
         self.segments: list[Segment] = []
         self._segment_at: dict[int, int] = {}
@@ -140,7 +142,7 @@ class Program:
         return generated.ptx_lines[python_line - 2]
 
     def _generate(self, segment: Segment, masked: bool) -> Generated:
-        emitter = Emitter(self.module.text, self.storage, self._namespace, masked)
+        emitter = Emitter(self.module.text, self.storage, self._normal, self._namespace, masked)
         code = self.kernel.instructions
         ended = False
         for at in range(segment.first, segment.last):
