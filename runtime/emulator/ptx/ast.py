@@ -153,6 +153,7 @@ class Instruction:
       guard: the predicate register of `@p` or `@!p`, or None.
       guard_negated: True for `@!p`.
       used_bytes: of what a load brings, a bit per byte, by the pragma before it; None: all.
+      uses: bits of the registers that it writes and reads, once `flow` has found them.
     """
 
     line: int
@@ -162,6 +163,7 @@ class Instruction:
     guard: Register | None = None
     guard_negated: bool = False
     used_bytes: int | None = None
+    uses: tuple[int, int] | None = None
 
     def has(self, *modifiers: str) -> bool:
         """Whether one of the modifiers is part of the opcode."""

@@ -13,9 +13,9 @@ _NO_RESULT = frozenset("bar barrier bra brx ret exit trap nanosleep setmaxnreg c
 
 def registers_in(operand: Operand) -> int:
     """The registers of an operand, those in an address included."""
+    if isinstance(operand, Register):
+        return 1 << operand.index
     match operand:
-        case Register():
-            return 1 << operand.index
         case Not():
             return 1 << operand.register.index
         case Vec():
@@ -41,15 +41,26 @@ def _has_result(instruction: Instruction) -> bool:
 
 def written(instruction: Instruction) -> int:
     """The registers that an instruction writes."""
-    return registers_in(instruction.operands[0]) if _has_result(instruction) else 0
+    return _uses(instruction)[0]
 
 
 def read(instruction: Instruction) -> int:
     """The registers that an instruction reads, its guard included; accumulators of wgmma are not."""
-    found = 0 if instruction.guard is None else 1 << instruction.guard.index
-    for operand in instruction.operands[1 if _has_result(instruction) else 0 :]:
-        found |= registers_in(operand)
-    return found
+    return _uses(instruction)[1]
+
+
+def _uses(instruction: Instruction) -> tuple[int, int]:
+    """What it writes and reads, found once: several analyses ask, some of them again and again."""
+    if instruction.uses is None:
+        operands = instruction.operands
+        writes = 0
+        if _has_result(instruction):
+            writes, operands = registers_in(operands[0]), operands[1:]
+        reads = 0 if instruction.guard is None else 1 << instruction.guard.index
+        for operand in operands:
+            reads |= registers_in(operand)
+        instruction.uses = (writes, reads)
+    return instruction.uses
 
 
 Step = Callable[[Instruction, int], int]

@@ -11,12 +11,13 @@ from .errors import PtxError
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+    (?P<word>[.%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
+  | (?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
   | (?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
   | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
-  | (?P<word>[.%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
   | (?P<string>"[^"]*")
   | (?P<mark>[{}()\[\]<>,;:@!+\-|=*])
+  | (?P<wrong>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -37,19 +38,15 @@ def tokenize(text: str) -> list[Token]:
       PtxError: a character that starts no token.
     """
     tokens: list[Token] = []
-    at, line, end = 0, 1, len(text)
-    match = _TOKEN.match
-    while at < end:
-        found = match(text, at)
-        if found is None:
-            raise PtxError.at(text, line, f"unexpected character {text[at]!r}")
-        kind = found.lastgroup
-        assert kind is not None
-        body = found.group()
+    line = 1
+    add, new = tokens.append, tuple.__new__  # a text has tens of thousands
+    for found in _TOKEN.finditer(text):
+        kind, body = found.lastgroup, found[0]
         if kind == "space":
             line += body.count("\n")
+        elif kind == "wrong":
+            raise PtxError.at(text, line, f"unexpected character {body!r}")
         else:
-            tokens.append(Token(kind, body, line))
-        at = found.end()
+            add(new(Token, (kind, body, line)))
     tokens.append(Token("end", "", line))
     return tokens

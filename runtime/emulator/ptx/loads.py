@@ -105,8 +105,8 @@ def _waited(code: list[Instruction], load: int) -> bool | None:
 
 
 def _is_load(instruction: Instruction) -> bool:
-    return instruction.parts[:2] == ("tcgen05", "ld")
+    return instruction.parts[0] == "tcgen05" and instruction.parts[1:2] == ("ld",)
 
 
 def _is_wait(instruction: Instruction) -> bool:
-    return instruction.parts[:2] == ("tcgen05", "wait::ld")
+    return instruction.parts[0] == "tcgen05" and instruction.parts[1:2] == ("wait::ld",)

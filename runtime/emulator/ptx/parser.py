@@ -529,6 +529,12 @@ class _BodyParser:
 
     def operand(self, scope: Scope, is_label: bool = False) -> Operand:
         parser = self.parser
+        token = parser.tokens[parser.at]
+        if token.kind == "word" and not is_label:
+            register = scope.register(token.text, self.kernel.registers)
+            if register is not None and parser.tokens[parser.at + 1].text != "|":
+                parser.at += 1  # most operands are a register
+                return register
         if parser.accept("["):
             with parser.nested():
                 return self.memory(scope)
