@@ -23,7 +23,7 @@ class RecordSource:
 
     def run(self, module: Any) -> None:
         """Changes locations and one attribute only."""
-        text = str(module)
+        text = module.operation.get_asm(assume_verified=True)  # parsing verifies it
         printed = ir.Operation.parse(text, source_name=SOURCE_NAME)
         twins = _operations(printed)
         for op, twin in zip(_operations(module), twins, strict=True):

@@ -51,7 +51,7 @@ def main() -> int:
     args, rest = parser.parse_known_args()
     jobs = max(args.jobs, 1)
     lit = [sys.executable, "-c", LIT, "-s", "-v", f"-j{jobs}", "test"]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "loadscope", *rest]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal", *rest]
     results = [run("lit", lit), run("pytest", pytest)]
     print("== summary")
     for title, code, text in results:

@@ -20,7 +20,10 @@ MOST_PER_SCORE = 4.1
 def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, bool], Column]:
     folder: Path = tmp_path_factory.mktemp("cubins")
     found: dict[tuple[int, str, bool], Column] = {}
-    for head_dim, dtype, is_causal in product((64, 128), ("bf16", "f16"), (True, False)):
+    for head_dim, dtype, is_causal in [
+        *product((64, 128), ("bf16",), (True, False)),
+        (128, "f16", True),
+    ]:
         problem = Problem(head_dim, dtype, is_causal)
         bundle = problem.compile()
         cubin = folder / f"{problem.name}.cubin"

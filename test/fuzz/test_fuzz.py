@@ -16,33 +16,9 @@ KINDS = [pytest.param(kind, marks=ASSEMBLED if kind == "bundles" else ()) for ki
 
 
 @pytest.mark.slow
-class TestFirst:
-    """Classes, so that processes may share the cases."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_slice(self, kind: str) -> None:
-        _passes(kind, 0)
-
-
-@pytest.mark.slow
-class TestSecond:
-    """The next part."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_slice(self, kind: str) -> None:
-        _passes(kind, 1)
-
-
-@pytest.mark.slow
-class TestThird:
-    """The rest."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_slice(self, kind: str) -> None:
-        _passes(kind, 2)
-
-
-def _passes(kind: str, part: int) -> None:
+@pytest.mark.parametrize("part", range(WAYS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_slice(kind: str, part: int) -> None:
     outcomes = [fuzz.outcome(kind, number) for number in range(part, SLICES[kind], WAYS)]
     assert not (wrong := [line for passed, line in outcomes if not passed]), "\n".join(wrong)
 

@@ -136,7 +136,7 @@ def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", [*INTERVALS, *OTHERS], ids=str)
+@pytest.mark.parametrize("mask", [*INTERVALS[1::2], *OTHERS[::3]], ids=str)
 def test_masks_under_an_adversarial_schedule(mask: am.Mask) -> None:
     seed = len(str(mask))
     assert run(mask, 140, 300, 1, EmulatorDevice(schedule="adversarial", seed=seed), []) == ""

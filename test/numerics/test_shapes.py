@@ -87,10 +87,12 @@ def launched(
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [am.causal(), am.full()], ids=str)
 def test_tile_orders_and_query_tiles_give_the_same_bits(mask: am.Mask):
+    """With the full mask, whose tiles are all alike, each order with one or the other."""
     arrays = operands(300, 140, 2, 2, 64, 64, batch=1)
     few = am.EmulatorDevice(multiprocessors=2)  # so that persistent CTAs take several tiles
     late = am.EmulatorDevice(multiprocessors=2, schedule="adversarial", seed=4)
     runs = [(order, tiles, few) for order, tiles in product(ORDERS, (1, 2))]
+    runs = runs if mask == am.causal() else [*runs[::4], *runs[3::4]]
     runs += [("persistent", 1, late), ("clc", 1, late)]
     results: set[tuple[bytes, bytes]] = set()
     for order, tiles, device in runs:

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 TILE = 128  # rows and columns of a tile
 HOLE = 3  # rows of NaN behind each sequence where not all rows are used
-SMALL_DRAWS = 30  # the first so many are small, for the suite
+SMALL_DRAWS = 30  # the first so many are small; the suite runs some of them
 POISON = 0xFF  # of every byte of an output before the launch: NaN in each type
 MAX_COST = (1.5, 5.0)  # of a small and of another one: tiles of 128 x 128 scores at head size 128
 
