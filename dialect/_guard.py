@@ -11,8 +11,10 @@ and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32Arra
 declare an attribute that may be absent: the class names those in `OPTIONAL_ATTRIBUTES`, likewise.
 """
 
+import functools
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from attn_mlir.dialect._mlir import ext, ir, irdl
@@ -90,7 +92,7 @@ def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
 
 
 def _check_attribute(name: str, constraint: Any, got: Any) -> None:
-    if not _satisfies(constraint, got):
+    if not _test(constraint)(got):
         raise _Misfit(f"attribute '{name}' of {_words(constraint)}, got {got}")
 
 
@@ -103,12 +105,12 @@ def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, na
         return False
     owners = [field for field, count in zip(fields, counts, strict=True) for _ in range(count)]
     for field, value in zip(owners, values, strict=True):
-        if not _satisfies(field.constraint, value.type):
-            words = _words(field.constraint)
-            raise _Misfit(f"{kind} '{field.name}' of {words}, got {value.type}")
+        got = value.type
+        if not _test(field.constraint)(got):
+            raise _Misfit(f"{kind} '{field.name}' of {_words(field.constraint)}, got {got}")
         misfit = getattr(field.constraint, "misfit", None)
-        if misfit is not None and (text := misfit(value.type)):
-            raise _Misfit(f"{kind} '{field.name}' {text}, got {value.type}")
+        if misfit is not None and (text := misfit(got)):
+            raise _Misfit(f"{kind} '{field.name}' {text}, got {got}")
     return True
 
 
@@ -130,16 +132,20 @@ def _is_count(field: Any, count: int) -> bool:
     return _COUNTS[field.variadicity][1] <= count <= _COUNTS[field.variadicity][2]
 
 
-def _satisfies(constraint: Any, got: Any) -> bool:
-    """Whether a type or attribute is of the class of a constraint, an integer of its width."""
+@functools.cache
+def _test(constraint: Any) -> Callable[[Any], bool]:
+    """Says whether a type or attribute is of the class of a constraint, an integer of its width."""
     if constraint is Any or isinstance(constraint, TypeVar):
-        return True
+        return lambda got: True
     origin = typing.get_origin(constraint)
     if origin in (types.UnionType, typing.Union):
-        return any(_satisfies(option, got) for option in typing.get_args(constraint))
-    if not isinstance(got, origin or constraint):
-        return False
-    return origin is not ir.IntegerType or got.width == typing.get_args(constraint)[0]
+        tests = [_test(option) for option in typing.get_args(constraint)]
+        return lambda got: any(test(got) for test in tests)
+    kind = origin or constraint
+    if origin is ir.IntegerType:
+        width = typing.get_args(constraint)[0]
+        return lambda got: isinstance(got, kind) and got.width == width
+    return lambda got: isinstance(got, kind)
 
 
 def _words(constraint: Any) -> str:
