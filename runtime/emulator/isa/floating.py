@@ -389,9 +389,10 @@ def max_f32(*values: Any) -> Any:
     result = np.fmax(values[0], values[1])
     for value in values[2:]:
         result = np.fmax(result, value)
-    if np.count_nonzero(result) != result.size or np.count_nonzero(result == result) != result.size:
-        return minmax_f32("max", (False, False, False), *values)
-    return result
+    is_simple = np.count_nonzero(result == result) == result.size
+    if is_simple and np.count_nonzero(result) != result.size:  # of zeros fmax takes any
+        is_simple = not np.count_nonzero((result == 0) & np.signbit(result))
+    return result if is_simple else minmax_f32("max", (False, False, False), *values)
 
 
 def emit_minmax(e: Emitter, i: Instruction) -> None:

@@ -5,12 +5,15 @@ others. A register is normal when all that is ever written to it is: flushed res
 and moves of these. Like the storage of registers this changes speed, never results.
 """
 
-from .ast import Imm, Instruction, Kernel, Operand, Register, Vec
+from .ast import REGISTER_BITS, Imm, Instruction, Kernel, Operand, Register, Vec
 from .flow import registers_in, written
 
 _FLUSHED = frozenset(
     "add sub mul mad fma div rcp sqrt rsqrt ex2 lg2 sin cos tanh min max abs neg".split()
 )
+_MOVES = {"mov": 2, "selp": 3}  # how many operands are the result and what is copied to it
+_NARROW = frozenset(kind for kind, bits in REGISTER_BITS.items() if bits not in (32, 64))
+_WHOLE = frozenset(("b32", "b64", "f32", "u32", "u64"))
 _EXPONENT = 0x7F80_0000
 _FRACTION = 0x007F_FFFF
 
@@ -64,17 +67,18 @@ def _is_normal_number(number: Imm) -> bool:
 
 def _moved(instruction: Instruction) -> tuple[Operand, ...]:
     """What an instruction copies to its result; nothing where that is not whole words."""
-    ends = {"mov": 2, "selp": 3}.get(instruction.parts[0], 0)
+    ends = _MOVES.get(instruction.parts[0])
+    if ends is None or instruction.type not in _WHOLE:
+        return ()
     operands = instruction.operands[:ends]
-    is_whole = instruction.type in ("b32", "b64", "f32", "u32", "u64")
-    return operands[1:] if is_whole and all(_is_wide(operand) for operand in operands) else ()
+    return operands[1:] if all(map(_is_wide, operands)) else ()
 
 
 def _is_wide(operand: Operand) -> bool:
     """Whether an operand consists of registers of 32 or 64 bits and immediates."""
+    if isinstance(operand, Register):
+        return operand.type not in _NARROW
     match operand:
-        case Register():
-            return operand.bits in (32, 64)
         case Imm():
             return True
         case Vec():
