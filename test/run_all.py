@@ -7,6 +7,7 @@ a suite that finds no tests is a broken suite. Extra arguments go to pytest.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -20,8 +21,15 @@ def run(title: str, command: list[str]) -> tuple[str, int, str]:
     """Run one runner from the checkout's root, echo its output, and return (title, code, last lines)."""
     print(f"== {title}", flush=True)
     start = time.monotonic()
+    # There are as many processes as cores: threads of numpy and torch would only wait for one another.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert process.stdout is not None
     lines: list[str] = []
