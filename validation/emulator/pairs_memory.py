@@ -116,6 +116,52 @@ PROXIES = {
     ),
 }
 
+# cp.async writes through the generic proxy, so it needs the fence of a store, behind the wait for its completion
+_BRING = f"{_ROW} {_COPY_IN} cp.async.cg.shared.global [r4], [rd2], 16; cp.async.commit_group;"
+_ARRIVING = (
+    f"@p1 mbarrier.init.shared::cta.b64 [r1], 32; bar.sync 0; {_ROW} {_COPY_IN} @!p2 bra OTHER;"
+    " cp.async.cg.shared.global [r4], [rd2], 16; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [r1];"
+)
+_STORE_OF_OTHER = _STORE.replace("@!p1 bra END", "setp.eq.u32 p3, r60, 32; @!p3 bra END")
+_FLAG = "ld.param.u64 rd1, [out]; @p1 st.release.cta.global.b32 [rd1+2048], 1;"
+_SEEN = "SEEN: ld.acquire.cta.global.b32 r7, [rd1+2048]; setp.eq.u32 p3, r7, 0; @p3 bra SEEN;"
+COPIED = {
+    "cp.async before a bulk store": (
+        f"{_BRING} cp.async.wait_group 0;\n<right> fence.proxy.async.shared::cta;\nbar.sync 0; {_STORE}",
+        32,
+    ),
+    "cp.async before a bulk store, the fence behind the barrier": (
+        f"{_BRING} cp.async.wait_group 0; bar.sync 0;\n<right> fence.proxy.async.shared::cta;\n{_STORE}",
+        32,
+    ),
+    "cp.async before a bulk store, a fence of another proxy": (
+        f"{_BRING} cp.async.wait_group 0;\n<wrong> fence.proxy.alias;\n<right> fence.proxy.async;\nbar.sync 0; {_STORE}",
+        32,
+    ),
+    "cp.async before a bulk store, fenced before it is complete": (
+        f"{_BRING}\n<wrong> fence.proxy.async;\ncp.async.wait_group 0;\n<right> fence.proxy.async;\nbar.sync 0; {_STORE}",
+        32,
+    ),
+    "cp.async that arrives on an mbarrier, before a bulk store": (
+        f"{_ARRIVING}\n<wrong> fence.proxy.async;\nbra END; OTHER: {spin('r1', 0)}\n"
+        f"<right> fence.proxy.async;\n{_STORE_OF_OTHER}",
+        64,
+    ),
+    "cp.async before a bulk store, by way of a flag": (
+        f"@!p2 bra OTHER; {_BRING} cp.async.wait_group 0;\n<right> fence.proxy.async;\nbar.warp.sync -1; {_FLAG} bra END;\n"
+        f"OTHER: ld.param.u64 rd1, [out]; {_SEEN} {_STORE_OF_OTHER}",
+        64,
+    ),
+    "a copy over what cp.async brought": (
+        f"{_BRING} cp.async.wait_group 0; @p1 mbarrier.init.shared::cta.b64 [r1], 1; fence.mbarrier_init.release.cluster;"
+        f"\n<right> fence.proxy.async;\nbar.sync 0; {_OUT} mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 512;"
+        " cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [r2], [rd1], 512, [r1];"
+        f" {spin('r1', 0)} END:",
+        32,
+    ),
+}
+PROXIES |= COPIED
+
 # ---- mbarriers whose bytes are used
 
 _INIT = "@p1 mbarrier.init.shared::cta.b64 [r1], 1; @p1 mbarrier.init.shared::cta.b64 [r2], 1; fence.mbarrier_init.release.cluster; bar.sync 0;"

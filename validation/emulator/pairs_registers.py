@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attn_mlir.validation.emulator.kinds import Kind
+from attn_mlir.validation.emulator.kinds import Kind, spin
 from attn_mlir.validation.emulator.tensor_bench import ALLOC, DEALLOC
 
 # ---- wgmma: m64n8k16, A and B in shared memory (or A in registers), D in r10..r13
@@ -103,6 +103,12 @@ OPERANDS = {
         f"<wrong> fence.proxy.async.shared::cta;\n{_ZERO}\n<right> fence.proxy.async.shared::cta;\nbar.sync 0; {_GO} {_SS} {_DONE}",
         "proxy",
     ),
+    "cp.async without a proxy fence": (
+        "ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 32, rd1; shl.b32 r4, r60, 5; add.u32 r4, r4, r2; mov.u32 r5, 0;"
+        " cp.async.cg.shared.global [r4], [rd1], 16; cp.async.cg.shared.global [r4+16], [rd1+16], 16; cp.async.wait_all;\n"
+        f"<right> fence.proxy.async.shared::cta;\nbar.sync 0; {_GO} {_SS} {_DONE}",
+        "proxy",
+    ),
     "stmatrix without a proxy fence": (
         f"{_FILL} and.b32 r7, r60, 31; shl.b32 r7, r7, 4; add.u32 r7, r7, r2;\n"
         "setp.eq.u32 p5, r61, 0; @p5 stmatrix.sync.aligned.m8n8.x4.shared.b16 [r7], {r5, r5, r5, r5};\n"
@@ -193,7 +199,40 @@ def _bare(right: str) -> str:
     """
 
 
+# ---- tcgen05.mma: A and B in shared memory are the same 128 rows of 16
+
+_PRODUCT = f"""
+    {ALLOC_FENCED}
+    ld.param.u64 rd1, [out]; mad.wide.u32 rd1, r60, 32, rd1; shl.b32 r4, r60, 5; add.u32 r4, r4, r2; setp.ne.u32 p3, r60, r60;
+    shr.u32 r24, r2, 4; cvt.u64.u32 rd2, r24; or.b64 rd3, rd2, {8 << 16 | 16 << 32 | 1 << 46};
+    mov.b32 r25, {1 << 4 | 1 << 7 | 1 << 10 | 16 >> 3 << 17 | 128 >> 4 << 24};
+    FILL
+    tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    @!p1 bra ISSUED;
+    tcgen05.mma.cta_group::1.kind::f16 [r20], rd3, rd3, r25, p3;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+    {spin("r1", 0)}
+    ISSUED: {FREE_FENCED}
+"""
+TENSOR_OPERANDS = {
+    "stores before tcgen05.mma": "st.shared.v4.b32 [r4], {r20, r20, r20, r20}; st.shared.v4.b32 [r4+16], {r20, r20, r20, r20};\n"
+    "<right> fence.proxy.async.shared::cta;",
+    "cp.async before tcgen05.mma": "cp.async.cg.shared.global [r4], [rd1], 16; cp.async.cg.shared.global [r4+16], [rd1+16], 16;\n"
+    "<wrong> fence.proxy.async.shared::cta;\ncp.async.wait_all;\n<right> fence.proxy.async.shared::cta;",
+}
+
 PAIRS = (
+    *(
+        Kind(
+            "missing proxy fence",
+            "proxy",
+            _PRODUCT.replace("FILL", fill),
+            "fence.proxy.async is missing",
+            case,
+            threads=128,
+        )
+        for case, fill in TENSOR_OPERANDS.items()
+    ),
     *(
         Kind(
             "registers of wgmma",

@@ -42,11 +42,13 @@ class Actors:
     Attributes:
       capacity: length of clocks made now.
       first_engine: number of the first actor that is not a thread.
+      generic: the actors that access memory through the generic proxy: threads, and their cp.async.
     """
 
     def __init__(self, thread_count: int):
         self.first_engine = FIRST_THREAD + thread_count
         self.capacity = self.first_engine + SPARE_ACTORS
+        self.generic = [slice(FIRST_THREAD, self.first_engine)]
         self._engines: dict[Hashable, int] = {}
         self._keys: list[Any] = []
 
@@ -60,11 +62,12 @@ class Actors:
                 self.capacity *= 2
         return found
 
-    def engines_of_lanes(self, key: tuple[Any, ...]) -> int:
-        """The first of 32 actors in a row, one per lane of a warp: lane n has the key `(*key, n)`."""
+    def copies_of_lanes(self, key: tuple[Any, ...]) -> int:
+        """The first of 32 new actors in a row, for the cp.async of a warp's lanes: lane n has the key `(*key, n)`."""
         first = self.engine((*key, 0))
         for lane in range(1, WARP_LANES):
             self.engine((*key, lane))
+        self.generic.append(slice(first, first + WARP_LANES))
         return first
 
     def engines(self) -> list[tuple[int, Any]]:
@@ -87,6 +90,18 @@ class Actors:
         longer = self.zeros(rows)
         longer[:, :length] = clock
         return longer
+
+    def is_generic(self, actor: int) -> bool:
+        """Whether an actor accesses memory through the generic proxy."""
+        return any(actors.start <= actor < actors.stop for actors in self.generic)
+
+    def visible(self, clock: Clock) -> npt.NDArray[np.int32]:
+        """Steps of writes that the async proxy sees of a clock: generic ones as far as a proxy fence covers them."""
+        clock = self.fit(clock)
+        steps = clock[KNOWN].copy()
+        for actors in self.generic:
+            steps[actors] = clock[PROXY, actors]
+        return steps
 
     def join(self, target: Clock, source: Clock) -> Clock:
         """The first rows of `target` also know what `source` knows; returns `target`, fitted."""
@@ -224,21 +239,21 @@ class WarpClocks:
         group.clock = self.actors.fit(group.clock)
         return group.clock[KNOWN]
 
-    def add_lane(self, target: Clock, lane: int, tick: int, fenced: int, copied: int) -> None:
-        """Add what a lane did itself up to a tick, a fenced tick, and a step of its copies."""
+    def add_lane(self, target: Clock, lane: int, tick: int, fenced: int, copied: Any) -> None:
+        """Add what a lane did itself up to a tick, a fenced tick, and steps of its copies (None: there are none)."""
         own = self.base + lane
         target[KNOWN, own] = tick
         if target[PROXY, own] < fenced:
             target[PROXY, own] = fenced
-        if self.copies is not None:
+        if self.copies is not None and copied is not None:
             stream = self.copies.first + lane
-            if stream < target.shape[1] and target[KNOWN, stream] < copied:
-                target[KNOWN, stream] = copied
+            if stream < target.shape[1]:
+                np.maximum(target[:TENSOR, stream], copied, out=target[:TENSOR, stream])
 
     def clock_of(self, lane: int) -> Clock:
         """Rows KNOWN and PROXY of what a lane knows now, with what it did itself."""
         clock = self.actors.fit(self.of_lane(lane).as_now()).copy()
-        copied = 0 if self.copies is None else int(self.copies.known[lane])
+        copied = None if self.copies is None else self.copies.steps[:, lane]
         self.add_lane(clock, lane, self.tick, int(self.fenced[lane]), copied)
         return clock
 
@@ -251,7 +266,7 @@ class WarpClocks:
             news[:, self.base + lane] = False
             if self.copies is not None and self.copies.first + lane < news.shape[1]:
                 stream = self.copies.first + lane
-                news[KNOWN, stream] &= source[KNOWN, stream] > self.copies.known[lane]
+                news[:, stream] &= source[:, stream] > self.copies.steps[: source.shape[0], lane]
         if np.count_nonzero(news) or (tensor and (clock[TENSOR] < clock[KNOWN]).any()):
             self.acquire(source, 1 << lane, tensor=tensor)
 
@@ -268,8 +283,8 @@ class WarpClocks:
         target[KNOWN, own] = self.tick
         target[PROXY, own] = np.maximum(target[PROXY, own], self.fenced[lanes])
         if self.copies is not None:
-            stream = lanes + self.copies.first
-            target[KNOWN, stream] = np.maximum(target[KNOWN, stream], self.copies.known[lanes])
+            stream, steps = lanes + self.copies.first, self.copies.steps[:, lanes]
+            target[:TENSOR, stream] = np.maximum(target[:TENSOR, stream], steps)
 
     def acquire(self, source: Clock, mask: int, *, tensor: bool) -> None:
         """The lanes learn a clock.
@@ -310,6 +325,8 @@ class WarpClocks:
         for group in self.exactly(mask):
             np.maximum(group.clock[PROXY], group.clock[KNOWN], out=group.clock[PROXY])
         self.fenced[lanes_in(mask)] = self.tick
+        if self.copies is not None:
+            self.copies.fence_proxy(lanes_in(mask))
 
     def order(self, mask: int, source: int, target: int) -> None:
         """tcgen05.fence: row `target` learns row `source`."""
@@ -337,7 +354,7 @@ class WarpClocks:
     def copies_of(self, key: tuple[Any, ...]) -> LaneCopies:
         """The warp's cp.async; `key` names their actors when they are first asked for."""
         if self.copies is None:
-            self.copies = LaneCopies(self.actors.engines_of_lanes(key))
+            self.copies = LaneCopies(self.actors.copies_of_lanes(key))
         return self.copies
 
     def copies_waited(self, lanes: Any, newest: int) -> None:

@@ -12,7 +12,6 @@ from ..order import Order, Place
 from ..ptx.kinds import WARP_LANES
 from ..state import Cta, Strand
 from .clocks import KNOWN, NOBODY, Clock, WarpClocks
-from .meetings import seen_by_engines
 from .outside import NOTHING, Bundle, Parts
 from .report import current_line, global_place, shared_place
 from .shadow import Conflict
@@ -250,7 +249,7 @@ class EncounterChecks(CheckBase):
             bundle = state.outside.known(clock) if others else NOTHING
             for other, theirs in others:
                 known = _known(theirs, bundle)
-                stranger = _stranger(seen_by_engines(known, theirs.actors))
+                stranger = _stranger(theirs.actors.visible(known))
                 stranger = replace(stranger, adds=who.adds, strong=who.strong)
                 conflict = other.rows(rows, width, stranger, is_write)
                 if conflict is not None:

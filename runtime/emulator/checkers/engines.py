@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ..inspector import Channel
 from ..order import Scope
 from ..state import Cta, Strand
-from .clocks import FIRST_THREAD, KNOWN, NEVER, PROXY, TENSOR, Actors, Clock, WarpClocks, lanes_in
+from .clocks import KNOWN, NEVER, TENSOR, Actors, Clock, WarpClocks, lanes_in
 from .findings import Finding
 from .registers import RegisterChecks
 from .spaces import UNIT_BYTES, Actor, quarters_of, reach_of, reach_of_units
@@ -85,7 +85,7 @@ class Ticket:
 
         Args:
           row: of the clock that orders it.
-          is_fenced: writes of threads count only as far as a proxy fence made them visible.
+          is_fenced: writes of the generic proxy count only as far as a proxy fence made them visible; `row` is KNOWN.
         """
         self.clock = actors.fit(self.clock)
         reads = self.clock[row].copy()
@@ -93,9 +93,8 @@ class Ticket:
             reads[self.actor] = NEVER  # its own stream is pipelined
         writes = reads
         if is_fenced:
-            writes = reads.copy()
-            threads = slice(FIRST_THREAD, actors.first_engine)
-            writes[threads] = self.clock[PROXY, threads]
+            writes = actors.visible(self.clock)
+            writes[self.actor] = reads[self.actor]
         return Actor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
@@ -397,8 +396,9 @@ class EngineChecks(RegisterChecks):
             return
         clock = ticket.clock = state.actors.fit(ticket.clock)
         user = (ticket.name, ticket.line)
-        # A commit arrives through the generic proxy (PTX ISA, tcgen05.commit), so in its own CTA it needs no fence.
-        needs_fence = cta is not ticket.cta or ticket.engine != "tensor"
+        # A commit (PTX ISA, tcgen05.commit) and a cp.async arrive through the generic proxy: no fence in their own CTA.
+        is_generic = ticket.is_generic or ticket.engine == "tensor"
+        needs_fence = cta is not ticket.cta or not is_generic
         self.check_init(state, barrier, key, clock, [ticket.own], user, needs_fence=needs_fence)
         if ticket.actor:
             barrier.arriving = state.actors.join(barrier.arriving, ticket.released(state.actors))

@@ -15,17 +15,21 @@ _FIRST_COMMITS = 16  # that fit before the table has to grow
 class LaneCopies:
     """What a warp's lanes copied with cp.async, and what each knows to be complete.
 
+    They write through the generic proxy: of the asynchronous copies only the bulk ones are in the async proxy (PTX ISA).
+
     A lane that waits for its copies learns of its own alone. That it knows of them is kept here and not in the clock
     that it shares with other lanes, as with everything that a thread did itself; who learns from it learns of both.
 
     Attributes:
       first: actor of lane 0's copies; those of the other lanes follow.
-      known: per lane, up to which step it knows its own copies to be complete.
+      steps: per lane, as the rows KNOWN and PROXY of a clock: up to which step it knows its own copies to be complete
+        (`known`), and a proxy fence of its made them visible to the async proxy.
     """
 
     def __init__(self, first: int):
         self.first = first
-        self.known: Steps = np.zeros(WARP_LANES, np.int32)
+        self.steps: Steps = np.zeros((2, WARP_LANES), np.int32)
+        self.known, self._fenced = self.steps
         self._issued: Steps = np.zeros(WARP_LANES, np.int32)
         self._closed: Steps = np.zeros((_FIRST_COMMITS, WARP_LANES), np.int32)
         self._commits: npt.NDArray[np.intp] = np.zeros(WARP_LANES, np.intp)
@@ -54,6 +58,10 @@ class LaneCopies:
         at = self._commits[lanes] - 1 - newest
         steps = np.where(at < 0, 0, self._closed[np.maximum(at, 0), lanes])
         self.known[lanes] = np.maximum(self.known[lanes], steps)
+
+    def fence_proxy(self, lanes: Lanes) -> None:
+        """fence.proxy.async of lanes."""
+        self._fenced[lanes] = self.known[lanes]
 
     def line_of(self, lane: int, step: int) -> Any:
         """Where a lane issued its piece of work of a step."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order import Order, Place, Scope
-from .clocks import FIRST_THREAD, KNOWN, PROXY, Actors, Clock, WarpClocks, lanes_in
+from .clocks import Clock, WarpClocks, lanes_in
 from .outside import Bundle, Outside, united
 
 Head = tuple[Place, Scope]  # of the first operation of a release
@@ -90,7 +90,7 @@ class Mark:
     """What the lanes of a group knew at a fence.
 
     Attributes:
-      clock: rows KNOWN and PROXY. tick, fenced, copied: of their warp, for what each lane did itself.
+      clock: rows KNOWN and PROXY. tick, fenced, copied: of their warp, for what each lane did itself, `copied` in such rows.
     """
 
     clock: Clock
@@ -146,7 +146,7 @@ class Meetings:
     @staticmethod
     def _marked(outside: Outside, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
         clock = mark.clock.copy()
-        copied = 0 if mark.copied is None else int(mark.copied[lane])
+        copied = None if mark.copied is None else mark.copied[:, lane]
         warp.add_lane(clock, lane, mark.tick, int(mark.fenced[lane]), copied)
         return Bundle(outside.number, clock, outside.known(clock), is_plain=True)
 
@@ -260,18 +260,10 @@ class Meetings:
         if not order.releases:
             return
         warp.marked |= mask
-        copied = None if warp.copies is None else warp.copies.known.copy()
+        copied = None if warp.copies is None else warp.copies.steps.copy()
         for group, common in warp.touching(mask):
             mark = Mark(group.as_now(), warp.tick, warp.fenced.copy(), copied)
             for lane in lanes_in(common).tolist():
                 known = self._lane(outside.number, warp.base + lane)
                 known.marks[order.scope] = mark
                 known.heads = None
-
-
-def seen_by_engines(clock: Clock, actors: Actors) -> npt.NDArray[np.int32]:
-    """Steps that the async proxy sees of a clock: threads' writes as far as a proxy fence covers them."""
-    steps = clock[KNOWN].copy()
-    threads = slice(FIRST_THREAD, actors.first_engine)
-    steps[threads] = clock[PROXY, threads]
-    return steps

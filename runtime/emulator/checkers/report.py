@@ -177,7 +177,7 @@ class Reporter:
         is_known = bool(known[KNOWN, conflict.actor] >= conflict.step)
         if in_tensor_memory:
             check, message = "tensor", _TENSOR_AFTER if is_known else _TENSOR
-        elif is_known and conflict.actor < chronicle.actors.first_engine:
+        elif is_known and chronicle.actors.is_generic(conflict.actor):
             check, message = "proxy", _PROXY
         else:
             check, message = "race", _RACE
