@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
 import pytest
 
-from attn_mlir.validation.mutation.mutants import Journal, sample
+from attn_mlir.validation.journal import Journal
+from attn_mlir.validation.mutation.mutants import identity, sample
 from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of, parse
 from attn_mlir.validation.mutation.outcomes import (
     BEGIN,
@@ -122,12 +124,16 @@ def test_the_page_lists_what_was_missed_and_why_others_are_none(tmp_path: Path) 
 
 def test_a_journal_knows_the_same_mutant_of_the_same_kernel(tmp_path: Path) -> None:
     subject = Subject("k", TEXT, "k", lambda ptx, schedule: "")
-    mutants = _of("drop-wait") + _of("drop-fence")
-    journal = Journal(tmp_path / "folder" / "journal")
-    assert journal.find(subject, mutants[0]) is None
-    journal.add(subject, mutants[0], OUTCOMES[0])
-    again = Journal(tmp_path / "folder" / "journal")
-    assert again.find(subject, mutants[0]) == OUTCOMES[0]
-    assert again.find(subject, mutants[1]) is None
+    first, second = _of("drop-wait")[0], _of("drop-fence")[0]
+    path, judge = tmp_path / "folder" / "journal", tmp_path / "judge.py"
+    judge.write_text("strict")
+    journal = Journal(path, [tmp_path])
+    assert journal.find(*identity(subject, first)) is None
+    journal.add(asdict(OUTCOMES[0]), *identity(subject, first))
+    again = Journal(path, [tmp_path])
+    assert Outcome(**(again.find(*identity(subject, first)) or {})) == OUTCOMES[0]
+    assert again.find(*identity(subject, second)) is None
     other = Subject("k", TEXT.replace("%r7", "%r8"), "k", subject.run)
-    assert again.find(other, mutants[0]) is None
+    assert again.find(*identity(other, first)) is None
+    judge.write_text("lax")
+    assert Journal(path, [tmp_path]).find(*identity(subject, first)) is None

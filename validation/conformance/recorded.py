@@ -110,7 +110,7 @@ class Execution:
     arrays: dict[str, Array]
 
 
-def _stamp(case: Case) -> str:
+def stamp_of(case: Case) -> str:
     """Changes whenever a record has to be made again."""
     digest = hashlib.sha256(repr(case).encode())
     own = () if not isinstance(case, Kernel) else (HERE / "programs" / f"{case.module}.py",)
@@ -128,7 +128,7 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
     """
     record = RECORDS / f"{case.name}.json"
     stamp = RECORDS / f"{case.name}.stamp"
-    wanted = _stamp(case)
+    wanted = stamp_of(case)
     if not (record.exists() and stamp.exists() and stamp.read_text() == wanted):
         prepare(tell)
         tell(f"compiling {case.name} with {case.package}")

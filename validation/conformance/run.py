@@ -4,12 +4,14 @@
     python validation/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
     python validation/conformance/run.py --seeds 3 --check none
     python validation/conformance/run.py --minutes 30          begins no further run after half an hour
+    python validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
     python validation/conformance/run.py --write               also puts the table into docs/emulator.md
     python validation/conformance/run.py --list                names only
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
 made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when
-the case, the recorder or a package's version changes. Checkers watch every run but the first, which is fair and tells the
+the case, the recorder or a package's version changes. Right runs are noted in `build/conformance.jsonl`; `--resume` takes
+those that the same emulator made of the same record. Checkers watch every run but the first, which is fair and tells the
 speed. Exit code: 0 when every run gave the right numbers and no finding, else 1.
 """
 
@@ -22,19 +24,31 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from attn_mlir.validation.conformance.cases import CASES, Case, case_named
 from attn_mlir.validation.conformance.judging import Verdict, judge, operands
-from attn_mlir.validation.conformance.recorded import ROOT, Recorded, Schedule, execute, recorded
+from attn_mlir.validation.conformance.recorded import (
+    HERE,
+    ROOT,
+    Recorded,
+    Schedule,
+    execute,
+    recorded,
+    stamp_of,
+)
+from attn_mlir.validation.journal import Journal
 
 PAGE = ROOT / "docs" / "emulator.md"
+JOURNAL = ROOT / "build" / "conformance.jsonl"
+JUDGES = (ROOT / "runtime" / "emulator", HERE)
 LOG_EVERY = 20  # runs per line where the output is a file
 SEEDS = 20  # adversarial ones by default
 BEGIN, END = "<!-- conformance: begin -->", "<!-- conformance: end -->"
@@ -49,6 +63,11 @@ class Outcome:
     seconds: float
     warp_instructions: int
     verdicts: tuple[Verdict, ...]
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> Outcome:
+        """The outcome that `dataclasses.asdict` made fields of."""
+        return Outcome(**{**fields, "verdicts": tuple(Verdict(**v) for v in fields["verdicts"])})
 
 
 @dataclass(frozen=True)
@@ -124,12 +143,20 @@ HEADINGS = ("package", "kernel", "PTX lines", "warp-instr.", "seconds", "errors"
 
 
 def run_all(
-    cases: Sequence[Case], runs: Sequence[Run], jobs: int, seconds: float, console: Console
+    cases: Sequence[Case],
+    runs: Sequence[Run],
+    jobs: int,
+    seconds: float,
+    console: Console,
+    journal: Journal,
+    *,
+    resume: bool,
 ) -> tuple[list[Row], dict[str, str], list[str]]:
     """Every case in every run, in processes of their own; the fair runs while later cases are compiled.
 
     Args:
       seconds: after which no run begins.
+      journal: gets the right runs. resume: those that it has are not run again.
 
     Returns:
       A row per case; versions of the packages by name; a line for each case that has no record.
@@ -143,6 +170,7 @@ def run_all(
     context = multiprocessing.get_context("spawn")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     started: dict[str, tuple[Recorded, list[Future[Outcome]]]] = {}
+    stamps: dict[str, str] = {}
     deadline = time.monotonic() + seconds
     rows: list[Row] = []
     packages: dict[str, str] = {}
@@ -159,12 +187,21 @@ def run_all(
             outcome = future.result()
             if outcome.reason:
                 tell(f"{name}, {outcome.schedule}: {outcome.reason.splitlines()[0]}")
+            else:
+                journal.add(asdict(outcome), stamps[name], name, outcome.schedule)
             bar.advance(task)
             done = int(bar.tasks[task].completed)
             if not console.is_terminal and done % LOG_EVERY == 0:
                 tell(f"{done} of {len(cases) * len(runs)} runs")
 
         def submit(name: str, run: Run) -> None:
+            known = journal.find(stamps[name], name, run.name) if resume else None
+            if known is not None:
+                done: Future[Outcome] = Future()
+                done.set_result(Outcome.of(known))
+                started[name][1].append(done)
+                bar.advance(task)
+                return
             future = pool.submit(run_one, name, run)
             future.add_done_callback(partial(advance, name))
             started[name][1].append(future)
@@ -177,6 +214,7 @@ def run_all(
                 continue
             packages |= record.packages
             started[case.name] = record, []
+            stamps[case.name] = stamp_of(case)
             for run in fair:
                 submit(case.name, run)
         for run, name in product(others, started):
@@ -253,6 +291,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=600, help="after which no run begins (default 600)"
     )
+    parser.add_argument("--resume", action="store_true", help="do not repeat known right runs")
     parser.add_argument("--write", action="store_true", help="put the table into docs/emulator.md")
     parser.add_argument("--list", action="store_true", help="names only")
     args = parser.parse_args()
@@ -286,7 +325,15 @@ def main() -> None:
         return
     begin = time.perf_counter()
     runs = planned(args.schedules, args.check)
-    rows, packages, failures = run_all(args.cases, runs, args.jobs, 60 * args.minutes, console)
+    rows, packages, failures = run_all(
+        args.cases,
+        runs,
+        args.jobs,
+        60 * args.minutes,
+        console,
+        Journal(JOURNAL, JUDGES),
+        resume=args.resume,
+    )
     for row in rows:
         failures += [
             f"{row.case.name}, {outcome.schedule}: {outcome.reason}"

@@ -17,8 +17,6 @@ the kernels nor the emulator nor this folder changed. FlashAttention-4 is compil
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import multiprocessing
 import random
 import signal
@@ -32,6 +30,7 @@ from pathlib import Path
 from attn_mlir.errors import AttnError
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 from attn_mlir.runtime.emulator.checkers import CheckError
+from attn_mlir.validation.journal import Journal
 from attn_mlir.validation.mutation.evidence import Evidence, covered, evidence_of
 from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of
 from attn_mlir.validation.mutation.outcomes import Outcome, page, score, write_page
@@ -44,6 +43,7 @@ SCHEDULES = (Schedule("fair"), *(Schedule("adversarial", seed) for seed in range
 EXCUSED_SCHEDULES = SCHEDULES[:3]  # for mutants that the evidence says change nothing
 SECONDS = 120  # a run that takes longer counts as caught: it hangs
 JOURNAL = ROOT / "build" / "mutants.jsonl"
+JUDGES = (ROOT / "runtime" / "emulator", HERE)
 PEERS = {"fa4-d128-causal-odd": 0, "fa4-d128-full": 0}  # -> CTAs to launch; 0: its own grid
 
 
@@ -133,35 +133,9 @@ def all_subjects(texts: list[str]) -> list[Subject]:
     return [make() for name, make in makers.items() if any(text in name for text in texts)]
 
 
-class Journal:
-    """Outcomes on disk, by a digest of the mutant's text and of everything that judges it."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        digest = hashlib.sha256()
-        for folder in (ROOT / "runtime" / "emulator", HERE):
-            for source in sorted(folder.rglob("*.py")):
-                digest.update(source.read_bytes())
-        self._judges = digest.hexdigest()
-        self._known: dict[str, Outcome] = {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                key, fields = json.loads(line)
-                self._known[key] = Outcome(**fields)
-
-    def _key(self, subject: Subject, mutant: Mutant) -> str:
-        text = f"{self._judges}\n{subject.name}\n{mutant.operator}\n{mutant.apply(subject.ptx)}"
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def find(self, subject: Subject, mutant: Mutant) -> Outcome | None:
-        """What is known of a mutant."""
-        return self._known.get(self._key(subject, mutant))
-
-    def add(self, subject: Subject, mutant: Mutant, outcome: Outcome) -> None:
-        """Remember an outcome."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps([self._key(subject, mutant), asdict(outcome)]) + "\n")
+def identity(subject: Subject, mutant: Mutant) -> tuple[str, ...]:
+    """What an outcome is of."""
+    return subject.name, mutant.operator, mutant.apply(subject.ptx)
 
 
 def _arguments() -> argparse.Namespace:
@@ -191,7 +165,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     args = _arguments()
     begin = time.perf_counter()
-    journal = Journal(args.journal)
+    journal = Journal(args.journal, JUDGES)
     outcomes: list[Outcome] = []
     jobs: list[tuple[str, Mutant]] = []
     for subject in all_subjects(args.only.split(",")):
@@ -200,11 +174,11 @@ def main() -> None:
             mutants = [mutant for mutant in mutants if mutant.operator in args.operator]
         _worker[subject.name] = prepare(subject)
         for mutant in sample(mutants, args.per_operator, args.seed):
-            known = journal.find(subject, mutant)
+            known = journal.find(*identity(subject, mutant))
             if known is None:
                 jobs.append((subject.name, mutant))
             else:
-                outcomes.append(known)
+                outcomes.append(Outcome(**known))
     print(f"{len(jobs)} mutants to run, {len(outcomes)} known from {args.journal}", flush=True)
     context = multiprocessing.get_context("fork")  # the workers have the subjects
     with context.Pool(args.jobs) as pool:
@@ -212,7 +186,7 @@ def main() -> None:
             zip(jobs, pool.imap(_work, jobs), strict=True), 1
         ):
             outcomes.append(outcome)
-            journal.add(_worker[name][0], mutant, outcome)
+            journal.add(asdict(outcome), *identity(_worker[name][0], mutant))
             seconds = time.perf_counter() - begin
             print(f"{number}/{len(jobs)} {seconds:.0f} s {outcome}", flush=True)
     seconds = time.perf_counter() - begin

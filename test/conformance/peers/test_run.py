@@ -2,12 +2,13 @@
 
 import ast
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.emulator.checkers import CheckError
@@ -31,7 +32,9 @@ from attn_mlir.validation.conformance.recorded import (
     Recorded,
     Schedule,
     execute,
+    stamp_of,
 )
+from attn_mlir.validation.journal import Journal
 
 COPY = """.version 8.8
 .target sm_100a
@@ -226,6 +229,26 @@ def test_the_table_shows_the_worst_run() -> None:
         "Packages: a 1, b 2. Runs: fair without checkers; fair, adv0 with checkers.\n"
     )
     assert all(line.count("|") == len(run.HEADINGS) + 1 for line in text.splitlines()[2:])
+
+
+def test_a_run_that_goes_on_repeats_no_right_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, judge = CASES[0], tmp_path / "judge.py"
+    judge.write_text("strict")
+    monkeypatch.setattr(run, "recorded", lambda case, tell: copy_record())
+    runs = run.planned([Schedule("fair")], "all")
+    journal = Journal(tmp_path / "journal", [tmp_path])
+    for known in runs:
+        done = replace(outcome("", 0.5), schedule=known.name)
+        journal.add(asdict(done), stamp_of(case), case.name, known.name)
+    console, again = Console(quiet=True), Journal(tmp_path / "journal", [tmp_path])
+    rows, _, failures = run.run_all([case], runs, 1, 60, console, again, resume=True)
+    assert not failures and [o.schedule for o in rows[0].outcomes] == [r.name for r in runs]
+    assert rows[0].outcomes[0] == outcome("", 0.5)
+    judge.write_text("lax")
+    changed = Journal(tmp_path / "journal", [tmp_path])
+    assert changed.find(stamp_of(case), case.name, runs[0].name) is None
 
 
 def test_the_page_keeps_everything_but_the_table(tmp_path: Path) -> None:

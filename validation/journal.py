@@ -1,0 +1,42 @@
+"""Results on disk, so that a long run that was interrupted goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """Results by what they are of, and by a digest of everything that judges: other sources know none of them.
+
+    Args:
+      path: a line of JSON for each result, made when missing.
+      judges: folders whose Python files decide what the results are.
+    """
+
+    def __init__(self, path: Path, judges: Sequence[Path]):
+        self.path = path
+        digest = hashlib.sha256()
+        for folder in judges:
+            for source in sorted(folder.rglob("*.py")):
+                digest.update(source.read_bytes())
+        self._judges = digest.hexdigest()
+        self._known: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            self._known.update(json.loads(line) for line in path.read_text().splitlines())
+
+    def _key(self, of: tuple[str, ...]) -> str:
+        return hashlib.sha256("\n".join((self._judges, *of)).encode()).hexdigest()
+
+    def find(self, *of: str) -> dict[str, Any] | None:
+        """What is known of something, by texts that say what it is."""
+        return self._known.get(self._key(of))
+
+    def add(self, fields: dict[str, Any], *of: str) -> None:
+        """Remember a result."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps([self._key(of), fields]) + "\n")
