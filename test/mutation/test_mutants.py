@@ -60,6 +60,26 @@ def test_a_fence_that_others_cover_is_no_mistake() -> None:
 
 
 @pytest.mark.slow
+def test_a_product_whose_scores_are_hidden_may_have_other_operands() -> None:
+    """The first tile of keys that the CTA takes is visible to its second tile of queries only."""
+    subject, evidence = prepare(ours("causal", Case(64, "bf16", "causal", 256, 384, 1)))
+    mutants = mutants_of(subject.ptx, subject.executed_lines())
+    swaps = [mutant for mutant in mutants if mutant.operator == "swap-descriptors"]
+    outcomes = [judge(subject, mutant, evidence) for mutant in swaps[:1] + swaps[-1:]]
+    assert not outcomes[0].caught and "no output depends on the product" in outcomes[0].reason
+    assert outcomes[1].caught == "numbers"
+
+
+@pytest.mark.slow
+def test_dealloc_needs_no_fence_behind_its_barrier() -> None:
+    subject, evidence = _subject()
+    mutants = mutants_of(subject.ptx, subject.executed_lines())
+    fences = [m for m in mutants if "after_thread_sync" in m.original]
+    outcome = judge(subject, fences[-1], evidence)
+    assert not outcome.caught and "no asynchronous use" in outcome.reason
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", HANDFUL)
 def test_mistakes_are_noticed(operator: str) -> None:
     subject, evidence = _subject()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from attn_mlir.validation.journal import Journal
 from attn_mlir.validation.mutation.mutants import identity, sample
-from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of, parse
+from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of, negated, parse
 from attn_mlir.validation.mutation.outcomes import (
     BEGIN,
     END,
@@ -73,6 +73,19 @@ def test_what_an_operator_does(operator: str, line: int, text: str) -> None:
     assert [n for n, (a, b) in enumerate(zip(changed, before, strict=True), 1) if a != b] == [line]
 
 
+def test_a_product_of_a_mutant_is_negated_by_its_descriptor() -> None:
+    product = next(m for m in _of("shift-operand") if m.line == 9)
+    flipped = "{ .reg .b32 NEGATED; xor.b32 NEGATED, %r97, 8192; "
+    mma = "tcgen05.mma.cta_group::1.kind::f16 [%r9]"
+    assert negated(product.original, product.original) == (
+        f"{flipped}@leader {mma}, %rd30, %rd28, NEGATED, 1; }}"
+    )
+    shift = "{ .reg .b64 MUTATED; add.s64 MUTATED, %rd28, 64; "
+    assert negated(product.original, product.text) == (
+        f"{flipped}{shift}@leader {mma}, %rd30, MUTATED, NEGATED, 1; }} }}"
+    )
+
+
 def test_operators_keep_to_their_statements() -> None:
     assert [m.line for m in _of("swap-descriptors")] == [9]
     assert [m.line for m in _of("shift-operand")] == [9, 10]
@@ -123,7 +136,7 @@ def test_the_page_lists_what_was_missed_and_why_others_are_none(tmp_path: Path) 
 
 
 def test_a_journal_knows_the_same_mutant_of_the_same_kernel(tmp_path: Path) -> None:
-    subject = Subject("k", TEXT, "k", lambda ptx, schedule: "")
+    subject = Subject("k", TEXT, "k", lambda ptx, schedule: {}, lambda outputs: "")
     first, second = _of("drop-wait")[0], _of("drop-fence")[0]
     path, judge = tmp_path / "folder" / "journal", tmp_path / "judge.py"
     judge.write_text("strict")
@@ -133,7 +146,7 @@ def test_a_journal_knows_the_same_mutant_of_the_same_kernel(tmp_path: Path) -> N
     again = Journal(path, [tmp_path])
     assert Outcome(**(again.find(*identity(subject, first)) or {})) == OUTCOMES[0]
     assert again.find(*identity(subject, second)) is None
-    other = Subject("k", TEXT.replace("%r7", "%r8"), "k", subject.run)
+    other = replace(subject, ptx=TEXT.replace("%r7", "%r8"))
     assert again.find(*identity(other, first)) is None
     judge.write_text("lax")
     assert Journal(path, [tmp_path]).find(*identity(subject, first)) is None

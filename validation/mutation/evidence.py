@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from attn_mlir.runtime.emulator import emulator
 from attn_mlir.runtime.emulator.checkers import CHECKS, Checker, CheckMode
 from attn_mlir.runtime.emulator.checkers.clocks import KNOWN, TENSOR, lanes_in
 from attn_mlir.runtime.emulator.checkers.report import current_line, line_number
-from attn_mlir.validation.mutation.operators import Mutant
+from attn_mlir.validation.mutation.operators import Mutant, negated
+from attn_mlir.validation.mutation.subjects import Outputs
 
 NO_PHASE = -1  # what a wait looks for that passes on a fresh barrier
 
@@ -30,7 +32,8 @@ class Evidence(Checker):
       waited: the last phase of each barrier that somebody waited for.
       idle_fences: lines of tcgen05 fences; True while none taught its thread anything.
       unused_fences: lines of fence::after_thread_sync; True while each thread's next fence came
-        before its next use of tensor memory.
+        before its next use of tensor memory. dealloc is none: the fence orders asynchronous
+        instructions (PTX ISA, tcgen05.fence), and dealloc is synchronous as the barriers are.
       idle_waits: lines of tcgen05.wait; True while no store or load was under way.
       group_waits: line of each bulk wait_group -> what its lanes did before their next one:
         arrivals as in `arrivals`, or None for an access to shared memory.
@@ -198,10 +201,6 @@ class Evidence(Checker):
         self.idle_waits[line] = self.idle_waits.get(line, True) and idle
         super().tensor_waited(s, is_write)
 
-    def deallocating(self, s: Any, column: int, count: int) -> None:
-        self._used(s, s.mask)
-        super().deallocating(s, column, count)
-
     def issued(self, s: Any, lanes: Any, line: int, engine: str, channel: Any) -> Any:
         self._close(s, is_idle=False)
         if channel is not None and channel[0] == "tensor":
@@ -237,7 +236,7 @@ class Evidence(Checker):
         if operator == "drop-fence" and self.idle_fences.get(line):
             return "the fence has nothing to order here"
         if operator == "drop-fence" and self.unused_fences.get(line):
-            return "each thread's next fence comes before its next use of tensor memory"
+            return "no asynchronous use of tensor memory follows before each thread's next fence"
         barriers = self.inits.get(line, set())
         if barriers and all(self.waited.get(name, NO_PHASE) == NO_PHASE for name in barriers):
             return "nobody waits for a phase of this barrier"
@@ -271,14 +270,41 @@ def _watched(run: Callable[[], object], make: Callable[[frozenset[str], CheckMod
     return made[-1]
 
 
-def covered(ptx: str, mutant: Mutant, run: Callable[[str], object]) -> str:
+def unread(ptx: str, mutant: Mutant, launch: Callable[[str], Outputs]) -> str:
+    """Why a product may get other operands or columns, or "": no output depends on its numbers.
+
+    They change all of them when A is negated. If that, the mutant and the mutant with A negated leave every bit of the
+    outputs as it is, then nothing is made of what the product writes, neither where it belongs nor where the mutant puts it
+    (such as scores that the mask hides). What the mutant accesses is judged by the checkers as ever.
+
+    Args:
+      mutant: one that no checker finds. launch: launches a text; the outputs.
+    """
+    if mutant.operator not in ("shift-operand", "swap-descriptors", "tensor-column"):
+        return ""
+    if "tcgen05.mma" not in mutant.original:
+        return ""
+
+    def bits(text: str) -> list[bytes]:
+        outputs = launch(replace(mutant, text=text).apply(ptx))
+        return [outputs[name].tobytes() for name in sorted(outputs)]
+
+    right = bits(mutant.original)
+    product = mutant.original
+    others = (negated(product, product), mutant.text, negated(product, mutant.text))
+    if all(bits(text) == right for text in others):
+        return "no output depends on the product: with A negated every bit is the same"
+    return ""
+
+
+def covered(ptx: str, mutant: Mutant, launch: Callable[[str], object]) -> str:
     """Why a tcgen05.fence may be left out though it has something to order, or "": others order the same.
 
     The checkers see what it orders once the others of its kind are left out too: there has to be a pair of accesses that they
     then find without the fence and not with it.
 
     Args:
-      mutant: one that no checker finds. run: launches a text.
+      mutant: one that no checker finds. launch: launches a text.
     """
     if mutant.operator != "drop-fence" or not mutant.original.startswith("tcgen05.fence"):
         return ""
@@ -287,7 +313,7 @@ def covered(ptx: str, mutant: Mutant, run: Callable[[str], object]) -> str:
     alone[mutant.line - 1] = lines[mutant.line - 1]
 
     def found(text: str) -> set[tuple[int, int]]:
-        checker = _watched(lambda: run(text), lambda checks, _: Checker(checks, "collect"))
+        checker = _watched(lambda: launch(text), lambda checks, _: Checker(checks, "collect"))
         findings = [f for f in checker.findings if f.check == "tensor"]
         return {(f.current.line, f.earlier.line if f.earlier else 0) for f in findings}
 

@@ -31,10 +31,10 @@ from attn_mlir.errors import AttnError
 from attn_mlir.runtime.emulator import DeadlockError, KernelFault
 from attn_mlir.runtime.emulator.checkers import CheckError
 from attn_mlir.validation.journal import Journal
-from attn_mlir.validation.mutation.evidence import Evidence, covered, evidence_of
+from attn_mlir.validation.mutation.evidence import Evidence, covered, evidence_of, unread
 from attn_mlir.validation.mutation.operators import OPERATORS, Mutant, mutants_of
 from attn_mlir.validation.mutation.outcomes import Outcome, page, score, write_page
-from attn_mlir.validation.mutation.subjects import OURS, Subject
+from attn_mlir.validation.mutation.subjects import OURS, Outputs, Subject
 from attn_mlir.validation.numerics.mha_cases import Schedule
 
 HERE = Path(__file__).resolve().parent
@@ -87,7 +87,11 @@ def judge(subject: Subject, mutant: Mutant, evidence: Evidence) -> Outcome:
             name, reason = schedule.name, ""
             break
     if not caught and not reason:
-        reason = covered(subject.ptx, mutant, lambda text: subject.run(text, SCHEDULES[0]))
+
+        def launch(text: str) -> Outputs:
+            return subject.launch(text, SCHEDULES[0])
+
+        reason = covered(subject.ptx, mutant, launch) or unread(subject.ptx, mutant, launch)
     return Outcome(
         subject.name, mutant.operator, mutant.line, mutant.original, caught, detail, name, reason
     )

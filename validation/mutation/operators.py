@@ -16,6 +16,7 @@ _STATEMENT = re.compile(
 _ADDRESS = re.compile(r"^\[(?P<base>[^\]+]+)(\+(?P<offset>-?\d+))?\]$")
 ATOM_BYTES = 1024  # of the 128-byte swizzle: a shift by it keeps every alignment
 BARRIER_BYTES = 8
+NEGATE_A = 1 << 13  # of the instruction descriptor (PTX ISA, tcgen05.mma)
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,19 @@ def _barrier_at(position: int) -> Callable[[Statement], str]:
         return _replaced(s, position, _moved(s.operands[position], BARRIER_BYTES))
 
     return change
+
+
+def negated(product: str, text: str) -> str:
+    """What was made of a tcgen05.mma, with A negated.
+
+    Args:
+      product: the instruction. text: what an operator made of it, or itself.
+    """
+    statement = parse(product)
+    assert statement is not None, product
+    descriptor = statement.operands[3]
+    changed = text.replace(f", {descriptor},", ", NEGATED,", 1)
+    return f"{{ .reg .b32 NEGATED; xor.b32 NEGATED, {descriptor}, {NEGATE_A}; {changed} }}"
 
 
 def _is_mma_of_descriptors(s: Statement) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from attn_mlir.validation.conformance.cases import case_named
 from attn_mlir.validation.conformance.judging import judge, operands
 from attn_mlir.validation.conformance.recorded import Schedule, execute, recorded
-from attn_mlir.validation.mutation.subjects import Subject
+from attn_mlir.validation.mutation.subjects import Outputs, Subject
 from attn_mlir.validation.numerics import mha_cases
 
 
@@ -23,10 +23,12 @@ def peer(name: str, ctas: int = 0, check: str = "all") -> Subject:
     if ctas:
         launch = {**launch, "grid": [ctas, *launch["grid"][1:]]}
 
-    def run(ptx: str, schedule: mha_cases.Schedule) -> str:
+    def launch_text(ptx: str, schedule: mha_cases.Schedule) -> Outputs:
         changed = replace(record, launches=[{**launch, "text": ptx}])
         how = Schedule(schedule.kind, schedule.seed)
-        verdicts = judge(case, execute(changed, operands(case), how, check).arrays)
-        return "; ".join(str(verdict) for verdict in verdicts if not verdict.ok)
+        return execute(changed, operands(case), how, check).arrays
 
-    return Subject(name, launch["text"], launch["entry"], run)
+    def wrong(outputs: Outputs) -> str:
+        return "; ".join(str(verdict) for verdict in judge(case, outputs) if not verdict.ok)
+
+    return Subject(name, launch["text"], launch["entry"], launch_text, wrong)

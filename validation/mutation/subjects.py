@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import attn_mlir as am
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
@@ -15,19 +16,27 @@ from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.numerics import mha_check
 from attn_mlir.validation.numerics.mha_cases import Case, Schedule
 
+Outputs = dict[str, npt.NDArray[Any]]
+
 
 @dataclass(frozen=True)
 class Subject:
     """A kernel and a launch of it.
 
     Attributes:
-      run: launches another text under a schedule and checks; what is wrong with the numbers, or "".
+      launch: launches another text under a schedule, with checkers; the outputs.
+      judge: what is wrong with outputs, or "".
     """
 
     name: str
     ptx: str
     entry: str
-    run: Callable[[str, Schedule], str]
+    launch: Callable[[str, Schedule], Outputs]
+    judge: Callable[[Outputs], str]
+
+    def run(self, ptx: str, schedule: Schedule) -> str:
+        """What is wrong with the numbers of another text, or ""."""
+        return self.judge(self.launch(ptx, schedule))
 
     def executed_lines(self) -> set[int]:
         """PTX lines of the segments that a fair run reaches: those that it has translated."""
@@ -60,15 +69,19 @@ def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
     kernel = am.load(am.compile(spec, target=mha_check.TARGET))
     data, truth, yardstick = mha_check.expected(case)
 
-    def run(ptx: str, schedule: Schedule) -> str:
+    def launch(ptx: str, schedule: Schedule) -> Outputs:
         changed = Kernel(replace(kernel.bundle, ptx=ptx))
         o = mha_check.poisoned(data.q.shape, data.q.dtype)
         lse = mha_check.poisoned((case.batch, case.heads, case.sq), np.dtype(np.float32))
         device = EmulatorDevice(schedule.kind, schedule.seed, multiprocessors=2, check=check)
         changed(data.q, data.k, data.v, o, lse, device=device)
-        return mha_check.verdict_of(mha_check.compare(o, lse, truth, yardstick)).reason
+        return {"o": o, "lse": lse}
 
-    return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, run)
+    def judge(outputs: Outputs) -> str:
+        compared = mha_check.compare(outputs["o"], outputs["lse"], truth, yardstick)
+        return mha_check.verdict_of(compared).reason
+
+    return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, launch, judge)
 
 
 # Small launches: one tile per CTA with a causal mask, and several tiles per CTA.
