@@ -24,6 +24,9 @@ from .lanecopies import LaneCopies
 from .touches import Alias
 
 Clock = npt.NDArray[np.int32]
+LaneClock = tuple[
+    Clock, int, int, int, Any
+]  # what a lane knows and did: arguments of `WarpClocks.with_lane`
 KNOWN, PROXY, TENSOR = 0, 1, 2
 NOBODY, EARLIER, FIRST_THREAD = 0, 1, 2  # actors: never accessed; an earlier cluster; threads
 NEVER = np.iinfo(np.int32).max  # a step that nobody gets to know
@@ -239,23 +242,26 @@ class WarpClocks:
         group.clock = self.actors.fit(group.clock)
         return group.clock[KNOWN]
 
-    def add_lane(self, target: Clock, lane: int, tick: int, fenced: int, copied: Any) -> None:
-        """Add what a lane did itself up to a tick, a fenced tick, and steps of its copies (None: there are none)."""
+    def with_lane(self, known: Clock, lane: int, tick: int, fenced: int, copied: Any) -> Clock:
+        """Rows KNOWN and PROXY of a clock, and what a lane did up to a tick, a fenced tick, and steps of its copies.
+
+        Args:
+          copied: None when there are none.
+        """
+        target = self.actors.fit(known).copy()
         own = self.base + lane
         target[KNOWN, own] = tick
         if target[PROXY, own] < fenced:
             target[PROXY, own] = fenced
         if self.copies is not None and copied is not None:
             stream = self.copies.first + lane
-            if stream < target.shape[1]:
-                np.maximum(target[:TENSOR, stream], copied, out=target[:TENSOR, stream])
+            np.maximum(target[:TENSOR, stream], copied, out=target[:TENSOR, stream])
+        return target
 
-    def clock_of(self, lane: int) -> Clock:
-        """Rows KNOWN and PROXY of what a lane knows now, with what it did itself."""
-        clock = self.actors.fit(self.of_lane(lane).as_now()).copy()
-        copied = None if self.copies is None else self.copies.steps[:, lane]
-        self.add_lane(clock, lane, self.tick, int(self.fenced[lane]), copied)
-        return clock
+    def known_by(self, lane: int) -> LaneClock:
+        """What a lane knows now, with what it did itself, to be made a clock by `with_lane` if that is needed."""
+        copied = None if self.copies is None else self.copies.steps[:, lane].copy()
+        return self.of_lane(lane).as_now(), lane, self.tick, int(self.fenced[lane]), copied
 
     def acquire_alone(self, source: Clock, lane: int, *, tensor: bool) -> None:
         """A lane learns a clock; nothing happens if it knows all of it."""

@@ -17,6 +17,7 @@ from .clocks import Clock, WarpClocks, lanes_in
 from .outside import Bundle, Outside, united
 
 Head = tuple[Place, Scope]  # of the first operation of a release
+Thread = tuple[Place, int]  # its CTA and its actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,13 @@ class Heads:
       bundles: what each of them hands on.
       total: what they do together, if each reaches everybody; a thread that acquires everywhere needs nothing else.
       root: is the same in those that atomics made of these, adding to them.
+      thread: the one that made all of them, which has nothing to learn from them; None for several.
     """
 
     bundles: dict[Head, Bundle]
     total: Bundle | None
     root: object
+    thread: Thread | None = None
 
     @staticmethod
     def of(bundles: dict[Head, Bundle]) -> "Heads":
@@ -49,6 +52,11 @@ class Heads:
             if reach.includes(other, place) and scope.includes(place, other)
         ]
         return found, len(found) == len(self.bundles)
+
+    def replaces(self, earlier: "Heads") -> bool:
+        """Whether these hand on all that earlier ones do: releases of one thread that reach as far."""
+        is_own = self.thread is not None and self.thread == earlier.thread
+        return is_own and earlier.bundles.keys() <= self.bundles.keys()
 
     def then(self, other: "Heads", *, is_acquired: bool) -> "Heads":
         """With those of an atomic that read these.
@@ -82,7 +90,7 @@ class Location:
     writer: Place
     scope: Scope
     heads: Heads = NONE
-    released: dict[tuple[Place, int], Heads] = field(default_factory=dict[tuple[Place, int], Heads])
+    released: dict[Thread, Heads] = field(default_factory=dict[Thread, Heads])
 
 
 @dataclass(slots=True)
@@ -145,10 +153,9 @@ class Meetings:
 
     @staticmethod
     def _marked(outside: Outside, warp: WarpClocks, lane: int, mark: Mark) -> Bundle:
-        clock = mark.clock.copy()
         copied = None if mark.copied is None else mark.copied[:, lane]
-        warp.add_lane(clock, lane, mark.tick, int(mark.fenced[lane]), copied)
-        return Bundle(outside.number, clock, outside.known(clock), is_plain=True)
+        known = (mark.clock, lane, mark.tick, int(mark.fenced[lane]), copied)
+        return Bundle.of_lane(outside, warp, known)
 
     # ---- accesses
 
@@ -173,10 +180,10 @@ class Meetings:
         thread = (place, warp.base + lane)
         location = locations.get(address)
         if order.releases:
-            clock = warp.clock_of(lane)
-            bundle = Bundle(outside.number, clock, outside.known(clock), is_plain=True)
+            bundle = Bundle.of_lane(outside, warp, warp.known_by(lane))
             is_wide = order.scope >= Scope.GPU
-            heads = Heads({(place, order.scope): bundle}, bundle if is_wide else None, object())
+            total = bundle if is_wide else None
+            heads = Heads({(place, order.scope): bundle}, total, object(), thread)
         else:
             heads = self.fenced_by(outside, place, warp, lane)
             before = None if location is None else location.released.get(thread)
@@ -188,7 +195,7 @@ class Meetings:
             location = locations[address] = Location(place, order.scope)
         if order.releases:
             location.released[thread] = heads
-        if keeps is not None and keeps.bundles:
+        if keeps is not None and keeps.bundles and not heads.replaces(keeps):
             heads = keeps.then(heads, is_acquired=is_acquired) if heads.bundles else keeps
         location.writer, location.scope, location.heads = place, order.scope, heads
 
@@ -206,7 +213,7 @@ class Meetings:
         self, key: Any, cluster: int, place: Place, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
         """A thread saw releases: what it acquires at once, and whether that is all. Without that, its next fence does."""
-        if not heads.bundles:
+        if not heads.bundles or heads.thread == (place, actor):
             return [], True
         if order.acquires:
             return heads.usable(place, order.scope)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .clocks import KNOWN, PROXY, Actors, Clock, WarpClocks
+from .clocks import KNOWN, PROXY, Actors, Clock, LaneClock, WarpClocks
 
 Parts = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number of the cluster
 NOTHING: Parts = {}
@@ -42,19 +42,47 @@ def _joined(parts: Iterable[Parts]) -> Parts:
     return result
 
 
-@dataclass(frozen=True, slots=True)
 class Bundle:
     """What a release hands on.
 
     Attributes:
-      cluster: of one thread that released. clock: what is known of that cluster. others: of other clusters.
+      cluster: of one thread that released.
       is_plain: the clock says itself what is known of others.
     """
 
-    cluster: int
-    clock: Clock
-    others: Parts
-    is_plain: bool
+    __slots__ = ("_parts", "_release", "cluster", "is_plain")
+
+    def __init__(self, cluster: int, clock: Clock, others: Parts, *, is_plain: bool):
+        self.cluster = cluster
+        self.is_plain = is_plain
+        self._parts: tuple[Clock, Parts] | None = (clock, others)
+        self._release: tuple[Outside, WarpClocks, LaneClock] | None = None
+
+    @staticmethod
+    def of_lane(outside: "Outside", warp: WarpClocks, known: LaneClock) -> "Bundle":
+        """What a thread hands on, whose clock is made when somebody asks for it: for most of them nobody ever does."""
+        bundle = object.__new__(Bundle)
+        bundle.cluster, bundle.is_plain = outside.number, True
+        bundle._parts, bundle._release = None, (outside, warp, known)
+        return bundle
+
+    def _made(self) -> tuple[Clock, Parts]:
+        if self._parts is None:
+            assert self._release is not None
+            outside, warp, known = self._release
+            clock = warp.with_lane(*known)
+            self._parts, self._release = (clock, outside.known(clock)), None
+        return self._parts
+
+    @property
+    def clock(self) -> Clock:
+        """What is known of the cluster."""
+        return self._made()[0]
+
+    @property
+    def others(self) -> Parts:
+        """What is known of other clusters."""
+        return self._made()[1]
 
     def of(self, cluster: int) -> Clock | None:
         """What it knows of a cluster, if anything."""
@@ -77,7 +105,7 @@ def united(bundles: Iterable[Bundle]) -> Bundle:
         clock = first.clock if mine is None else _join(first.clock, mine)
         others = _joined([first.others, other.without(first.cluster)])
         is_plain = first.is_plain and other.is_plain and first.cluster == other.cluster
-        first = Bundle(first.cluster, clock, others, is_plain)
+        first = Bundle(first.cluster, clock, others, is_plain=is_plain)
     return first
 
 

@@ -116,6 +116,11 @@ class StrongWords:
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
         words, bits = _words_of(offsets, width)
+        if words.size == 1:  # lanes that meet in one word come one by one
+            word, actor = int(words[0, 0]), int(actors[0, 0])
+            if self._actor[word] not in (0, actor):
+                self._join(word, actor, step, strong, kind, int(np.max(bits)))
+                return
         before = self._actor[words]
         fresh = before == 0
         if np.count_nonzero(fresh):

@@ -16,7 +16,8 @@ Cells = npt.NDArray[np.int64]
 Alias = tuple[Any, Any] | None  # a second actor that the accessor is, up to a step: arrays as `own`
 _STEP_BITS = 32
 _STEP = (1 << _STEP_BITS) - 1
-_POOL_ROWS = 64  # rows of the first pool, which doubles; its width is a multiple of this too
+_POOL_ROWS = 64  # rows of the first pool; its width is a multiple of this too
+_POOL_GROWTH = 4  # times the rows, when there are too few
 
 
 def steps_of(cells: Cells) -> Cells:
@@ -46,10 +47,11 @@ class Pool:
         self.widen(width)
         while len(self._free) < count:
             before = self.steps.shape[0]
-            after = max(_POOL_ROWS, 2 * before)
-            more = np.zeros((after - before, self.steps.shape[1]), np.int32)
-            self.steps = np.concatenate([self.steps, more])
-            self._free += range(before, after)
+            after = max(_POOL_ROWS, _POOL_GROWTH * before)
+            more = np.zeros((after, self.steps.shape[1]), np.int32)  # pages come with their use
+            more[:before] = self.steps
+            self.steps = more
+            self._free += range(after - 1, before - 1, -1)
         rows = np.array(self._free[len(self._free) - count :], np.intp)
         del self._free[len(self._free) - count :]
         self.steps[rows] = 0
