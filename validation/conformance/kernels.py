@@ -90,6 +90,7 @@ _LATENT = (
     Known("race", "cp.async.bulk.tensor.4d.shared::cluster.global"),
     Known("race", "cp.async.cg.shared.global"),
 )
+_UNFENCED_COPIES = Known("proxy", "tcgen05.mma")
 _ROWS_PAST_THE_END = Known("uninitialised", "ld.shared")
 _UNFENCED_INIT = Known("mbarrier", "cp.async.bulk.tensor")
 _PAGE_NUMBERS = (Known("race", "ld.shared.v4.b32"), _UNFENCED_INIT)
@@ -113,7 +114,7 @@ FLASH_ATTENTION = (
     _kernel(
         "fa4-paged-copies", "fa4.forward",
         "forward D=128 causal, H=8 on 2, 4 queries, 300 and 77 keys in pages of 16, bf16",
-        queries=[4, 4], keys=[300, 77], heads=8, kv_heads=2, page=16, is_causal=True,
+        _UNFENCED_COPIES, queries=[4, 4], keys=[300, 77], heads=8, kv_heads=2, page=16, is_causal=True,
     ),
     _kernel(
         "fa4-sink", "fa4.forward", "forward D=128 causal, S=128x256, learnable sink, bf16",
@@ -134,7 +135,7 @@ FLASH_ATTENTION = (
     _kernel(
         "fa4-mla-decode", "fa4.forward",
         "latent attention D=64+512, H=16 on 1, one query, 200 keys in pages of 64, bf16",
-        *_LATENT, queries=[1], keys=[200], heads=16, dim=64, latent=512, page=64,
+        *_LATENT, _UNFENCED_COPIES, queries=[1], keys=[200], heads=16, dim=64, latent=512, page=64,
     ),
     _kernel(
         "fa4-backward-d128", "fa4.backward", "backward D=128 causal, H=1 S=256, bf16, CTA pairs",
@@ -297,7 +298,7 @@ QUACK = (
     _kernel(
         "gemm-groups-gather", "quack.grouped_gemm",
         "GEMM of groups of 100, 37 and 150 gathered rows, 256x128, bf16",
-        lengths=[100, 37, 150], n=256, k=128, along="m", is_gathered=True,
+        _UNFENCED_COPIES, lengths=[100, 37, 150], n=256, k=128, along="m", is_gathered=True,
     ),
     _kernel(
         "gemm-groups-k", "quack.grouped_gemm", "GEMM 128x128 over 128, 64 and 200 of k, bf16",
