@@ -9,12 +9,17 @@ import pytest
 
 from attn_mlir.runtime.emulator.checkers import CHECKS
 from attn_mlir.runtime.emulator.machine.faults import FaultKind
-from attn_mlir.validation.emulator import pairs_memory, pairs_order, pairs_registers
+from attn_mlir.validation.emulator import pairs_clusters, pairs_memory, pairs_order, pairs_registers
 from attn_mlir.validation.emulator.kinds import SCHEDULES, Kind, check_wrong, run
 from attn_mlir.validation.emulator.pairs_table import KINDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "emulator.md"
-PAIRS = (*pairs_order.PAIRS, *pairs_memory.PAIRS, *pairs_registers.PAIRS)
+PAIRS = (
+    *pairs_order.PAIRS,
+    *pairs_memory.PAIRS,
+    *pairs_registers.PAIRS,
+    *pairs_clusters.PAIRS,
+)
 NAMES = [pair.name for pair in PAIRS]
 
 
