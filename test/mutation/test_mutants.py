@@ -71,6 +71,19 @@ def test_a_product_whose_scores_are_hidden_may_have_other_operands() -> None:
 
 
 @pytest.mark.slow
+def test_a_wait_for_what_the_thread_knows_is_no_mistake() -> None:
+    """Commits complete in order: who knows that a slot is free knows it of those multiplied before."""
+    case = Case(64, "f16", "full", 512, 384, 1)
+    subject, evidence = prepare(ours("persistent", case, tile_order="persistent"))
+    mutants = mutants_of(subject.ptx, subject.executed_lines())
+    waits = {m.line: m for m in mutants if m.operator == "drop-wait"}
+    known = [m for m in waits.values() if "knows already" in evidence.reason(m)]
+    assert 0 < len(known) < len(waits) / 4
+    outcome = judge(subject, known[0], evidence)
+    assert not outcome.caught and "knows already" in outcome.reason
+
+
+@pytest.mark.slow
 def test_dealloc_needs_no_fence_behind_its_barrier() -> None:
     subject, evidence = _subject()
     mutants = mutants_of(subject.ptx, subject.executed_lines())

@@ -27,7 +27,9 @@ class Evidence(Checker):
     """A checker that also notes, by PTX line, what each synchronisation did.
 
     Attributes:
-      waits: phases that a wait looked for. arrivals: (barrier, phase) that arrivals counted in.
+      waits: phases that a wait looked for.
+      known_waits: lines of waits; True while their threads knew already that the phase is over, and all that it carries.
+      arrivals: (barrier, phase) that arrivals counted in.
       inits: barriers by the line of their init.
       waited: the last phase of each barrier that somebody waited for.
       idle_fences: lines of tcgen05 fences; True while none taught its thread anything.
@@ -45,6 +47,7 @@ class Evidence(Checker):
     def __init__(self, checks: frozenset[str], mode: CheckMode = "raise"):
         super().__init__(checks, mode)
         self.waits: dict[int, set[int]] = defaultdict(set)
+        self.known_waits: dict[int, bool] = {}
         self.arrivals: dict[int, set[tuple[Any, int]]] = defaultdict(set)
         self.inits: dict[int, set[Any]] = defaultdict(set)
         self.waited: dict[Any, int] = {}
@@ -74,10 +77,16 @@ class Evidence(Checker):
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier = state.barriers.mbarrier(key)
         if barrier is not None:
-            for group, _ in warp.touching(mask):
-                known = int(state.actors.fit(group.clock)[KNOWN, barrier.actor])
+            line = self._line()
+            for group, common in warp.touching(mask):
+                clock, done = state.actors.fit(group.clock), state.actors.fit(barrier.done)
+                known = int(clock[KNOWN, barrier.actor])
                 phase = barrier.intended(known, parity)
-                self.waits[self._line()].add(phase)
+                self.waits[line].add(phase)
+                news = done > clock[: done.shape[0]]
+                news[:, lanes_in(common) + warp.base] = False
+                idle = phase < known and not news.any()
+                self.known_waits[line] = self.known_waits.get(line, True) and idle
                 name = self._key(s.cta, key)
                 self.waited[name] = max(self.waited.get(name, NO_PHASE), phase)
         super().waiting(s, mask, key, parity)
@@ -225,6 +234,8 @@ class Evidence(Checker):
         line, operator = mutant.line, mutant.operator
         if operator == "drop-wait" and self.waits.get(line) == {NO_PHASE}:
             return "the wait only passes fresh barriers here"
+        if operator == "drop-wait" and self.known_waits.get(line):
+            return "the thread knows already that the phase is over"
         if operator in ("drop-arrive", "drop-commit", "wrong-barrier", "wrong-commit"):
             arrivals = self.arrivals.get(line, set())
             late = [phase > self.waited.get(name, NO_PHASE) for name, phase in arrivals]

@@ -84,10 +84,14 @@ def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
     return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, launch, judge)
 
 
-# Small launches: one tile per CTA with a causal mask, and several tiles per CTA.
+# Small launches: one tile per CTA with a causal mask, several tiles per CTA, and tiles that clusters take from each other
+# by cluster launch control, at lengths that are no multiples of a tile.
 OURS: dict[str, Callable[[], Subject]] = {
     "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
     "ours-d64-persistent": lambda: ours(
         "ours-d64-persistent", Case(64, "f16", "full", 512, 384, 1), tile_order="persistent"
+    ),
+    "ours-d64-clc": lambda: ours(
+        "ours-d64-clc", Case(64, "bf16", "causal", 300, 200, 1), tile_order="clc"
     ),
 }
