@@ -46,6 +46,7 @@ _FREE = f"""
 
 def _pair(
     fill: str = f"{_ZERO} {_PROXY} {_MEET_FENCED}",
+    store: str = "",
     multiply: str = f"{_MMA} {_COMMIT}",
     use: str = f"{spin('r1', 0)} {_LOAD}",
     count: int = 1,
@@ -53,10 +54,11 @@ def _pair(
     """A product of a CTA pair, issued by the first thread of the even CTA.
 
     Args:
-      fill: the operands. use: of the result, by all threads. count: of the barrier at r1 + 8.
+      fill: the operands. store: into tensor memory. use: of the result, by all threads. count: of the barrier at r1 + 8.
     """
     return (
-        f"{_RANKS} {_ALLOC.replace('COUNT', str(count))} {_SET}\n{fill}\n{_ADDRESS}\n@!p5 bra ISSUED;\n{multiply}\n"
+        f"{_RANKS} {_ALLOC.replace('COUNT', str(count))} {_SET}\n{fill}\n{_ADDRESS}\n{store}\n@!p5 bra ISSUED;\n"
+        f"{multiply}\n"
         f"ISSUED: bar.warp.sync -1;\n{use}\n{_FREE}"
     )
 
@@ -66,6 +68,14 @@ _AGAIN = (
     "<right> mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r11+8];\n"
     "<wrong> mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [r11+8];\n"
     f"@!p5 bra LAST; {spin('r1+8', 0)} tcgen05.fence::after_thread_sync; {_MMA} {_COMMIT} LAST: bar.warp.sync -1; {spin('r1', 1)}"
+)
+_STORED = (
+    "add.u32 r26, r22, 128; tcgen05.st.sync.aligned.32x32b.x8.b32 [r26], {r5, r5, r5, r5, r5, r5, r5, r5};"
+    " tcgen05.wait::st.sync.aligned; tcgen05.fence::before_thread_sync;"
+)  # A in columns 128 to 135 of both CTAs; N is 128
+_MMA_OF_TENSORS = (
+    f"mov.b32 r25, {1 << 4 | 1 << 7 | 1 << 10 | 128 >> 3 << 17 | 256 >> 4 << 24}; add.u32 r27, r20, 128;"
+    f" tcgen05.mma.cta_group::2.kind::f16 [r20], [r27], rd3, r25, p3; {_COMMIT}"
 )
 # title, case -> (found, part of the message, body)
 PAIR: dict[tuple[str, str], tuple[str, str, str]] = {
@@ -94,6 +104,14 @@ PAIR: dict[tuple[str, str], tuple[str, str, str]] = {
         TENSOR,
         _pair(use=_AGAIN, count=256),
     ),
+    ("race in tensor memory", "A of a product of two CTAs, stored by the other"): (
+        "tensor",
+        TENSOR,
+        _pair(
+            store=f"{_STORED}\n<right> {_MEET}\n<wrong> bar.sync 0;\ntcgen05.fence::after_thread_sync;",
+            multiply=_MMA_OF_TENSORS,
+        ),
+    ),
     ("deadlock", "a commit whose mask leaves out a CTA"): (
         DEADLOCK,
         "mbarrier",
@@ -111,6 +129,11 @@ _EXPECT = "@p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 256;"
 _MULTICAST = "@p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [r2], [rd1], 256, [r1], h1;"
 _SEND = "@p5 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [r9], [r2], 256, [r10];"
 _ADD = "@p5 cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [r9], [r2], 256, [r10];"
+_STORE = (
+    "shl.b32 r12, r60, 2; add.u32 r12, r12, r9;"
+    " @p4 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [r12], r60, [r10];"
+)
+_SUM = _STORE.replace("st.async.weak", "red.async.relaxed.cluster").replace(".b32 [", ".add.u32 [")
 _WAIT = spin("r1", 0)
 _GOT = f"@p4 bra SENT; {_WAIT}"  # by all threads of the odd CTA, which ends up at SENT
 # what the odd CTA tells the even one: by the barrier at 8
@@ -138,6 +161,18 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
         "race",
         RACE,
         f"{_READY} {_EXPECT} {_MEET} {_ADD} @p4 bra SENT;\n<right> {_WAIT}\nld.shared.b32 r11, [r3];\n<wrong> {_WAIT}\n"
+        f"SENT: bar.warp.sync -1; {_MEET}",
+    ),
+    ("race of a thread and a copy in shared memory", "st.async that is not waited for"): (
+        "race",
+        RACE,
+        f"{_READY} {_EXPECT} {_MEET} {_STORE} @p4 bra SENT;\n<right> {_WAIT}\nld.shared.b32 r11, [r3];\n<wrong> {_WAIT}\n"
+        f"SENT: bar.warp.sync -1; {_MEET}",
+    ),
+    ("race of a thread and a copy in shared memory", "red.async over what is still read"): (
+        "race",
+        RACE,
+        f"{_READY} {_EXPECT} {_MEET} @!p4 ld.shared.b32 r11, [r3];\n<right> {_MEET}\n{_SUM} @p4 bra SENT; {_WAIT}\n"
         f"SENT: bar.warp.sync -1; {_MEET}",
     ),
     ("missing proxy fence", "stores before a copy to another CTA"): (
