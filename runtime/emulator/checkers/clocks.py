@@ -24,9 +24,8 @@ from .lanecopies import LaneCopies
 from .touches import Alias
 
 Clock = npt.NDArray[np.int32]
-LaneClock = tuple[
-    Clock, int, int, int, Any
-]  # what a lane knows and did: arguments of `WarpClocks.with_lane`
+# what a lane knows and did: arguments of `WarpClocks.with_lane`
+LaneClock = tuple[Clock, int, int, int, Any]
 KNOWN, PROXY, TENSOR = 0, 1, 2
 NOBODY, EARLIER, FIRST_THREAD = 0, 1, 2  # actors: never accessed; an earlier cluster; threads
 NEVER = np.iinfo(np.int32).max  # a step that nobody gets to know
