@@ -176,12 +176,17 @@ class Machine:
 def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
     """The machine of a call with this tensor, which `choose_device` takes for kernels made for it.
 
+    A device that the call brings along also counts within `launching_on`.
+
     Raises:
       SpecError: no such device name.
       TargetError: the GPU that is asked for is not there.
     """
-    if _everything_on:
-        chosen: Device = _everything_on[-1]
+    chosen: Device
+    if device is not None and not isinstance(device, str):
+        chosen = device
+    elif _everything_on:
+        chosen = _everything_on[-1]
     elif device is None and tensor.device != "cuda":
         chosen = _usable_gpu() or EmulatorDevice()
     else:

@@ -57,6 +57,10 @@ FAMILIES: tuple[Family, ...] = (
     {"score_mod": "bias of rank 4", "mask_mod": "tensor", "queries": "129"},
     {**LONG, **CAUSAL, "magnitude": "operands"},
     {"keys": "385", "magnitude": "rows of any size", "parts of the keys": "3"},
+    {**CAUSAL, "heads": "8/1", "keys": "300", "kernel": "streaming"},
+    {**CAUSAL, "heads": "8/1", "keys": "300", "kernel": "for sm_90a"},
+    {"head sizes": "256x256", "keys": "200", "kernel": "for sm_90a"},
+    {"keys": "385", "parts of the keys": "3", "sinks": "f32", "kernel": "streaming"},
 )  # fmt: skip
 
 
