@@ -110,7 +110,7 @@ def test_canonical_json() -> None:
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
         "mask": "causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "out_dtype": "bf16", "return_lse": True, "lengths": [],
-        "block": None,
+        "cache": None, "block": None,
         "partial": False,
     }  # fmt: skip
     assert (

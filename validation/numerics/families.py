@@ -53,6 +53,11 @@ FAMILIES: tuple[Family, ...] = (
     {"score_mod": "bias of rank 4", "mask_mod": "tensor", "queries": "129"},
     {**LONG, **CAUSAL, "magnitude": "operands"},
     {"keys": "385", "magnitude": "rows of any size", "parts of the keys": "3"},
+    {**BATCH, **CAUSAL, "cache": "pages of 64"},
+    {**WIDE, **CAUSAL, "cache": "pages of 16, heads first", "tile order": "persistent"},
+    {**BATCH, "cache": "pages of 8 in compressed rows", "lengths": "ragged"},
+    {"keys": "385", "cache": "pages of 256 without the new keys", "parts of the keys": "3"},
+    {**BATCH, **CAUSAL, "cache": "padded rows"},
 )  # fmt: skip
 
 

@@ -20,11 +20,16 @@ from attn_mlir.passes.schedule.parts.correction import correction
 from attn_mlir.passes.schedule.parts.factors import factors_of
 from attn_mlir.passes.schedule.parts.function import Capture, captures_of, check_function
 from attn_mlir.passes.schedule.parts.key_parts import Parts
-from attn_mlir.passes.schedule.parts.kv_source import TensorKV
+from attn_mlir.passes.schedule.parts.kv_source import KVSource, PagedKV, TensorKV
 from attn_mlir.passes.schedule.parts.listed import ListedTiles
 from attn_mlir.passes.schedule.parts.modifier import Modifier
+from attn_mlir.passes.schedule.parts.operands import (
+    check_storage,
+    dimension_names,
+    pages_of,
+    sequences_of,
+)
 from attn_mlir.passes.schedule.parts.problem import Problem, Value, WorkTile
-from attn_mlir.passes.schedule.parts.sequences import check_storage, sequences_of
 from attn_mlir.passes.schedule.parts.softmax import softmax
 from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.parts.transport import epilogue, load, mma
@@ -117,8 +122,16 @@ def _schedule(
             mask=op.mask_rule,
             config=config,
         )
-        _emit_roles(problem, config, Storage(problem))
+        _emit_roles(problem, config, Storage(problem), _source(op, problem, captured))
     return kernel
+
+
+def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
+    """Where keys and values come from."""
+    keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
+    if keys is None or values is None:
+        return TensorKV(problem)
+    return PagedKV(problem, keys, values)
 
 
 def _declare(
@@ -133,6 +146,8 @@ def _declare(
         tensor = attn.stored_type(getattr(op, label))
         terms = ("",) if label == "lse" and op.is_partial else ()
         dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
+        if label in ("k", "v"):
+            dims = dimension_names(getattr(op, label), dims)
         if label in OUTPUTS:
             dims = [leading.get(name, name) for name in dims]
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
@@ -156,7 +171,7 @@ def _captured(capture: Capture) -> b.Argument:
     return b.Argument(capture.name, "in", memref, dims)
 
 
-def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage) -> None:
+def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: KVSource) -> None:
     groups = config.q_tiles
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups
@@ -188,7 +203,7 @@ def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage) -> None:
     with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
         work(lambda tile: epilogue(problem, storage, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
-        work(lambda tile: load(problem, storage, TensorKV(problem), tile))
+        work(lambda tile: load(problem, storage, source, tile))
     if (answers := storage.answers) is not None:
         with b.role("claim", first=last + 7, warps=1, lanes=1, registers=other):
             with every_tile():

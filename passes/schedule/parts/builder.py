@@ -89,6 +89,7 @@ __all__ = [
     "reduce_rows",
     "release",
     "role",
+    "rows",
     "select",
     "settle",
     "store",
@@ -321,6 +322,15 @@ def columns(tile: Value, first: int, count: int) -> Value:
     kind = ws.TileType(tile.type)
     part = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
     return ws.ColumnsOp(tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), part).part
+
+
+def rows(tile: Value, first: int, count: int) -> Value:
+    """Some rows of a shared tile; the tile itself if they are all of it."""
+    kind = ws.TileType(tile.type)
+    if count == kind.shape[0]:
+        return tile
+    part = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
+    return ws.RowsOp(tile, constant(first), part).part
 
 
 def load(tile: Value) -> Value:
