@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
+    from attn_mlir.caches import ContiguousKV, PagedKV
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockMask",
     "Bundle",
+    "ContiguousKV",
     "CudaDevice",
     "EmulatorDevice",
     "Kernel",
     "Mask",
     "MhaSpec",
+    "PagedKV",
     "Plan",
     "__version__",
     "attention",
@@ -54,11 +57,13 @@ __all__ = [
 _MODULES = {
     "BlockMask": "block_masks.blocks",
     "Bundle": "runtime.bundle",
+    "ContiguousKV": "caches",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
+    "PagedKV": "caches",
     "Plan": "api.plan",
     "attention": "api.attention",
     "block_mask": "block_masks.kinds",

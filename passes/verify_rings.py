@@ -8,7 +8,8 @@ Four findings, each with the role and the operation:
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
    whether it can stop short. Runs cover key counts of 0 to two laps of the longest ring, whole
    and ragged, after which the pattern of the ring indices repeats. Where elements of inputs decide
-   as well (lengths of sequences, say), they are varied like sizes. Where a mask hides all keys at
+   as well (lengths of sequences, say), they are varied like sizes; sizes that count pages grow by
+   less, as found by what they do. Where a mask hides all keys at
    such counts, they are counted from the first size at which a loop turns.
 4. Products. A slot that a product into registers reads is released after it is settled.
 5. Clusters. The roles of all CTAs run in one network, and where they touch each other's slots or
@@ -43,6 +44,7 @@ from attn_mlir.passes.infrastructure.registry import register
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
 TILE_STEP = 128  # sizes grow by whole tiles
+MOST_LAPS = 4  # turns of a loop, in laps of the longest ring; more say that a size counts pages
 RAGGED = 77  # and once by less than one
 MAX_START = 1 << 22  # nothing is done for any smaller size: then never
 
@@ -110,18 +112,21 @@ def _calls(
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
     varied_sizes = [name for name in used if name in names] or names[:1]
 
+    units = _units(members, loops, names, elements, span, MOST_LAPS * laps)
+
     def settings(longest: int) -> list[tuple[str, Sizes]]:
         """Each varied size with the others, up to `longest`."""
-        fixed = dict.fromkeys(names, longest if elements else TILE_STEP * 2)
+        ends = {name: longest // units[name] for name in names}
+        fixed = ends if elements else dict.fromkeys(names, TILE_STEP * 2)
         return [
-            (varied, _most_responsive(members, loops, fixed, elements, varied, longest))
+            (varied, _most_responsive(members, loops, fixed, elements, varied, ends))
             for varied in varied_sizes
         ]
 
-    start, found = _first_work(members, loops, settings, span)
+    start, found = _first_work(members, loops, settings, units, span)
     lengths = [0, RAGGED, *(start + TILE_STEP * n for n in range(1, laps + 1)), start + span]
     for varied, others in found:
-        for length in lengths:
+        for length in dict.fromkeys(length // units[varied] for length in lengths):
             sizes = others | {varied: length}
             corners = list(_corner_tiles(loops, sizes))
             if loops and loops[0].op.order.value in LOOPING_ORDERS:
@@ -130,10 +135,45 @@ def _calls(
                 yield from ((sizes, [tile]) for tile in corners)
 
 
+def _units(
+    members: Sequence[Process],
+    loops: Sequence[Tiles],
+    names: Sequence[str],
+    elements: Sequence[str],
+    span: int,
+    most: int,
+) -> dict[str, int]:
+    """How many positions sizes count in one, powers of two: a page is worth as many as it holds.
+
+    Found by what sizes do: those whose halves make loops turn less often, as long as some loop
+    turns more than `most` times for sizes of `span` positions.
+    """
+
+    def longest_loop(units: dict[str, int]) -> int:
+        sizes = {name: span // unit for name, unit in units.items()}
+        turns = (
+            trips(process.body, {**chosen, **tile})
+            for chosen in _corners(sizes, elements, sizes)
+            for tile in _corner_tiles(loops, chosen)
+            for process in members
+        )
+        return max(turns, default=0)
+
+    units = dict.fromkeys(names, 1)
+    for name in names:
+        while units[name] < span and (turns := longest_loop(units)) > most:
+            halved = units | {name: 2 * units[name]}
+            if longest_loop(halved) == turns:
+                break
+            units = halved
+    return units
+
+
 def _first_work(
     members: Sequence[Process],
     loops: Sequence[Tiles],
     settings: Callable[[int], list[tuple[str, Sizes]]],
+    units: Sizes,
     span: int,
 ) -> tuple[int, list[tuple[str, Sizes]]]:
     """What lengths are counted from, and the settings of sizes up to `span` beyond it.
@@ -143,7 +183,9 @@ def _first_work(
     """
 
     def has_work(found: list[tuple[str, Sizes]], longest: int) -> bool:
-        return any(_turns(members, loops, sizes | {name: longest}) for name, sizes in found)
+        return any(
+            _turns(members, loops, sizes | {name: longest // units[name]}) for name, sizes in found
+        )
 
     start, idle = 0, 0
     found = plain = settings(span)
@@ -174,22 +216,26 @@ def _most_responsive(
     fixed: Sizes,
     elements: Sequence[str],
     varied: str,
-    longest: int,
+    ends: Sizes,
 ) -> Sizes:
-    """The sizes with each element 0 or `longest`, so that varying one changes most.
+    """The sizes with each element 0 or at its end, so that varying one changes most.
 
     An offset decides over nothing where the next one is 0; this finds where it does. The last
     tile counts as well: a mask may hide all keys from the first queries.
     """
 
     def change(sizes: Sizes) -> int:
-        low, high = (_turns(members, loops, {**sizes, varied: end}) for end in (0, longest))
+        low, high = (_turns(members, loops, {**sizes, varied: end}) for end in (0, ends[varied]))
         return abs(high - low)
 
     others = [name for name in elements if name != varied]
-    settings = product((0, longest), repeat=len(others))
-    candidates = (fixed | dict(zip(others, values, strict=True)) for values in settings)
-    return max(candidates, key=change) if others else fixed
+    return max(_corners(fixed, others, ends), key=change) if others else fixed
+
+
+def _corners(sizes: Sizes, elements: Sequence[str], ends: Sizes) -> Iterator[Sizes]:
+    """The sizes with each element 0 or at its end."""
+    for values in product(*((0, ends[name]) for name in elements)):
+        yield sizes | dict(zip(elements, values, strict=True))
 
 
 def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:

@@ -102,6 +102,10 @@ class TensorView:
         """The same memory with other dimensions; strides in elements."""
         return dataclasses.replace(self, shape=tuple(shape), strides=_settle(shape, strides))
 
+    def moved(self, elements: int) -> TensorView:
+        """The same dimensions, so many elements further on in memory."""
+        return dataclasses.replace(self, address=self.address + elements * self.item_bytes)
+
     @property
     def place(self) -> str:
         """The device for people: `cpu` or `cuda:0`."""

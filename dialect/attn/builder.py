@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import func, ir
 from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.blocks import BlocksOp
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.lengths import Lengths
@@ -73,6 +74,7 @@ def emit_mha(
     mask: Mask,
     out_dtype: str,
     lengths: Lengths,
+    cache: Cache | None,
     partial: bool,
     modifier: Program | None,
     block: Sequence[int] | None,
@@ -80,17 +82,19 @@ def emit_mha(
     """Builds one `attn.mha` at the insertion point, with the operations that say how q, k, v lie.
 
     Args:
-      arguments: `q`, `k`, `v`, `scale`, the index arrays and numbers of `lengths`, `DESCALES`
-        where the operands have 8 bits, `BLOCK_LISTS` where there is a block, and what the modifier
-        reads.
+      arguments: `q`, `k`, `v`, `scale`, the index arrays and numbers of `lengths` and `cache`,
+        `DESCALES` where the operands have 8 bits, `BLOCK_LISTS` where there is a block, and what the
+        modifier reads.
       mask: which keys each row sees.
       out_dtype: of o.
       lengths: what tells the lengths of sequences.
+      cache: how k and v lie, if they are a cache.
       partial: whether the results are those of parts of the keys.
       modifier: what becomes of a score.
       block: positions, heads and keys of the blocks of scores that the lists name.
     """
-    q, k, v = views_of(lengths, (arguments["q"], arguments["k"], arguments["v"]), arguments)
+    stored = (arguments["q"], arguments["k"], arguments["v"])
+    q, k, v = views_of(lengths, cache, stored, arguments)
     if DESCALES[0] in arguments:
         factors = (arguments[name] for name in DESCALES)
         q, k, v = map(make_scaled, (q, k, v), factors)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
+from attn_mlir.dialect.attn.cache import CSR, PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.lengths import Lengths
 
@@ -70,10 +71,31 @@ def _fail(op: Any, message: str) -> bool:
     return False
 
 
-def _is_i32_list(kind: Any) -> bool:
-    """Whether a type is a tensor of one dimension of i32."""
-    is_list = isinstance(kind, ir.RankedTensorType) and kind.rank == 1
-    return is_list and str(kind.element_type) == "i32"
+def _is_i32(kind: Any, rank: int = 1) -> bool:
+    """Whether a type is a tensor of i32 with so many dimensions."""
+    is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == rank
+    return is_tensor and str(kind.element_type) == "i32"
+
+
+def _stands_for_sequences(op: Any) -> bool:
+    """Whether the source of an operation has the dimensions of sequences; reports it otherwise."""
+    logical = logical_type(op.source)
+    if isinstance(logical, ir.RankedTensorType) and logical.rank == SEQUENCE_RANK:
+        return True
+    layout = "[batch, sequence, heads, columns]"
+    return _fail(op, f"source to stand for a tensor {layout}, got {op.source.type}")
+
+
+def _is_list(op: Any, name: str, extent: str) -> bool:
+    """Whether an operand is a list of i32; reports it otherwise."""
+    kind = getattr(op, name).type
+    return _is_i32(kind) or _fail(op, f"{name} to be a tensor [{extent}] of i32, got {kind}")
+
+
+def _is_of_type(op: Any, expected: Any) -> bool:
+    """Whether the result has a type; reports it otherwise."""
+    got = op.view.type
+    return got == expected or _fail(op, f"a result of type {expected}, got {got}")
 
 
 class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
@@ -109,14 +131,8 @@ class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
         rows = self.rows.type
         if not isinstance(rows, ir.RankedTensorType) or rows.rank != SEQUENCE_RANK - 1:
             return _fail(self, f"rows to be a tensor [total, heads, columns], got {rows}")
-        if not _is_i32_list(self.offsets.type):
-            return _fail(
-                self, f"offsets to be a tensor [batch + 1] of i32, got {self.offsets.type}"
-            )
-        expected = ragged_type(rows)
-        if self.view.type != expected:
-            return _fail(self, f"a result of type {expected}, got {self.view.type}")
-        return True
+        is_told = _is_list(self, "offsets", "batch + 1")
+        return is_told and _is_of_type(self, ragged_type(rows))
 
 
 def ragged_type(rows: Tensor) -> ViewType:
@@ -164,38 +180,195 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """A source of rank 4, a list of lengths, and the view of just that."""
-        logical = logical_type(self.source)
-        if not isinstance(logical, ir.RankedTensorType) or logical.rank != SEQUENCE_RANK:
-            layout = "[batch, sequence, heads, columns]"
-            return _fail(self, f"source to stand for a tensor {layout}, got {self.source.type}")
-        if not _is_i32_list(self.lengths.type):
-            return _fail(self, f"lengths to be a tensor [batch] of i32, got {self.lengths.type}")
+        if not (_stands_for_sequences(self) and _is_list(self, "lengths", "batch")):
+            return False
         if self.counted.value not in COUNTED:
             allowed = " or ".join(COUNTED)
             return _fail(self, f"counted to be {allowed}, got {self.counted.value}")
-        expected = view_type(logical, stored_type(self.source))
-        if self.view.type != expected:
-            return _fail(self, f"a result of type {expected}, got {self.view.type}")
+        return _is_of_type(self, _view_like(self.source))
+
+
+def _view_like(source: Any) -> ViewType:
+    """The type of a view that stands for what the source does, and lies as it does."""
+    return view_type(logical_type(source), stored_type(source))
+
+
+class SelectedOp(AttnDialect.Operation, name="selected", traits=[Pure]):
+    """Sequence b is sequence indices[b] of the source, as those of a batch in a larger cache.
+
+    An index outside the source is moved into it.
+
+    Results:
+      view: logically and in storage as `source`, but for the batch, which is that of `indices`.
+
+    Operands:
+      source: [sequences, sequence, heads, columns], a tensor or a view.
+      indices: [batch], i32.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "attn.selected"(%k, %batch_idx)
+        : (tensor<?x?x4x128xbf16>, tensor<?xi32>)
+          -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
+    """
+
+    source: ext.Operand[Any]
+    indices: ext.Operand[Any]
+    view: ext.Result[ViewType]
+
+    def verify_invariants(self) -> bool:
+        """A source of rank 4, a list of indices, and the view of just that."""
+        is_told = _stands_for_sequences(self) and _is_list(self, "indices", "batch")
+        return is_told and _is_of_type(self, _view_like(self.source))
+
+
+class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
+    """Sequences without their first counts[b] positions: those in front are padding.
+
+    Position 0 is then the first that is left. A count below 0 or above the sequence's length is
+    moved into that range. What lies in front is never let into a result: it may be NaN.
+
+    Results:
+      view: logically and in storage as `source`.
+
+    Operands:
+      source: [batch, sequence, heads, columns], a tensor or a view, not of pages.
+      counts: [batch], i32.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "attn.trimmed"(%k, %leftpad)
+        : (tensor<?x?x4x128xbf16>, tensor<?xi32>)
+          -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x?x4x128xbf16>>
+    """
+
+    source: ext.Operand[Any]
+    counts: ext.Operand[Any]
+    view: ext.Result[ViewType]
+
+    def verify_invariants(self) -> bool:
+        """A source of rank 4, a list of counts, and the view of just that."""
+        is_told = _stands_for_sequences(self) and _is_list(self, "counts", "batch")
+        return is_told and _is_of_type(self, _view_like(self.source))
+
+
+def paged_type(pool: Tensor) -> ViewType:
+    """The view of [pages, page, heads, columns] as sequences that are made of its pages."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = [dynamic, dynamic, *list(pool.shape)[2:]]
+    with ir.Location.unknown(pool.context):
+        return view_type(ir.RankedTensorType.get(shape, pool.element_type), pool)
+
+
+def _is_pool(op: Any) -> bool:
+    """Whether an operation's pool has pages of a size that is known; reports it otherwise."""
+    pool = op.pool.type
+    is_pool = isinstance(pool, ir.RankedTensorType) and pool.rank == SEQUENCE_RANK
+    if is_pool and not pool.is_dynamic_dim(1) and pool.get_dim_size(1) > 0:
         return True
+    layout = "[pages, page, heads, columns] with a static page"
+    return _fail(op, f"pool to be a tensor {layout}, got {pool}")
 
 
-STORAGE_OPERATIONS = (RaggedOp, LimitedOp)
+class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
+    """Sequences in pages of one pool, listed by the rows of a table.
+
+    Position t of sequence b is position t % page of the page with number table[b, t / page]. A
+    number that is no page of the pool, such as -1 or the number of pages, stands for a page of
+    zeros; numbers of pages behind a sequence's length are not looked at.
+
+    Results:
+      view: logically [batch, columns of the table x page, heads, columns], stored as `pool`.
+
+    Operands:
+      pool: [pages, page, heads, columns]; the page is static.
+      table: [batch, columns], i32.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "attn.paged"(%pool, %table)
+        : (tensor<?x64x4x128xbf16>, tensor<?x?xi32>)
+          -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x64x4x128xbf16>>
+    """
+
+    pool: ext.Operand[Any]
+    table: ext.Operand[Any]
+    view: ext.Result[ViewType]
+
+    def verify_invariants(self) -> bool:
+        """A pool of pages, a table, and the view of just that."""
+        if not _is_pool(self):
+            return False
+        table = self.table.type
+        if not _is_i32(table, 2):
+            return _fail(self, f"table to be a tensor [batch, columns] of i32, got {table}")
+        return _is_of_type(self, paged_type(self.pool.type))
+
+
+class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
+    """Sequences in pages of one pool, listed by compressed rows.
+
+    Sequence b has the n pages indices[offsets[b]], ..., indices[offsets[b + 1] - 1], and
+    (n - 1) x page + last[b] positions, 0 where n is 0. Offsets and `last` are moved into range, and
+    numbers of pages mean what they do in `attn.paged`.
+
+    Results:
+      view: logically [batch, ?, heads, columns], stored as `pool`.
+
+    Operands:
+      pool: [pages, page, heads, columns]; the page is static.
+      offsets: [batch + 1], i32: prefix sums of the numbers of pages, from 0.
+      indices: [pages of all sequences], i32.
+      last: [batch], i32: positions in the last page, from 1 to page.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "attn.paged_csr"(%pool, %indptr, %indices, %last)
+        : (tensor<?x64x4x128xbf16>, tensor<?xi32>, tensor<?xi32>, tensor<?xi32>)
+          -> !attn.view<tensor<?x?x4x128xbf16>, tensor<?x64x4x128xbf16>>
+    """
+
+    pool: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+    indices: ext.Operand[Any]
+    last: ext.Operand[Any]
+    view: ext.Result[ViewType]
+
+    def verify_invariants(self) -> bool:
+        """A pool of pages, three lists, and the view of just that."""
+        lists = {"offsets": "batch + 1", "indices": "pages", "last": "batch"}
+        is_told = _is_pool(self) and all(_is_list(self, *item) for item in lists.items())
+        return is_told and _is_of_type(self, paged_type(self.pool.type))
+
+
+STORAGE_OPERATIONS = (RaggedOp, LimitedOp, SelectedOp, TrimmedOp, PagedOp, PagedCsrOp)
 
 
 def views_of(
-    lengths: Lengths, operands: tuple[Any, Any, Any], indices: Mapping[str, Any]
+    lengths: Lengths,
+    cache: Cache | None,
+    operands: tuple[Any, Any, Any],
+    indices: Mapping[str, Any],
 ) -> list[Any]:
-    """q, k and v with the lengths that arrays tell, at the insertion point.
+    """q, k and v with what arrays tell of their places and lengths, at the insertion point.
 
     Args:
-      lengths: which arrays there are.
+      lengths: which arrays of lengths there are.
+      cache: how k and v lie, if they are a cache.
       operands: q, k and v as they are stored.
-      indices: values of the arrays and numbers that `lengths` names, by name; may hold others.
+      indices: values of the arrays and numbers that `lengths` and `cache` name, by name; may hold
+        others.
     """
     sides = (("q", lengths.ragged_q), ("k", lengths.ragged_k), ("k", lengths.ragged_k))
     views: list[Any] = []
     for operand, (side, is_ragged) in zip(operands, sides, strict=True):
         view = operand
+        if side == "k" and cache is not None:
+            view = _found(view, cache, indices, of_values=len(views) > 1)
         if is_ragged:
             offsets, longest = indices[f"cu_seqlens_{side}"], indices[f"max_seqlen_{side}"]
             view = RaggedOp(view, offsets, longest, ragged_type(view.type)).view
@@ -203,10 +376,23 @@ def views_of(
             view = _limited(view, indices[f"seqused_{side}"], counted="all")
         if side == "k" and lengths.cached_k:
             view = _limited(view, indices["cache_seqlens"], counted="cached")
+        if side == "k" and cache is not None and cache.padded:
+            view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
         views.append(view)
     return views
 
 
+def _found(source: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
+    """The sequences of a cache, as long as there is room for."""
+    if cache.page_size:
+        kind, lists = paged_type(source.type), [indices[x] for x in PAGE_LISTS[cache.pages]]
+        if cache.pages == CSR:
+            return PagedCsrOp(source, *lists, kind).view
+        return PagedOp(source, lists[-1 if of_values else 0], kind).view
+    if cache.selected:
+        return SelectedOp(source, indices["batch_idx"], _view_like(source)).view
+    return source
+
+
 def _limited(source: Any, lengths: Any, *, counted: str) -> Any:
-    kind = view_type(logical_type(source), stored_type(source))
-    return LimitedOp(source, lengths, kind, ir.StringAttr.get(counted)).view
+    return LimitedOp(source, lengths, _view_like(source), ir.StringAttr.get(counted)).view

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.caches import CACHES
 from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
 from attn_mlir.compiling.splits import part_spec, split_count
 from attn_mlir.dialect.attn.scale import MAX_SCALE
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 def attention(
     q: Any,
     k: Any,
-    v: Any,
+    v: Any = None,
     *,
     mask: Mask | None = None,
     score_mod: ScoreMod | None = None,
@@ -69,8 +71,9 @@ def attention(
     Args:
       q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
         anything with DLPack.
-      k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads.
-      v: [batch, sk, kv_heads, v_head_dim].
+      k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads. Or a cache, `PagedKV` or
+        `ContiguousKV`, which holds v as well and tells the lengths of keys.
+      v: [batch, sk, kv_heads, v_head_dim]; left out for a cache.
       mask: see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
         that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
@@ -118,7 +121,25 @@ def attention(
       TargetError: the device cannot run the kernel, or the toolchain is incomplete.
       LaunchError: the launch failed.
     """
-    operands = {name: view(value, name) for name, value in (("q", q), ("k", k), ("v", v))}
+    cache = None
+    if isinstance(k, CACHES):
+        cache = cached(k)
+        check_replaced(
+            cache,
+            v=v,
+            cu_seqlens_k=cu_seqlens_k,
+            max_seqlen_k=max_seqlen_k,
+            seqused_k=seqused_k,
+            cache_seqlens=cache_seqlens,
+            cache_counts_new=cache_counts_new,
+            k_descale=k_descale,
+            v_descale=v_descale,
+        )
+        k_descale, v_descale = cache.scales or (k_descale, v_descale)
+    elif v is None:
+        raise SpecError("v is missing: only a cache in the place of k holds the values as well")
+    given = {"k": k, "v": v} if cache is None else cache.operands
+    operands = {name: view(value, name) for name, value in {"q": q, **given}.items()}
     told = told_by(
         operands,
         cu_seqlens_q=cu_seqlens_q,
@@ -129,6 +150,7 @@ def attention(
         seqused_k=seqused_k,
         cache_seqlens=cache_seqlens,
         cache_counts_new=cache_counts_new,
+        cache=cache,
     )
     if out is not None and out_dtype is None:
         out_dtype = output_dtype_of(out)
@@ -136,7 +158,8 @@ def attention(
     spec = dataclasses.replace(
         spec, query_tiles=query_tiles, tile_order=tile_order, schedule=schedule
     )
-    descales = descales_of(spec, told.sizes["batch"], q_descale, k_descale, v_descale)
+    factors = (q_descale, k_descale, v_descale)
+    descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
     check_sinks(sinks, spec.heads)
     lists: Mapping[str, object] = {}
     if block_mask is not None:
@@ -149,7 +172,7 @@ def attention(
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_captured(captured, told.sizes)
     scale = check_scale(scale, spec.head_dim)
-    check_scaled(descales, scale)
+    check_scaled(descales, scale, told.names)
     return planned(
         q,
         operands,
@@ -249,22 +272,26 @@ def spec_of(
       SpecError: ranks, shapes, dtypes or sizes that do not belong together or have no kernel.
     """
     check_ranks(operands, told.kinds)
-    for name, tensor in operands.items():
+    named = {told.name(name): tensor for name, tensor in operands.items()}
+    for name, tensor in named.items():
         if tensor.dtype not in DTYPES:
             raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are {', '.join(DTYPES)}")
     q, k, v = operands["q"], operands["k"], operands["v"]
-    for name, tensor in (("k", k), ("v", v)):
+    is_cache = told.cache is not None
+    for name, tensor in list(named.items())[1:]:
         if tensor.dtype != q.dtype:
             raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
-        if len(tensor.shape) == len(q.shape) == 4 and tensor.shape[0] != q.shape[0]:
+        are_dense = len(tensor.shape) == len(q.shape) == 4 and not is_cache
+        if are_dense and tensor.shape[0] != q.shape[0]:
             raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
     if k.shape[-1] != q.shape[-1]:
-        raise SpecError(f"k has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
+        raise SpecError(f"{told.name('k')} has head_dim {k.shape[-1]}, q has {q.shape[-1]}")
     if k.shape[:-1] != v.shape[:-1]:
         raise SpecError(
-            f"k and v must agree but for head_dim, got {list(k.shape)} and {list(v.shape)}"
+            f"{told.name('k')} and {told.name('v')} must agree but for head_dim, got "
+            f"{list(k.shape)} and {list(v.shape)}"
         )
-    for name, tensor in (("q", q), ("k", k)):
+    for name, tensor in (("q", q), (told.name("k"), k)):
         if 0 in tensor.shape[-2:]:
             what = "heads" if tensor.shape[-2] == 0 else "elements per head"
             raise SpecError(f"{name} has 0 {what}: shape {list(tensor.shape)}")
@@ -278,6 +305,7 @@ def spec_of(
         out_dtype=out_dtype,
         return_lse=return_lse,
         lengths=told.kinds,
+        cache=told.cache,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,12 @@ from attn_mlir.runtime.tensors import TensorView, host_array, view
 
 
 def descales_of(
-    spec: MhaSpec, batch: int, q_descale: Any, k_descale: Any, v_descale: Any
+    spec: MhaSpec,
+    batch: int,
+    q_descale: Any,
+    k_descale: Any,
+    v_descale: Any,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
     """Tables [1 or batch, 1 or kv_heads] of f32 by name for a kernel of 8-bit operands, else none.
 
@@ -25,6 +31,7 @@ def descales_of(
       spec: of the kernel.
       batch: number of sequences.
       q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads].
+      names: what the caller calls one of them, where that is not its own name.
 
     Raises:
       SpecError: one is missing, or of another shape or dtype, or not greater than 0; or the
@@ -35,11 +42,12 @@ def descales_of(
         for name, value in given.items():
             if value is not None:
                 raise SpecError(
-                    f"{name} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
+                    f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
                 )
         return {}
     return {
-        name: _table(value, name, spec.dtype, batch, spec.kv_heads) for name, value in given.items()
+        name: _table(value, names.get(name, name), spec.dtype, batch, spec.kv_heads)
+        for name, value in given.items()
     }
 
 
@@ -77,13 +85,18 @@ def _check_numbers(table: TensorView, name: str) -> None:
         )
 
 
-def check_scaled(tables: Mapping[str, TensorView], scale: float) -> None:
+def check_scaled(
+    tables: Mapping[str, TensorView],
+    scale: float,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Refuses factors that the scale of the scores leaves float32 with.
 
     The scale times that of Q, and that times K's, are what a kernel multiplies scores by.
 
     Args:
       tables: of `descales_of`. On a GPU the numbers are not looked at.
+      names: as of `descales_of`.
 
     Raises:
       SpecError: the product that was got, and its bounds.
@@ -96,6 +109,6 @@ def check_scaled(tables: Mapping[str, TensorView], scale: float) -> None:
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
             raise SpecError(
-                f"{name} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
+                f"{names.get(name, name)} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
                 f"scale = {scale:.4g}: it must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
             )

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_mlir import env
+from attn_mlir.api.caches import Cached, check_found, lengths_of, longest_of
 from attn_mlir.arrays import dense_on_host
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.scalars import flag, integer
@@ -32,20 +34,36 @@ class Told:
       arrays: the index arrays by name, in the order of the call, those in host memory dense.
       scalars: bounds of the lengths by name.
       sizes: batch and the longest lengths of queries and keys: `batch`, `sq`, `sk`.
+      cache: how k and v lie where they are a cache: static as well.
+      names: what the caller calls an argument, where that is not its own name.
     """
 
     kinds: Lengths
     arrays: Mapping[str, object]
     scalars: Mapping[str, int]
     sizes: Mapping[str, int]
+    cache: Cache | None = None
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def name(self, argument: str) -> str:
+        """What the caller calls an argument."""
+        return self.names.get(argument, argument)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The arguments of queries, or of keys and values."""
+    """The arguments of queries, or of keys and values.
+
+    Attributes:
+      shape: begins with batch and positions, or with the rows of all sequences.
+      called: by the caller.
+      counted_by: what tells the batch, where it has a dimension.
+    """
 
     name: str
-    tensor: TensorView
+    shape: tuple[int, ...]
+    called: str
+    counted_by: str
     offsets: object | None
     longest: object | None
     lengths: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -62,11 +80,13 @@ def told_by(
     seqused_k: object = None,
     cache_seqlens: object = None,
     cache_counts_new: bool = False,
+    cache: Cached | None = None,
 ) -> Told:
     """The lengths that these arguments of `attention` tell.
 
     Args:
       operands: q, k and v.
+      cache: where k and v come from, if from a cache, which tells the lengths of keys.
 
     Raises:
       SpecError: contradictions, arrays of a wrong kind or, where they can be read, wrong contents.
@@ -80,25 +100,37 @@ def told_by(
     used_q = {"seqused_q": seqused_q} if seqused_q is not None else {}
     used_k: dict[str, object] = {"seqused_k": seqused_k, "cache_seqlens": cache_seqlens}
     used_k = {name: value for name, value in used_k.items() if value is not None}
-    queries = _Side("q", operands["q"], cu_seqlens_q, max_seqlen_q, used_q)
-    keys = _Side("k", operands["k"], cu_seqlens_k, max_seqlen_k, used_k)
+    names: Mapping[str, str] = {}
+    shape, counted_by = operands["k"].shape, "k"
+    if cache is not None:
+        used_k, names = dict(cache.lengths), cache.names
+        shape, counted_by = (cache.batch, cache.most), cache.counted_by
+    queries = _Side("q", operands["q"].shape, "q", "q", cu_seqlens_q, max_seqlen_q, used_q)
+    called = names.get("k", "k")
+    keys = _Side("k", shape, called, counted_by, cu_seqlens_k, max_seqlen_k, used_k)
     kinds = Lengths(
         ragged_q=cu_seqlens_q is not None,
         ragged_k=cu_seqlens_k is not None,
         used_q=seqused_q is not None,
-        used_k=seqused_k is not None,
-        cached_k=cache_seqlens is not None,
+        used_k="seqused_k" in used_k,
+        cached_k="cache_seqlens" in used_k,
     )
     check_ranks(operands, kinds)
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
-    arrays = {name: dense_on_host(given[name], name) for name in kinds.tensors}
-    batch = _batch((queries, keys), arrays)
-    contents = {name: _contents(value, name) for name, value in arrays.items()}
+    arrays = {name: dense_on_host(given[name], names.get(name, name)) for name in kinds.tensors}
+    batch = _batch((queries, keys), arrays, names)
+    told = arrays if cache is None else {**cache.arrays, **arrays}
+    contents = {name: _contents(value, names.get(name, name)) for name, value in told.items()}
     longest = {side.name: _longest(side, contents) for side in (queries, keys)}
-    lengths_q = _check_contents(queries, contents, longest["q"], None)
-    _check_contents(keys, contents, longest["k"], lengths_q)
+    lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
+    room = _room(keys, contents) if cache is None else lengths_of(cache, contents)
+    lengths_k = _check_contents(keys, contents, room, names, added=lengths_q)
+    if cache is not None:
+        check_found(cache, contents, lengths_k)
+        longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
-    return Told(kinds, arrays, scalars, {"batch": batch, "sq": longest["q"], "sk": longest["k"]})
+    sizes = {"batch": batch, "sq": longest["q"], "sk": longest["k"]}
+    return Told(kinds, told, scalars, sizes, None if cache is None else cache.kind, names)
 
 
 def check_ranks(operands: Mapping[str, TensorView], kinds: Lengths) -> None:
@@ -121,13 +153,14 @@ def check_ranks(operands: Mapping[str, TensorView], kinds: Lengths) -> None:
             )
 
 
-def _batch(sides: Sequence[_Side], arrays: Mapping[str, object]) -> int:
+def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[str, str]) -> int:
     """The batch, on which everything has to agree."""
     told: dict[str, int] = {}
     for side in sides:
         if side.offsets is None:
-            told[side.name] = side.tensor.shape[0]
-    for name, value in arrays.items():
+            told[side.counted_by] = side.shape[0]
+    for argument, value in arrays.items():
+        name = names.get(argument, argument)
         found = view(value, name)
         ends = 1 if name.startswith("cu_seqlens") else 0
         if found.dtype != "i32" or len(found.shape) != 1:
@@ -164,29 +197,44 @@ def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
     if side.offsets is None:
         if side.longest is not None:
             raise SpecError(f"{name} is for sequences that cu_seqlens_{side.name} tells")
-        return side.tensor.shape[1]
+        return side.shape[1]
     if side.longest is not None:
         return integer(name, side.longest)
     offsets = contents[f"cu_seqlens_{side.name}"]
     if offsets is not None:
         return int(np.diff(offsets.astype(np.int64)).max(initial=0))
     if side.name == "k":
-        return side.tensor.shape[0]
+        return side.shape[0]
     raise SpecError(f"{name} must be given where cu_seqlens_q is on a GPU: the grid depends on it")
 
 
-def _check_contents(
-    side: _Side, contents: Mapping[str, Numbers | None], longest: int, added: Numbers | None
-) -> Numbers | None:
-    """Refuses wrong numbers; the lengths of one side, or None where they cannot be read."""
-    name = f"cu_seqlens_{side.name}"
+def _room(side: _Side, contents: Mapping[str, Numbers | None]) -> Numbers | None:
+    """Positions that each sequence of a tensor has room for; None where they cannot be read."""
     if side.offsets is None:
-        lengths: Numbers | None = np.full(side.tensor.shape[0], side.tensor.shape[1], np.int32)
-    else:
-        offsets = contents[name]
-        lengths = None
-        if offsets is not None:
-            lengths = _check_offsets(name, offsets, side.tensor.shape[0], longest)
+        return np.full(side.shape[0], side.shape[1], np.int32)
+    name = f"cu_seqlens_{side.name}"
+    offsets = contents[name]
+    if offsets is None:
+        return None
+    return _check_offsets(name, offsets, side.shape[0], _longest(side, contents))
+
+
+def _check_contents(
+    side: _Side,
+    contents: Mapping[str, Numbers | None],
+    room: Numbers | None,
+    names: Mapping[str, str],
+    *,
+    added: Numbers | None = None,
+) -> Numbers | None:
+    """Refuses wrong numbers; the lengths of one side, or None where they cannot be read.
+
+    Args:
+      room: how long each sequence can be.
+      names: what the caller calls an argument.
+      added: lengths of the queries, which `cache_seqlens` does not count.
+    """
+    lengths = room
     for label in side.lengths:
         used = contents[label]
         if used is None or lengths is None or (label == "cache_seqlens" and added is None):
@@ -199,8 +247,8 @@ def _check_contents(
             if used[number] < 0 or got > most:
                 sum_of = f", {got} with the new tokens" if label == "cache_seqlens" else ""
                 raise SpecError(
-                    f"{label}[{number}] is {used[number]}{sum_of}: sequence {number} of "
-                    f"{side.name} has {most}"
+                    f"{names.get(label, label)}[{number}] is {used[number]}{sum_of}: sequence "
+                    f"{number} of {side.called} has {most}"
                 )
         lengths = total.astype(np.int32)
     return lengths

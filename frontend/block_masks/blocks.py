@@ -313,6 +313,8 @@ def of_call(
                 f"{name} and block_mask exclude each other: the blocks that it calls full are not "
                 f"tested, so make the block mask with this {name}"
             )
+    if spec.cache is not None:
+        raise SpecError("block_mask is for sequences of one length, got a cache")
     if spec.lengths != DENSE:
         told = ", ".join(spec.lengths.tensors)
         raise SpecError(f"block_mask is for sequences of one length, got {told} as well")

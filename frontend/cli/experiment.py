@@ -147,7 +147,8 @@ def _computed(
         return mask, None
     if mask not in (None, asked.mask):
         raise SpecError(f"{bundle.entry} was compiled for mask {asked.mask}, got {mask}")
-    if asked.lengths != DENSE or asked.block is not None or asked.partial:
+    is_dense = asked.lengths == DENSE and asked.cache is None and asked.block is None
+    if not is_dense or asked.partial:
         raise SpecError(
             f"{bundle.entry} is not for dense operands ({', '.join(tensor.name for tensor in asked.tensors)}"
             f"{', partial results' if asked.partial else ''}): call it from Python"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
+from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
@@ -22,9 +24,13 @@ from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
+    MAX_PAGES,
+    PAGE_SIZES,
+    STREAM_KEYS,
     STREAMED,
     TILE_N,
     TILED,
+    key_tiles_for,
 )
 from attn_mlir.runtime.scalars import as_int, flag, integer
 
@@ -107,6 +113,36 @@ def _lengths_of(names: list[str]) -> Lengths:
     return Lengths(**{_LENGTH_FLAGS[name]: True for name in names if name in _LENGTH_FLAGS})
 
 
+def _cache(value: Cache | None) -> Any:
+    if not isinstance(cast(object, value), Cache):
+        raise SpecError(
+            f"cache must be a Cache of attn_mlir.dialect.attn.cache or None, got {shown(value)}"
+        )
+    assert value is not None
+    if bool(value.page_size) != (value.pages in PAGE_LISTS):
+        raise SpecError(
+            f"cache with a page_size, and no other, must list pages by one of {', '.join(PAGE_LISTS)}, "
+            f"got page_size {shown(value.page_size, 40)} and pages {shown(value.pages, 40)}"
+        )
+    if value.page_size:
+        check_page_size("page_size", value.page_size)
+        if value.selected or value.padded:
+            raise SpecError("a cache with pages has neither batch_idx nor leftpad")
+    return value
+
+
+def check_page_size(name: str, size: object) -> int:
+    """The page size itself.
+
+    Raises:
+      SpecError: one whose pages and key tiles do not divide each other.
+    """
+    found = as_int(size)
+    if found is not None and found > 0 and key_tiles_for(found):
+        return found
+    raise SpecError(f"{name} {shown(size, 40)} has no kernel: supported are {PAGE_SIZES}")
+
+
 def _mask(value: Mask | None) -> Any:
     if not isinstance(cast(object, value), Mask):
         raise SpecError(
@@ -175,6 +211,7 @@ class MhaSpec(Request):
         that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
       lengths: which index arrays tell the lengths of sequences; they are passed with every call.
+      cache: how k and v lie where they are a cache; None for tensors of their own.
       block: positions, heads and keys of the blocks of scores that lists name, as
         `work_tiles.kernel_block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
@@ -211,6 +248,12 @@ class MhaSpec(Request):
         default=DENSE,
         written=lambda lengths: [*lengths.tensors, *lengths.scalars],
         read=_lengths_of,
+    )
+    cache: Cache | None = option(
+        converter=_cache,
+        default=None,
+        written=dataclasses.asdict,
+        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
     block: tuple[int, int, int] | None = option(
         converter=_extents, default=None, written=list, read=tuple
@@ -267,8 +310,12 @@ class MhaSpec(Request):
             raise SpecError("partial results need out_dtype f32 and return_lse")
         if self.partial and self.modifier is not None and self.modifier.sink is not None:
             raise SpecError("sinks of partial results belong to the kernel that combines them")
+        if self.cache is not None and self.lengths.ragged_k:
+            raise SpecError("cu_seqlens_k is for keys in rows of one tensor, not for a cache")
         if self.block is not None:
             self._set("block", _block(self.block, self.group))
+            if self.cache is not None:
+                raise SpecError("lists of blocks are for sequences of one length, got a cache")
             if self.lengths != DENSE:
                 told = ", ".join(self.lengths.tensors)
                 raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
@@ -288,6 +335,8 @@ class MhaSpec(Request):
         """Q, K, V, O, LSE, the scale; then what the options bring along."""
         rows_q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
         rows_k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
+        rows_k = rows_k if self.cache is None else self.cache.axes
+        found_by = {} if self.cache is None else self.cache.arrays
         names = {"batch": "parts", "total_q": "part_rows"} if self.partial else {}
         *lead, rows = (names.get(name, name) for name in rows_q)
         terms = (LSE_TERMS,) if self.partial else ()
@@ -299,6 +348,7 @@ class MhaSpec(Request):
             Operand("o", self.out_dtype, (*lead, rows, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
+            *(_table(name, "i32", rank) for name, rank in found_by.items()),
             *(_table(name, "i32", 1) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
             *(_table(name, "f32", 2) for name in (DESCALES if self.is_narrow else ())),
@@ -327,6 +377,7 @@ class MhaSpec(Request):
             "stream" if self.schedule == STREAMED else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
+            "" if self.cache is None else self.cache.short_name,
             self.lengths.short_name,
             self.dtype,
             f"o{self.out_dtype}" if self.out_dtype != self.dtype else "",
@@ -345,6 +396,7 @@ class MhaSpec(Request):
             mask=self.mask,
             out_dtype=self.out_dtype,
             lengths=self.lengths,
+            cache=self.cache,
             partial=self.partial,
             modifier=self.modifier,
             block=self.block,
@@ -401,6 +453,12 @@ def check_streamed(spec: MhaSpec, target: str | None = None) -> None:
         raise SpecError(f"{where} has kernels for bf16 and f16, got dtype {spec.dtype}")
     if spec.block is not None:
         raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
+    page = 0 if spec.cache is None else spec.cache.page_size
+    if STREAM_KEYS not in key_tiles_for(page):
+        raise SpecError(
+            f"{where} has no kernel for pages of {page}: supported are those that divide "
+            f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
+        )
     if spec.query_tiles is not None:
         raise SpecError(f"{where} has no query_tiles, got {spec.query_tiles}")
     if spec.tile_order == "clc":

@@ -40,6 +40,7 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
         tile_order=spec.tile_order or "single",
         element_bits=8 if spec.is_narrow else 16,
         output_bits=32 if spec.out_dtype == "f32" else 16,
+        page_size=0 if spec.cache is None else spec.cache.page_size,
     )
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 

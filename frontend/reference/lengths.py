@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.reference.caches import gathered
+
 Array = npt.NDArray[Any]
 
 
@@ -31,8 +34,8 @@ class Sequence(NamedTuple):
 
 def sequences(
     q: Array,
-    k: Array,
-    v: Array,
+    k: Array | ContiguousKV | PagedKV,
+    v: Array | None = None,
     *,
     cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None,
@@ -42,6 +45,8 @@ def sequences(
 ) -> Iterator[Sequence]:
     """The sequences of operands that are stored as the arguments of `attention` say.
 
+    A cache may stand in the place of k and v.
+
     What is visible in each goes by its own lengths: query i of n has the key position i + m - n
     among m keys. Formulas take `first_batch=sequence.batch`.
     """
@@ -50,12 +55,17 @@ def sequences(
         used = None if seqused_q is None else int(seqused_q[b])
         place_q = _place(q, b, cu_seqlens_q, used)
         rows = q[place_q]
-        used = None if seqused_k is None else int(seqused_k[b])
-        if cache_seqlens is not None:
-            used = int(cache_seqlens[b]) + len(rows)
-        place_k = _place(k, b, cu_seqlens_k, used)
+        if isinstance(k, (ContiguousKV, PagedKV)):
+            keys, values = gathered(k, b, len(rows))
+        else:
+            assert v is not None
+            used = None if seqused_k is None else int(seqused_k[b])
+            if cache_seqlens is not None:
+                used = int(cache_seqlens[b]) + len(rows)
+            place_k = _place(k, b, cu_seqlens_k, used)
+            keys, values = k[place_k], v[place_k]
         *lead, span = place_q
-        parts = (rows[None], k[place_k][None], v[place_k][None])
+        parts = (rows[None], keys[None], values[None])
         yield Sequence(b, *parts, place_q, (*lead, np.s_[:], span))
 
 

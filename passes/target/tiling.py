@@ -12,12 +12,32 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 
 TILE_N = (64, 128)  # keys of a tile: S fills as many tensor-memory columns
+PAGE_STEP = 8  # rows of a part of a tile: those of a swizzle pattern
+MAX_PAGES = 8  # of a tile; a thread that copies 16 has no registers for what names them
+PAGE_SIZES = "8, 16, 32, and multiples of 64"
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
 STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of its key tiles
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
+
+
+def key_tiles_for(page_size: int) -> tuple[int, ...]:
+    """The keys per tile that go with pages: few whole ones of whole swizzle patterns, or part of one.
+
+    Args:
+      page_size: positions of a page; 0 where there are no pages.
+    """
+    if page_size == 0:
+        return TILE_N
+    if page_size % PAGE_STEP:
+        return ()
+    return tuple(
+        n
+        for n in TILE_N
+        if page_size % n == 0 or (n % page_size == 0 and n // page_size <= MAX_PAGES)
+    )
 
 
 class Tiling(NamedTuple):
@@ -68,6 +88,7 @@ def tiling_for(
     element_bits: int = 16,
     output_bits: int = 16,
     tile: tuple[int, int] | None = None,
+    page_size: int = 0,
 ) -> Tiling:
     """The largest tiles with room for two key tiles; the ring takes what shared memory is left.
 
@@ -81,6 +102,8 @@ def tiling_for(
       element_bits: width of an element of Q, K and V.
       output_bits: width of an element of O.
       tile: query tiles and keys per tile that it has to be; the first that fits when absent.
+      page_size: of the pages that keys and values lie in, which `key_tiles_for` has tiles for; 0
+        without.
 
     Raises:
       SpecError: no tiles fit.
@@ -90,7 +113,8 @@ def tiling_for(
     o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
     row_bytes = q_bytes + o_bytes if tile_order in LOOPING_ORDERS else max(q_bytes, o_bytes)
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
-    fallbacks = ((q_tiles, max(TILE_N)), (1, max(TILE_N)), (1, min(TILE_N)))
+    keys = key_tiles_for(page_size)
+    fallbacks = ((q_tiles, max(keys)), (1, max(keys)), (1, min(keys)))
     for tiles, tile_n in fallbacks if tile is None else (tile,):
         slot_bytes = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
         stages = (left_bytes - tiles * row_bytes) // slot_bytes

@@ -111,7 +111,7 @@ def test_canonical_json() -> None:
         "mask": "causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
         "return_lse": True, "lengths": [],
-        "block": None,
+        "cache": None, "block": None,
         "partial": False,
     }  # fmt: skip
     assert (

@@ -6,6 +6,7 @@ import pytest
 
 from attn_mlir.validation.ws.checks import check, copy, manifest, refused
 from attn_mlir.validation.ws.kernels import run
+from attn_mlir.validation.ws.pages import check_pages, copy_pages, pages
 from attn_mlir.validation.ws.sequences import check_sequences, copy_sequences, sequences
 
 
@@ -45,3 +46,11 @@ def test_what_can_be_limited() -> None:
     check(limited(0, "memref<?x64xbf16>"))
     expects = "'ws.copy_in' op expects a limit of dim 0, got one of 1"
     refused(limited(1, "memref<?x64xbf16>"), expects)
+
+
+@pytest.mark.parametrize("heads_first", [False, True])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_pages_outside_a_pool_are_zeros(seed: int | None, heads_first: bool) -> None:
+    call = pages(heads_first=heads_first)
+    run(copy_pages(), *call.values(), seed=seed)
+    check_pages(**call)

@@ -122,3 +122,13 @@ def test_eight_bits_have_no_kernel_for_hopper() -> None:
     factors = {"q_descale": one, "k_descale": one, "v_descale": one}
     with pytest.raises(SpecError, match="sm_90a has kernels for bf16 and f16, got dtype e4m3"):
         am.attention(q, k, v, **factors, device=device("sm_90a"))
+
+
+@pytest.mark.parametrize("page", [8, 192])
+def test_pages_that_do_not_go_with_its_key_tiles(page: int) -> None:
+    q, k, v = operands(1, 2 * page, 1, 1, 64, 64)
+    table = np.array([[1, 0]], np.int32)
+    pool = (x.reshape(2, page, 1, 64) for x in (k, v))
+    cache = am.PagedKV(*pool, page_table=table, seqused=np.array([page + 3], np.int32))
+    with pytest.raises(SpecError, match=f"mha-streaming has no kernel for pages of {page}: suppor"):
+        am.attention(q, cache, schedule="mha-streaming", device="emulator")

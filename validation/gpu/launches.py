@@ -210,3 +210,25 @@ def copies_touch_no_row_of_a_neighbour(machine: Machine) -> None:
     call = sequences()
     kernel(*call.values(), most=128, device="cuda")
     check_sequences(**call)
+
+
+def _pages(target: str) -> Kernel:
+    """A kernel in `ws` that copies pages of a pool by their numbers."""
+    module("ml_dtypes")
+    from attn_mlir.validation.ws.kernels import bundle
+    from attn_mlir.validation.ws.pages import copy_pages
+
+    text = copy_pages()
+    return kernel_of_text("k", text, target, lambda: bundle(text, target))
+
+
+@check(asks=_pages)
+def pages_outside_a_pool_are_zeros(machine: Machine) -> None:
+    """Numbers in front of a pool and behind it, also where a copy ends within its page."""
+    kernel = _pages(machine.target)
+    from attn_mlir.validation.ws.pages import check_pages, pages
+
+    for heads_first in (False, True):
+        call = pages(heads_first=heads_first)
+        kernel(*call.values(), device="cuda")
+        check_pages(**call)

@@ -61,6 +61,13 @@ FAMILIES: tuple[Family, ...] = (
     {**CAUSAL, "heads": "8/1", "keys": "300", "kernel": "for sm_90a"},
     {"head sizes": "256x256", "keys": "200", "kernel": "for sm_90a"},
     {"keys": "385", "parts of the keys": "3", "sinks": "f32", "kernel": "streaming"},
+    {**BATCH, **CAUSAL, "cache": "pages of 64"},
+    {**WIDE, **CAUSAL, "cache": "pages of 16, heads first", "tile order": "persistent"},
+    {**BATCH, "cache": "pages of 8 in compressed rows", "lengths": "ragged"},
+    {"keys": "385", "cache": "pages of 256 without the new keys", "parts of the keys": "3"},
+    {**BATCH, **CAUSAL, "cache": "padded rows"},
+    {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "for sm_90a"},
+    {**BATCH, "heads": "8/1", "cache": "pages of 16, heads first", "kernel": "streaming"},
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from attn_mlir.passes.schedule.parts.attention import (
     every_tile_with_queries,
 )
 from attn_mlir.passes.schedule.parts.correction import correction
-from attn_mlir.passes.schedule.parts.kv_source import TensorKV
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.softmax import softmax
 from attn_mlir.passes.schedule.parts.storage import Storage
@@ -58,12 +58,12 @@ class MhaTensor:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, MhaConfig) as (kernel, problem):
-            _emit_roles(problem, MhaConfig.of(op), Storage(problem))
+        with attention_kernel(function, op, MhaConfig) as (kernel, problem, source):
+            _emit_roles(problem, MhaConfig.of(op), Storage(problem), source)
         return kernel
 
 
-def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage) -> None:
+def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: KVSource) -> None:
     groups = config.q_tiles
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups
@@ -84,7 +84,7 @@ def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage) -> None:
     with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
         work(lambda tile: epilogue(problem, storage, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
-        work(lambda tile: load(problem, storage, TensorKV(problem), tile))
+        work(lambda tile: load(problem, storage, source, tile))
     if (answers := storage.answers) is not None:
         with b.role("claim", first=last + 7, warps=1, lanes=1, registers=other):
             with every_tile(problem, answers):

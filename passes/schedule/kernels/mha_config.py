@@ -17,10 +17,17 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
-from attn_mlir.passes.schedule.parts.sequences import has_padded_queries, is_ragged
+from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tile_order import default_order
-from attn_mlir.passes.target.tiling import MAX_HEAD_DIM, TILE_N, packed_heads, tiling_for
+from attn_mlir.passes.target.tiling import (
+    MAX_HEAD_DIM,
+    PAGE_SIZES,
+    TILE_N,
+    key_tiles_for,
+    packed_heads,
+    tiling_for,
+)
 
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
@@ -83,6 +90,7 @@ def default_config(
     element_bits: int = 16,
     output_bits: int = 16,
     tile: tuple[int, int] | None = None,
+    page_size: int = 0,
 ) -> MhaConfig:
     """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
 
@@ -90,7 +98,7 @@ def default_config(
       target: what a CTA may have.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
-      q_tiles, tile_order, element_bits, output_bits, tile: as of `tiling_for`.
+      q_tiles, tile_order, element_bits, output_bits, tile, page_size: as of `tiling_for`.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -114,6 +122,7 @@ def default_config(
         element_bits=element_bits,
         output_bits=output_bits,
         tile=tile,
+        page_size=page_size,
     )
     budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
     if tile_order in LOOPING_ORDERS:
@@ -147,6 +156,11 @@ def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
     if config.tile_n not in TILE_N:
         allowed = " or ".join(map(str, TILE_N))
         raise op_error(op, f"expects tile_n of {allowed}, got {config.tile_n}")
+    page_size = page_size_of(op.k)
+    if config.tile_n not in key_tiles_for(page_size):
+        raise op_error(
+            op, f"expects a tile_n that goes with pages of {page_size}, got {config.tile_n}"
+        )
     if config.kv_stages < 2:
         raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
     low, high, step = target.least_registers, target.registers_per_thread, target.register_step
@@ -193,6 +207,9 @@ def _refuse_unsupported(op: MhaOp) -> None:
     if element not in ELEMENT_TYPES:
         allowed = " and ".join(ELEMENT_TYPES)
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    page_size = page_size_of(op.k)
+    if not key_tiles_for(page_size):
+        raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")
 
 
 def _tile_of(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
@@ -234,6 +251,7 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
             element_bits=ws.element_bits(op.element_type),
             output_bits=ws.element_bits(op.output_type),
             tile=_tile_of(op, target, block) if block else None,
+            page_size=page_size_of(op.k),
         )
     except SpecError as error:
         raise op_error(op, f"has no kernel: {error}") from error

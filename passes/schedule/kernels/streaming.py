@@ -23,9 +23,9 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import Config
-from attn_mlir.passes.schedule.parts.kv_source import TensorKV
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
-from attn_mlir.passes.schedule.parts.sequences import has_padded_queries, is_ragged
 from attn_mlir.passes.schedule.parts.streaming import (
     STRIP_KEYS,
     StreamStorage,
@@ -42,6 +42,7 @@ from attn_mlir.passes.target.tiling import (
     STREAM_ROWS,
     STREAMED,
     is_streamed,
+    key_tiles_for,
     streamed_heads,
 )
 
@@ -118,8 +119,8 @@ class MhaStreaming:
           VerifyError: the function computes something else as well, the operation has no
             configuration, or its score modifier is not element-wise.
         """
-        with attention_kernel(function, op, StreamConfig) as (kernel, problem):
-            _emit_roles(problem, StreamStorage(problem))
+        with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
+            _emit_roles(problem, StreamStorage(problem), source)
         return kernel
 
 
@@ -131,6 +132,8 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
     if op.blocks:
         raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
+    if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
+        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
     for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
         if size % 8 or not 8 <= size <= MAX_HEAD_DIM:
             allowed = f"multiples of 8 up to {MAX_HEAD_DIM}"
@@ -165,7 +168,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
 
 
-def _emit_roles(problem: Problem, storage: StreamStorage) -> None:
+def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> None:
     def work(body: Callable[[WorkTile], None]) -> None:
         with every_tile_with_queries(problem) as tile:
             body(tile)
@@ -181,4 +184,4 @@ def _emit_roles(problem: Problem, storage: StreamStorage) -> None:
     with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
         work(lambda tile: leave(problem, storage, tile))
     with b.role("load", first=rest + 2, warps=1, lanes=1, registers=others):
-        work(lambda tile: stream(problem, storage, TensorKV(problem), tile))
+        work(lambda tile: stream(problem, storage, source, tile))

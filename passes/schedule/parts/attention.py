@@ -1,6 +1,6 @@
 """The kernel of an attention operation before it has roles: its arguments, and the problem they pose."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,10 +13,11 @@ from .config import Config
 from .factors import factors_of
 from .function import Capture, captures_of, check_function
 from .key_parts import Parts
+from .kv_source import KVSource, PagedKV, TensorKV
 from .listed import ListedTiles
 from .modifier import Modifier
+from .operands import check_storage, dimension_names, pages_of, sequences_of
 from .problem import Problem, Value, WorkTile
-from .sequences import check_storage, sequences_of
 from .visited import KeyTiles
 
 TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequences
@@ -32,7 +33,7 @@ OUTPUTS = ("o", "lse")
 @contextmanager
 def attention_kernel(
     function: Any, op: attn.MhaOp, kind: type[Config]
-) -> Generator[tuple[ws.KernelOp, Problem]]:
+) -> Generator[tuple[ws.KernelOp, Problem, KVSource]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
 
     Args:
@@ -54,28 +55,33 @@ def attention_kernel(
         tensors: dict[str, Value] = {"lse": None}
         tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
         keys = sequences_of(op.k, tensors["k"], captured)
-        yield (
-            kernel,
-            Problem(
-                **tensors,
-                factors=factors_of(op, captured),
-                parts=Parts(tensors["o"], tensors["q"]) if op.is_partial else None,
-                query_sequences=sequences_of(op.q, tensors["q"], captured),
-                key_sequences=keys,
-                modifier=Modifier(op, captured),
-                visited=ListedTiles.of(op.blocks, captured, config, keys)
-                if op.blocks
-                else KeyTiles,
-                heads=op.heads,
-                kv_heads=op.kv_heads,
-                head_dim=op.head_dim,
-                v_head_dim=op.v_head_dim,
-                element=op.element_type,
-                output=op.output_type,
-                mask=op.mask_rule,
-                config=config,
-            ),
+        visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
+        problem = Problem(
+            **tensors,
+            factors=factors_of(op, captured),
+            parts=Parts(tensors["o"], tensors["q"]) if op.is_partial else None,
+            query_sequences=sequences_of(op.q, tensors["q"], captured),
+            key_sequences=keys,
+            modifier=Modifier(op, captured),
+            visited=visited,
+            heads=op.heads,
+            kv_heads=op.kv_heads,
+            head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
+            element=op.element_type,
+            output=op.output_type,
+            mask=op.mask_rule,
+            config=config,
         )
+        yield kernel, problem, _source(op, problem, captured)
+
+
+def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
+    """Where keys and values come from."""
+    keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
+    if keys is None or values is None:
+        return TensorKV(problem)
+    return PagedKV(problem, keys, values)
 
 
 @contextmanager
@@ -113,6 +119,8 @@ def _declare(
         tensor = attn.stored_type(getattr(op, label))
         terms = ("",) if label == "lse" and op.is_partial else ()
         dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
+        if label in ("k", "v"):
+            dims = dimension_names(getattr(op, label), dims)
         if label in OUTPUTS:
             dims = [leading.get(name, name) for name in dims]
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)

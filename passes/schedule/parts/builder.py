@@ -366,8 +366,10 @@ def columns(tile: Value, first: int, count: int) -> Value:
 
 
 def rows(tile: Value, first: Value | int, count: int) -> Value:
-    """Some rows of a shared tile."""
+    """Some rows of a shared tile; the tile itself if they are all of it."""
     kind = ws.TileType(tile.type)
+    if count == kind.shape[0]:
+        return tile
     part = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
     return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, part).part
 

@@ -13,6 +13,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from . import builder as b
+from .operands import storage_steps
 
 Value = Any
 
@@ -56,11 +57,8 @@ def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
 
 
 def _table(op: attn.MhaOp, operand: Value, arguments: Mapping[Value, Value]) -> Value | None:
-    found: list[Value] = []
-    while isinstance(owner := operand.owner, (attn.ScaledOp, attn.LimitedOp)):
-        if isinstance(owner, attn.ScaledOp):
-            found.append(arguments[owner.factors])
-        operand = owner.source
+    steps = storage_steps(operand)
+    found = [arguments[step.factors] for step in steps if isinstance(step, attn.ScaledOp)]
     if len(found) > 1:
         raise op_error(op, "expects operands that are scaled once")
     return found[0] if found else None

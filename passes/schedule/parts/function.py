@@ -8,7 +8,7 @@ from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
 from attn_mlir.passes.check_names import field_names, names_of, operation_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .sequences import root
+from .operands import root
 
 Value = Any
 

@@ -1,16 +1,12 @@
 """Where the sequences of a batch lie and how long they are: the storage side of the schedule.
 
-A work tile belongs to one sequence. What the parts need of it is a `Sequence`; what the storage
-operations of the `attn` dialect say is turned into one here. Numbers read from index arrays are
+A work tile belongs to one sequence. What the parts need of it is a `Sequence`; `operands` has one
+made of what the storage operations of the `attn` dialect say. Numbers read from index arrays are
 moved into the tensor, so that no array makes a kernel leave it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
-
-from attn_mlir.dialect import attn
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from . import builder as b
 
@@ -172,69 +168,69 @@ class Limited:
         return Sequence(found.lead, found.start, length, False)
 
 
-def root(operand: Value) -> Value:
-    """The stored tensor of an operand of `attn.mha`."""
-    owner = operand.owner
-    if isinstance(owner, attn.RaggedOp):
-        return owner.rows
-    if isinstance(owner, (attn.LimitedOp, attn.ScaledOp)):
-        return root(owner.source)
-    return operand
+@dataclass(frozen=True)
+class Selected:
+    """Sequence b is sequence indices[b] of others.
 
-
-def sequences_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]) -> Sequences:
-    """The sequences of an operand of `attn.mha`.
-
-    Args:
-      operand: a tensor, or a view that storage operations made.
-      tensor: the kernel's argument that holds its elements.
-      arguments: what the storage operations read, as arguments of the kernel.
+    Attributes:
+      inner: the others.
+      indices: [batch], i32.
     """
-    owner = operand.owner
-    if isinstance(owner, attn.RaggedOp):
-        return Ragged(tensor, arguments[owner.offsets], arguments[owner.longest])
-    if isinstance(owner, attn.LimitedOp):
-        inner = sequences_of(owner.source, tensor, arguments)
-        return Limited(inner, arguments[owner.lengths], owner.excludes_queries)
-    if isinstance(owner, attn.ScaledOp):
-        return sequences_of(owner.source, tensor, arguments)
-    return Dense(tensor)
+
+    inner: Sequences
+    indices: Value
+
+    @property
+    def differ(self) -> bool:
+        """As before."""
+        return self.inner.differ
+
+    def count(self) -> Value:
+        """As many as there are indices."""
+        return b.extent(self.indices, 0)
+
+    def longest(self) -> Value:
+        """As before."""
+        return self.inner.longest()
+
+    def packed(self) -> tuple[Value, Value]:
+        """Never of queries, whose order it would tell."""
+        raise AssertionError("queries are not selected")
+
+    def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
+        """The one with that index, moved into range."""
+        last = b.INT.sub(self.inner.count(), 1)
+        index = b.INT.min(b.INT.max(b.element(self.indices, [batch]), 0), last)
+        return self.inner.of(index, queries)
 
 
-def check_storage(op: attn.MhaOp) -> None:
-    """Refuses storage that the schedule has no source for.
+@dataclass(frozen=True)
+class Trimmed:
+    """Sequences without the padding in front of them.
 
-    Raises:
-      VerifyError: k and v lie differently, or lengths of queries do not count the queries.
+    Attributes:
+      inner: with it.
+      counts: [batch], i32: positions of padding.
     """
-    if _steps(op.k) != _steps(op.v):
-        raise op_error(op, "expects k and v to be stored alike, by the same offsets and lengths")
-    if any(excludes for _, _, excludes in _steps(op.q)):
-        raise op_error(op, "expects the lengths of q to count the queries")
 
+    inner: Sequences
+    counts: Value
+    differ = True
 
-def _steps(operand: Value) -> list[tuple[str, list[Value], bool]]:
-    """What the storage operations do to an operand, its own tensor left out."""
-    owner = operand.owner
-    if isinstance(owner, attn.RaggedOp):
-        return [("ragged", [owner.offsets, owner.longest], False)]
-    if isinstance(owner, attn.LimitedOp):
-        step = ("limited", [owner.lengths], owner.excludes_queries)
-        return [*_steps(owner.source), step]
-    return _steps(owner.source) if isinstance(owner, attn.ScaledOp) else []
+    def count(self) -> Value:
+        """As many as before."""
+        return self.inner.count()
 
+    def longest(self) -> Value:
+        """At most as before."""
+        return self.inner.longest()
 
-def is_ragged(op: attn.MhaOp) -> bool:
-    """Whether the queries of all sequences lie in one dimension."""
-    return attn.stored_type(op.q).rank < attn.logical_type(op.q).rank
+    def packed(self) -> tuple[Value, Value]:
+        """As before."""
+        return self.inner.packed()
 
-
-def has_padded_queries(op: attn.MhaOp) -> bool:
-    """Whether the queries of a sequence end before its dimension does.
-
-    A tensor map of those has a dimension for that, and none is left for packed heads.
-    """
-    owner = op.q.owner
-    while isinstance(owner, attn.ScaledOp):
-        owner = owner.source.owner
-    return isinstance(owner, attn.LimitedOp) and not is_ragged(op)
+    def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
+        """Begins later; of no length where all of it is padding."""
+        found = self.inner.of(batch, queries)
+        count = b.INT.min(b.INT.max(b.element(self.counts, [batch]), 0), found.length)
+        return Sequence(found.lead, found.row(count), b.INT.sub(found.length, count), False)

@@ -63,25 +63,29 @@ class StreamStorage:
 
 
 def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once, then the K/V ring in the order K(0) V(0) K(1) V(1) ...; one thread."""
+    """Fills Q once, then the K/V ring in the order K(0) V(0) K(1) V(1) ...; one thread.
+
+    Where the next tile lies is read as soon as the copies of a tile have been issued.
+    """
     config, keys = problem.config, problem.keys(tile)
+    found = source.find(tile, keys, b.constant(0))
     slot = storage.q.acquire()
     position = problem.first_position(tile, 0)
     problem.queries.load(slot, tile.queries, tile.head, position)
     b.commit(slot, "copy_engine")
 
-    def turn_of(turn: Value) -> list[Value]:
+    def turn_of(turn: Value, *found: Value) -> list[Value]:
         column = keys.first_column(turn)
         for columns, load in (
             (problem.columns, source.load_keys),
             (storage.columns, source.load_values),
         ):
             slot = storage.kv.acquire()
-            load(b.view(slot, [config.tile_n, columns], problem.element), tile, column)
+            load(b.view(slot, [config.tile_n, columns], problem.element), tile, column, found)
             b.commit(slot, "copy_engine")
-        return []
+        return source.find(tile, keys, b.INT.add(turn, 1)) if found else []
 
-    b.loop(0, keys.count, [], turn_of)
+    b.loop(0, keys.count, found, turn_of)
 
 
 def attend(

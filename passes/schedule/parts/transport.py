@@ -1,5 +1,7 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
+from collections.abc import Sequence
+
 from . import builder as b
 from .kv_source import KVSource
 from .problem import Problem, Value, WorkTile
@@ -17,35 +19,41 @@ def values_in(problem: Problem, slot: Value) -> Value:
 
 
 def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once and the K/V ring in the order K(0) Q V(0) K(1) V(1) ..."""
+    """Fills Q once and the K/V ring in the order K(0) Q V(0) K(1) V(1) ...
+
+    Where the next tile lies is read as soon as the copies of a tile have been issued: it arrives while
+    those of the next one wait for their slots.
+    """
     keys = problem.keys(tile)
 
-    def fill_keys(column: Value) -> None:
+    def fill_keys(column: Value, found: Sequence[Value]) -> None:
         slot = storage.kv.acquire()
-        source.load_keys(keys_in(problem, slot), tile, column)
+        source.load_keys(keys_in(problem, slot), tile, column, found)
         b.commit(slot, "copy_engine")
 
-    def fill_values(column: Value) -> None:
+    def fill_values(column: Value, found: Sequence[Value]) -> None:
         slot = storage.kv.acquire()
-        source.load_values(values_in(problem, slot), tile, column)
+        source.load_values(values_in(problem, slot), tile, column, found)
         b.commit(slot, "copy_engine")
 
-    def turn_of(turn: Value) -> list[Value]:
+    def turn_of(turn: Value, *found: Value) -> list[Value]:
         column = keys.first_column(turn)
-        fill_keys(column)
-        fill_values(column)
-        return []
+        fill_keys(column, found)
+        fill_values(column, found)
+        return source.find(tile, keys, b.INT.add(turn, 1)) if found else []
 
     with b.when(keys.any()):
         first = keys.first_column(0)
-        fill_keys(first)
+        found = source.find(tile, keys, 0)
+        fill_keys(first, found)
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
             position = problem.first_position(tile, way)
             problem.queries.load(slot, tile.queries, tile.head, position)
             b.commit(slot, "copy_engine")
-        fill_values(first)
-        b.loop(1, keys.count, [], turn_of)
+        fill_values(first, found)
+        following = source.find(tile, keys, b.constant(1)) if found else []
+        b.loop(1, keys.count, following, turn_of)
 
 
 def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.validation.numerics.stored import Form
 
 from .magnitudes import MAGNITUDES
 from .problem import Array, Problem
@@ -30,7 +31,9 @@ def _always(problem: Problem) -> bool:
 
 
 def _can_stream(problem: Problem) -> bool:
-    return not problem.is_narrow and problem.block_size is None
+    page = 0 if problem.cache is None else problem.cache.page_size
+    goes_with_tiles = page not in (8, 192)  # the kernel's have 128 keys
+    return not problem.is_narrow and problem.block_size is None and goes_with_tiles
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Axis:
-    """Something that draws vary in."""
+    """Something that draws vary in.
+
+    Attributes:
+      plain: how often the first choice is taken before others are looked at.
+    """
 
     name: str
     choices: Sequence[Choice]
+    plain: float = 0.0
 
     def choice(self, name: str) -> Choice:
         """The choice of a name.
@@ -113,6 +121,46 @@ FACTOR_SHAPES: list[Callable[[Problem], tuple[int, ...]]] = [
     lambda p: (1,),
     lambda p: (p.kv_heads,),
     lambda p: (p.batch, p.kv_heads),
+]
+
+# ---- caches
+
+
+def _cached(name: str, **fields: Any) -> Choice:
+    """Keys and values in a cache; tables have whole columns of room."""
+    form = Form(**fields)
+    size = max(form.page_size, 1)
+
+    def room(problem: Problem) -> int:
+        return -(-problem.sk // size) * size
+
+    def apply(problem: Problem) -> None:
+        problem.sk, problem.cache = room(problem), form
+
+    def fits(problem: Problem) -> bool:
+        told = problem.used - {"q"} or (problem.is_ragged and "k" in problem.used)
+        is_short = not form.counts_new and problem.sk < problem.sq
+        is_apart = form.in_one_pool and problem.d != problem.dv
+        costs = problem.cost(sk=room(problem)) > problem.max_cost
+        return not (told or is_short or is_apart or costs)
+
+    return Choice(name, apply, fits)
+
+
+CACHES = [
+    _plain("none"),
+    _cached("pages of 64", page_size=64),
+    _cached("pages of 16, heads first", page_size=16, layout="HND"),
+    _cached("pages of 128 in one pool", page_size=128, in_one_pool=True),
+    _cached("pages of 32 in one pool, heads first", page_size=32, in_one_pool=True, layout="HND"),
+    _cached("pages of 16 that keys and values have apart", page_size=16, apart=True),
+    _cached("pages of 256 without the new keys", page_size=256, counts_new=False),
+    _cached("pages of 8 in compressed rows", page_size=8, compressed=True),
+    _cached("pages of 192 in compressed rows", page_size=192, compressed=True),
+    _cached("rows", counts_new=False),
+    _cached("rows of a larger cache", selected=True),
+    _cached("padded rows", padded=True, selected=True),
+    _cached("padded rows without the new keys", padded=True, counts_new=False),
 ]
 
 # ---- masks
@@ -282,6 +330,7 @@ AXES: tuple[Axis, ...] = (
             ),
         ],
     ),
+    Axis("cache", CACHES, plain=0.5),
     Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
     Axis("numbers", [_sets("normal"), _sets("growing", growing=True)]),
     Axis("mask", [_plain("full"), *(_leaf("&", name) for name in LEAVES)]),

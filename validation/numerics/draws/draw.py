@@ -32,6 +32,8 @@ def draw(seed: int, fixed: Mapping[str, str] | None = None) -> tuple[dict[str, s
             choice = axis.choice(fixed[axis.name])
             if not choice.fits(problem):
                 raise ValueError(f"{axis.name} = {choice.name} does not fit {names}")
+        elif axis.plain and problem.random(f"{axis.name} at all").random() < axis.plain:
+            choice = axis.choices[0]
         else:
             order = problem.random(axis.name).permutation(len(axis.choices))
             drawn = (choice for i in order if (choice := axis.choices[i]).fits(problem))

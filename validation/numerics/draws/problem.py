@@ -16,6 +16,7 @@ from attn_mlir.reference import attention_f64, attention_yardstick, compare, seq
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, Launch
+from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
 
@@ -69,6 +70,7 @@ class Problem:
         this or the next case do lengths differ.
       used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
         `cache`: keys, told without the new ones, or with them if `counts_new`.
+      cache: the form of the cache that keys and values are stored in, if they are.
       block_size: of the block mask that carries mask and predicate, if there is one.
       factors: of the numbers of q, k and v, by name.
       options: of `attention` and of the reference.
@@ -90,6 +92,7 @@ class Problem:
     is_ragged: bool = False
     used: frozenset[str] = frozenset()
     counts_new: bool = False
+    cache: Form | None = None
     block_size: tuple[int, int] | None = None
     factors: dict[str, float] = field(default_factory=dict[str, float])
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -108,7 +111,7 @@ class Problem:
     @property
     def is_plain(self) -> bool:
         """Whether all sequences are equally long and lie in tensors of rank 4."""
-        return not self.is_ragged and not self.used
+        return not self.is_ragged and not self.used and self.cache is None
 
     @property
     def streams(self) -> bool:
@@ -145,20 +148,23 @@ class Problem:
     def lengths(self, side: str) -> npt.NDArray[np.int32]:
         """Positions of each sequence that exist, of queries `q` or keys `k`, one as long as any."""
         most = self.most(side) - self.hole(side)
-        if not self.is_ragged and side not in self.used and (side == "q" or not self.used):
+        is_cached = side == "k" and self.cache is not None
+        is_equal = side not in self.used and (side == "q" or not self.used) and not is_cached
+        if not self.is_ragged and is_equal:
             return np.full(self.batch, most, np.int32)
         random = self.random(f"lengths {side}")
         lengths = random.integers(0, most + 1, self.batch)
         lengths[random.random(self.batch) < 0.25] = 0
         lengths[random.integers(self.batch)] = most
-        if "cache" in self.used and side == "k":  # the new keys are among them
+        holds_new = "cache" in self.used or (self.cache is not None and not self.cache.counts_new)
+        if holds_new and side == "k":  # the new keys are among them
             lengths = np.maximum(lengths, self.lengths("q"))
         return lengths.astype(np.int32)
 
     def told(self) -> dict[str, Any]:
         """The arguments that tell the lengths."""
         told: dict[str, Any] = {}
-        for side in ("q", "k"):
+        for side in ("q", "k") if self.cache is None else ("q",):
             lengths = self.lengths(side)
             if self.is_ragged:
                 ends = np.cumsum([0, *(lengths + self.hole(side))])
@@ -174,7 +180,7 @@ class Problem:
 
     def _stored(self, array: Array, side: str) -> Array:
         """A dense operand as the lengths have it, NaN where no position is."""
-        if self.is_plain:
+        if self.is_plain or (side == "k" and self.cache is not None):
             return array
         lengths = self.lengths(side)
         if self.is_ragged:
@@ -201,6 +207,18 @@ class Problem:
             self._laid_out(self._stored(array.astype(self.dtype), side))
             for array, side in zip(arrays, "qkk", strict=True)
         ]
+
+    def _given(self, k: Array, v: Array) -> tuple[Any, ...]:
+        """k and v, or the cache that holds them."""
+        if self.cache is None:
+            return k, v
+        lengths = self.lengths("k")
+        keys, values = ([side[b, :n] for b, n in enumerate(lengths)] for side in (k, v))
+        new, random = self.lengths("q").tolist(), self.random("cache")
+        paged = self.cache.page_size > 0
+        names = {"k_descale": "k_scale", "v_descale": "v_scale"} if paged else {}
+        factors = {new: self.options[old] for old, new in names.items() if old in self.options}
+        return (self.cache.stored(keys, values, new, random, self.sk, **factors),)
 
     def _laid_out(self, array: Array) -> Array:
         """The same numbers, elsewhere in memory."""
@@ -233,21 +251,30 @@ class Problem:
         return self._judged(*self.launched_on(device))
 
     def launched_on(self, device: DeviceChoice) -> tuple[Any, ...]:
-        """Runs the problem on any device: q, k, v, O, LSE or None, and what told the lengths."""
-        operands, told = self.operands(), self.told()
+        """Runs the problem on any device: q, k and v or a cache, O, LSE or None, and what told the
+        lengths."""
+        q, k, v = self.operands()
+        given, told = self._given(k, v), self.told()
         options = {**self.options, **self.call, **told, **self._visibility()}
-        result = am.attention(*operands, **options, device=device)
+        if self.cache is not None and self.cache.page_size:  # the cache has them
+            options = {n: x for n, x in options.items() if n not in ("k_descale", "v_descale")}
+        result = am.attention(q, *given, **options, device=device)
         o, lse = result if self.call.get("return_lse") else (result, None)
-        return (*operands, o, lse, told)
+        return (q, given, o, lse, told)
 
     def _judged(
-        self, q: Array, k: Array, v: Array, o: Array, lse: Array | None, told: dict[str, Any]
+        self,
+        q: Array,
+        given: tuple[Any, ...],
+        o: Array,
+        lse: Array | None,
+        told: dict[str, Any],
     ) -> str:
         """What is wrong with the first sequence that is, or nothing."""
         places = {name: value for name, value in told.items() if isinstance(value, np.ndarray)}
         if self.counts_new:
             places["seqused_k"] = places.pop("cache_seqlens")
-        for one in sequences(q, k, v, **places):
+        for one in sequences(q, *given, **places):
             options = {**self.options, "first_batch": one.batch}
             truth = attention_f64(one.q, one.k, one.v, **options)
             yardstick = attention_yardstick(one.q, one.k, one.v, out_dtype=o.dtype, **options)

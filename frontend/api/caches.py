@@ -1,0 +1,383 @@
+"""A cache in the place of k and v: its arrays as a kernel takes them, checked.
+
+Pools of either layout, and K and V in one pool, are the same tensors [pages, page, heads, columns] with
+other strides. Arrays in the host's memory are checked before every launch as `lengths` says: entries of
+tables that a sequence uses have to name pages. A kernel that reads wrong ones reads zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.arrays import dense_on_host
+from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
+from attn_mlir.compiling.spec import check_page_size
+from attn_mlir.dialect.attn.cache import CSR, TABLE, TABLES, Cache
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import MAX_I32
+from attn_mlir.runtime.tensormap import (
+    ADDRESS_ALIGNMENT_BYTES,
+    STRIDE_LIMIT_BYTES,
+    STRIDE_MULTIPLE_BYTES,
+)
+from attn_mlir.runtime.tensors import TensorView, view
+
+Numbers = npt.NDArray[np.int32]
+Contents = Mapping[str, Numbers | None]
+
+POOL_RANK = 4
+BOTH = 2  # extent of the axis that tells K and V apart, in a pool of both
+_SHAPES = {
+    "indptr": "[batch + 1]",
+    "indices": "[entries]",
+    "last_page_len": "[batch]",
+    "batch_idx": "[batch]",
+    "leftpad": "[batch]",
+}
+_REPLACED_BY = {
+    "v": "v of its own",
+    "cu_seqlens_k": "seqused, indptr or leftpad",
+    "max_seqlen_k": "seqused",
+    "seqused_k": "seqused",
+    "cache_seqlens": "seqused and counts_new",
+    "cache_counts_new": "counts_new",
+    "k_descale": "k_scale",
+    "v_descale": "v_scale",
+}  # arguments of `attention` -> what a cache has in their place
+_LENGTH_NAMES = {"seqused_k": "seqused", "cache_seqlens": "seqused"}
+_SCALE_NAMES = {"k_descale": "k_scale", "v_descale": "v_scale"}
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A cache as a kernel takes it.
+
+    Attributes:
+      operands: `k` and `v`, as `kind` says that they lie.
+      kind: what is static; None where they lie as other tensors do.
+      arrays: the index arrays by name, in the order of the call.
+      lengths: `seqused_k` or `cache_seqlens`, if there is one, by name.
+      batch: sequences; counted_by: the array that tells.
+      most: no sequence has more positions; see `longest_of`.
+      scales: k_scale and v_scale, where the cache has such fields.
+      names: what the caller calls an operand, where that is not its own name.
+    """
+
+    operands: Mapping[str, TensorView]
+    kind: Cache | None
+    arrays: Mapping[str, object]
+    lengths: Mapping[str, object]
+    batch: int
+    counted_by: str
+    most: int
+    scales: tuple[object, object] | None
+    names: Mapping[str, str]
+
+
+def check_replaced(cache: Cached, **given: object) -> None:
+    """Refuses arguments of `attention` that a cache stands for.
+
+    Args:
+      given: their values; None and False count as not given.
+
+    Raises:
+      SpecError: names one.
+    """
+    for name, value in given.items():
+        is_of_tensors = name in _SCALE_NAMES and cache.scales is None
+        if value is not None and value is not False and not is_of_tensors:
+            raise SpecError(f"{name} is for k and v as tensors: the cache has {_REPLACED_BY[name]}")
+
+
+def cached(cache: ContiguousKV | PagedKV) -> Cached:
+    """The operands and index arrays of a cache.
+
+    Raises:
+      SpecError: arrays of a wrong kind or shape; names them as the cache does.
+    """
+    return _paged(cache) if isinstance(cache, PagedKV) else _contiguous(cache)
+
+
+def _told(cache: ContiguousKV | PagedKV) -> dict[str, object]:
+    """The lengths under the names of a kernel."""
+    name = "seqused_k" if cache.counts_new else "cache_seqlens"
+    return {} if cache.seqused is None else {name: cache.seqused}
+
+
+def _contiguous(cache: ContiguousKV) -> Cached:
+    operands = {"k": view(cache.k, "k"), "v": view(cache.v, "v")}
+    for name, found in operands.items():
+        if len(found.shape) != POOL_RANK:
+            layout = "[rows, positions, heads, head_dim]"
+            raise SpecError(f"{name} must be {layout}, got shape {list(found.shape)}")
+    arrays = _index_arrays({"batch_idx": cache.batch_idx, "leftpad": cache.leftpad})
+    kind = Cache(selected="batch_idx" in arrays, padded="leftpad" in arrays)
+    counted_by = "batch_idx" if kind.selected else "k"
+    rows, most = operands["k"].shape[:2]
+    batch = view(arrays["batch_idx"], counted_by).shape[0] if kind.selected else rows
+    return Cached(
+        operands,
+        kind if arrays else None,
+        arrays,
+        _told(cache),
+        _agreed(batch, counted_by, arrays, ["leftpad"]),
+        counted_by,
+        most,
+        None,
+        _LENGTH_NAMES,
+    )
+
+
+def _paged(cache: PagedKV) -> Cached:
+    operands, names = _pools(cache)
+    pool = operands["k"]
+    page_size = check_page_size(f"{names['k']} with a page size of", pool.shape[1])
+    if cache.is_compressed:
+        kind, arrays = CSR, _compressed_rows(cache)
+        batch = view(arrays["indptr"], "indptr").shape[0] - 1
+        counted_by, listing = "indptr", "indices"
+        columns = view(arrays["indices"], "indices").shape[0]
+    else:
+        arrays = _tables(cache.page_table)
+        kind = TABLE if len(arrays) == 1 else TABLES
+        counted_by = listing = "page_table"
+        batch, columns = view(arrays["page_table"], "page_table").shape
+    if columns * page_size > MAX_I32:
+        raise SpecError(
+            f"{listing} has {columns} pages of {page_size}: a sequence has at most {MAX_I32} positions"
+        )
+    return Cached(
+        operands,
+        Cache(page_size=page_size, pages=kind),
+        arrays,
+        _told(cache),
+        batch,
+        counted_by,
+        columns * page_size,
+        (cache.k_scale, cache.v_scale),
+        names | _LENGTH_NAMES | _SCALE_NAMES | {"v_page_table": "page_table"},
+    )
+
+
+def _compressed_rows(cache: PagedKV) -> dict[str, object]:
+    """The lists of compressed rows, of one batch."""
+    names = ("indptr", "indices", "last_page_len")
+    arrays = _index_arrays({name: getattr(cache, name) for name in names})
+    batch = view(arrays["indptr"], "indptr").shape[0] - 1
+    if batch < 0:
+        raise SpecError("indptr must have batch + 1 entries, got none")
+    _agreed(batch, "indptr", arrays, ["last_page_len"])
+    return arrays
+
+
+def _tables(page_table: object) -> dict[str, object]:
+    """The table of keys and values, or those of each, whose rows lie side by side in one array."""
+    found = view(page_table, "page_table")
+    rank = len(found.shape)
+    if found.dtype != "i32" or rank not in (2, 3) or (rank == 3 and found.shape[1] != BOTH):
+        raise SpecError(
+            "page_table must be [batch, columns] or [batch, 2, columns] of i32, got "
+            f"{list(found.shape)} of {found.dtype}"
+        )
+    _check_dense_rows(found, "page_table")
+    if rank == 2:
+        return {"page_table": page_table}
+    return {"page_table": _half(found, 0), "v_page_table": _half(found, 1)}
+
+
+def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
+    """K and V as [pages, page, heads, columns], and what the caller calls them."""
+    k = view(cache.k_pages, "k_pages")
+    layout = LAYOUTS[cache.layout]
+    if cache.v_pages is None:
+        shape = list(k.shape)
+        if len(shape) != POOL_RANK + 1 or shape[1] != BOTH:
+            both = layout.replace("pages,", "pages, 2,")
+            raise SpecError(
+                f"k_pages must be {both} without v_pages, got shape {shape} (pass v_pages?)"
+            )
+        pools = {"k": _half(k, 0), "v": _half(k, 1)}
+        names = {"k": "k_pages", "v": "k_pages"}
+    else:
+        pools = {"k": k, "v": view(cache.v_pages, "v_pages")}
+        names = {"k": "k_pages", "v": "v_pages"}
+        for name, pool in pools.items():
+            if len(pool.shape) != POOL_RANK:
+                raise SpecError(f"{names[name]} must be {layout}, got shape {list(pool.shape)}")
+        if k.shape[:3] != pools["v"].shape[:3]:
+            raise SpecError(
+                f"v_pages must agree with k_pages but for head_dim, got {list(pools['v'].shape)} and "
+                f"{list(k.shape)}"
+            )
+    for name, pool in pools.items():
+        _check_copyable(pool, names[name])
+    if cache.layout == "HND":
+        pools = {name: _heads_inside(pool) for name, pool in pools.items()}
+    return pools, names
+
+
+def _half(both: TensorView, number: int) -> TensorView:
+    """K or V of a pool of both, or the table of either."""
+    strides = (both.strides[0], *both.strides[2:])
+    half = both.reshaped((both.shape[0], *both.shape[2:]), strides)
+    return half.moved(number * both.strides[1])
+
+
+def _heads_inside(pool: TensorView) -> TensorView:
+    """A pool of layout HND as one of layout NHD."""
+    order = (0, 2, 1, 3)
+    return pool.reshaped([pool.shape[i] for i in order], [pool.strides[i] for i in order])
+
+
+def _check_copyable(pool: TensorView, name: str) -> None:
+    """Refuses a pool whose pages no tensor map describes.
+
+    Raises:
+      SpecError: names the pool, and its strides or its address.
+    """
+    if pool.empty:
+        return
+    *outer, inner = pool.strides
+    steps = [stride * pool.item_bytes for stride in outer]
+    if pool.shape[-1] > 1 and inner != 1:
+        raise SpecError(
+            f"{name} has strides {list(pool.strides)}: its last axis must be dense (stride 1), got "
+            f"{inner}"
+        )
+    if any(s % STRIDE_MULTIPLE_BYTES or not 0 <= s < STRIDE_LIMIT_BYTES for s in steps):
+        raise SpecError(
+            f"{name} has strides {list(pool.strides)}: copies need strides of a multiple of "
+            f"{STRIDE_MULTIPLE_BYTES} bytes from 0 to 2^40, got {steps} bytes"
+        )
+    if pool.address % ADDRESS_ALIGNMENT_BYTES:
+        raise SpecError(
+            f"{name} starts at {pool.address:#x}: copies need a multiple of "
+            f"{ADDRESS_ALIGNMENT_BYTES} bytes"
+        )
+
+
+def _check_dense_rows(table: TensorView, name: str) -> None:
+    """Refuses a table whose rows a kernel cannot walk.
+
+    Raises:
+      SpecError: names the table and its strides.
+    """
+    if not table.empty and (min(table.strides) < 0 or table.strides[-1] != 1):
+        raise SpecError(
+            f"{name} has strides {list(table.strides)}: its rows must be dense (stride 1), and their "
+            "stride not below 0"
+        )
+
+
+def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
+    """The lists that are there, each in i32; those in host memory dense.
+
+    Raises:
+      SpecError: names the array.
+    """
+    found: dict[str, object] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        seen = view(value, name)
+        if seen.dtype != "i32" or len(seen.shape) != 1:
+            raise SpecError(
+                f"{name} must be {_SHAPES[name]} of i32, got {list(seen.shape)} of {seen.dtype}"
+            )
+        found[name] = dense_on_host(value, name)
+    return found
+
+
+def _agreed(batch: int, told_by: str, arrays: Mapping[str, object], others: Sequence[str]) -> int:
+    """The batch.
+
+    Raises:
+      SpecError: an array of another one.
+    """
+    for name in others:
+        if name in arrays and (got := view(arrays[name], name).shape[0]) != batch:
+            raise SpecError(f"{name} has batch {got}, {told_by} has {batch}")
+    return batch
+
+
+def longest_of(cache: Cached, contents: Contents) -> int:
+    """Positions that the longest sequence has pages or rows for, as far as the host knows."""
+    offsets = contents.get("indptr")
+    if cache.kind is None or offsets is None:
+        return cache.most
+    count = int(np.diff(offsets.astype(np.int64)).max(initial=0))
+    return min(count * cache.kind.page_size, cache.most)
+
+
+def lengths_of(cache: Cached, contents: Contents) -> Numbers | None:
+    """Positions that each sequence has room for, before `seqused`; None where it cannot be read.
+
+    Raises:
+      SpecError: compressed rows that are none.
+    """
+    if cache.kind is None or cache.kind.pages != CSR:
+        return np.full(cache.batch, cache.most, np.int32)
+    offsets, last = contents["indptr"], contents["last_page_len"]
+    if offsets is None or last is None:
+        return None
+    entries = view(cache.arrays["indices"], "indices").shape[0]
+    counts = np.diff(offsets.astype(np.int64))
+    if offsets[0] < 0 or offsets[-1] > entries or (counts < 0).any():
+        raise SpecError(
+            f"indptr must rise from 0 or more to at most {entries}, the entries of indices, got "
+            f"{shown(offsets.tolist(), 60)}"
+        )
+    size = cache.kind.page_size
+    for b, (count, filled) in enumerate(zip(counts.tolist(), last.tolist(), strict=True)):
+        if count and not 1 <= filled <= size:
+            raise SpecError(f"last_page_len[{b}] is {filled}: pages have {size} positions")
+    return np.where(counts > 0, (counts - 1) * size + last, 0).astype(np.int32)
+
+
+def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> None:
+    """Refuses arrays on the host that name what is not there, in entries that sequences use.
+
+    Args:
+      contents: the index arrays by name, None where they are not to be read.
+      lengths: of the sequences, the positions in front of `leftpad` counted.
+
+    Raises:
+      SpecError: names the array and the entry.
+    """
+    if (rows := contents.get("batch_idx")) is not None:
+        _check_entries("batch_idx", rows, cache.operands["k"].shape[0], "k has rows")
+    padding = contents.get("leftpad")
+    if padding is not None and lengths is not None:
+        for b, (got, most) in enumerate(zip(padding.tolist(), lengths.tolist(), strict=True)):
+            if not 0 <= got <= most:
+                raise SpecError(f"leftpad[{b}] is {got}: sequence {b} has {most} positions")
+    pages = cache.operands["k"].shape[0]
+    there = f"{cache.names.get('k', 'k')} has pages"
+    if (indices := contents.get("indices")) is not None:
+        offsets = contents["indptr"]
+        if offsets is not None and len(offsets):
+            used = np.zeros(len(indices), np.bool_)
+            used[offsets[0] : offsets[-1]] = True
+            _check_entries("indices", indices, pages, there, used)
+    for name in ("page_table", "v_page_table"):
+        if (table := contents.get(name)) is not None and lengths is not None:
+            size = cast(Cache, cache.kind).page_size
+            first = np.arange(table.shape[1], dtype=np.int64) * size
+            _check_entries("page_table", table, pages, there, np.less(first, lengths[:, None]))
+
+
+def _check_entries(
+    name: str, entries: Numbers, end: int, there: str, used: npt.NDArray[Any] | None = None
+) -> None:
+    wrong = (entries < 0) | (entries >= end)
+    if used is not None:
+        wrong &= used
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = ", ".join(map(str, place))
+        raise SpecError(f"{name}[{where}] is {entries[place]}: {there} 0 to {end - 1}")

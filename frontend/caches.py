@@ -1,0 +1,125 @@
+"""Caches of keys and values as operands of attention: they stand in the place of k and v.
+
+A cache only holds the arrays that it was made of; `attention` looks at them with every call, so that
+tables, lengths and pages may be changed in place between calls. Arrays are numpy, torch, cupy or
+anything with DLPack, all on one device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from attn_mlir.errors import SpecError, shown
+
+LAYOUTS = {"NHD": "[pages, page, heads, D]", "HND": "[pages, heads, page, D]"}
+
+
+@dataclass(frozen=True, eq=False)
+class ContiguousKV:
+    """Keys and values of each sequence side by side in one row of an array.
+
+    Attributes:
+      k: [rows, positions, kv_heads, head_dim].
+      v: [rows, positions, kv_heads, v_head_dim].
+      seqused: [batch] i32: sequence b has the positions before seqused[b]; all of its row's if None.
+      batch_idx: [batch] i32: sequence b lies in row batch_idx[b], as in continuous batching; in row b
+        if None.
+      leftpad: [batch] i32: the sequence begins at position leftpad[b] of its row, which `seqused`
+        counts; at 0 if None. Its first key then has the position 0 for masks and modifiers.
+      counts_new: whether `seqused` counts the tokens of this step, as many as there are queries;
+        where it does not, that many further positions belong to the sequence.
+    """
+
+    k: Any = field(repr=False)
+    v: Any = field(repr=False)
+    seqused: Any
+    _: KW_ONLY
+    batch_idx: Any = None
+    leftpad: Any = None
+    counts_new: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses what contradicts itself, whatever the arrays are."""
+        _check_counted(self.counts_new, self.seqused, "every position is used without")
+
+
+@dataclass(frozen=True, eq=False)
+class PagedKV:
+    """Keys and values in pages of pools, which tables name.
+
+    Position t of sequence b is position t % page of the page that is listed at t // page for it.
+
+    Attributes:
+      k_pages: layout NHD [pages, page, kv_heads, head_dim], HND [pages, kv_heads, page, head_dim];
+        or, without `v_pages`, K and V side by side: [pages, 2, ...].
+      v_pages: the same for V, with v_head_dim; as many pages, and of one size.
+      page_table: [batch, columns] i32: the pages of each sequence in order; or [batch, 2, columns],
+        those of its keys and those of its values.
+      seqused: [batch] i32: positions of each sequence; all that the table has room for if None.
+      layout: `NHD` or `HND`.
+      indptr, indices, last_page_len: in place of `page_table` and `seqused`, the pages as compressed
+        rows, i32: sequence b has the pages indices[indptr[b]:indptr[b + 1]], the last of which holds
+        last_page_len[b] positions, this step's tokens among them. Shapes [batch + 1], [entries] and
+        [batch].
+      counts_new: as of `ContiguousKV`.
+      k_scale, v_scale: f32, by how much 8-bit elements count, as `k_descale` of `attention`.
+      scale_table: reserved for factors that lie in pages of their own, which have no kernel yet.
+    """
+
+    k_pages: Any = field(repr=False)
+    v_pages: Any = field(default=None, repr=False)
+    page_table: Any = None
+    seqused: Any = None
+    _: KW_ONLY
+    layout: str = "NHD"
+    indptr: Any = None
+    indices: Any = None
+    last_page_len: Any = None
+    counts_new: bool = True
+    k_scale: Any = None
+    v_scale: Any = None
+    scale_table: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuses what contradicts itself, whatever the arrays are."""
+        if not isinstance(self.layout, str) or self.layout not in LAYOUTS:  # pyright: ignore
+            raise SpecError(f"layout must be NHD or HND, got {shown(self.layout, 40)}")
+        if self.scale_table is not None:
+            raise SpecError("scale_table has no kernel: factors are per tensor or per head")
+        rows = {name: getattr(self, name) for name in ("indptr", "indices", "last_page_len")}
+        given = [name for name, value in rows.items() if value is not None]
+        if self.page_table is not None:
+            if given:
+                raise SpecError(f"page_table and {given[0]} both list the pages: pass one")
+            _check_counted(self.counts_new, self.seqused, "every column is used without")
+            return
+        missing = [name for name in rows if name not in given]
+        if missing:
+            wanted = "page_table" if not given else missing[0]
+            raise SpecError(
+                f"{wanted} is missing: pages are listed by page_table, or by indptr, indices and "
+                "last_page_len"
+            )
+        if self.seqused is not None:
+            raise SpecError("seqused and last_page_len both tell the lengths: pass one")
+        if self.counts_new is not True:
+            raise SpecError(
+                "counts_new must be True with last_page_len, which counts this step's tokens, got "
+                f"{shown(self.counts_new, 40)}"
+            )
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether pages are listed by compressed rows."""
+        return self.page_table is None
+
+
+def _check_counted(counts_new: object, seqused: object, otherwise: str) -> None:
+    if not isinstance(counts_new, bool):
+        raise SpecError(f"counts_new must be True or False, got {shown(counts_new, 40)}")
+    if not counts_new and seqused is None:
+        raise SpecError(f"counts_new says what seqused counts: {otherwise} it")
+
+
+CACHES = (ContiguousKV, PagedKV)

@@ -1,0 +1,141 @@
+"""What the storage operations of the `attn` dialect say of an operand, as the parts of a schedule."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attn_mlir.dialect import attn
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .pages import CsrPages, Pages, TablePages
+from .sequences import Dense, Limited, Ragged, Selected, Sequences, Trimmed
+
+Value = Any
+
+_POOLS = (attn.PagedOp, attn.PagedCsrOp)
+_SOURCED = (attn.LimitedOp, attn.SelectedOp, attn.TrimmedOp, attn.ScaledOp)
+
+
+def storage_steps(operand: Value) -> Iterator[Any]:
+    """The storage operations behind an operand of `attn.mha`, the last one first."""
+    while isinstance(owner := operand.owner, _SOURCED):
+        yield owner
+        operand = owner.source
+    if isinstance(owner, (attn.RaggedOp, *_POOLS)):
+        yield owner
+
+
+def root(operand: Value) -> Value:
+    """The stored tensor of an operand of `attn.mha`."""
+    for owner in storage_steps(operand):
+        operand = owner.operation.operands[0]
+    return operand
+
+
+def dimension_names(operand: Value, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the run-time extents of the stored tensor of k or v, "" where they are static.
+
+    Args:
+      usual: where no storage operation says otherwise.
+    """
+    for owner in storage_steps(operand):
+        if isinstance(owner, _POOLS):
+            return ("pages", "", *usual[2:])
+        if isinstance(owner, attn.SelectedOp):
+            return ("rows", *usual[1:])
+    return usual
+
+
+def sequences_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]) -> Sequences:
+    """The sequences of an operand of `attn.mha`.
+
+    Args:
+      operand: a tensor, or a view that storage operations made.
+      tensor: the kernel's argument that holds its elements.
+      arguments: what the storage operations read, as arguments of the kernel.
+    """
+    found = pages_of(operand, tensor, arguments) or Dense(tensor)
+    for owner in reversed(list(storage_steps(operand))):
+        match owner:
+            case attn.RaggedOp():
+                found = Ragged(tensor, arguments[owner.offsets], arguments[owner.longest])
+            case attn.LimitedOp():
+                found = Limited(found, arguments[owner.lengths], owner.excludes_queries)
+            case attn.SelectedOp():
+                found = Selected(found, arguments[owner.indices])
+            case attn.TrimmedOp():
+                found = Trimmed(found, arguments[owner.counts])
+            case _:
+                pass
+    return found
+
+
+def pages_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]) -> Pages | None:
+    """The pages of an operand of `attn.mha`; None where it has none. Arguments as `sequences_of`."""
+    for owner in storage_steps(operand):
+        match owner:
+            case attn.PagedOp():
+                return TablePages(tensor, arguments[owner.table])
+            case attn.PagedCsrOp():
+                lists = (owner.offsets, owner.indices, owner.last)
+                return CsrPages(tensor, *(arguments[value] for value in lists))
+            case _:
+                pass
+    return None
+
+
+def page_size_of(operand: Value) -> int:
+    """Positions of a page of an operand of `attn.mha`; 0 where it has no pages."""
+    pools = (owner.pool for owner in storage_steps(operand) if isinstance(owner, _POOLS))
+    return next((pool.type.get_dim_size(1) for pool in pools), 0)
+
+
+def check_storage(op: attn.MhaOp) -> None:
+    """Refuses storage that the schedule has no source for.
+
+    Raises:
+      VerifyError: k and v lie differently, queries are a cache or have lengths that do not count
+        the queries, or pages begin within a tile.
+    """
+    if _told(op.k) != _told(op.v):
+        raise op_error(op, "expects k and v to be stored alike, by the same offsets and lengths")
+    steps = list(storage_steps(op.q))
+    if any(isinstance(step, attn.LimitedOp) and step.excludes_queries for step in steps):
+        raise op_error(op, "expects the lengths of q to count the queries")
+    if any(isinstance(step, (*_POOLS, attn.SelectedOp, attn.TrimmedOp)) for step in steps):
+        raise op_error(op, "expects q to be no cache: neither paged, selected nor trimmed")
+    if page_size_of(op.k) and any(isinstance(step, attn.TrimmedOp) for step in storage_steps(op.k)):
+        raise op_error(op, "expects sequences in pages to begin with a page: they are trimmed")
+
+
+def _told(operand: Value) -> list[tuple[str, list[Value], str]]:
+    """What the storage operations do to an operand, its own tensor, table and factors left out."""
+    return [
+        (owner.operation.name, _arrays(owner), _counted(owner))
+        for owner in storage_steps(operand)
+        if not isinstance(owner, attn.ScaledOp)
+    ]
+
+
+def _arrays(owner: Any) -> list[Value]:
+    """What tells the lengths; tables of keys and values may be different ones."""
+    return [] if isinstance(owner, attn.PagedOp) else list(owner.operation.operands)[1:]
+
+
+def _counted(owner: Any) -> str:
+    return owner.counted.value if isinstance(owner, attn.LimitedOp) else ""
+
+
+def is_ragged(op: attn.MhaOp) -> bool:
+    """Whether the queries of all sequences lie in one dimension."""
+    return attn.stored_type(op.q).rank < attn.logical_type(op.q).rank
+
+
+def has_padded_queries(op: attn.MhaOp) -> bool:
+    """Whether the queries of a sequence end before its dimension does.
+
+    A tensor map of those has a dimension for that, and none is left for packed heads.
+    """
+    owner = op.q.owner
+    while isinstance(owner, attn.ScaledOp):
+        owner = owner.source.owner
+    return isinstance(owner, attn.LimitedOp) and not is_ragged(op)

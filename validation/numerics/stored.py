@@ -1,0 +1,159 @@
+"""Sequences of keys and values put into caches of every form; whatever holds no position is NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+import attn_mlir as am
+
+Array = npt.NDArray[Any]
+
+MOST_PADDING = 150  # positions in front of a sequence
+SPARE = 3  # pages, or rows, of no sequence
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of caches.
+
+    Attributes:
+      page_size: 0 for sequences in rows of their own.
+      layout: of the pages.
+      in_one_pool: whether K and V lie in one pool.
+      compressed: whether pages are listed by compressed rows.
+      apart: whether keys and values have tables of their own.
+      counts_new: whether lengths count the new tokens.
+      selected, padded: whether rows are told by batch_idx, and have padding in front.
+    """
+
+    page_size: int = 0
+    layout: Literal["NHD", "HND"] = "NHD"
+    in_one_pool: bool = False
+    compressed: bool = False
+    apart: bool = False
+    counts_new: bool = True
+    selected: bool = False
+    padded: bool = False
+
+    def stored(
+        self,
+        keys: Sequence[Array],
+        values: Sequence[Array],
+        new: Sequence[int],
+        random: np.random.Generator,
+        room: int,
+        **fields: Any,
+    ) -> am.PagedKV | am.ContiguousKV:
+        """A cache that holds these sequences, at random places.
+
+        Args:
+          keys, values: of each sequence, [positions, heads, columns].
+          new: queries of each sequence in this step.
+          room: positions that each sequence could have: columns of a table have that many.
+          fields: further ones of the cache.
+        """
+        store = _paged if self.page_size else _contiguous
+        return store(self, keys, values, new, random, room, fields)
+
+
+def _nothing(*shape: int, dtype: Any) -> Array:
+    return np.full(shape, np.nan, dtype)
+
+
+def _told(form: Form, ends: Array, new: Sequence[int]) -> Array:
+    """`seqused`."""
+    return (ends - (0 if form.counts_new else np.array(new, np.int32))).astype(np.int32)
+
+
+def _contiguous(
+    form: Form,
+    keys: Sequence[Array],
+    values: Sequence[Array],
+    new: Sequence[int],
+    random: np.random.Generator,
+    room: int,
+    fields: dict[str, Any],
+) -> am.ContiguousKV:
+    batch = len(keys)
+    spare = SPARE if form.selected else 0
+    rows = random.permutation(batch + spare)[:batch] if form.selected else np.arange(batch)
+    lengths = np.array([len(k) for k in keys], np.int32)
+    most = np.minimum(room - lengths, MOST_PADDING) if form.padded else 0 * lengths
+    padding = random.integers(0, most + 1).astype(np.int32)
+    stored = [
+        _nothing(batch + spare, room, *side[0].shape[1:], dtype=side[0].dtype)
+        for side in (keys, values)
+    ]
+    for b, row in enumerate(rows):
+        span = np.s_[row, padding[b] : padding[b] + lengths[b]]
+        stored[0][span], stored[1][span] = keys[b], values[b]
+    return am.ContiguousKV(
+        *stored,
+        _told(form, lengths + padding, new),
+        batch_idx=rows.astype(np.int32) if form.selected else None,
+        leftpad=padding if form.padded else None,
+        counts_new=form.counts_new,
+        **fields,
+    )
+
+
+def _paged(
+    form: Form,
+    keys: Sequence[Array],
+    values: Sequence[Array],
+    new: Sequence[int],
+    random: np.random.Generator,
+    room: int,
+    fields: dict[str, Any],
+) -> am.PagedKV:
+    size, batch = form.page_size, len(keys)
+    columns = -(-room // size)
+    count = batch * columns + SPARE
+    heads = keys[0].shape[1]
+    inner = (size, heads) if form.layout == "NHD" else (heads, size)
+    dtype, widths = keys[0].dtype, (keys[0].shape[2], values[0].shape[2])
+    pool: Array | None = None
+    if form.in_one_pool:
+        pool = _nothing(count, 2, *inner, widths[0], dtype=dtype)
+        pools = [pool[:, 0], pool[:, 1]]
+    else:
+        pools = [_nothing(count, *inner, width, dtype=dtype) for width in widths]
+    by_position = [p if form.layout == "NHD" else p.swapaxes(1, 2) for p in pools]
+    tables = [
+        random.permutation(count)[: batch * columns].reshape(batch, columns)
+        for _ in range(2 if form.apart else 1)
+    ]
+    lengths = np.array([len(k) for k in keys], np.int32)
+    used = -(-lengths // size)
+    for place, side, table in zip(by_position, (keys, values), tables * 2, strict=False):
+        for b in range(batch):
+            for page in range(used[b]):
+                part = side[b][page * size : (page + 1) * size]
+                place[table[b, page], : len(part)] = part
+    nowhere = np.array([-1, count, -(2**31), 2**31 - 1], np.int32)
+    in_use = np.arange(columns) < used[:, None]
+    tables = [np.where(in_use, x, np.resize(nowhere, columns)).astype(np.int32) for x in tables]
+    table = np.stack(tables, 1) if form.apart else tables[0]
+    arrays: tuple[Any, ...] = (pool, None) if pool is not None else tuple(pools)
+    fields = {"layout": form.layout, **fields}
+    if not form.compressed:
+        return am.PagedKV(
+            *arrays,
+            table,
+            _told(form, lengths, new),
+            counts_new=form.counts_new,
+            **fields,
+        )
+    listed = [table[b, : used[b]] for b in range(batch)]
+    return am.PagedKV(
+        *arrays,
+        indptr=np.cumsum([0, *used]).astype(np.int32),
+        indices=np.concatenate([*listed, nowhere]).astype(np.int32),
+        last_page_len=np.where(used > 0, lengths - (used - 1) * size, 1).astype(np.int32),
+        **fields,
+    )
