@@ -2,6 +2,7 @@
 
     python bench/decode.py --write DIR [--target sm_90a]        where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py                where the GPU is; needs torch
+    ATTN_MLIR_BUNDLES=DIR python bench/decode.py --pages 16 64  the same caches in shuffled pages as well
 
 Each shape runs on several caches in turn, together several times the L2, recorded in a CUDA graph,
 so that neither the cache nor the host decides. The graphs are replayed in turns. Times are those of
@@ -64,6 +65,24 @@ def ours(q: Any, k: Any, v: Any, splits: int) -> Any:
     return am.attention(q, k, v, mask=am.causal(), num_splits=splits, schedule="mha-streaming")
 
 
+def paged(torch: Any, k: Any, v: Any, size: int) -> Any:
+    """The same cache in pages of a pool, in any order."""
+    batch, keys = k.shape[:2]
+    count = batch * keys // size
+    order = torch.randperm(count, device=k.device)
+    pools = [torch.empty_like(x).view(count, size, KV_HEADS, HEAD_DIM) for x in (k, v)]
+    for pool, x in zip(pools, (k, v), strict=True):
+        pool[order] = x.view(count, size, KV_HEADS, HEAD_DIM)
+    table = order.to(torch.int32).view(batch, keys // size)
+    used = torch.full((batch,), keys, dtype=torch.int32, device=k.device)
+    return am.PagedKV(*pools, page_table=table, seqused=used)
+
+
+def ours_paged(q: Any, cache: Any, splits: int) -> Any:
+    """Attention by this package, from pages."""
+    return am.attention(q, cache, mask=am.causal(), num_splits=splits, schedule="mha-streaming")
+
+
 def theirs(torch: Any) -> Callable[[Any, Any, Any], Any]:
     """Attention by cuDNN, through torch; one query sees all keys."""
     functional = torch.nn.functional
@@ -88,7 +107,7 @@ def exact(torch: Any, q: Any, k: Any, v: Any) -> Any:
     return (scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v).transpose(1, 2)
 
 
-def recorded(torch: Any, call: Callable[[Any, Any], Any], caches: Sequence[Any]) -> Any:
+def recorded(torch: Any, call: Callable[..., Any], caches: Sequence[Any]) -> Any:
     """A graph of one call per cache."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -119,25 +138,30 @@ def measure(torch: Any, graphs: dict[str, Any], calls: int, rounds: int) -> dict
     }
 
 
-def row(torch: Any, shape: Shape, splits: Sequence[int], rounds: int) -> bool:
+def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], rounds: int) -> bool:
     """Measures and prints one shape; whether every element was right."""
     count = max(1, -(-CACHED_BYTES // shape.cache_bytes))
     q, caches = shape.operands(torch, count)
     step = max(1, (1 << 31) // (shape.keys * HEADS * 4 * shape.queries))  # sequences per comparison
-    calls: dict[str, Callable[[Any, Any], Any]] = {
-        f"ours, {n or 'chosen'} splits": lambda k, v, n=n: ours(q, k, v, n) for n in splits
+    calls: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
+        f"ours, {n or 'chosen'} splits": (lambda k, v, n=n: ours(q, k, v, n), caches)
+        for n in splits
     }
     if shape.queries == 1:
         peer = theirs(torch)
-        calls["cuDNN"] = lambda k, v: peer(q, k, v)
+        calls["cuDNN"] = (lambda k, v: peer(q, k, v)), caches
+    for size in pages:
+        pools = [(paged(torch, *cache, size),) for cache in caches]
+        name = f"ours, pages of {size}, {splits[0] or 'chosen'} splits"
+        calls[name] = (lambda cache: ours_paged(q, cache, splits[0])), pools
     worst = 0.0
-    for call in calls.values():
-        o = call(*caches[0])
+    for call, stored in calls.values():
+        o = call(*stored[0])
         for b in range(0, min(shape.batch, 4 * step), step):
             part = slice(b, b + step)
             truth = exact(torch, q[part], *(x[part] for x in caches[0]))
             worst = max(worst, (o[part].float() - truth).abs().max().item() / TOLERANCE)
-    graphs = {name: recorded(torch, call, caches) for name, call in calls.items()}
+    graphs = {name: recorded(torch, *call) for name, call in calls.items()}
     found = measure(torch, graphs, count, rounds)
     size = f"{shape.batch} x {shape.keys}, {shape.queries} queries, {shape.cache_bytes >> 20} MiB"
     print(f"{size}: largest error {worst:.2f} of what is allowed")
@@ -149,7 +173,7 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], rounds: int) -> bool:
     return worst <= 1
 
 
-def write(folder: Path, targets: Sequence[str]) -> None:
+def write(folder: Path, targets: Sequence[str], pages: Sequence[int]) -> None:
     """Compiles what the benchmark asks for."""
     import ml_dtypes
     import numpy as np
@@ -160,6 +184,11 @@ def write(folder: Path, targets: Sequence[str]) -> None:
     with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
         for splits in (1, 2):
             ours(q, k, v, splits)
+            for size in pages:
+                pools = (np.zeros((1, size, KV_HEADS, HEAD_DIM), ml_dtypes.bfloat16) for _ in "kv")
+                table, used = np.zeros((1, 1), np.int32), np.ones(1, np.int32)
+                cache = am.PagedKV(*pools, page_table=table, seqused=used)
+                ours_paged(q, cache, splits)
 
 
 def main() -> int:
@@ -171,17 +200,20 @@ def main() -> int:
     parser.add_argument(
         "--splits", type=int, nargs="+", default=[0], help="parts of the keys; 0 chooses"
     )
+    parser.add_argument(
+        "--pages", type=int, nargs="+", default=[], help="sizes of pages to measure as well"
+    )
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"])
+        write(given.write, given.target or ["sm_90a"], given.pages)
         return 0
     torch = importlib.import_module("torch")
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {HEADS} heads on {KV_HEADS}, D={HEAD_DIM}, bf16"
     )
     shapes = [Shape(batch, keys, given.queries) for batch, keys in given.shape or SHAPES]
-    right = [row(torch, shape, given.splits, given.rounds) for shape in shapes]
+    right = [row(torch, shape, given.splits, given.pages, given.rounds) for shape in shapes]
     return int(not all(right))
 
 
