@@ -413,8 +413,8 @@ def test_a_producer_waits_for_every_consumer() -> None:
     first, second = (event for event in events if event.kind == "acquire")
     releases = [event for event in events if event.kind == "release"]
     assert len(releases) == 4
-    assert not any(first.clock.get(who, 0) >= tick for who, tick in (e.tick for e in releases))
-    seen = [e.tick for e in releases if second.clock.get(e.tick[0], 0) >= e.tick[1]]
+    assert not any(first.knows(release) for release in releases)
+    seen = [release.tick for release in releases if second.knows(release)]
     assert sorted(who for who, _ in seen) == ["left", "right"]
 
 
@@ -432,11 +432,10 @@ def filled_by_two(second: str) -> Kernel:
 def test_a_slot_is_full_when_all_producers_have_committed() -> None:
     kernel = filled_by_two(fill("a", "thread_copies") + fill("a", "thread_copies"))
     events = kernel.run().events[kernel.rings["a"], 0]
-    commits = [event.tick for event in events if event.kind == "commit"]
-    assert {who[0] for who, _ in commits} == {"first", "second"}
+    commits = [event for event in events if event.kind == "commit"]
+    assert {commit.tick[0][0] for commit in commits} == {"first", "second"}
     waits = [event for event in events if event.kind == "wait"]
-    known = [sum(e.clock.get(who, 0) >= tick for who, tick in commits) for e in waits]
-    assert known == [2, 4]
+    assert [sum(wait.knows(commit) for commit in commits) for wait in waits] == [2, 4]
     assert arrivals(kernel.rings["a"], kernel.members) == (1 + 64, 1)
 
 
@@ -459,9 +458,9 @@ def test_every_producer_waits_for_the_consumers() -> None:
     """The second turn of each knows the release of the first."""
     kernel = filled_by_two(fill("a", "thread_copies") + fill("a", "thread_copies"))
     events = kernel.run().events[kernel.rings["a"], 0]
-    first = next(event.tick for event in events if event.kind == "release")
+    first = next(event for event in events if event.kind == "release")
     acquires = [event for event in events if event.kind == "acquire"]
-    assert sum(event.clock.get(first[0], 0) >= first[1] for event in acquires) == 2
+    assert sum(event.knows(first) for event in acquires) == 2
 
 
 def test_a_producer_that_lags_stops_all() -> None:
@@ -503,9 +502,24 @@ def test_copies_of_threads_complete_in_order() -> None:
         role("fill", text, first=0, lanes=32), role("use", use("b") + use("a"), first=1)
     )
     events = kernel.run().events
-    (committed,) = (e.tick for e in events[kernel.rings["a"], 0] if e.kind == "commit")
+    (committed,) = (e for e in events[kernel.rings["a"], 0] if e.kind == "commit")
     (waited,) = (e for e in events[kernel.rings["b"], 0] if e.kind == "wait")
-    assert waited.clock[committed[0]] >= committed[1]
+    assert waited.knows(committed)
+
+
+def test_transfers_complete_in_any_order() -> None:
+    """Who has seen the second of two transfers does not know of the first."""
+    text = fill("a", "copy_engine") + fill("b", "copy_engine")
+    kernel = Kernel(role("fill", text, first=0), role("use", use("b") + use("a"), first=1))
+    events = kernel.run().events
+    first, second = (
+        event for name in "ab" for event in events[kernel.rings[name], 0] if event.kind == "commit"
+    )
+    seen_b, seen_a = (
+        event for name in "ba" for event in events[kernel.rings[name], 0] if event.kind == "wait"
+    )
+    assert seen_b.knows(second) and not seen_b.knows(first)
+    assert seen_a.knows(first) and seen_a.knows(second)
 
 
 def test_a_deadlock_names_both_sides() -> None:

@@ -1,10 +1,12 @@
 """Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
 
-Happens-before is tracked with vector clocks. A role has a component of its own; the tensor core
-has one per issuing role, since what one thread issues completes in order, and so have the copies of
-threads, as each commit waits for all before it; every transfer of the copy engine has its own, since
-transfers complete in any order. What a thread of a role with many
-has done says nothing of the others, until a handover by all of them has come back from elsewhere.
+Happens-before is tracked with vector clocks whose components are sets: bit n of one says that its
+n-th event has happened. A role has a component of its own; the tensor core has one per issuing role,
+since what one thread issues completes in order, and so have the copies of threads, as each commit
+waits for all before it: in these all bits below one are set as well. Transfers of the copy engine
+complete in any order, so a clock may have a later one without those before. What a thread of a role
+with many has done says nothing of the others, until a handover by all of them has come back from
+elsewhere.
 
 In a cluster the roles of all CTAs run, and what crosses from one to another is looked at: `crossings`.
 """
@@ -20,8 +22,8 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from .crossings import Crossings, Key
 from .skeleton import Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes
 
-Clock = dict[Any, int]
-Tick = tuple[Any, int]
+Clock = dict[Any, int]  # by component, the bits of its events that have happened
+Tick = tuple[Any, int]  # the mark of an event: a component and a bit of it
 
 
 @dataclass
@@ -47,6 +49,10 @@ class Event:
     clock: Clock
     tick: Tick
 
+    def knows(self, other: "Event") -> bool:
+        """Whether the other had happened before."""
+        return _has(self.clock, other.tick)
+
 
 @dataclass
 class Trace:
@@ -56,9 +62,25 @@ class Trace:
 
 
 def _join(into: Clock, other: Clock) -> None:
-    for who, tick in other.items():
-        if into.get(who, 0) < tick:
-            into[who] = tick
+    for who, happened in other.items():
+        into[who] = into.get(who, 0) | happened
+
+
+def _has(clock: Clock, tick: Tick) -> bool:
+    """Whether a clock has an event."""
+    who, bit = tick
+    return bool(clock.get(who, 0) >> bit & 1)
+
+
+def _add(clock: Clock, who: Any, bit: int) -> Tick:
+    """Notes an event and returns its mark."""
+    clock[who] = clock.get(who, 0) | 1 << bit
+    return who, bit
+
+
+def _count(clock: Clock, who: Any) -> int:
+    """How many events a component has had whose events happen in order."""
+    return clock.get(who, 0).bit_length()
 
 
 class _Runner:
@@ -144,10 +166,10 @@ class _Runner:
 
     def _mark(self, step: Step, key: Key, turn: int) -> None:
         self.slots[step.slot] = turn
-        self.clock[self.process.label] = self.clock.get(self.process.label, 0) + 1
-        tick = (self.process.label, self.clock[self.process.label])
+        label = self.process.label
+        tick = _add(self.clock, label, _count(self.clock, label))
         self.network.trace.events[key].append(Event(step.kind, dict(self._known), tick))
-        self.network.handovers[key].ticks[step.kind, self.process.label].append(tick)
+        self.network.handovers[key].ticks[step.kind, label].append(tick)
 
     @property
     def _known(self) -> Clock:
@@ -156,7 +178,7 @@ class _Runner:
 
     def _knows(self, key: Key, kind: str, who: str, turn: int) -> bool:
         ticks = self.network.handovers[key].ticks[kind, who]
-        return turn < len(ticks) and self._known.get(ticks[turn][0], 0) >= ticks[turn][1]
+        return turn < len(ticks) and _has(self._known, ticks[turn])
 
     def _check_filled(self, step: Step, key: Key, reused: int) -> None:
         """What a slot held is done with wherever it is filled, and at every barrier that will be told."""
@@ -224,17 +246,19 @@ class _Runner:
         if step.by in self.engines:
             # what a thread has done besides, its asynchronous arrival does not say
             _join(self.engines[step.by], self.heard if step.by == "thread_copies" else self.clock)
-            who, carried = (label, step.by), self.engines[step.by]
+            carried = self.engines[step.by]
+            tick = _add(carried, (label, step.by), _count(carried, (label, step.by)))
         elif step.by == "copy_engine":
+            carried = dict(self.clock)
+            tick = _add(carried, (label, step.by), self.transfers)
             self.transfers += 1
-            who, carried = (label, "copy_engine", self.transfers), dict(self.clock)
         else:
-            who, carried = label, self.clock
-        carried[who] = carried.get(who, 0) + 1
-        tick = (who, carried[who])
-        self.network.trace.events[key].append(Event(step.kind, dict(carried), tick))
+            carried = self.clock
+            tick = _add(carried, label, _count(carried, label))
+        known = dict(carried)
+        self.network.trace.events[key].append(Event(step.kind, known, tick))
         self.network.handovers[key].ticks[step.kind, label].append(tick)
-        return dict(carried)
+        return known
 
 
 class Network:
@@ -318,13 +342,11 @@ def precedes(trace: Trace, first: Any, second: Any) -> bool:
       trace: a finished simulation.
       first, second: rings (SSA values); all their ways count.
     """
-    before = [e.tick for (ring, _), events in trace.events.items() if ring == first for e in events]
+    before = [e for (ring, _), events in trace.events.items() if ring == first for e in events]
     for (ring, _), events in trace.events.items():
         if ring != second:
             continue
         for event in events:
-            if event.kind == "acquire" and any(
-                event.clock.get(who, 0) < tick for who, tick in before
-            ):
+            if event.kind == "acquire" and not all(event.knows(other) for other in before):
                 return False
     return True
