@@ -39,7 +39,7 @@ def tokenize(text: str) -> list[Token]:
     """
     tokens: list[Token] = []
     line = 1
-    new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType]; quicker by a third
+    new: Any = tuple.__new__  # pyright: ignore  # quicker by a third
     for found in _TOKEN.finditer(text):
         kind, body = found.lastgroup, found[0]
         if kind == "space":
