@@ -10,9 +10,9 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .clusters import landing
-from .coverage import Site, covers
-from .rings import landing_bytes
+from .clusters import landing, receivers
+from .coverage import Site, check_one_thread, covers
+from .rings import landing_bytes, loads_into
 from .sm_100a.tensor_memory import works_in_pairs
 
 ORDERS = ("single", "last_first", "persistent")  # of work tiles that a cluster shares
@@ -29,7 +29,7 @@ def _check_tiles(_: Site, op: ws.TilesOp) -> None:
 def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
     """What lands at a barrier is awaited by the CTA that has it, one arrival for all bytes of a turn."""
     ring, ranks = op.ring.owner, site.role.ranks
-    loads = [user for user in ws.users(op.slot) if isinstance(user, ws.CopyInOp | ws.ClaimOp)]
+    loads = loads_into(op.slot)
     across = [load for load in loads if _is_across(ring, load)]
     for load in across:
         if load.operation.block != op.operation.block:
@@ -45,8 +45,7 @@ def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
 
 
 def _is_across(ring: ws.AllocRingOp, load: Any) -> bool:
-    copied = any(ws.crossing(load.receivers)) if isinstance(load, ws.CopyInOp) else False
-    return copied or any(ws.crossing(ring.full_at))
+    return any(ws.crossing(receivers(load))) or any(ws.crossing(ring.full_at))
 
 
 @covers(ws.CopyInOp)
@@ -72,6 +71,26 @@ def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
         raise op_error(
             op, "expects a kernel with products of pairs, as the barrier of one CTA counts for two"
         )
+
+
+@covers(ws.CopyAcrossOp)
+def _check_copy_across(site: Site, op: ws.CopyAcrossOp) -> None:
+    """Whole slots, one of them read and one filled, and the receiver is told."""
+    check_one_thread(site, op)
+    for value, opener in ((op.source, ws.WaitOp), (op.target, ws.AcquireOp)):
+        if not isinstance(value.owner, opener):
+            raise op_error(op, f"expects a whole slot from {opener.OPERATION_NAME}")
+    ring = op.target.owner.ring.owner
+    for commit in (use.owner for use in op.target.uses if isinstance(use.owner, ws.CommitOp)):
+        if commit.by.value != "copy_engine":
+            raise op_error(op, f"expects a slot committed by copy_engine, got {commit.by.value}")
+    for rank in site.role.ranks:
+        if not set(op.to[rank]) <= set(ring.full_at[rank]):
+            raise op_error(
+                op,
+                f"expects the commits of CTA {rank} at the full barriers of its receivers "
+                f"{list(op.to[rank])}, got {list(ring.full_at[rank])}",
+            )
 
 
 def _check_handover(site: Site, op: Any, lists: ws.Targets) -> None:

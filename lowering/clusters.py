@@ -107,6 +107,15 @@ def barrier_of(told: Sequence[int], receiver: int) -> int | None:
     return next((rank for rank in ws.pair_of(receiver) if rank in told), None)
 
 
+def receivers(load: Any) -> ws.Targets:
+    """Per rank, who gets what is copied into a slot."""
+    if isinstance(load, ws.CopyInOp):
+        return load.receivers
+    if isinstance(load, ws.CopyAcrossOp):
+        return load.to
+    return tuple((rank,) for rank in range(ws.cta_count(load)))
+
+
 def landing(
     ring: ws.AllocRingOp, role: ws.RoleOp, loads: Sequence[Any], size: Callable[[Any], int]
 ) -> dict[int, int]:
@@ -114,8 +123,7 @@ def landing(
     found: dict[int, int] = {}
     for rank in role.ranks:
         for load in loads:
-            to = load.receivers[rank] if isinstance(load, ws.CopyInOp) else (rank,)
-            for receiver in to:
+            for receiver in receivers(load)[rank]:
                 where = barrier_of(ring.full_at[rank], receiver)
                 if where is not None:
                     found[where] = found.get(where, 0) + size(load)

@@ -7,10 +7,10 @@ from attn_mlir.dialect._mlir import builtin, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
-from .clusters import as_shared, in_cta, in_role, is_own, mask_of
+from .clusters import as_shared, in_cta, in_role, is_own, mask_of, only_in
 from .context import Lowering, Slot, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, line_elements
-from .rings import announce
+from .rings import announce, landing_bytes
 from .tensors import TensorMap, end_of
 
 Value = Any
@@ -97,6 +97,22 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
             barrier,
             [],
             **options,
+        )
+
+
+@lowers(ws.CopyAcrossOp)
+def _copy_to_cta(low: Lowering, op: ws.CopyAcrossOp) -> None:
+    """A slot lies in one piece, and at the same place in every CTA."""
+    slot, to = low.slot(op.target), in_role(low, op.to)
+    told = {rank: receivers[0] for rank, receivers in to.items() if receivers}
+    if not told:
+        return
+    with only_in(low, told, low.active.op.ranks):
+        nvvm.CpAsyncBulkSharedCTAToSharedClusterOp(
+            in_cta(low, low.shared_pointer(slot.tile.start()), told),
+            low.shared_pointer(low.tile(op.source).start()),
+            as_shared(in_cta(low, slot.ring.full.address(slot.index), told)),
+            constant(landing_bytes(op)),
         )
 
 

@@ -52,6 +52,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.ProductOp,
     ws.CopyInOp,
     ws.CopyOutOp,
+    ws.CopyAcrossOp,
     ws.ClaimOp,
 )
 PRODUCER = "producer"  # the side of a ring that acquires
@@ -243,7 +244,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     if ring.space == "tensor":
         fence_tensor("after")
     if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
-        loads = [user for user in ws.users(op.slot) if isinstance(user, LOADS)]
+        loads = loads_into(op.slot)
         if all(_are_beside(load, op) for load in loads):
             _arm(low, ring, slot, loads)
         else:
@@ -280,7 +281,11 @@ def _are_beside(a: Any, b: Any) -> bool:
     return a.operation.block == b.operation.block
 
 
-LOADS = (ws.CopyInOp, ws.ClaimOp)  # whose bytes the copy engine reports to the full barrier
+def loads_into(slot: Value) -> list[Any]:
+    """What fills a slot, of which the copy engine reports the bytes to a full barrier."""
+    users = list(ws.users(slot))
+    across = [user for user in users if isinstance(user, ws.CopyAcrossOp) and user.target == slot]
+    return across + [user for user in users if isinstance(user, ws.CopyInOp | ws.ClaimOp)]
 
 
 def landing_bytes(load: Any) -> int:

@@ -2,6 +2,7 @@
 
 from .cluster import (
     PAIR,
+    CopyAcrossOp,
     RankOp,
     Targets,
     crossing,
@@ -82,6 +83,7 @@ __all__ = [
     "ClaimOp",
     "ColumnsOp",
     "CommitOp",
+    "CopyAcrossOp",
     "CopyInOp",
     "CopyOutOp",
     "CopyRowsOp",

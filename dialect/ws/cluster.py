@@ -7,7 +7,7 @@ lists with an entry per rank, of ranks:
 
 * `full_at` of a ring: whose full barriers the CTA's commits arrive at;
 * `empty_at` of a ring: whose empty barriers its releases arrive at;
-* `receivers` of `ws.copy_in`: into whose slot, at the same place, the box is copied.
+* `receivers` of `ws.copy_in` and `ws.copy_across`: into whose slot, at the same place, is copied.
 
 Absent, each is the CTA itself. Two CTAs that fill halves of an operand for both:
 
@@ -21,11 +21,12 @@ Ranks 2 i and 2 i + 1 are a pair. A `ws.mma` of `ctas` = 2 works on the slots of
 """
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
-from .dialect import WS, fail
+from .dialect import WS, TileType, fail
 
 CLUSTER = "cluster"
 PAIR = 2  # CTAs whose tensor cores can work on one product
@@ -100,3 +101,50 @@ class RankOp(WS.Operation, name="rank", traits=[Pure]):
     """
 
     rank: ext.Result[I32] = ext.infer_result()
+
+
+class CopyAcrossOp(WS.Operation, name="copy_across"):
+    """Copy engine: copies a shared tile of this CTA into the slot of another CTA of the cluster.
+
+    Its bytes count as those of `ws.copy_in` do: the ring's `full_at` names the receiver, whose own
+    role for the ring says how many to wait for. Nobody here is told when the tile has been read: it
+    is released when the receiver has said, through some ring, that it has waited for the slot.
+
+    Operands:
+      source: a slot from `ws.wait`.
+      target: a slot from `ws.acquire` of a ring whose commit is `by = "copy_engine"`; the receiver's
+        slot at the same place is filled, and not this one.
+
+    Attributes:
+      receivers: per rank the CTA that gets the tile, or nobody.
+
+    Memory effects: reads the tile, writes that of another CTA, asynchronously. Hardware: sm_90 on.
+
+    Example:
+      "ws.copy_across"(%mine, %slot) {receivers = [array<i32: 0>]}
+        : (!ws.tile<vector<64x64xbf16>, "shared">, !ws.tile<vector<64x64xbf16>, "shared">) -> ()
+    """
+
+    source: ext.Operand[TileType]
+    target: ext.Operand[TileType]
+    receivers: Any
+
+    ATTRIBUTE_CLASSES = MappingProxyType({"receivers": ir.ArrayAttr})
+
+    @staticmethod
+    def verify_invariants(op: "CopyAcrossOp") -> bool:
+        """Shared tiles of one type; at most one receiver each."""
+        source, target = TileType(op.source.type), TileType(op.target.type)
+        if source.space != "shared" or source != target:
+            return fail(op, f"expects shared tiles of one type, got {source} and {target}")
+        if not check_targets(op, "receivers"):
+            return False
+        for ranks in targets(op, "receivers"):
+            if len(ranks) > 1:
+                return fail(op, f"expects at most one receiver of a CTA, got {list(ranks)}")
+        return True
+
+    @property
+    def to(self) -> Targets:
+        """Per rank, who gets the tile: one CTA or none."""
+        return targets(self, "receivers")

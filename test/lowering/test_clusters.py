@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.ws import clusters
 from attn_mlir.validation.ws.checks import refused
 from attn_mlir.validation.ws.cluster_runs import CASES
-from attn_mlir.validation.ws.kernels import compiled, copy_op, role
+from attn_mlir.validation.ws.kernels import compiled, copy_op, lowered, role
 from attn_mlir.validation.ws.kernels import kernel as ws_kernel
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -38,11 +39,13 @@ def kernel(name: str, target: str, *arguments: int, **options: Any) -> Kernel:
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", CASES)
 def test_on_any_target(name: str, target: str, seed: int | None) -> None:
-    """Tiles that all fetch for all; a token that goes round."""
+    """Tiles that all fetch for all; tiles passed on; a token that goes round."""
     case = CASES[name]
     arrays = case.operands()
     found = compiled(case.text(), target)
-    assert (".multicast::cluster" in found.bundle.ptx) == ("tiles" in name)
+    assert (".multicast::cluster" in found.bundle.ptx) == name.startswith("shared tiles")
+    across = "cp.async.bulk.shared::cluster.shared::cta" in found.bundle.ptx
+    assert across == name.startswith("exchange")
     found(*arrays, device=machine(seed))
     assert not case.misfit(arrays)
 
@@ -141,6 +144,10 @@ def narrow_text() -> str:
     return text
 
 
+def exchange_text() -> str:
+    return str(clusters.built(lambda: clusters.exchange(2)))
+
+
 def three_text() -> str:
     """A pair, and a third CTA that does nothing."""
     text = (
@@ -211,12 +218,49 @@ CLAIMS = Path(__file__).parent / "convert-ws-to-nvvm" / "claims.mlir"
             "expects order single, last_first, persistent in a cluster, got clc",
         ),
         (three_text, "expects a cluster of pairs, got 3 CTAs"),
+        (
+            lambda: exchange_text().replace('"send", lanes = 1', '"send", lanes = 32'),
+            "'ws.copy_across' op expects a role with one lane, got 32 in send",
+        ),
+        (
+            lambda: re.sub(r'("ws.copy_across")\(%\w+, (%\w+)\)', r"\1(\2, \2)", exchange_text()),
+            "expects a whole slot from ws.wait",
+        ),
         (mixed_text, "expects products of one CTA or of pairs in a kernel, not both"),
         (narrow_text, "expects N a multiple of 16 to 256, got 8"),
     ],
 )  # fmt: skip
 def test_what_has_no_code_is_refused_as_text(text: Callable[[], str], message: str) -> None:
     refused(text(), message)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (  # threads of one CTA, where two arrive
+            pair_text, "empty_count = 256", "empty_count = 128",
+            "expects empty_count of 'ws.plan' to be 256, got 128",
+        ),
+        (
+            pair_text, "empty_at = [array<i32: 0>, array<i32: 0>]",
+            "empty_at = [array<i32: 0>, array<i32>]",
+            "expects empty_count of 'ws.plan' to be 128, got 256",
+        ),
+        (
+            lambda: str(clusters.built(lambda: clusters.exchange(4))),
+            "full_at = [array<i32: 0, 3>, array<i32: 0, 1>", "full_at = [array<i32: 0, 3>, array<i32: 1>",
+            r"expects the commits of CTA 1 at the full barriers of its receivers \[0\], got \[1\]",
+        ),
+    ],
+)  # fmt: skip
+def test_plans_that_others_have_changed(
+    text: Callable[[], str], old: str, new: str, message: str
+) -> None:
+    """A plan in the text is not proved again; what it counts and what has code is looked at."""
+    planned = str(lowered(text(), "builtin.module(ws-plan-memory)"))
+    assert old in planned
+    with pytest.raises(VerifyError, match=message):
+        lowered(planned.replace(old, new), "builtin.module(convert-ws-to-nvvm)")
 
 
 def test_a_cluster_may_be_too_large() -> None:

@@ -13,7 +13,15 @@ from attn_mlir.errors import VerifyError
 from attn_mlir.passes.analysis.protocol.skeleton import processes
 from attn_mlir.passes.plan_memory import arrivals
 from attn_mlir.passes.verify_rings import prove
-from attn_mlir.validation.ws.clusters import built, everyone, own, pair_product, shared_tiles, turns
+from attn_mlir.validation.ws.clusters import (
+    built,
+    everyone,
+    exchange,
+    own,
+    pair_product,
+    shared_tiles,
+    turns,
+)
 
 
 def kernel_of(module: Any) -> ws.KernelOp:
@@ -22,7 +30,14 @@ def kernel_of(module: Any) -> ws.KernelOp:
 
 
 @pytest.mark.parametrize(
-    "build", [lambda: shared_tiles(2), lambda: shared_tiles(8), lambda: turns(4), pair_product]
+    "build",
+    [
+        lambda: shared_tiles(2),
+        lambda: shared_tiles(8),
+        lambda: turns(4),
+        lambda: exchange(4),
+        pair_product,
+    ],
 )
 def test_what_agrees(build: Callable[[], Any]) -> None:
     module = built(build)
@@ -75,6 +90,16 @@ def test_what_agrees(build: Callable[[], Any]) -> None:
             lambda: pair_product(summed=((0,), ())),
             r"needs one role that fills slots of ring sums\[0\] in CTA 1, or to state its producers, "
             "got none",
+        ),
+        (  # a tile is gone before it has been copied to the other CTA
+            lambda: exchange(2, waits=False),
+            r"'ws.release' op in role send of CTA . releases a slot of ring mine\[0\] in CTA . that "
+            "is copied to CTA ., where role leave of CTA . may not have waited for it",
+        ),
+        (
+            lambda: exchange(2, empty_at=own(2)),
+            r"role send of CTA . fills a slot of ring theirs\[0\] in CTA . that role leave of CTA . "
+            "may still read",
         ),
         (  # each waits for the other's token
             lambda: turns(2, is_closed=True, full_at=((1,), (0,)), empty_at=((1,), (0,))),

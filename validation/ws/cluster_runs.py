@@ -7,6 +7,7 @@ python -m attn_mlir.validation.ws.cluster_runs DIR                              
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -19,33 +20,43 @@ ROWS = 5 * 64 + 9  # more tiles than slots, and a ragged end
 TURNS = 5
 
 
-def _shared_tiles(ctas: int) -> OnGpu:
-    """y[rank] = x, of which every CTA fetches a part for all."""
+def _case(name: str, ctas: int, operands: Callable[[], list[Any]], truth: Any) -> OnGpu:
+    """A kernel of `clusters`; `truth` makes the last operand of them all."""
 
     def text() -> str:
         from attn_mlir.validation.ws import clusters  # needs the compiler
 
-        return str(clusters.built(lambda: clusters.shared_tiles(ctas)))
+        return str(clusters.built(lambda: getattr(clusters, name)(ctas)))
 
-    def operands() -> list[Any]:
-        x = np.random.default_rng(ctas).standard_normal((ROWS, 64)).astype(BF16)
-        return [x, np.full((ctas, *x.shape), np.nan, BF16)]
+    return OnGpu(text, operands, lambda arrays: _differences(arrays[-1] != truth(*arrays)))
 
-    return OnGpu(text, operands, lambda arrays: _differences(arrays[1] != arrays[0]))
+
+def _drawn(*shape: int) -> Any:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(BF16)
+
+
+def _poison(*shape: int, dtype: Any = BF16) -> Any:
+    return np.full(shape, np.nan, dtype)
+
+
+def _shared_tiles(ctas: int) -> OnGpu:
+    """y[rank] = x, of which every CTA fetches a part for all."""
+    return _case(
+        "shared_tiles", ctas, lambda: [_drawn(ROWS, 64), _poison(ctas, ROWS, 64)], lambda x, _: x
+    )
+
+
+def _exchange(ctas: int) -> OnGpu:
+    """y[rank] = x[rank + 1], which the next CTA has sent."""
+    shape = ctas, ROWS, 64
+    return _case(
+        "exchange", ctas, lambda: [_drawn(*shape), _poison(*shape)], lambda x, _: np.roll(x, -1, 0)
+    )
 
 
 def _turns(ctas: int) -> OnGpu:
     """y = 1, written by one CTA after the other."""
-
-    def text() -> str:
-        from attn_mlir.validation.ws import clusters  # needs the compiler
-
-        return str(clusters.built(lambda: clusters.turns(ctas)))
-
-    def operands() -> list[Any]:
-        return [np.full((TURNS, ctas, 32), np.nan, np.float32)]
-
-    return OnGpu(text, operands, lambda arrays: _differences(arrays[0] != 1.0))
+    return _case("turns", ctas, lambda: [_poison(TURNS, ctas, 32, dtype=np.float32)], lambda _: 1.0)
 
 
 def _differences(wrong: Any) -> str:
@@ -55,8 +66,14 @@ def _differences(wrong: Any) -> str:
     )
 
 
-CASES = {f"tiles for {ctas} CTAs": _shared_tiles(ctas) for ctas in (2, 4, 8)} | {
-    f"turns of {ctas} CTAs": _turns(ctas) for ctas in (2, 8)
+CASES = {
+    f"{name} of {ctas} CTAs": make(ctas)
+    for name, make, sizes in (
+        ("shared tiles", _shared_tiles, (2, 4, 8)),
+        ("exchange", _exchange, (2, 4)),
+        ("turns", _turns, (2, 8)),
+    )
+    for ctas in sizes
 }
 
 if __name__ == "__main__":

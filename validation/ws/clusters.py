@@ -124,22 +124,82 @@ def turns(
     before = empty_at or [(), *((rank,) for rank in range(ctas - 1))]
     with ir.InsertionPoint(kernel.body.blocks[0]):
         (y,) = kernel.body.blocks[0].arguments
-        kind = ws.ring_type(None, stages=1)
-        op = ws.AllocRingOp(ir.StringAttr.get("turn"), kind)
-        op.operation.attributes["full_at"] = ws.targets_attribute(following)
-        op.operation.attributes["empty_at"] = ws.targets_attribute(before)
-        none, zero = ir.NoneType.get(), b.constant(0)
+        token = b.Ring("turn", None, full_at=following, empty_at=before)
 
         def write(number: b.Value) -> None:
             with b.when(b.compare("ne", b.rank(), -1 if is_closed else 0)):
-                b.release(ws.WaitOp(op.ring, zero, none).slot, "threads")
+                b.release(token.wait(), "threads")
             b.store_global(b.fill([32], b.f32_constant(1.0)), y, [number, b.rank(), 0], [2])
             with b.when(b.compare("ne", b.rank(), ctas if is_closed else ctas - 1)):
-                b.commit(ws.AcquireOp(op.ring, zero, none).slot, "threads")
+                b.commit(token.acquire(), "threads")
 
         with b.role("write", first=0, warps=1):
             with b.turns(b.extent(y, 0)) as number:
                 write(number)
+    return kernel
+
+
+def exchange(
+    ctas: int,
+    *,
+    landed_at: Lists | None = None,
+    empty_at: Lists | None = None,
+    waits: bool = True,
+) -> ws.KernelOp:
+    """y[r] = x[r + 1]: each CTA fetches its tiles and copies them on to the one before it.
+
+    Args:
+      ctas: of the cluster.
+      landed_at: whom the receiver of a tile tells that it has come: who has sent it.
+      empty_at: whom it tells that its slot is free: who has sent it, and itself.
+      waits: whether who sends a tile keeps it until it has come.
+    """
+    bf16, dynamic = ir.BF16Type.get(), ir.ShapedType.get_dynamic_size()
+    kind = ir.MemRefType.get([dynamic, dynamic, TILE_COLUMNS], bf16)
+    dims = ("n", "m", "")
+    kernel = b.declare_kernel(
+        "k", [b.Argument("x", "in", kind, dims), b.Argument("y", "out", kind, dims)], cluster=ctas
+    )
+    before = [((rank - 1) % ctas,) for rank in range(ctas)]
+    after = [((rank + 1) % ctas,) for rank in range(ctas)]
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        x, y = kernel.body.blocks[0].arguments
+        tile = b.tile([TILE_ROWS, TILE_COLUMNS], bf16, "shared")
+        mine = b.Ring("mine", tile, stages=2)
+        theirs = b.Ring(
+            "theirs",
+            tile,
+            stages=2,
+            full_at=[sorted({rank, *to}) for rank, to in enumerate(before)],
+            empty_at=empty_at or [sorted({rank, *to}) for rank, to in enumerate(after)],
+        )
+        landed = b.Ring("landed", None, full_at=landed_at or after, empty_at=before)
+        tiles = b.INT.ceildiv(b.extent(x, 1), TILE_ROWS)
+
+        def fetch(number: b.Value) -> None:
+            slot = mine.acquire()
+            b.copy_in(x, slot, [b.rank(), b.INT.mul(number, TILE_ROWS), 0], [1, 2])
+            b.commit(slot, "copy_engine")
+
+        def send(_: b.Value) -> None:
+            source, target = mine.wait(), theirs.acquire()
+            b.copy_across(source, target, before)
+            b.commit(target, "copy_engine")
+            if waits:
+                b.release(landed.wait(), "threads")
+            b.release(source, "threads")
+            if not waits:
+                b.release(landed.wait(), "threads")
+
+        def leave(number: b.Value) -> None:
+            slot = theirs.wait()
+            b.commit(landed.acquire(), "threads")
+            b.copy_out(slot, y, [b.rank(), b.INT.mul(number, TILE_ROWS), 0], [1, 2])
+            b.release(slot, "copy_engine")
+
+        for warp, body in enumerate((fetch, send, leave)):
+            with b.role(body.__name__, first=warp, warps=1, lanes=1), b.turns(tiles) as number:
+                body(number)
     return kernel
 
 

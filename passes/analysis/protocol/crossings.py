@@ -5,7 +5,8 @@ Across CTAs the kernel says who signals whom, and may say too little. In every r
 
 1. who fills a slot knows that all who read it have released its last contents;
 2. who reads a slot knows that all who fill it have committed;
-3. an arrival at a barrier comes after the wait for its last phase, as barriers tell one phase from
+3. who releases a slot that it has copied to another CTA knows that the copy has been waited for;
+4. an arrival at a barrier comes after the wait for its last phase, as barriers tell one phase from
    the next and no further.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 
-from .skeleton import Process, Sizes, steps
+from .skeleton import Process, Sizes, Step, steps
 
 Value = Any
 Key = tuple[Any, int]  # ring (SSA value) and way
@@ -31,6 +32,7 @@ class Crossings:
         self._readers: dict[Key, dict[str, Process]] = {}
         self._touched: dict[tuple[str, str, Value], Ranks] = {}
         self._lists: dict[tuple[Value, str], ws.Targets] = {}
+        self._copies: dict[Value, list[tuple[Step, ws.Targets]]] = {}  # by slot that is read
         for process in members:
             for step in steps(process):
                 found = {"commit": self._fillers, "acquire": self._takers, "wait": self._readers}
@@ -40,7 +42,20 @@ class Crossings:
                 if not self.is_alone and step.kind in ("acquire", "wait"):
                     touched = (process.label, step.kind, step.ring)
                     mine = _touched(step.slot, process.rank)
+                    if step.kind == "acquire":
+                        self._note_copies(step)
                     self._touched[touched] = self._touched.get(touched, frozenset()) | mine
+
+    def _note_copies(self, step: Step) -> None:
+        for user in ws.users(step.slot):
+            if isinstance(user, ws.CopyAcrossOp) and user.target == step.slot:
+                found = self._copies.setdefault(user.source, [])
+                if all(step is not other for other, _ in found):
+                    found.append((step, user.to))
+
+    def copied_across(self, slot: Value, rank: int) -> Iterator[tuple[Step, tuple[int, ...]]]:
+        """The acquires of slots that a process copies one to, and the CTAs that have them."""
+        return ((step, to[rank]) for step, to in self._copies.get(slot, ()))
 
     def full_at(self, ring: Value, rank: int) -> tuple[int, ...]:
         """The CTAs at whose full barriers the commits of one arrive."""
@@ -98,6 +113,8 @@ def _touched(slot: Value, rank: int) -> Ranks:
     for user in ws.users(slot):
         if isinstance(user, ws.CopyInOp):
             found.update(user.receivers[rank])
+        elif isinstance(user, ws.CopyAcrossOp) and user.target == slot:
+            found.update(user.to[rank])
         elif isinstance(user, ws.MmaOp) and user.cta_count == ws.PAIR:
             found.update(ws.pair_of(rank))
         elif not isinstance(user, ws.CommitOp | ws.ReleaseOp):

@@ -215,6 +215,20 @@ class _Runner:
                     step, f"releases a slot{_of(key, rank)} that role {who} may not have acquired"
                 )
 
+    def _check_copied(self, step: Step, key: Key) -> None:
+        """What has been copied out of a slot into that of another CTA has arrived there."""
+        crossings = self.network.crossings
+        for taken, to in crossings.copied_across(step.slot, self.process.rank):
+            turn = self.slots.get(taken.slot)
+            there = taken.ring, taken.way.of(self.sizes)
+            for rank, who in crossings.waiting_where(there, to) if turn is not None else ():
+                if not self._knows(there, "wait", who, turn):
+                    raise self._misses(
+                        step,
+                        f"releases a slot{_of(key, self.process.rank)} that is copied to CTA {rank}, "
+                        f"where role {who} may not have waited for it",
+                    )
+
     def _misses(self, step: Step, what: str) -> Exception:
         return op_error(step.op, f"in role {self.process.label} {what}: no signal says so")
 
@@ -222,6 +236,7 @@ class _Runner:
         return self._hand_over(step, key, state.commits[self.process.label])
 
     def _release(self, step: Step, key: Key, state: _Handover) -> bool:
+        self._check_copied(step, key)
         return self._hand_over(step, key, state.releases[self.process.label])
 
     def _hand_over(self, step: Step, key: Key, done: list[Clock]) -> bool:

@@ -55,6 +55,7 @@ __all__ = [
     "commit",
     "compare",
     "constant",
+    "copy_across",
     "copy_in",
     "copy_out",
     "declare_kernel",
@@ -200,19 +201,19 @@ def claim(answers: "Ring") -> None:
 
 
 class Ring:
-    """A declared ring, with the four steps of its handover as methods."""
+    """A declared ring, of tokens without a tile, with the four steps of its handover as methods."""
 
     def __init__(
         self,
         name: str,
-        tile: ws.TileType,
+        tile: ws.TileType | None,
         *,
         stages: int = 1,
         ways: int = 1,
         full_at: Sequence[Sequence[int]] | None = None,
         empty_at: Sequence[Sequence[int]] | None = None,
     ):
-        self.tile = tile
+        self.tile = ir.NoneType.get() if tile is None else tile
         kind = ws.ring_type(tile, stages=stages, ways=ways)
         op = ws.AllocRingOp(ir.StringAttr.get(name), kind)
         for label, lists in (("full_at", full_at), ("empty_at", empty_at)):
@@ -295,6 +296,11 @@ def copy_in(
     op = ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
     if receivers is not None:
         op.operation.attributes["receivers"] = ws.targets_attribute(receivers)
+
+
+def copy_across(source: Value, target: Value, receivers: Sequence[Sequence[int]]) -> None:
+    """Copies a slot into that of another CTA, of the one that is listed for this one's rank."""
+    ws.CopyAcrossOp(source, target, ws.targets_attribute(receivers))
 
 
 def copy_out(

@@ -5,6 +5,7 @@
 // CHECK: "ws.alloc_ring"() {empty_at = [array<i32: 0, 1>, array<i32>, array<i32: 2, 3>, array<i32>], full_at = [array<i32: 0>, array<i32: 0>, array<i32: 2>, array<i32: 2>], label_name = "a"}
 // CHECK: %[[RANK:.*]] = "ws.rank"() : () -> i32
 // CHECK: "ws.copy_in"(%{{.*}}, %{{.*}}, %[[RANK]], %[[RANK]]) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>, receivers = [array<i32: 0, 2>, array<i32: 1, 3>, array<i32: 0, 2>, array<i32: 1, 3>]}
+// CHECK: "ws.copy_across"(%{{.*}}, %{{.*}}) {receivers = [array<i32: 1>, array<i32>, array<i32: 3>, array<i32>]}
 // CHECK: label_name = "load"
 // CHECK-NOT: ranks
 // CHECK: "ws.mma"(%{{.*}}) {b_layout = "nk", ctas = 2 : i64}
@@ -31,6 +32,7 @@
     "ws.copy_in"(%x, %s, %rank, %rank) {dims = array<i32: 0, 1>,
       receivers = [array<i32: 0, 2>, array<i32: 1, 3>, array<i32: 0, 2>, array<i32: 1, 3>],
       operandSegmentSizes = array<i32: 1, 1, 2>} : (memref<?x?xbf16>, !t, i32, i32) -> ()
+    "ws.copy_across"(%s, %s) {receivers = [array<i32: 1>, array<i32>, array<i32: 3>, array<i32>]} : (!t, !t) -> ()
     "ws.commit"(%s) {by = "copy_engine"} : (!t) -> ()
   }) {label_name = "load", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
   "ws.role"() ({

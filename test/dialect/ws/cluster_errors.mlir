@@ -83,3 +83,26 @@ func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128
   "ws.mma"(%d, %a, %b, %c) {b_layout = "nk", ctas = 2 : i64} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x64xbf16>, "shared">, !ws.tile<vector<64x64xbf16>, "shared">, i1) -> ()
   func.return
 }
+
+// -----
+
+// Copies across.
+
+"ws.kernel"() ({
+^bb0:
+  %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 1>
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %s = "ws.at"(%b, %g) : (!ws.buffer<!ws.tile<vector<8x64xbf16>, "shared">, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
+    // expected-error @below {{'ws.copy_across' op expects at most one receiver of a CTA, got [0, 1]}}
+    "ws.copy_across"(%s, %s) {receivers = [array<i32: 0, 1>, array<i32>]} : (!ws.tile<vector<8x64xbf16>, "shared">, !ws.tile<vector<8x64xbf16>, "shared">) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()
+
+// -----
+
+func.func @f(%a: !ws.tile<vector<8x64xbf16>, "shared">, %b: !ws.tile<vector<16x64xbf16>, "shared">) {
+  // expected-error @below {{'ws.copy_across' op expects shared tiles of one type, got !ws.tile<vector<8x64xbf16>, "shared"> and !ws.tile<vector<16x64xbf16>, "shared">}}
+  "ws.copy_across"(%a, %b) {receivers = [array<i32: 0>]} : (!ws.tile<vector<8x64xbf16>, "shared">, !ws.tile<vector<16x64xbf16>, "shared">) -> ()
+  func.return
+}
