@@ -242,17 +242,13 @@ def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], k
     expected = totals.get(first, 0)
     for place in others:
         if totals[place] != expected:
-            (way, rank), (first_way, first_rank) = place, first
-            apart = "in every CTA" if way == first_way else "in every way"
-            mine, theirs = (
-                (f"CTA {rank}", f"CTA {first_rank}")
-                if way == first_way
-                else (f"way {way}", f"way {first_way}")
-            )
+            what, mine, theirs = "CTA", place[1], first[1]
+            if place[0] != first[0]:
+                what, mine, theirs = "way", place[0], first[0]
             raise op_error(
                 ring.owner,
-                f"expects as many arrivals {apart}: {kind}s of {mine} have {totals[place]}, "
-                f"those of {theirs} {expected}",
+                f"expects as many arrivals in every {what}: {kind}s of {what} {mine} have "
+                f"{totals[place]}, those of {what} {theirs} {expected}",
             )
     return expected
 
