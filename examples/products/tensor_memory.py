@@ -9,6 +9,8 @@ between them:
 load ──a, b──► multiply ──sums──► round ──out──► leave
 ```
 
+CTAs of a cluster have rows of C below one another: each loads a part of B for all.
+
 Any M, N and K from 1 on: what a tile has beyond the edge of A or B is read as 0, what it has beyond
 the edge of C is not written. The copy engine wants rows that begin at multiples of 16 bytes, which
 dense matrices have for N and K in multiples of 8.
@@ -27,56 +29,53 @@ STAGES = 5  # slots of A and of B, 32 KiB together
 PIECE = 32  # columns that a thread rounds at a time
 
 
-def product(order: str = "persistent") -> ws.KernelOp:
-    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], at the insertion point."""
+def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
+    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of so many CTAs."""
     dynamic = ir.ShapedType.get_dynamic_size()
     narrow, wide = ir.BF16Type.get(), ir.F32Type.get()
     matrix = ir.MemRefType.get([dynamic, dynamic], narrow)
     names = {"a": ("in", ("m", "k")), "b": ("in", ("k", "n")), "c": ("out", ("m", "n"))}
-    kernel = b.declare_kernel(
-        NAME, [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
-    )
+    arguments = [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
+    kernel = b.declare_kernel(NAME, arguments, cluster=ctas)
+    everyone = [tuple(range(ctas))] * ctas
     with ir.InsertionPoint(kernel.body.blocks[0]):
         left, right, result = kernel.body.blocks[0].arguments
         a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES)
-        bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES)
+        strip = b.tile([DEPTH, COLUMNS], narrow, "shared")
+        bs = b.Ring("b", strip, stages=STAGES, full_at=everyone, empty_at=everyone)
         sums = b.Ring("sums", b.tile([ROWS, COLUMNS], wide, "tensor"), stages=2)
         out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"))
 
         def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
             extents = [
-                b.INT.ceildiv(b.extent(result, 0), ROWS),
+                b.INT.ceildiv(b.extent(result, 0), ctas * ROWS),
                 b.INT.ceildiv(b.extent(result, 1), COLUMNS),
             ]
             with b.tiles(extents, order) as (row, column):
+                row = b.INT.add(b.INT.mul(row, ctas), b.rank())
                 body(b.INT.mul(row, ROWS), b.INT.mul(column, COLUMNS))
 
-        def each_step(body: Callable[[b.Value], None]) -> None:
-            def turn(step: b.Value) -> list[b.Value]:
-                body(b.INT.mul(step, DEPTH))
-                return []
-
-            b.loop(0, b.INT.ceildiv(b.extent(left, 1), DEPTH), [], turn)
+        steps = b.INT.ceildiv(b.extent(left, 1), DEPTH)
 
         def load(row: b.Value, column: b.Value) -> None:
-            def step(k: b.Value) -> None:
-                for ring, source, at in ((a, left, [row, k]), (bs, right, [k, column])):
-                    slot = ring.acquire()
-                    b.copy_in(source, slot, at, [0, 1])
-                    b.commit(slot, "copy_engine")
-
-            each_step(step)
+            first = b.INT.mul(b.rank(), DEPTH // ctas)
+            with b.turns(steps) as step:
+                k = b.INT.mul(step, DEPTH)
+                slot = a.acquire()
+                b.copy_in(left, slot, [row, k], [0, 1])
+                b.commit(slot, "copy_engine")
+                slot = bs.acquire()
+                part = b.rows(slot, first, DEPTH // ctas)
+                b.copy_in(right, part, [b.INT.add(k, first), column], [0, 1], receivers=everyone)
+                b.commit(slot, "copy_engine")
 
         def multiply(_: b.Value, __: b.Value) -> None:
             sum_ = sums.acquire()
-
-            def step(k: b.Value) -> None:
+            with b.turns(steps) as step:
                 slots = a.wait(), bs.wait()
-                b.mma(sum_, *slots, accumulate=b.compare("ne", k, 0), b_layout="kn")
+                b.mma(sum_, *slots, accumulate=b.compare("ne", step, 0), b_layout="kn")
                 for slot in slots:
                     b.release(slot, "tensor_core")
-
-            each_step(step)
             b.commit(sum_, "tensor_core")
 
         def round_off(_: b.Value, __: b.Value) -> None:
