@@ -3,6 +3,7 @@
 Source of the numbers: CUDA driver API, cuTensorMapEncodeTiled (box extents).
 """
 
+import math
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -24,18 +25,30 @@ def _check_limit(op: Any, tensor: Any) -> None:
     first, rank = list[int](op.dims)[0], ir.MemRefType(tensor.type).rank
     if owner.dim.value != first:
         raise op_error(op, f"expects a limit of dim {first}, got one of {owner.dim.value}")
-    if not isinstance(op, ws.StoreGlobalOp) and rank >= MAX_MAP_RANK:
+    if not isinstance(op, ws.StoreGlobalOp | ws.LoadGlobalOp) and rank >= MAX_MAP_RANK:
         raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
 
 
 @covers(ws.StoreGlobalOp)
 def _check_store_global(_: Site, op: ws.StoreGlobalOp) -> None:
-    _check_limit(op, op.target)
+    _check_fragment(op, op.target)
+
+
+@covers(ws.LoadGlobalOp)
+def _check_load_global(_: Site, op: ws.LoadGlobalOp) -> None:
+    _check_fragment(op, op.source)
+    kind, dims = ws.FragmentType(op.fragment.type), list[int](op.dims)
+    if len(dims) != len(kind.shape):
+        raise op_error(op, f"expects {len(kind.shape)} dims, got {dims}")
+
+
+def _check_fragment(op: Any, tensor: Any) -> None:
+    _check_limit(op, tensor)
     kind = ws.FragmentType(op.fragment.type)
     if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
     if len(kind.shape) == 2:
-        _check_dense_columns(op, op.target)
+        _check_dense_columns(op, tensor)
 
 
 def _check_dense_columns(op: Any, tensor: Any) -> None:
@@ -139,18 +152,38 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
 
 
 def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
-    """Columns are whole units of a row, known without running the kernel."""
+    """Columns are whole units of a row, and those of a known number lie inside."""
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
-    first = op.coords[column_dim].owner
-    begin = ir.IntegerAttr(first.value).value if isinstance(first, arith.ConstantOp) else None
-    if begin is None or begin < 0 or begin % step:
+    first = op.coords[column_dim]
+    if (known := _multiple_of(first)) % step:
+        raise op_error(
+            op,
+            f"expects a first column that is known to be a multiple of {step}, got one of {known}",
+        )
+    if tensor.is_dynamic_dim(column_dim):
+        return
+    owner, columns = first.owner, tensor.get_dim_size(column_dim)
+    begin = ir.IntegerAttr(owner.value).value if isinstance(owner, arith.ConstantOp) else None
+    if begin is None or begin < 0:
         got = "a value that is computed" if begin is None else begin
-        raise op_error(op, f"expects a constant first column, a multiple of {step}, got {got}")
-    end = begin + kind.shape[1]
-    if tensor.is_dynamic_dim(column_dim) or tensor.get_dim_size(column_dim) < end:
+        raise op_error(op, f"expects a constant first column of {columns} static ones, got {got}")
+    if columns < (end := begin + kind.shape[1]):
         raise op_error(op, f"expects at least {end} columns of static extent, got {tensor}")
-    if tensor.get_dim_size(column_dim) % step:
+    if columns % step:
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {tensor}")
+
+
+def _multiple_of(value: Any) -> int:
+    """A number that an i32 is known to be a multiple of; 0 where it is 0."""
+    match value.owner:
+        case arith.ConstantOp() as op:
+            return abs(ir.IntegerAttr(op.value).value)
+        case arith.MulIOp() as op:
+            return _multiple_of(op.lhs) * _multiple_of(op.rhs)
+        case arith.AddIOp() | arith.SubIOp() as op:
+            return math.gcd(_multiple_of(op.lhs), _multiple_of(op.rhs))
+        case _:
+            return 1
 
 
 @covers(ws.CopyOutOp)

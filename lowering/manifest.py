@@ -13,6 +13,7 @@ from attn_mlir.passes.analysis.protocol.integers import sizes
 from attn_mlir.passes.plan_memory import memory_map
 from attn_mlir.passes.target.limits import Target
 
+from .grid import is_programmatic
 from .parameters import Signature
 
 SCHEMA = 1
@@ -46,6 +47,7 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
         "cluster": [ws.cta_count(kernel), 1, 1],
         "smem_bytes": ir.IntegerAttr(plan["smem_bytes"]).value,
         **_grid(signature),
+        **({"programmatic": True} if is_programmatic(kernel) else {}),
         "symbols": _symbols(kernel),
         "tensors": _tensors(signature),
         "scalars": _scalars(kernel),
@@ -144,7 +146,7 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
     ):
         if role == "scalar":
             continue
-        kind = ir.MemRefType(argument.type)
+        kind, multiple = ir.MemRefType(argument.type), signature.row_multiple(name)
         tensors.append(
             {
                 "name": name,
@@ -153,6 +155,7 @@ def _tensors(signature: Signature) -> list[dict[str, Any]]:
                 "shape": [symbol or kind.get_dim_size(i) for i, symbol in enumerate(dims)],
                 "unit_stride_axis": kind.rank - 1,
                 "alignment_bytes": _alignment(signature, name),
+                **({"row_multiple": multiple} if multiple > 1 else {}),
             }
         )
     return tensors

@@ -18,7 +18,7 @@ from attn_mlir.passes.analysis.protocol.integers import (
     known_at_launch,
 )
 
-from .layouts import chunk_count
+from .layouts import chunk_count, unit_elements
 from .tensors import TensorMap, view_of
 
 
@@ -90,6 +90,11 @@ class Signature:
         mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
         return mapped | self._wide
 
+    def row_multiple(self, argument: str) -> int:
+        """Elements of the pieces that threads move rows of an argument in, 1 where they do not."""
+        kind = ir.MemRefType(self.argument_type(argument))
+        return unit_elements(ws.element_bits(kind.element_type)) if argument in self._wide else 1
+
     def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
         """The tensor map of a copy between a tile of the kernel and a tensor."""
         *row_dims, column_dim = list[int](dims)
@@ -125,6 +130,12 @@ class Signature:
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
                 self._wide.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
+        elif isinstance(op, ws.LoadGlobalOp):
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
+        elif isinstance(op, ws.ArriveLastOp):
+            yield from self._addressed(op.counter)
         elif isinstance(op, ws.CopyRowsOp):
             self._wide.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)

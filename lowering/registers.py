@@ -7,7 +7,7 @@ from attn_mlir.dialect.scalars import INT
 
 from .context import Fragment, Lowering, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, tensor_columns
-from .layouts.global_access import store_global
+from .layouts.global_access import load_global, store_global
 from .layouts.shared_access import load_shared, store_shared
 from .sm_100a.tensor_access import load_tensor, store_tensor
 from .sm_100a.tensor_memory import wait_tensor_stores
@@ -86,3 +86,11 @@ def _store(low: Lowering, op: ws.StoreOp) -> None:
 def _store_global(low: Lowering, op: ws.StoreGlobalOp) -> None:
     coords = [low[value] for value in op.coords]
     store_global(low, low[op.fragment], op.target, coords, list[int](op.dims))
+
+
+@lowers(ws.LoadGlobalOp)
+def _load_global(low: Lowering, op: ws.LoadGlobalOp) -> None:
+    kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
+    coords = [low[value] for value in op.coords]
+    dims = list[int](op.dims)
+    low[op.fragment] = load_global(low, kind, layout, op.source, coords, dims)

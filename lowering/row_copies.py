@@ -2,20 +2,33 @@
 
 The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t + T,
 t + 2 T, ..., so that neighbours read neighbouring bytes of one row.
+
+Entries of a table that have been read ahead lie a row to a lane, in every warp, and go from the lane
+that has them to those that copy the row.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+from attn_mlir.passes.target.limits import WARP_THREADS
 
-from .context import Lowering, TileRef, element_pointer, lowers
+from .context import FULL_WARP, Fragment, Lowering, TileRef, element_pointer, lowers
+from .layouts.fragments import row_per_lane
+from .layouts.inference import Constraints, constrains
 from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, unit_elements
 
 Value = Any
 
 _LINE_UNITS = SWIZZLE_BYTES // UNIT_BYTES
+
+
+@constrains(ws.CopyRowsOp)
+def _constrain(c: Constraints, op: ws.CopyRowsOp) -> None:
+    for entry in op.entries:
+        c.fixes(op, entry, row_per_lane(c.warps))
 
 
 @lowers(ws.CopyRowsOp)
@@ -26,7 +39,28 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
     threads = low.active.op.threads_per_group
     for number in range(rows * width // threads):
         row, unit = _unit(low.active.thread, number * threads, width, threads)
-        _copy(low, op, tile, row, unit)
+        first, last = number * threads // width, ((number + 1) * threads - 1) // width
+        entries = [_entry(low[entry], row, range(first, last + 1)) for entry in op.entries]
+        _copy(low, op, tile, row, unit, entries)
+
+
+def _entry(entries: Fragment, row: Value, rows: range) -> Value:
+    """The element of a row, one of `rows`, from the lane that has it."""
+    lane = arith.AndIOp(row, constant(WARP_THREADS - 1)).result
+    found: Value = None
+    for number in range(rows.start // WARP_THREADS, (rows.stop - 1) // WARP_THREADS + 1):
+        here = _from_lane(entries.parts[number], lane)
+        if found is None:
+            found = here
+        else:
+            found = select(compare("sge", row, number * WARP_THREADS), here, found)
+    return found
+
+
+def _from_lane(value: Value, lane: Value) -> Value:
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    clamp = constant(WARP_THREADS - 1)
+    return nvvm.ShflOp(constant(FULL_WARP), value, lane, clamp, kind, results=[value.type]).res
 
 
 def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:
@@ -51,11 +85,19 @@ def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, V
     return quotient(number), rest(number)
 
 
-def _copy(low: Lowering, op: ws.CopyRowsOp, tile: TileRef, row: Value, unit: Value) -> None:
-    """One unit: from the row that the region names, zeros where the tensor has no such row."""
+def _copy(
+    low: Lowering,
+    op: ws.CopyRowsOp,
+    tile: TileRef,
+    row: Value,
+    unit: Value,
+    entries: Sequence[Value],
+) -> None:
+    """One unit: from the row that the region names; zeros where the tensor has no such elements."""
     row_dim, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
-    low[block.arguments[0]] = row
+    for argument, value in zip(block.arguments, [row, *entries], strict=True):
+        low[argument] = value
     *body, last = block.operations
     low.lower_block(body)
     wide = unit_elements(ws.element_bits(tile.kind.element))
@@ -64,8 +106,12 @@ def _copy(low: Lowering, op: ws.CopyRowsOp, tile: TileRef, row: Value, unit: Val
     exists = INT.both(
         compare("sge", found, 0), compare("slt", found, low.extent(op.source, row_dim))
     )
-    coords[row_dim] = select(exists, found, constant(0))
     coords[column_dim] = INT.add(coords[column_dim], INT.mul(unit, wide))
+    if ir.MemRefType(op.source.type).is_dynamic_dim(column_dim):
+        end = low.extent(op.source, column_dim)
+        exists = INT.both(exists, compare("slt", coords[column_dim], end))
+        coords[column_dim] = select(exists, coords[column_dim], constant(0))
+    coords[row_dim] = select(exists, found, constant(0))
     nvvm.CpAsyncOp(
         low.shared_pointer(_place(tile, row, unit)),
         element_pointer(low, op.source, coords),

@@ -20,6 +20,7 @@ from .clusters import meet, only_in, this_rank
 from .context import FULL_WARP, Lowering, RoleState, uniform
 from .copies import tensor_map_value
 from .coverage import check_kernel
+from .grid import check_waits
 from .parameters import Pointer, Scalar, Stride, Symbol
 from .rings import RingState, drain
 from .sm_100a.tensor_memory import TensorMemory, wait_tensor_stores
@@ -58,6 +59,7 @@ def lower_kernel(kernel: ws.KernelOp, target: Target) -> Lowering:
     Raises:
       VerifyError: an operation has no lowering.
     """
+    check_waits(kernel)
     low = Lowering(kernel, target, check_kernel(kernel, target))
     chip = f'#nvvm.target<chip = "{target.chip}", features = "{target.features}", O = 3>'
     name = f"{kernel.sym_name.value}_module"

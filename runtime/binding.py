@@ -66,7 +66,7 @@ class Bound:
     @property
     def launches_nothing(self) -> bool:
         """Whether there is no work: some axis of the grid is 0, or every output is empty."""
-        outputs = [tensor.name for tensor in self.manifest.tensors if tensor.role == "out"]
+        outputs = [tensor.name for tensor in self.manifest.tensors if tensor.is_written]
         return 0 in self.grid or all(self.tensors[name].empty for name in outputs)
 
 
@@ -136,7 +136,7 @@ def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
     Raises:
       SpecError: names the outputs that nothing would write to.
     """
-    outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.role == "out"]
+    outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.is_written]
     if not outputs:
         raise SpecError(f"bundle.json: no tensor of {bound.manifest.entry} is an output")
     left = [name for name in outputs if not bound.tensors[name].empty]
@@ -215,7 +215,8 @@ def _check_layout(tensor: TensorArg, found: TensorView) -> None:
             f"{name} starts at {found.address:#x}: it must be aligned to {tensor.alignment_bytes} "
             f"bytes, is off by {found.address % tensor.alignment_bytes}"
         )
-    if tensor.role != "out":
+    _check_rows(tensor, found)
+    if not tensor.is_written:
         return
     if found.read_only:
         raise SpecError(f"{name} is an output, but its memory is read-only")
@@ -224,6 +225,17 @@ def _check_layout(tensor: TensorArg, found: TensorView) -> None:
             f"{name} is an output, but its elements share memory: shape {list(found.shape)}, "
             f"strides {list(found.strides)}; pass a tensor of its own"
         )
+
+
+def _check_rows(tensor: TensorArg, found: TensorView) -> None:
+    """Refuse rows that begin or end within a piece of those that threads move."""
+    allowed = f"the kernel takes multiples of {tensor.row_multiple}"
+    if found.shape[-1] % tensor.row_multiple:
+        raise SpecError(f"{tensor.name} has {found.shape[-1]} elements in a row: {allowed}")
+    for axis, (extent, stride) in enumerate(zip(found.shape[:-1], found.strides[:-1], strict=True)):
+        if extent > 1 and stride % tensor.row_multiple:
+            strides = list(found.strides)
+            raise SpecError(f"{tensor.name} has strides {strides}: {allowed} along axis {axis}")
 
 
 def _check_devices(views: Mapping[str, TensorView]) -> None:
@@ -236,7 +248,7 @@ def _check_devices(views: Mapping[str, TensorView]) -> None:
 def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
     """Refuse an output that shares memory with another tensor."""
     for out in manifest.tensors:
-        if out.role == "out":
+        if out.is_written:
             others = {name: other for name, other in views.items() if name != out.name}
             _check_apart(out.name, views[out.name], others)
 
@@ -358,7 +370,7 @@ def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
     if not bound.tensors[name].empty:
         return addresses[name]
     for tensor in bound.manifest.tensors:
-        if tensor.role == "out" and not bound.tensors[tensor.name].empty:
+        if tensor.is_written and not bound.tensors[tensor.name].empty:
             return addresses[tensor.name]
     raise AssertionError("a call whose outputs are all empty launches nothing")
 

@@ -79,6 +79,9 @@ def check_declared(manifest: Manifest, ptx: str) -> None:
         _check_param(f"params[{number}]", param, declared)
     _check_shape(manifest, header["directives"])
     _check_shared(manifest, ptx)
+    if manifest.programmatic != (waits := "griddepcontrol.wait" in _COMMENT.sub(" ", ptx)):
+        found = "a kernel that waits" if waits else "no wait"
+        raise _differs("programmatic", manifest.programmatic, f"{found} for those before it")
     if manifest.persistent and not _ASKS_HOW_MANY.search(ptx):
         raise _differs("persistent", "true", "a kernel that never asks how many CTAs there are")
     _check_boxes(manifest, ptx, [declared.name for declared in params])
@@ -214,7 +217,7 @@ def _check_boxes(manifest: Manifest, ptx: str, names: list[str]) -> None:
         if isinstance(param, TensorMapParam) and name in unknown
     }
     for tensor in manifest.tensors:
-        if tensor.role == "out" and tensor.name not in written:
+        if tensor.is_written and tensor.name not in written:
             raise _differs("params", f"'{tensor.name}' is an output", "no way to write to it")
 
 
@@ -224,6 +227,6 @@ def _check_box(
     if rank != len(param.dims):
         raise _differs(f"{where}.dims", f"{len(param.dims)} dimensions", f"boxes of {rank}")
     role = manifest.tensor(param.tensor).role
-    if is_store != (role == "out"):
+    if role != "inout" and is_store != (role == "out"):
         told = f"a map of '{param.tensor}', an {role}put"
         raise _differs(where, told, f"boxes that are {'stored' if is_store else 'loaded'}")

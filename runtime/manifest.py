@@ -49,20 +49,32 @@ F32_MAX = 3.4028234663852886e38
 # What an argument, a size, a kernel or a chip may be called: messages and tables print it.
 _NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,511}", re.ASCII)
 
+Role = Literal["in", "out", "inout"]
+ROLES: tuple[Role, ...] = ("in", "out", "inout")
 Extent = int | str
 Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class TensorArg:
-    """One tensor of the call: dtype, extents (numbers or symbols) and what its layout must be."""
+    """One tensor of the call: dtype, extents (numbers or symbols) and what its layout must be.
+
+    An `inout` tensor is read and written, such as a workspace. Where threads move rows in pieces,
+    the last extent and the strides along the other axes are multiples of `row_multiple` elements.
+    """
 
     name: str
-    role: Literal["in", "out"]
+    role: Role
     dtype: str
     shape: tuple[Extent, ...]
     unit_stride_axis: int | None
     alignment_bytes: int
+    row_multiple: int = 1
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the kernel writes to it."""
+        return self.role != "in"
 
 
 @dataclass(frozen=True)
@@ -148,8 +160,9 @@ class Manifest:
     """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
 
     A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
-    multiprocessors. `sha256` is None where the bundle has no machine code. The request says in the front end's words what the kernel computes; it is empty
-    where nobody said so, and the runtime only keeps it.
+    multiprocessors. `sha256` is None where the bundle has no machine code. A programmatic launch may begin before the kernel in front of it is over: the
+    kernel itself waits (programmatic dependent launch). The request says in the front end's words
+    what the kernel computes; it is empty where nobody said so, and the runtime only keeps it.
     """
 
     schema: int
@@ -162,6 +175,7 @@ class Manifest:
     smem_bytes: int
     grid: tuple[Expr, Expr, Expr]
     persistent: bool
+    programmatic: bool
     symbols: tuple[str, ...]
     tensors: tuple[TensorArg, ...]
     scalars: tuple[ScalarArg, ...]
@@ -276,13 +290,14 @@ def _tensor(reader: _Reader, symbols: Sequence[str]) -> TensorArg:
         raise reader.wrong("alignment_bytes", "a power of two")
     return TensorArg(
         name=reader.identifier("name"),
-        role="in" if reader.text("role", ("in", "out")) == "in" else "out",
+        role=cast("Role", reader.text("role", ROLES)),
         dtype=reader.text("dtype", tuple(DTYPE_BYTES)),
         shape=shape,
         unit_stride_axis=None
         if unit is None
         else reader.integer("unit_stride_axis", 0, len(shape) - 1),
         alignment_bytes=alignment,
+        row_multiple=reader.integer("row_multiple", 1) if "row_multiple" in reader.fields else 1,
     )
 
 
@@ -421,6 +436,7 @@ def parse_manifest(value: object) -> Manifest:
         smem_bytes=top.integer("smem_bytes", 0),
         grid=(grid[0], grid[1], grid[2]),
         persistent=top.flag("persistent"),
+        programmatic=top.flag("programmatic"),
         symbols=symbols,
         tensors=tensors,
         scalars=scalars,

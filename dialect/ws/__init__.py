@@ -39,6 +39,8 @@ from .dialect import (
     tile_type,
 )
 from .dot import DotOp
+from .global_memory import LoadGlobalOp, StoreGlobalOp
+from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
 from .memory import (
     ColumnsOp,
     CopyInOp,
@@ -47,7 +49,6 @@ from .memory import (
     LimitOp,
     LoadOp,
     RowsOp,
-    StoreGlobalOp,
     StoreOp,
     ViewOp,
     known_first_row,
@@ -76,6 +77,7 @@ __all__ = [
     "AllocBufferOp",
     "AllocRingOp",
     "AnyOp",
+    "ArriveLastOp",
     "AtOp",
     "BarrierOp",
     "BroadcastOp",
@@ -94,9 +96,12 @@ __all__ = [
     "ExtentOp",
     "FillOp",
     "FragmentType",
+    "GridDependencyWaitOp",
     "KeepOp",
     "KernelOp",
+    "LaunchDependentsOp",
     "LimitOp",
+    "LoadGlobalOp",
     "LoadOp",
     "MapOp",
     "MmaOp",

@@ -384,36 +384,3 @@ class CopyOutOp(WS.Operation, name="copy_out"):
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")
         return check_global(op, op.target, tile.shape, tile.element)
-
-
-class StoreGlobalOp(WS.Operation, name="store_global"):
-    """Threads write a fragment to a tensor, rows outside the tensor left out.
-
-    Operands:
-      fragment: [R, C] or [R].
-      target: tensor argument.
-      coords: i32 start coordinates, one per tensor dimension.
-
-    Attributes:
-      dims: as of `ws.copy_in`; for a fragment [R] the row dimensions alone.
-
-    Memory effects: writes the tensor. Hardware: any.
-
-    Example:
-      "ws.store_global"(%lse, %tensor, %batch, %head, %row)
-        {dims = array<i32: 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
-        : (!ws.frag<vector<128xf32>>, memref<?x16x?xf32>, i32, i32, i32) -> ()
-    """
-
-    fragment: ext.Operand[FragmentType]
-    target: ext.Operand[Any]
-    coords: Sequence[ext.Operand[I32]]
-    dims: Any
-
-    ATTRIBUTE_CLASSES = DIMS
-
-    @staticmethod
-    def verify_invariants(op: "StoreGlobalOp") -> bool:
-        """Coordinates and dims fit the tensor."""
-        fragment = FragmentType(op.fragment.type)
-        return check_global(op, op.target, fragment.shape, fragment.element)

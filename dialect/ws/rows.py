@@ -6,24 +6,26 @@ from typing import Any
 from attn_mlir.dialect._mlir import I32, ext
 
 from .compute import ElementOp, YieldOp
-from .dialect import WS, TileType, fail
+from .dialect import WS, FragmentType, TileType, fail
 from .memory import DIMS, check_global
 from .structure import ExtentOp
 
 
 class CopyRowsOp(WS.Operation, name="copy_rows"):
-    """Copies by threads, asynchronously: fills a shared tile with rows of a tensor, each from where a region says.
+    """Copies by threads, asynchronously: fills a shared tile with rows that a region chooses.
 
-    The region's block receives a row of the tile as i32 and yields the row of the tensor, as i32. It
-    may use values defined outside and elements of inputs, but hands nothing over. A row of the tensor
-    that does not exist, such as one below 0, stands for zeros. The region may run several times for
-    a row, in any thread.
+    The region's block receives a row of the tile as i32, and for each fragment of `entries` its
+    element of that row: entries of a table, say, that have been read ahead. It yields the row of
+    the tensor, as i32. It may use values defined outside and elements of inputs, but hands nothing
+    over. A row of the tensor that does not exist, such as one below 0, stands for zeros, and so does
+    what lies beyond the tensor's columns. The region may run several times for a row, in any thread.
 
     Operands:
       source: tensor argument.
       target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one.
-      coords: i32 start coordinates, one per tensor dimension; what the region yields is added to that
-        of the rows.
+      coords: i32 start coordinates, one per tensor dimension; what the region yields is added to
+        that of the rows.
+      entries: fragments [R] of scalars, R the rows of the tile.
 
     Attributes:
       dims: the tensor dimensions that rows and columns lie along.
@@ -31,18 +33,22 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: any from sm_80 on.
 
     Example:
-      "ws.copy_rows"(%k, %slot, %zero, %head, %zero) ({
-      ^bb0(%row: i32):
+      "ws.copy_rows"(%k, %slot, %zero, %head, %zero, %pages) ({
+      ^bb0(%row: i32, %page: i32):
         %two = arith.constant 2 : i32
-        %from = arith.muli %row, %two : i32
+        %first = arith.muli %page, %two : i32
+        %odd = arith.remui %row, %two : i32
+        %from = arith.addi %first, %odd : i32
         "ws.yield"(%from) : (i32) -> ()
-      }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
-        : (memref<?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32) -> ()
+      }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3, 1>}
+        : (memref<?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32,
+          !ws.frag<vector<128xi32>>) -> ()
     """
 
     source: ext.Operand[Any]
     target: ext.Operand[TileType]
     coords: Sequence[ext.Operand[I32]]
+    entries: Sequence[ext.Operand[FragmentType]]
     dims: Any
     body: ext.Region
 
@@ -50,7 +56,7 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
 
     @staticmethod
     def verify_region_invariants(op: "CopyRowsOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor; the region computes an i32 from one."""
+        """Shared tile; coordinates and dims fit the tensor; the region computes a row from one."""
         tile = TileType(op.target.type)
         if tile.space != "shared" or len(tile.shape) != 2:
             return fail(op, f"expects a shared tile of two dimensions, got {tile}")
@@ -60,9 +66,14 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
             return fail(op, f"expects 2 distinct dims, got {dims}")
         if len(op.body.blocks) != 1:
             return fail(op, f"expects one block, got {len(op.body.blocks)}")
+        rows = [tile.shape[0]]
+        for entry in map(FragmentType, (value.type for value in op.entries)):
+            if entry.shape != rows:
+                return fail(op, f"expects entries of shape {rows}, one per row, got {entry}")
         block = op.body.blocks[0]
-        if (got := [str(argument.type) for argument in block.arguments]) != ["i32"]:
-            return fail(op, f"expects block arguments ['i32'], got {got}")
+        expected = ["i32", *(str(FragmentType(value.type).element) for value in op.entries)]
+        if (got := [str(argument.type) for argument in block.arguments]) != expected:
+            return fail(op, f"expects block arguments {expected}, got {got}")
         *body, last = block.operations
         if not isinstance(last, YieldOp):
             return fail(op, "expects ws.yield at the end of its region")

@@ -8,7 +8,7 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .cluster import CLUSTER, cta_count, is_ranks
 from .dialect import WS, fail
 
-ARGUMENT_ROLES = ("in", "out", "scalar")
+ARGUMENT_ROLES = ("in", "out", "inout", "scalar")
 DEFAULTS = "ws.defaults"
 
 
@@ -31,7 +31,8 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
     Attributes:
       sym_name: entry name of the kernel.
       arg_names: a name per argument.
-      arg_roles: `in`, `out` or `scalar` per argument.
+      arg_roles: `in`, `out`, `inout` or `scalar` per argument; a tensor that is `inout` is read and
+        written, such as a workspace, and keeps its elements from one launch to the next.
       arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
       ws.defaults (optional): by name of a scalar its value, a float, where a call gives none.
       cluster (optional): CTAs of a cluster, which share the work of a tile; 1 where it is absent.
@@ -122,7 +123,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
 
     @property
     def io_roles(self) -> list[str]:
-        """`in`, `out` or `scalar` per argument."""
+        """`in`, `out`, `inout` or `scalar` per argument."""
         return _strings(self.arg_roles)
 
     @property

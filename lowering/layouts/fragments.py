@@ -302,6 +302,13 @@ def row_per_thread(warps: int) -> Scheme:
     return Scheme("one row per thread", Layout(threads, (), (Digit(1, COLUMN, 1),)))
 
 
+def row_per_lane(warps: int) -> Scheme:
+    """Lane i of every warp holds rows i, i + 32, ...: entries that any of its lanes may ask for."""
+    threads = (Digit(WARP_THREADS, ROW, 1), Digit(warps, None))
+    block = Layout(threads[: 2 if warps > 1 else 1], (), (Digit(1, COLUMN, 1),))
+    return Scheme("one row per lane", block)
+
+
 def accumulator(warps: int) -> Scheme:
     """16 rows per warp, a row in the four threads of a quad.
 

@@ -1,17 +1,19 @@
-"""Fragments to global memory."""
+"""Fragments to and from global memory."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, llvm
-from attn_mlir.dialect.scalars import INT, compare, when
+from attn_mlir.dialect._mlir import arith, ir, llvm, scf, vector
+from attn_mlir.dialect.scalars import INT, compare, i32, when
 
-from ..context import Fragment, Lowering, element_pointer
-from .fragments import COLUMN, ROW
+from ..context import Fragment, Lowering, cell_type, element_pointer
+from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
 from .shared import UNIT_BYTES
-from .values import is_writer, moved, own_place, piece
+from .values import from_accesses, is_packed, is_writer, moved, own_place, piece
 
 Value = Any
 
@@ -19,7 +21,9 @@ Value = Any
 def store_global(
     low: Lowering, fragment: Fragment, tensor: Value, coords: Sequence[Value], dims: Sequence[int]
 ) -> None:
-    """Writes a fragment to a tensor, rows outside the tensor left out, 16 bytes at a time at most.
+    """Writes a fragment to a tensor, 16 bytes at a time at most.
+
+    Rows outside the tensor are left out, and columns where their extent is known at run time only.
 
     Args:
       low: the lowering.
@@ -36,15 +40,91 @@ def store_global(
     bits = ws.element_bits(fragment.kind.element)
     row, column = own_place(low, layout, ROW), own_place(low, layout, COLUMN)
     accesses = layout.accesses(UNIT_BYTES * 8 // bits)
+    is_open = ir.MemRefType(tensor.type).is_dynamic_dim(dims[-1])
     for by, several in groupby(accesses, key=lambda access: access.row):
         place = list(coords)
         with when(_move_to_row(low, tensor, place, dims[:-1], moved(row, by))):
-            start = coords[dims[-1]] if column is None else INT.add(coords[dims[-1]], column)
+            place[dims[-1]] = INT.add(place[dims[-1]], moved(column, 0))
+            start = element_pointer(low, tensor, place)
+            room = INT.sub(low.extent(tensor, dims[-1]), place[dims[-1]]) if is_open else None
             for access in several:
-                place[dims[-1]] = INT.add(start, access.column) if access.column else start
-                pointer = element_pointer(low, tensor, place)
-                width = access.count * bits // 8
-                llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+                with nullcontext() if room is None else when(compare("sgt", room, access.column)):
+                    pointer = _further(start, access.column, fragment.kind.element)
+                    width = access.count * bits // 8
+                    llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+
+
+def _further(start: Value, elements: int, element: Any) -> Value:
+    """A pointer so many elements on."""
+    by = ir.DenseI32ArrayAttr.get([elements])
+    return llvm.GEPOp(start.type, start, [], by, cell_type(element), 0).result
+
+
+def load_global(
+    low: Lowering,
+    kind: ws.FragmentType,
+    layout: Layout,
+    tensor: Value,
+    coords: Sequence[Value],
+    dims: Sequence[int],
+) -> Fragment:
+    """Reads a fragment from a tensor, 16 bytes at a time at most; what is outside is 0.
+
+    Args:
+      low, tensor, coords: as of `store_global`.
+      kind, layout: of the fragment.
+      dims: the dimensions that rows and, for two, columns run along.
+    """
+    bits, axes = ws.element_bits(kind.element), layout.axes
+    own = dict(zip(axes, dims, strict=True))
+
+    def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
+        accesses = layout.accesses(UNIT_BYTES * 8 // bits)
+        for by, several in groupby(accesses, key=lambda access: access.row):
+            place = list(coords)
+            for axis, dim in own.items():
+                start = moved(own_place(low, layout, axis), by if axis == ROW else 0)
+                place[dim] = INT.add(place[dim], start)
+            begin = element_pointer(low, tensor, place)
+            inside = [INT.sub(low.extent(tensor, dim), place[dim]) for dim in own.values()]
+            for access in several:
+                beyond = [0 if axis == ROW else access.column for axis in own]
+                yield access, _load(kind, access, begin, list(zip(inside, beyond, strict=True)))
+
+    return from_accesses(kind, layout, loaded())
+
+
+def _load(
+    kind: ws.FragmentType,
+    access: Access,
+    begin: Value,
+    bounds: Sequence[tuple[Value, int]],
+) -> list[Value]:
+    """The registers, or elements, of an access to the right of `begin`, or zeros.
+
+    Args:
+      bounds: per axis the room from `begin` on, and how far the access is from there.
+    """
+    bits, count, element = ws.element_bits(kind.element), access.count, cell_type(kind.element)
+    if is_packed(kind) and count * bits >= WORD_BITS:
+        element, count = i32(), count * bits // WORD_BITS
+    shape = ir.VectorType.get([count], element)
+    pointer = _further(begin, access.column, kind.element)
+    checks = [compare("sgt", room, by) for room, by in bounds]
+    branch = scf.IfOp(functools.reduce(INT.both, checks), [shape], has_else=True)
+    with ir.InsertionPoint(branch.then_block):
+        scf.YieldOp([llvm.LoadOp(shape, pointer, alignment=access.count * bits // 8)])
+    with ir.InsertionPoint(branch.else_block):
+        scf.YieldOp([arith.ConstantOp(shape, _zeros(shape)).result])
+    some = branch.results_[0]
+    return [vector.ExtractOp(some, [], [i]).result for i in range(count)]
+
+
+def _zeros(shape: Any) -> Any:
+    element = shape.element_type
+    is_float = isinstance(element, ir.FloatType)
+    zero = ir.FloatAttr.get(element, 0.0) if is_float else ir.IntegerAttr.get(element, 0)
+    return ir.DenseElementsAttr.get_splat(shape, zero)
 
 
 def _store_values(

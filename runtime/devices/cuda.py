@@ -215,16 +215,24 @@ def _config(bundle: Bundle, bound: Bound, stream: int, multiprocessors: int) -> 
     config.sharedMemBytes = bundle.manifest.smem_bytes
     config.hStream = cuda.CUstream(stream)
     cluster = bundle.manifest.cluster
+    attributes: list[Any] = []
     if _volume(cluster) > 1:
         attribute = cuda.CUlaunchAttribute()
         attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         attribute.value.clusterDim.x = cluster[0]
         attribute.value.clusterDim.y = cluster[1]
         attribute.value.clusterDim.z = cluster[2]
-        config.attrs = [attribute]
-        config.numAttrs = 1
-    else:
-        config.numAttrs = 0
+        attributes.append(attribute)
+    if bundle.manifest.programmatic:
+        attribute = cuda.CUlaunchAttribute()
+        attribute.id = (
+            cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        )
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(attribute)
+    if attributes:
+        config.attrs = attributes
+    config.numAttrs = len(attributes)
     return config
 
 

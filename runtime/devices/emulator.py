@@ -166,7 +166,7 @@ def _map_tensors(emulator: Emulator, bound: Bound) -> dict[str, int]:
     Tensors whose bytes interleave (views of one packed buffer) share a mapping. A mapping that
     holds no output is read-only, so that a kernel that writes to its inputs is caught.
     """
-    outputs = {tensor.name for tensor in bound.manifest.tensors if tensor.role == "out"}
+    outputs = {tensor.name for tensor in bound.manifest.tensors if tensor.is_written}
     spans = sorted(
         (tensor.address, tensor.address + tensor.span_bytes, name)
         for name, tensor in bound.tensors.items()

@@ -82,7 +82,7 @@ def stage(bound: Bound, index: int) -> Bound:
 
 def unstage(staged: Bound, bound: Bound, stream: int) -> None:
     """Wait for the stream, then copy the outputs back to where the caller has them."""
-    outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.role == "out"]
+    outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.is_written]
     with driver.Current(staged.tensors[outputs[0]].device_index):
         handle = driver.api().CUstream(stream)
         driver.call("cuStreamSynchronize", handle, what=bound.manifest.entry)

@@ -32,7 +32,7 @@ def copy_rows(target: str, kinds: str, body: str, column: str = "%c0") -> str:
     ^bb0(%row: i32):
       {body}
       "ws.yield"(%from) : (i32) -> ()
-    }}) {{dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}}
+    }}) {{dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}}
       : ({kinds}, i32, i32) -> ()"""
 
 
@@ -91,6 +91,85 @@ def test_rows_by_a_table(
     exists = (table >= 0) & (table < 50)
     assert exists.any() and not exists.all()
     assert (y == np.where(exists[:, None], x[np.clip(table, 0, 49)], 0)).all()
+
+
+def gather_ahead(rows: int, columns: int, element: str, warps: int) -> str:
+    """As `gather`, of tensors with columns of run-time extent; a step reads the next one's entries."""
+    entries = f"!ws.frag<vector<{rows}xi32>>"
+
+    def read(result: str, at: str) -> str:
+        return f"""%{result} = "ws.load_global"(%table, {at})
+      {{dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1>}}
+      : (memref<?xi32>, i32) -> {entries}"""
+
+    loop = LOOP.format(rows=rows, body="BODY")
+    fill = f"""%next = arith.addi %first, %tile : i32
+      {read("ahead", "%next")}
+      %slot = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
+      "ws.copy_rows"(%x, %slot, %c0, %column, %entries) ({{
+      ^bb0(%row: i32, %entry: i32):
+        "ws.yield"(%entry) : (i32) -> ()
+      }}) {{dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 1>}}
+        : (memref<?x?x{element}>, !t, i32, i32, {entries}) -> ()
+      "ws.commit"(%slot) {{by = "thread_copies"}} : (!t) -> ()
+      scf.yield %ahead : {entries}"""
+    carried = f"iter_args(%entries = %begin) -> ({entries}) : i32"
+    turns = loop.replace(": i32 {", f"{carried} {{").replace("scf.for", "%end = scf.for")
+    columns_from = f"""%step = arith.constant {columns} : i32
+    %turn = "ws.extent"(%table) {{dim = 0 : i64}} : (memref<?xi32>) -> i32
+    %zero = arith.subi %turn, %turn : i32
+    %column = arith.muli %zero, %step : i32"""
+    leave = f"""%slot = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+      {copy_op("copy_out", "%slot", "%y", "%first, %c0", "0, 1", f"!t, memref<?x{columns}x{element}>")}
+      "ws.release"(%slot) {{by = "copy_engine"}} : (!t) -> ()"""
+    return kernel(
+        [
+            ("x", "in", f"memref<?x?x{element}>", ("m", "n")),
+            ("table", "in", "memref<?xi32>", ("entries",)),
+            ("y", "out", f"memref<?x{columns}x{element}>", ("my", "")),
+        ],
+        '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+        + role(
+            "gather",
+            columns_from + "\n" + read("begin", "%c0") + "\n" + turns.replace("BODY", fill),
+            first=0,
+            warps=warps,
+            lanes=32,
+        )
+        + role("leave", loop.replace("BODY", leave), first=warps),
+        types=f"""!t = !ws.tile<vector<{rows}x{columns}x{element}>, "shared">
+!ring = !ws.ring<!t, 2, 1>
+""",
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("rows", "columns", "element", "warps", "n", "target"),
+    [
+        (32, 64, "bf16", 4, 64, "sm_100a"),
+        (64, 64, "bf16", 1, 40, "sm_90a"),  # two entries in a lane; the last columns are not there
+        (32, 192, "f16", 2, 192, "sm_90a"),  # 24 units in a row, which do not divide 64 threads
+        (96, 32, "f32", 2, 4, "sm_100a"),
+    ],
+)
+def test_rows_by_entries_read_ahead(
+    rows: int, columns: int, element: str, warps: int, n: int, target: str, seed: int | None
+) -> None:
+    dtype = {"bf16": BF16, "f16": np.float16, "f32": np.float32}[element]
+    x = normal(50, n, dtype=dtype)
+    table = np.random.default_rng(1).integers(-3, 55, 3 * rows).astype(np.int32)
+    y = np.full((3 * rows, columns), np.nan, dtype)
+    device = EmulatorDevice() if seed is None else EmulatorDevice("adversarial", seed)
+    compiled(gather_ahead(rows, columns, element, warps), target)(x, table, y, device=device)
+    exists = (table >= 0) & (table < 50)
+    assert (y[:, :n] == np.where(exists[:, None], x[np.clip(table, 0, 49)], 0)).all()
+    assert (y[:, n:] == 0).all()
+
+
+def test_entries_are_a_row_to_a_lane() -> None:
+    expects = "'ws.copy_rows' op expects rows in multiples of 32 of one row per lane, got a .*16"
+    refused(gather_ahead(16, 64, "bf16", 4), expects)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -194,9 +273,11 @@ FILLED = '"ws.commit"(%slot) {by = "thread_copies"}'
         (FILLED, '"ws.commit"(%slot) {by = "threads"}',
          "'ws.copy_rows' op expects a slot from ws.acquire that is committed by thread_copies"),
         ("%c0, %c0) ({", "%c0, %c1) ({",
-         "'ws.copy_rows' op expects a constant first column, a multiple of 8, got 1"),
-        ("%c0, %c0) ({", "%c0, %first) ({",
-         "'ws.copy_rows' op expects a constant first column, a multiple of 8, got a value that is"),
+         "'ws.copy_rows' op expects a first column that is known to be a multiple of 8, got one of 1"),
+        ("%c0, %c0) ({", "%c0, %first) ({", "known to be a multiple of 8, got one of 1"),
+        ('"ws.copy_rows"(%x, %slot, %c0, %c0)', '%wide = arith.muli %first, %c64 : i32\n'
+         '"ws.copy_rows"(%x, %slot, %c0, %wide)',
+         "'ws.copy_rows' op expects a constant first column of 64 static ones, got a value that is"),
         ("%c0, %c0) ({", "%c0, %c64) ({",
          "'ws.copy_rows' op expects at least 128 columns of static extent, got memref<.x64xbf16>"),
         ("warps = array<i32: 0, 4>, groups = 1 : i64,\n      lanes = 32",

@@ -165,6 +165,53 @@ def test_stride_of_no_multiple_of_16_bytes() -> None:
         parameters(bound, dict.fromkeys(("q", "k", "v", "o", "lse"), 0x1000), lambda _: b"")
 
 
+def in_pieces() -> Manifest:
+    """As the kernel, whose threads move rows of k in pieces of 8 elements."""
+    return manifest(tensors=[
+        {**tensor, "row_multiple": 8} if tensor["name"] == "k" else tensor
+        for tensor in ATTENTION["tensors"]
+    ])  # fmt: skip
+
+
+def test_strides_of_whole_pieces() -> None:
+    k = np.zeros((2, 300, 2, 132), BF16)[..., :128]
+    with pytest.raises(SpecError, match=r"^k has strides .* multiples of 8 along axis 2"):
+        bind(in_pieces(), operands(k=k), {"scale": 1.0})
+    bind(manifest(), operands(k=k), {"scale": 1.0})
+    bind(in_pieces(), operands(k=np.zeros((2, 300, 2, 136), BF16)[..., :128]), {"scale": 1.0})
+
+
+def test_a_stride_that_is_never_taken_may_be_any() -> None:
+    k = np.lib.stride_tricks.as_strided(
+        np.zeros(300 * 256, BF16), (1, 300, 2, 128), (6, 512, 256, 2)
+    )
+    others = {"v": np.zeros((1, 300, 2, 128), BF16), "lse": np.zeros((1, 4, 77), np.float32)}
+    q = np.zeros((1, 77, 4, 128), BF16)
+    bind(in_pieces(), operands(q=q, k=k, o=q.copy(), **others), {"scale": 1.0})
+
+
+def test_rows_of_whole_pieces() -> None:
+    lse = {**ATTENTION["tensors"][4], "row_multiple": 4}
+    pieces = manifest(tensors=[*ATTENTION["tensors"][:4], lse])
+    with pytest.raises(SpecError, match=r"^lse has 77 elements in a row: .* multiples of 4"):
+        bind(pieces, operands(sq=77), {"scale": 1.0})
+    bind(pieces, operands(sq=76), {"scale": 1.0})
+
+
+def test_what_is_read_and_written_is_an_output_too() -> None:
+    k = {**ATTENTION["tensors"][1], "role": "inout"}
+    kernel = manifest(tensors=[ATTENTION["tensors"][0], k, *ATTENTION["tensors"][2:]])
+    bind(kernel, operands(), {"scale": 1.0})
+    tensors = operands()
+    tensors[2] = tensors[1]
+    with pytest.raises(SpecError, match="^k is an output, but it shares memory with v"):
+        bind(kernel, tensors, {"scale": 1.0})
+    fixed = np.zeros((2, 300, 2, 128), BF16)
+    fixed.flags.writeable = False
+    with pytest.raises(SpecError, match="^k is an output, but its memory is read-only"):
+        bind(kernel, operands(k=fixed), {"scale": 1.0})
+
+
 def test_output_that_is_an_input() -> None:
     tensors = operands(sq=300)
     tensors[3] = tensors[0]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
-from attn_mlir.runtime.binding import KernelParam
+from attn_mlir.runtime.binding import KernelParam, bind
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.devices import cuda, driver
 from attn_mlir.runtime.devices.cuda import CudaDevice, PackedParameters, stream_handle
 from attn_mlir.runtime.kernel import Kernel
 
@@ -160,3 +161,51 @@ def test_gpu_targets() -> None:
     assert B200.targets == ("sm_100a",)
     assert dataclasses.replace(B200, capability=(9, 0)).targets == ("sm_90a",)
     assert dataclasses.replace(B200, capability=(12, 1)).targets == ("sm_121a",)
+
+
+class Recorder:
+    """The structures of a launch, as the driver's bindings have them."""
+
+    class CUlaunchConfig(SimpleNamespace):
+        """Fields as they are set."""
+
+    class CUlaunchAttribute:
+        """A number and a value with fields of fields."""
+
+        def __init__(self) -> None:
+            self.id, self.value = "", SimpleNamespace(clusterDim=SimpleNamespace())
+
+    class CUlaunchAttributeID:
+        """Numbers by their names' ends."""
+
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = "cluster"
+        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = "programmatic"
+
+    CUstream = int
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"cluster": (2, 1, 1)}, ["cluster"]),
+        ({"programmatic": True}, ["programmatic"]),
+        ({"cluster": (2, 1, 1), "programmatic": True}, ["cluster", "programmatic"]),
+    ],
+)
+def test_attributes_of_a_launch(
+    monkeypatch: pytest.MonkeyPatch, pack: Pack, changes: dict[str, Any], expected: list[str]
+) -> None:
+    monkeypatch.setattr(driver, "api", Recorder)
+    found = bundle(pack)
+    found = dataclasses.replace(found, manifest=dataclasses.replace(found.manifest, **changes))
+    x = np.zeros((16, 4), np.float32)
+    config = cuda._config(found, bind(found.manifest, [x, x.copy()], {}), 0, 132)
+    attributes = getattr(config, "attrs", [])
+    assert [attribute.id for attribute in attributes] == expected
+    assert config.numAttrs == len(expected)
+    for attribute in attributes:
+        if attribute.id == "programmatic":
+            assert attribute.value.programmaticStreamSerializationAllowed == 1
+        else:
+            assert attribute.value.clusterDim.x == 2

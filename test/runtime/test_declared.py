@@ -80,6 +80,30 @@ def test_a_manifest_that_fits() -> None:
     check_declared(parse_manifest(MANIFEST), PTX)
 
 
+def test_a_tensor_that_is_read_and_written() -> None:
+    """Its boxes may be loaded and stored; still it needs a way to be written."""
+    fields = copy.deepcopy(MANIFEST)
+    fields["tensors"][1]["role"] = "inout"
+    fields["params"][0] = boxes("y")
+    check_declared(parse_manifest(fields), PTX)
+    fields["tensors"][0]["role"] = "inout"
+    with pytest.raises(SpecError, match="'x' is an output, the PTX has no way to write to it"):
+        check_declared(parse_manifest(fields), PTX)
+
+
+def test_who_waits_for_the_kernel_before() -> None:
+    waits = PTX.replace("    ret;", "    griddepcontrol.wait;\n    ret;")
+    assert waits != PTX
+    check_declared(parse_manifest({**MANIFEST, "programmatic": True}), waits)
+    with pytest.raises(
+        SpecError, match="programmatic .* says False, the PTX has a kernel that waits"
+    ):
+        check_declared(parse_manifest(MANIFEST), waits)
+    for without in (PTX, waits.replace("griddep", "// griddep")):
+        with pytest.raises(SpecError, match="programmatic .* says True, the PTX has no wait"):
+            check_declared(parse_manifest({**MANIFEST, "programmatic": True}), without)
+
+
 CHANGES: list[tuple[str, Change]] = [
     ("entry .* says gone, the PTX has the entries other, copy", lambda m: m.update(entry="gone")),
     ("entry .* says comment, the PTX has", lambda m: m.update(entry="comment")),

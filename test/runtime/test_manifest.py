@@ -42,6 +42,21 @@ def test_tensor_map(tma_manifest: Fields) -> None:
     )
 
 
+def test_what_may_be_left_out(scale_manifest: Fields) -> None:
+    """Bundles that were made before there was a field are read as if it said nothing."""
+    for field in ("programmatic", "persistent"):
+        scale_manifest.pop(field, None)
+    found = parse_manifest(scale_manifest)
+    assert not found.programmatic and not found.persistent
+    assert [tensor.row_multiple for tensor in found.tensors] == [1, 1]
+
+
+def test_tensors_that_are_read_and_written(scale_manifest: Fields) -> None:
+    scale_manifest["tensors"][1].update(role="inout", row_multiple=4)
+    x, y = parse_manifest({**scale_manifest, "programmatic": True}).tensors
+    assert (x.is_written, y.is_written, y.row_multiple) == (False, True, 4)
+
+
 def test_newer_schema_is_a_target_error(scale_manifest: Fields) -> None:
     scale_manifest["schema"] = 2
     with pytest.raises(TargetError, match="schema 2, this attn-mlir reads up to 1: upgrade"):
@@ -74,7 +89,9 @@ def test_missing_field(scale_manifest: Fields, missing: str) -> None:
         (("symbols",), ["rows", 2], "symbols must be a list of different names"),
         (("symbols",), ["rows", "cols", "free"], r"no tensor tells \['free'\]"),
         (("tensors", 0), "x", r"tensors\[0\] is not an object"),
-        (("tensors", 0, "role"), "inout", r"tensors\[0\].role must be one of \['in', 'out'\]"),
+        (("tensors", 0, "role"), "both", r"tensors\[0\].role must be .* \['in', 'out', 'inout'\]"),
+        (("tensors", 0, "row_multiple"), 0, r"tensors\[0\].row_multiple must be an integer from 1"),
+        (("programmatic",), 1, "programmatic must be true or false, got 1"),
         (("tensors", 0, "dtype"), "c64", r"tensors\[0\].dtype must be one of"),
         (("tensors", 0, "shape"), [], "1 to 8 extents"),
         (("tensors", 0, "shape"), ["rows", -1], "must be a number or a symbol, got -1"),

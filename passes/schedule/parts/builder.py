@@ -48,6 +48,7 @@ __all__ = [
     "IntOps",
     "Ring",
     "any_row",
+    "arrive_last",
     "broadcast",
     "chosen",
     "claim",
@@ -58,6 +59,7 @@ __all__ = [
     "copy_across",
     "copy_in",
     "copy_out",
+    "copy_rows",
     "declare_kernel",
     "dot",
     "either",
@@ -78,11 +80,14 @@ __all__ = [
     "fneg",
     "fsub",
     "generate",
+    "grid_dependency_wait",
     "i1",
     "i32",
     "is_constant",
+    "launch_dependents",
     "limit",
     "load",
+    "load_global",
     "log2",
     "loop",
     "map_coordinates",
@@ -310,11 +315,53 @@ def copy_out(
     ws.CopyOutOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
+def copy_rows(
+    source: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+    row: Callable[..., Value],
+    *entries: Value,
+) -> None:
+    """Fills a shared tile with rows of a tensor: `row(number, *entries)` says which, from the number
+    of a row in the tile and the elements that fragments [rows] have for it."""
+    numbers = ir.DenseI32ArrayAttr.get(list(dims))
+    op = ws.CopyRowsOp(source, target, _coords(coords), list(entries), numbers)
+    kinds = [ws.FragmentType(value.type).element for value in entries]
+    block = op.body.blocks.append(i32(), *kinds)
+    with ir.InsertionPoint(block):
+        ws.YieldOp(row(*block.arguments))
+
+
 def store_global(
     fragment: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
     """Writes a fragment to a tensor, rows outside left out."""
     ws.StoreGlobalOp(fragment, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
+
+
+def load_global(
+    source: Value, shape: Sequence[int], coords: Sequence[Value | int], dims: Sequence[int]
+) -> Value:
+    """A fragment of a tensor's elements, zeros outside."""
+    kind = ws.fragment_type(shape, ir.MemRefType(source.type).element_type)
+    numbers = ir.DenseI32ArrayAttr.get(list(dims))
+    return ws.LoadGlobalOp(source, _coords(coords), numbers, kind).fragment
+
+
+def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> Value:
+    """Arrives at a counter; whether the `count` arrivals are complete with this one."""
+    return ws.ArriveLastOp(counter, _coords(coords), count).is_last
+
+
+def grid_dependency_wait() -> None:
+    """Waits for the kernels before this one, whose launch may overlap with theirs."""
+    ws.GridDependencyWaitOp()
+
+
+def launch_dependents() -> None:
+    """Lets the next kernel begin."""
+    ws.LaunchDependentsOp()
 
 
 def _coords(coords: Sequence[Value | int]) -> list[Value]:

@@ -1,6 +1,7 @@
 // RUN: attn-opt %s | attn-opt | FileCheck %s
 
-// Rows of a tensor, each from where a table says; a ring that several agents fill; tokens.
+// Rows of a tensor, each from where a table says, read there and then or ahead; a ring that several
+// agents fill; tokens.
 
 !t = !ws.tile<vector<128x64xbf16>, "shared">
 
@@ -14,8 +15,22 @@ func.func @rows(%x: memref<?x4x64xbf16>, %table: memref<?xi32>, %tile: !t, %zero
   ^bb0(%row: i32):
     %from = "ws.element"(%table, %row) {operandSegmentSizes = array<i32: 1, 1>} : (memref<?xi32>, i32) -> i32
     "ws.yield"(%from) : (i32) -> ()
-  }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3>}
+  }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3, 0>}
     : (memref<?x4x64xbf16>, !t, i32, i32, i32) -> ()
+  func.return
+}
+
+// CHECK-LABEL: func.func @entries
+// CHECK: "ws.copy_rows"({{.*}}) ({
+// CHECK: ^bb0(%{{.*}}: i32, %[[PAGE:.*]]: i32):
+// CHECK: "ws.yield"(%[[PAGE]]) : (i32) -> ()
+// CHECK: operandSegmentSizes = array<i32: 1, 1, 3, 1>
+func.func @entries(%x: memref<?x4x64xbf16>, %pages: !ws.frag<vector<128xi32>>, %tile: !t, %zero: i32) {
+  "ws.copy_rows"(%x, %tile, %zero, %zero, %zero, %pages) ({
+  ^bb0(%row: i32, %page: i32):
+    "ws.yield"(%page) : (i32) -> ()
+  }) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 3, 1>}
+    : (memref<?x4x64xbf16>, !t, i32, i32, i32, !ws.frag<vector<128xi32>>) -> ()
   func.return
 }
 

@@ -6,7 +6,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "tensor
   ^bb0(%row: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "tensor">, i32, i32) -> ()
   func.return
 }
@@ -19,7 +19,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128xbf16>, "shared">,
   ^bb0(%row: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
@@ -32,7 +32,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xf16>, "shared"
   ^bb0(%row: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xf16>, "shared">, i32, i32) -> ()
   func.return
 }
@@ -45,7 +45,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
   ^bb0(%row: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 1>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 1, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32) -> ()
   func.return
 }
@@ -58,7 +58,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
   ^bb0(%row: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
@@ -71,7 +71,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
   ^bb0(%row: i32, %c: i32):
     
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
@@ -84,7 +84,7 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
   ^bb0(%row: i32):
     %f = arith.constant 1.0 : f32
     "ws.yield"(%f) : (f32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
@@ -97,7 +97,43 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
   ^bb0(%row: i32):
     %s = "ws.acquire"(%r, %z) : (!ws.ring<none, 1, 1>, i32) -> none
     "ws.yield"(%row) : (i32) -> ()
-  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 0>}
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %pages: !ws.frag<vector<64xi32>>) {
+  // expected-error @below {{'ws.copy_rows' op expects entries of shape [128], one per row, got !ws.frag<vector<64xi32>>}}
+  "ws.copy_rows"(%x, %tile, %z, %z, %pages) ({
+  ^bb0(%row: i32, %page: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 1>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, !ws.frag<vector<64xi32>>) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %pages: !ws.frag<vector<128xi64>>) {
+  // expected-error @below {{'ws.copy_rows' op expects block arguments ['i32', 'i64'], got ['i32', 'i32']}}
+  "ws.copy_rows"(%x, %tile, %z, %z, %pages) ({
+  ^bb0(%row: i32, %page: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 1>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, !ws.frag<vector<128xi64>>) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32, %pages: !ws.frag<vector<128xi32>>) {
+  // expected-error @below {{'ws.copy_rows' op expects block arguments ['i32', 'i32'], got ['i32']}}
+  "ws.copy_rows"(%x, %tile, %z, %z, %pages) ({
+  ^bb0(%row: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2, 1>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, !ws.frag<vector<128xi32>>) -> ()
   func.return
 }

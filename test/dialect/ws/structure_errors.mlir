@@ -28,10 +28,10 @@
 
 // -----
 
-// expected-error @below {{'ws.kernel' op expects argument roles of in, out, scalar, got inout}}
+// expected-error @below {{'ws.kernel' op expects argument roles of in, out, inout, scalar, got both}}
 "ws.kernel"() ({
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
-}) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["inout", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
+}) {sym_name = "k", arg_names = ["q", "n"], arg_roles = ["both", "scalar"], arg_dims = [["sq", ""], []]} : () -> ()
 
 // -----
 

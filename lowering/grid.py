@@ -1,0 +1,105 @@
+"""What CTAs owe one another: arrivals at counters in global memory, and dependent launches.
+
+The counter wraps: `atom.inc` makes count - 1 into 0, so that who arrives last has reset it. The
+threads of a group meet before the arrival of one of them, which releases what all have written, and
+after it, which has acquired what other CTAs released; both are cumulative (PTX ISA, memory
+consistency model, causality order).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm, nvvm, scf
+from attn_mlir.dialect.scalars import INT, compare, constant, i32
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import WARP_THREADS
+
+from .context import FULL_WARP, Lowering, element_pointer, lowers, uniform
+from .coverage import Site, covers
+
+Value = Any
+
+
+@lowers(ws.ArriveLastOp)
+def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
+    nvvm.SyncWarpOp(constant(FULL_WARP))
+    last = INT.sub(low[op.count], 1)
+    branch = scf.IfOp(compare("eq", low.active.thread, 0), [i32()], has_else=True)
+    with ir.InsertionPoint(branch.then_block):
+        place = element_pointer(low, op.counter, [low[coord] for coord in op.coords])
+        before = llvm.AtomicRMWOp(
+            llvm.AtomicBinOp.uinc_wrap, place, last, llvm.AtomicOrdering.acq_rel, syncscope="device"
+        ).res
+        scf.YieldOp([before])
+    with ir.InsertionPoint(branch.else_block):
+        scf.YieldOp([constant(0)])
+    found = uniform(branch.results_[0])
+    nvvm.SyncWarpOp(constant(FULL_WARP))
+    low[op.is_last] = compare("eq", found, last)
+
+
+@covers(ws.ArriveLastOp)
+def _check_arrive_last(site: Site, op: ws.ArriveLastOp) -> None:
+    threads = site.role.threads_per_group
+    if threads != WARP_THREADS:
+        raise op_error(op, f"expects a role whose groups are one warp, got {threads} threads")
+    kernel = site.role.operation.parent.opview
+    for argument, role in zip(kernel.body.blocks[0].arguments, kernel.io_roles, strict=True):
+        if argument == op.counter and role != "inout":
+            raise op_error(op, f"expects a counter of role inout, got {role}")
+
+
+@lowers(ws.GridDependencyWaitOp)
+def _grid_dependency_wait(low: Lowering, op: ws.GridDependencyWaitOp) -> None:
+    nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.wait)
+
+
+@lowers(ws.LaunchDependentsOp)
+def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
+    nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
+
+
+TOUCHING = (  # operations that read or write tensors
+    ws.CopyInOp,
+    ws.CopyOutOp,
+    ws.CopyRowsOp,
+    ws.LoadGlobalOp,
+    ws.StoreGlobalOp,
+    ws.ElementOp,
+    ws.ArriveLastOp,
+)
+
+
+def is_programmatic(kernel: ws.KernelOp) -> bool:
+    """Whether a kernel may begin before the one in front of it is over."""
+    return any(isinstance(op, ws.GridDependencyWaitOp) for op in _inside(kernel))
+
+
+def check_waits(kernel: ws.KernelOp) -> None:
+    """In a kernel that may begin early, a role waits at its start before it touches any tensor.
+
+    Raises:
+      VerifyError: on the operation that touches one.
+    """
+    if not is_programmatic(kernel):
+        return
+    for role in kernel.roles():
+        for op in role.body.blocks[0].operations:
+            if isinstance(op, ws.GridDependencyWaitOp):
+                break
+            for inner in (op, *_inside(op)):
+                if isinstance(inner, TOUCHING) or (isinstance(inner, ws.TilesOp) and inner.ends):
+                    raise op_error(
+                        inner,
+                        f"touches a tensor in role {role.label} before ws.grid_dependency_wait at "
+                        "the start of the role: an earlier kernel may still be running",
+                    )
+
+
+def _inside(op: Any) -> Iterator[Any]:
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner
+                yield from _inside(inner)

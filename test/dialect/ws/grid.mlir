@@ -1,0 +1,27 @@
+// RUN: attn-opt %s | attn-opt | FileCheck %s
+
+// What CTAs owe one another, and fragments from tensors that other CTAs have written.
+
+// CHECK-LABEL: func.func @last
+// CHECK: %[[LAST:.*]] = "ws.arrive_last"(%{{.*}}, %{{.*}}, %{{.*}}) {{.*}} : (memref<?xi32>, i32, i32) -> i1
+// CHECK: scf.if %[[LAST]]
+// CHECK: "ws.load_global"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {dims = array<i32: 1, 2>
+func.func @last(%counter: memref<?xi32>, %sums: memref<?x?x?xf32>, %tile: i32, %parts: i32) {
+  %last = "ws.arrive_last"(%counter, %tile, %parts) {operandSegmentSizes = array<i32: 1, 1, 1>}
+    : (memref<?xi32>, i32, i32) -> i1
+  scf.if %last {
+    %part = "ws.load_global"(%sums, %tile, %tile, %tile)
+      {dims = array<i32: 1, 2>, operandSegmentSizes = array<i32: 1, 3>}
+      : (memref<?x?x?xf32>, i32, i32, i32) -> !ws.frag<vector<16x64xf32>>
+  }
+  func.return
+}
+
+// CHECK-LABEL: func.func @overlap
+// CHECK: "ws.grid_dependency_wait"() : () -> ()
+// CHECK-NEXT: "ws.launch_dependents"() : () -> ()
+func.func @overlap() {
+  "ws.grid_dependency_wait"() : () -> ()
+  "ws.launch_dependents"() : () -> ()
+  func.return
+}

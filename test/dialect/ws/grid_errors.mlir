@@ -1,0 +1,47 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+func.func @f(%i: i32) {
+  // expected-error @below {{'ws.arrive_last' op expects a memref, got i32}}
+  %0 = "ws.arrive_last"(%i, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (i32, i32, i32) -> i1
+  func.return
+}
+
+// -----
+
+func.func @f(%counter: memref<?xf32>, %i: i32) {
+  // expected-error @below {{'ws.arrive_last' op expects a counter of i32, got f32}}
+  %0 = "ws.arrive_last"(%counter, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (memref<?xf32>, i32, i32) -> i1
+  func.return
+}
+
+// -----
+
+func.func @f(%counter: memref<?x4xi32>, %i: i32) {
+  // expected-error @below {{'ws.arrive_last' op expects 2 coordinates, got 1}}
+  %0 = "ws.arrive_last"(%counter, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (memref<?x4xi32>, i32, i32) -> i1
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %i: i32) {
+  // expected-error @below {{'ws.load_global' op expects elements of bf16, got f32}}
+  %0 = "ws.load_global"(%x, %i, %i) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 2>} : (memref<?x64xbf16>, i32, i32) -> !ws.frag<vector<16x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %i: i32) {
+  // expected-error @below {{'ws.load_global' op expects 2 coordinates, got 1}}
+  %0 = "ws.load_global"(%x, %i) {dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1>} : (memref<?x64xbf16>, i32) -> !ws.frag<vector<16xbf16>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %i: i32) {
+  // expected-error @below {{'ws.load_global' op expects dims in 0..1, got [0, 2]}}
+  %0 = "ws.load_global"(%x, %i, %i) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 2>} : (memref<?x64xbf16>, i32, i32) -> !ws.frag<vector<16x64xbf16>>
+  func.return
+}
