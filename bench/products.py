@@ -4,10 +4,14 @@
     python bench/products.py product.attn [OTHER.attn ...]      where the GPU is; needs torch
     python bench/products.py product.attn --shape 4096 8192 1024 --rounds 200
     python bench/products.py product.attn --shape 300 200 96 --device emulator     checks, no times
+    python bench/products.py product.attn --shape 16 8192 8192 --queue 20
 
-Every element is compared with the product in float32. All then run in turns, launch by launch, on
-drawn operands (constant ones take less power and give higher clocks), and the clock is asked for at
-the end. TFLOP/s count 2 m n k. Exit code: 0 when all are right, 1 when an element is not.
+Every element is compared with the product in float32. All then run in turns on drawn operands
+(constant ones take less power and give higher clocks), launch by launch or, with `--queue`, so many
+launches of one behind each other, which may overlap; the clock is asked for at the end. TFLOP/s
+count 2 m n k, TB/s the bytes of b. A kernel that takes a `table` of rows gets the rows of b in a
+drawn order, one that adds up `parts` gets as many as multiprocessors have room for; torch multiplies
+b as it lies. Exit code: 0 when all are right, 1 when an element is not.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import functools
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +54,48 @@ def operands(m: int, n: int, k: int, device: str) -> tuple[Any, Any, Any]:
     return a, b, torch.full((m, n), float("nan"), dtype=torch.bfloat16, device=device)
 
 
-def measure(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Spread]:
-    """Seconds per launch of each, in turns; the queue never runs empty, so launches hide."""
+def further(kernel: Kernel, m: int, n: int, k: int, tile: Sequence[int], device: str) -> Any:
+    """What a kernel takes besides a, b and c, by name: a table, a workspace and its counters.
+
+    Args:
+      tile: rows and columns of a tile of c, which has a row of counters.
+    """
+    down, across = (-(-extent // step) for extent, step in zip((m, n), tile, strict=True))
+    processors = 1
+    if device == "cuda":
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+    found = {}
+    for tensor in kernel.bundle.manifest.tensors:
+        if tensor.name == "table":
+            source = torch.Generator(device).manual_seed(k)
+            rows = torch.randperm(k, generator=source, device=device)
+            found["table"] = rows.to(torch.int32)
+        elif tensor.name == "sums":
+            parts = max(1, processors // (down * across))
+            found["sums"] = torch.full((parts, m, n), float("nan"), device=device)
+        elif tensor.name == "arrived":
+            shape = (down, across, tensor.shape[-1])
+            found["arrived"] = torch.zeros(shape, dtype=torch.int32, device=device)
+    return found
+
+
+def measure(
+    variants: Mapping[str, Callable[[], object]], rounds: int, queue: int = 1
+) -> dict[str, Spread]:
+    """Seconds per launch of each, in turns of `queue`; work is always left, so launches hide."""
     events: dict[str, list[Any]] = {name: [] for name in variants}
     for number in range(WARM_UP + rounds):
         for name, launch in variants.items():
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            launch()
+            for _ in range(queue):
+                launch()
             end.record()
             if number >= WARM_UP:
                 events[name].append((begin, end))
     torch.cuda.synchronize()
     return {
-        name: Spread.of([begin.elapsed_time(end) * 1e-3 for begin, end in pairs])
+        name: Spread.of([begin.elapsed_time(end) * 1e-3 / queue for begin, end in pairs])
         for name, pairs in events.items()
     }
 
@@ -77,20 +109,28 @@ def clock() -> str:
         return "unknown"
 
 
-def report(kernels: Mapping[str, Kernel], m: int, n: int, k: int, rounds: int) -> None:
+def report(kernels: Mapping[str, Kernel], given: argparse.Namespace) -> None:
     """Prints TFLOP/s of the kernels and of torch, and the ratios."""
+    m, n, k = given.shape
     a, b, c = operands(m, n, k, "cuda")
     stream = torch.cuda.current_stream()
     variants: dict[str, Callable[[], object]] = {
-        name: functools.partial(kernel, a, b, c, stream=stream) for name, kernel in kernels.items()
+        name: functools.partial(
+            kernel, a, b, c=c, **further(kernel, m, n, k, given.tile, "cuda"), stream=stream
+        )
+        for name, kernel in kernels.items()
     }
-    found = measure({**variants, "torch": lambda: torch.matmul(a, b, out=c)}, rounds)
+    variants["torch"] = lambda: torch.matmul(a, b, out=c)
+    found = measure(variants, given.rounds, given.queue)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {clock()} at the end")
-    print(f"{m} x {n} x {k}, milliseconds: median (20 % .. 80 %) of {rounds}")
+    print(f"{m} x {n} x {k}, milliseconds: median (20 % .. 80 %) of {given.rounds} x {given.queue}")
     for name, spread in found.items():
-        flops = 2 * m * n * k / spread.median * 1e-12
+        flops, moved = (x / spread.median * 1e-12 for x in (2 * m * n * k, 2 * n * k))
         ratio = found["torch"].median / spread.median
-        print(f"{flops:8.1f} TFLOP/s {ratio:7.3f} of torch  {spread.text('', 3, 1e3)}  {name}")
+        print(
+            f"{flops:8.1f} TFLOP/s {moved:6.2f} TB/s {ratio:7.3f} of torch  "
+            f"{spread.text('', 4, 1e3)}  {name}"
+        )
 
 
 def main() -> int:
@@ -100,19 +140,28 @@ def main() -> int:
         "--shape", nargs=3, type=int, default=[8192, 8192, 8192], metavar=("M", "N", "K")
     )
     parser.add_argument("--rounds", type=int, default=100, help="launches of each that count")
+    parser.add_argument("--queue", type=int, default=1, help="launches behind each other")
+    parser.add_argument(
+        "--tile", nargs=2, type=int, default=[16, 128], metavar=("ROWS", "COLUMNS"),
+        help="of c, in a kernel that adds up parts",
+    )  # fmt: skip
     parser.add_argument("--device", choices=("cuda", "emulator"), default="cuda")
     given = parser.parse_args()
     kernels = {str(path): load(path) for path in given.bundles}
     m, n, k = given.shape
     is_right = True
     for name, kernel in kernels.items():
-        a, b, c = operands(m, n, k, "cuda" if given.device == "cuda" else "cpu")
-        kernel(a, b, c, device=given.device)
-        error = worst(c, a, b)
+        place = "cuda" if given.device == "cuda" else "cpu"
+        a, b, c = operands(m, n, k, place)
+        others = further(kernel, m, n, k, given.tile, place)
+        for _ in range(2):  # the second finds what the first has left in workspaces
+            c.fill_(float("nan"))
+            kernel(a, b, c=c, **others, device=given.device)
+        error = worst(c, a, b[others["table"].long()] if "table" in others else b)
         is_right = is_right and error <= 1
         print(f"{name}: largest error {error:.2f} of what is allowed")
     if is_right and given.device == "cuda":
-        report(kernels, m, n, k, given.rounds)
+        report(kernels, given)
     return int(not is_right)
 
 

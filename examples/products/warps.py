@@ -2,21 +2,17 @@
 
     python examples/products/warps.py [FILE [TARGET]]
 
-A tile of C is 16 rows, as many as a product of one warp has: those of a decoding step's heads, say.
-Its columns are few, so that many CTAs share the work, and within a CTA the warps share K: step s is
-the work of warp s mod 4. Their sums meet in shared memory, where `merge` adds them up. The roles,
-and the rings between them, of which those of a warp are ways:
+For decoding: a tile of C has 16 rows, say the heads of a group. Row k of B is row table[k] of b,
+zeros where there is none. Each warp that multiplies has one that loads: many copies are under way.
 
 ```text
-load ──a, b──► multiply ──sums──► merge ──out──► leave
+load ──a, b──► multiply ──sums──► merge
 ```
 
-Any M, N and K from 1 on: what a tile has beyond the edge of A or B is read as 0, what it has beyond
-the edge of C is not written. The copy engine wants rows that begin at multiples of 16 bytes, which
-dense matrices have for N and K in multiples of 8.
+Step s of K is the work of warp s mod 4, a run of steps that of one of `parts` CTAs. Each writes its
+sums to `sums` [parts, m, n]; who is last at its counter in `arrived` [m / 16, n / 128, 4], rounded
+up, adds them up in order. Counters begin as 0 and end so. Any M; N and K in multiples of 8.
 """
-
-from collections.abc import Callable
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
@@ -24,88 +20,99 @@ from attn_mlir.lowering.compile import kernel_main
 from attn_mlir.passes.schedule.parts import builder as b
 
 NAME, TARGETS = "product", ("sm_90a", "sm_100a")
-WARPS = 4  # that multiply
-ROWS, COLUMNS, DEPTH = 16, 64, 64  # of a tile: of C, and of what a slot holds of K
+WARPS = 4  # of each role
+ROWS, COLUMNS, DEPTH = 16, 128, 32  # of a tile: of C, and of what a slot holds of K
+SHARE = COLUMNS // WARPS  # columns that a warp merges
 STAGES = 4  # slots of A and of B of a warp, 10 KiB together
 
 
-def product(order: str = "persistent") -> ws.KernelOp:
-    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], at the insertion point."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    narrow, wide = ir.BF16Type.get(), ir.F32Type.get()
-    matrix = ir.MemRefType.get([dynamic, dynamic], narrow)
-    names = {"a": ("in", ("m", "k")), "b": ("in", ("k", "n")), "c": ("out", ("m", "n"))}
-    kernel = b.declare_kernel(
-        NAME, [b.Argument(name, role, matrix, dims) for name, (role, dims) in names.items()]
-    )
+def product(order: str = "single") -> ws.KernelOp:
+    """Builds `product(a, b, table, c, sums, arrived)`: c = a b[table], at the insertion point."""
+    kind, narrow = ir.Type.parse, ir.BF16Type.get()
+    arguments = [
+        b.Argument("a", "in", kind("memref<?x?xbf16>"), ("m", "k")),
+        b.Argument("b", "in", kind("memref<?x?xbf16>"), ("rows", "n")),
+        b.Argument("table", "in", kind("memref<?xi32>"), ("k",)),
+        b.Argument("c", "out", kind("memref<?x?xbf16>"), ("m", "n")),
+        b.Argument("sums", "inout", kind("memref<?x?x?xf32>"), ("parts", "m", "n")),
+        b.Argument("arrived", "inout", kind(f"memref<?x?x{WARPS}xi32>"), ("down", "across", "")),
+    ]
+    kernel = b.declare_kernel(NAME, arguments)
     with ir.InsertionPoint(kernel.body.blocks[0]):
-        left, right, result = kernel.body.blocks[0].arguments
+        left, right, table, result, workspace, arrived = kernel.body.blocks[0].arguments
         a = b.Ring("a", b.tile([ROWS, DEPTH], narrow, "shared"), stages=STAGES, ways=WARPS)
         bs = b.Ring("b", b.tile([DEPTH, COLUMNS], narrow, "shared"), stages=STAGES, ways=WARPS)
-        sums = b.Ring("sums", b.tile([ROWS, COLUMNS], wide, "shared"), ways=WARPS)
-        out = b.Ring("out", b.tile([ROWS, COLUMNS], narrow, "shared"))
+        sums = b.Ring("sums", b.tile([ROWS, SHARE], ir.F32Type.get(), "shared"), ways=WARPS * WARPS)
+        depth, parts = b.extent(left, 1), b.extent(workspace, 0)
 
-        def each_tile(body: Callable[[b.Value, b.Value], None]) -> None:
-            extents = [
-                b.INT.ceildiv(b.extent(result, 0), ROWS),
-                b.INT.ceildiv(b.extent(result, 1), COLUMNS),
-            ]
-            with b.tiles(extents, order) as (row, column):
-                body(b.INT.mul(row, ROWS), b.INT.mul(column, COLUMNS))
+        def steps(part: b.Value) -> list[b.Value]:
+            """The first step of each warp in a part, and the one behind the last."""
+            count = b.INT.ceildiv(depth, WARPS * DEPTH)
+            return [b.INT.floordiv(b.INT.mul(x, count), parts) for x in (part, b.INT.add(part, 1))]
 
-        turns = b.INT.ceildiv(b.extent(left, 1), WARPS * DEPTH)
+        def load(down: b.Value, across: b.Value, part: b.Value) -> None:
+            def start(step: b.Value) -> b.Value:
+                return b.INT.mul(b.INT.add(b.INT.mul(step, WARPS), warp), DEPTH)
 
-        def load(row: b.Value, column: b.Value) -> None:
-            def turn(number: b.Value) -> list[b.Value]:
-                for warp in range(WARPS):
-                    k = b.INT.mul(b.INT.add(b.INT.mul(number, WARPS), warp), DEPTH)
-                    for ring, source, at in ((a, left, [row, k]), (bs, right, [k, column])):
-                        slot = ring.acquire(warp)
-                        b.copy_in(source, slot, at, [0, 1])
-                        b.commit(slot, "copy_engine")
-                return []
+            def rows_of(step: b.Value) -> b.Value:
+                found = b.load_global(table, [DEPTH], [start(step)], [0])
+                end, none = b.INT.sub(depth, start(step)), b.constant(-1)  # beyond K
+                return b.map_rows(lambda row, i: b.select(b.INT.less(i, end), row, none), found)
 
-            b.loop(0, turns, [], turn)
+            def body(step: b.Value, found: b.Value) -> list[b.Value]:
+                ahead, k = rows_of(b.INT.add(step, 1)), start(step)
+                slot, other = a.acquire(warp), bs.acquire(warp)
+                row, column = b.INT.mul(down, ROWS), b.INT.mul(across, COLUMNS)
+                b.copy_rows(left, slot, [row, k], [0, 1], lambda i: i)
+                b.commit(slot, "thread_copies")
+                b.copy_rows(right, other, [0, column], [0, 1], lambda _, x: x, found)
+                b.commit(other, "thread_copies")
+                return [ahead]
 
-        with b.role("multiply", first=0, warps=WARPS, groups=WARPS) as warp:
+            first, end = steps(part)
+            b.loop(first, end, [rows_of(first)], body)
+            b.launch_dependents()
 
-            def step(_: b.Value, total: b.Value) -> list[b.Value]:
-                slots = a.wait(warp), bs.wait(warp)
-                total = b.dot(total, *map(b.load, slots), b_layout="kn")
-                for slot in slots:
-                    b.release(slot, "threads")
-                return [total]
+        def multiply(_: b.Value, __: b.Value, part: b.Value) -> None:
+            def body(_: b.Value, *totals: b.Value) -> list[b.Value]:
+                slot, other = a.wait(warp), bs.wait(warp)
+                rows = b.load(slot)
+                shares = [b.load(b.columns(other, i * SHARE, SHARE)) for i in range(WARPS)]
+                b.release(slot, "threads")
+                b.release(other, "threads")
+                pairs = zip(totals, shares, strict=True)
+                return [b.dot(total, rows, share, b_layout="kn") for total, share in pairs]
 
-            def multiply(_: b.Value, __: b.Value) -> None:
-                zeros = b.fill([ROWS, COLUMNS], b.f32_constant(0.0))
-                (total,) = b.loop(0, turns, [zeros], step)
-                slot = sums.acquire(warp)
+            zeros = b.fill([ROWS, SHARE], b.f32_constant(0.0))
+            for share, total in enumerate(b.loop(*steps(part), [zeros] * WARPS, body)):
+                slot = sums.acquire(b.INT.add(b.INT.mul(warp, WARPS), share))
                 b.store(total, slot)
                 b.commit(slot, "threads")
 
-            each_tile(multiply)
+        def merge(down: b.Value, across: b.Value, part: b.Value) -> None:
+            def add(number: b.Value, total: b.Value) -> list[b.Value]:
+                one = b.load_global(workspace, [ROWS, SHARE], [number, *place], [1, 2])
+                return [b.map_elements(b.fadd, total, one)]
 
-        def merge(_: b.Value, __: b.Value) -> None:
-            slots = [sums.wait(warp) for warp in range(WARPS)]
-            total, *others = map(b.load, slots)
-            for other in others:
-                total = b.map_elements(b.fadd, total, other)
-            for slot in slots:
+            column = b.INT.mul(b.INT.add(b.INT.mul(across, WARPS), warp), SHARE)
+            place = [b.INT.mul(down, ROWS), column]
+            total = zeros = b.fill([ROWS, SHARE], b.f32_constant(0.0))
+            for other in range(WARPS):
+                slot = sums.wait(b.INT.add(warp, other * WARPS))
+                total = b.map_elements(b.fadd, total, b.load(slot))
                 b.release(slot, "threads")
-            slot = out.acquire()
-            b.store(b.map_elements(lambda x: b.truncate(x, narrow), total, element=narrow), slot)
-            b.commit(slot, "threads")
+            b.store_global(total, workspace, [part, *place], [1, 2])
+            with b.when(b.arrive_last(arrived, [down, across, warp], parts)):
+                (total,) = b.loop(0, parts, [zeros], add)
+                rounded = b.map_elements(lambda x: b.truncate(x, narrow), total, element=narrow)
+                b.store_global(rounded, result, place, [0, 1])
 
-        def leave(row: b.Value, column: b.Value) -> None:
-            slot = out.wait()
-            b.copy_out(slot, result, [row, column], [0, 1])
-            b.release(slot, "copy_engine")
-
-        with b.role("merge", first=WARPS, warps=1):
-            each_tile(merge)
-        for warp, role in enumerate((leave, load), WARPS + 1):
-            with b.role(role.__name__, first=warp, warps=1, lanes=1):
-                each_tile(role)
+        for number, role in enumerate((multiply, load, merge)):
+            with b.role(role.__name__, first=number * WARPS, warps=WARPS, groups=WARPS) as warp:
+                if role is not multiply:
+                    b.grid_dependency_wait()
+                with b.tiles([b.extent(arrived, 0), b.extent(arrived, 1), parts], order) as tile:
+                    role(*tile)
     return kernel
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.bench._sass import disassemble
+from attn_mlir.errors import SpecError
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel, load
@@ -50,17 +51,38 @@ def product(file: str, target: str, order: str = "persistent", **options: int) -
     return load(compile_kernel(example["NAME"], build, target=target))
 
 
-def check(kernel: Kernel, m: int, n: int, k: int, device: EmulatorDevice) -> None:
-    """Runs a product of drawn matrices; every element within the error of f32 sums and bf16."""
+def check(
+    kernel: Kernel, m: int, n: int, k: int, device: EmulatorDevice, parts: int = 2, rows: int = 0
+) -> bytes:
+    """Runs a product of drawn matrices; every element within the error of f32 sums and bf16.
+
+    Args:
+      parts: of K, for a kernel that adds up the sums of several CTAs.
+      rows: of b, for a kernel with a table; as many as K where they are 0.
+
+    Returns:
+      The bits of the product.
+    """
     rng = np.random.default_rng(m + n + k)
-    a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (k, n)))
-    c = np.full((m, n), np.nan, BF16)
-    kernel(a, b, c, device=device)
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (rows or k, n)))
+    c, wide_a, wide_b = np.full((m, n), np.nan, BF16), a.astype(np.float64), b.astype(np.float64)
+    if "table" in (tensor.name for tensor in kernel.bundle.manifest.tensors):
+        table = rng.integers(-3, len(b) + 3, k, dtype=np.int32)  # some entries name no row
+        is_row = (table >= 0) & (table < len(b))
+        wide_b = np.where(is_row[:, None], wide_b[table.clip(0, len(b) - 1)], 0.0)
+        sums = np.full((parts, m, n), np.nan, np.float32)
+        arrived = np.zeros((-(-m // 16), -(-n // 128), 4), np.int32)
+        for _ in range(2):  # the second finds the counters as the first has left them
+            c[:] = np.nan
+            kernel(a, b, table, c, sums, arrived, device=device)
+            assert not arrived.any()
+    else:
+        kernel(a, b, c, device=device)
     exact, sizes = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
     sums = k * float(np.finfo(np.float32).eps) * sizes
     allowed = 2.0**-8 * (np.abs(exact) + sums) + sums  # bf16 has 8 significant bits
     assert (np.abs(c.astype(np.float64) - exact) <= allowed).all()
+    return c.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +124,30 @@ def test_other_clusters(file: str, target: str, option: tuple[str, int]) -> None
     check(product(file, target, **{name: count}), 300, 264, 136, device)
 
 
+@pytest.mark.parametrize("parts", [1, 3, 7])
+@pytest.mark.parametrize("rows", [1, 700])
+def test_parts_and_tables_of_any_size(parts: int, rows: int) -> None:
+    """Parts of unequal length, and of none; fewer rows than entries, and more."""
+    shape = (24, 136, 584)
+    check(product("warps", "sm_90a"), *shape, EmulatorDevice(), parts=parts, rows=rows)
+
+
+def test_sums_do_not_depend_on_who_is_last() -> None:
+    devices = (EmulatorDevice("adversarial", seed) for seed in range(3))
+    kernel = product("warps", "sm_90a", "single")
+    assert len({check(kernel, 24, 136, 584, device, parts=4) for device in devices}) == 1
+
+
+def test_rows_of_pieces() -> None:
+    """A kernel that moves rows in pieces would write to what is between the rows of C."""
+    between = np.zeros((8, 16), BF16)
+    a, b, table = np.zeros((8, 8), BF16), np.zeros((8, 12), BF16), np.zeros(8, np.int32)
+    sums, arrived = np.zeros((1, 8, 12), np.float32), np.zeros((1, 1, 4), np.int32)
+    with pytest.raises(SpecError, match="b has 12 elements in a row: .* multiples of 8"):
+        product("warps", "sm_90a")(a, b, table, between[:, :12], sums, arrived, device="emulator")
+    assert product("warps", "sm_90a").bundle.manifest.programmatic
+
+
 def test_products_into_registers_run_on(tmp_path: Path) -> None:
     """One wait for the four instructions of a step, and nothing that the assembler put there."""
     cubin = tmp_path / "product.cubin"
@@ -113,10 +159,10 @@ def test_products_into_registers_run_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 def test_products_of_warps_spill_nothing(target: str, tmp_path: Path) -> None:
-    """A step is 32 products of 16 x 8 x 16 and 20 loads of four matrices: 4 of A and 16 of B."""
+    """A step is 32 products of 16 x 8 x 16 and 18 loads of four matrices: 2 of A and 16 of B."""
     kernel = product("warps", target)
     assert kernel.bundle.ptx.count("mma.sync.aligned.m16n8k16") == 32
-    assert len(re.findall(r"ldmatrix\S*x4\.shared", kernel.bundle.ptx)) == 4
+    assert len(re.findall(r"ldmatrix\S*x4\.shared", kernel.bundle.ptx)) == 2
     assert len(re.findall(r"ldmatrix\S*x4\.trans", kernel.bundle.ptx)) == 16
     cubin = tmp_path / "product.cubin"
     cubin.write_bytes(kernel.bundle.cubin)
