@@ -54,6 +54,14 @@ def _coordinates(
     return parameter.coordinates([low[value] for value in coords], number, end)
 
 
+def _box_start(
+    low: Lowering, tensor: Value, coords: Any, parameter: TensorMap, number: int
+) -> list[Value]:
+    """Coordinates of a box, i32 each."""
+    found = _coordinates(low, tensor, coords, parameter, number)
+    return [constant(x) if isinstance(x, int) else x for x in found]
+
+
 @lowers(ws.CopyInOp)
 def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
@@ -85,15 +93,11 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
     remote = ir.Type.parse("!llvm.ptr<7>")
     tile = low.tile(op.target)
     for number in range(parameter.box_count):
-        coords = [
-            constant(x) if isinstance(x, int) else x
-            for x in _coordinates(low, op.source, op.coords, parameter, number)
-        ]
         place = low.shared_pointer(_box_offset(tile, parameter, number))
         nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
             llvm.AddrSpaceCastOp(remote, place).result,
             low.arguments[parameter],
-            coords,
+            _box_start(low, op.source, op.coords, parameter, number),
             barrier,
             [],
             **options,
@@ -124,6 +128,19 @@ def _copy_out(low: Lowering, op: ws.CopyOutOp) -> None:
             _box(low, low.tile(op.source), parameter, number),
             tensor_map_value(low, parameter),
             list(map(index, _coordinates(low, op.target, op.coords, parameter, number))),
+        )
+
+
+@lowers(ws.ReduceOutOp)
+def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
+    parameter = low.signature.tensor_map(op.target, op.source, op.dims)
+    kind = ir.Attribute.parse(f"#nvvm.tma_redux_kind<{op.kind.value}>")
+    for number in range(parameter.box_count):
+        nvvm.CpAsyncBulkTensorReduceOp(
+            low.arguments[parameter],
+            low.shared_pointer(_box_offset(low.tile(op.source), parameter, number)),
+            kind,
+            _box_start(low, op.target, op.coords, parameter, number),
         )
 
 

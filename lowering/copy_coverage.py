@@ -15,6 +15,7 @@ from .layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
 from .tensors import MAX_MAP_RANK
 
 MAX_BOX_ROWS = 256
+REDUCED = ("f32", "f16", "bf16", "i32")  # element types; PTX ISA, cp.reduce.async.bulk.tensor, add
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
@@ -188,6 +189,19 @@ def _multiple_of(value: Any) -> int:
 
 @covers(ws.CopyOutOp)
 def _check_copy_out(site: Site, op: ws.CopyOutOp) -> None:
+    _check_boxes_out(site, op)
+
+
+@covers(ws.ReduceOutOp)
+def _check_reduce_out(site: Site, op: ws.ReduceOutOp) -> None:
+    _check_boxes_out(site, op)
+    site.check_inout(op, op.target)
+    element = str(ws.TileType(op.source.type).element)
+    if element not in REDUCED:
+        raise op_error(op, f"expects elements of {', '.join(REDUCED)}, got {element}")
+
+
+def _check_boxes_out(site: Site, op: Any) -> None:
     """A box is of whole lines: what a line has beyond the tile has to lie outside the tensor."""
     _check_copy(site, op, op.target, op.source)
     kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)

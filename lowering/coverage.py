@@ -18,6 +18,7 @@ from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 from .layouts import ATOM_ROWS, COLUMN, Layout, unit_elements
 from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
+from .tensors import view_of
 
 COLUMN_BITS = (8, 16, 32)  # of tiles with columns; narrow ones share a register or a cell
 MMA_MAX_COLUMNS = 256  # N of one instruction; PTX ISA, wgmma and tcgen05.mma
@@ -32,6 +33,14 @@ class Site:
 
     role: ws.RoleOp
     layouts: Layouts
+
+    def check_inout(self, op: Any, tensor: Any) -> None:
+        """Raises VerifyError where an operation reads and writes an argument of another role."""
+        kernel = self.role.operation.parent.opview
+        argument = view_of(kernel, tensor).argument
+        role = kernel.io_roles[kernel.names.index(argument)]
+        if role != "inout":
+            raise op_error(op, f"expects an argument of role inout, {argument} is of role {role}")
 
 
 Check = Callable[[Site, Any], None]  # raises VerifyError

@@ -44,10 +44,7 @@ def _check_arrive_last(site: Site, op: ws.ArriveLastOp) -> None:
     threads = site.role.threads_per_group
     if threads != WARP_THREADS:
         raise op_error(op, f"expects a role whose groups are one warp, got {threads} threads")
-    kernel = site.role.operation.parent.opview
-    for argument, role in zip(kernel.body.blocks[0].arguments, kernel.io_roles, strict=True):
-        if argument == op.counter and role != "inout":
-            raise op_error(op, f"expects a counter of role inout, got {role}")
+    site.check_inout(op, op.counter)
 
 
 @lowers(ws.GridDependencyWaitOp)
@@ -63,6 +60,7 @@ def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
 TOUCHING = (  # operations that read or write tensors
     ws.CopyInOp,
     ws.CopyOutOp,
+    ws.ReduceOutOp,
     ws.CopyRowsOp,
     ws.LoadGlobalOp,
     ws.StoreGlobalOp,

@@ -124,7 +124,7 @@ class Signature:
     def _used(self, op: Any) -> Iterator[Parameter]:
         if isinstance(op, ws.CopyInOp):
             yield self.tensor_map(op.source, op.target, op.dims)
-        elif isinstance(op, ws.CopyOutOp):
+        elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
             yield self.tensor_map(op.target, op.source, op.dims)
         elif isinstance(op, ws.StoreGlobalOp):
             if len(ws.FragmentType(op.fragment.type).shape) == 2:

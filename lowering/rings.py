@@ -53,6 +53,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.CopyInOp,
     ws.CopyOutOp,
     ws.CopyAcrossOp,
+    ws.ReduceOutOp,
     ws.ClaimOp,
 )
 PRODUCER = "producer"  # the side of a ring that acquires

@@ -10,6 +10,7 @@ from .cluster import Targets, check_targets, targets
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
 
 DIMS = MappingProxyType({"dims": ir.DenseI32ArrayAttr})  # what the binding cannot declare
+OUT_KINDS = ("add",)  # of reductions into tensors
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
@@ -383,4 +384,48 @@ class CopyOutOp(WS.Operation, name="copy_out"):
         tile = TileType(op.source.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")
+        return check_global(op, op.target, tile.shape, tile.element)
+
+
+class ReduceOutOp(WS.Operation, name="reduce_out"):
+    """Copy engine: adds the elements of a shared tile to those of a box of a tensor.
+
+    Each element is added at once, whoever else adds to it: CTAs that share a tile of a result need
+    no counter for that, but sums depend on the order in which they come. What was added is there for
+    later kernels; nothing outside the tensor is touched.
+
+    Operands:
+      source: shared tile of f32, f16, bf16 or i32.
+      target: tensor argument of role `inout`.
+      coords: i32 start coordinates, one per tensor dimension.
+
+    Attributes:
+      dims: as of `ws.copy_in`.
+      kind: `add`.
+
+    Memory effects: reads the tile, reads and writes the tensor, asynchronously; a release by
+    `copy_engine` waits until the tile has been read. Hardware: sm_90 on.
+
+    Example:
+      "ws.reduce_out"(%slot, %sums, %row, %column)
+        {dims = array<i32: 0, 1>, kind = "add", operandSegmentSizes = array<i32: 1, 1, 2>}
+        : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32, i32) -> ()
+    """
+
+    source: ext.Operand[TileType]
+    target: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    dims: Any
+    kind: ir.StringAttr
+
+    ATTRIBUTE_CLASSES = DIMS
+
+    @staticmethod
+    def verify_invariants(op: "ReduceOutOp") -> bool:
+        """Shared tile; coordinates and dims fit the tensor; a known kind."""
+        tile = TileType(op.source.type)
+        if tile.space != "shared":
+            return fail(op, f"expects a shared tile, got {tile}")
+        if op.kind.value not in OUT_KINDS:
+            return fail(op, f"expects a kind of {', '.join(OUT_KINDS)}, got {op.kind.value}")
         return check_global(op, op.target, tile.shape, tile.element)

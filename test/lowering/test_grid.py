@@ -162,7 +162,7 @@ def test_an_arrival_releases_and_acquires() -> None:
 
 def test_counters_that_have_no_code() -> None:
     check(added())
-    expects = "'ws.arrive_last' op expects a counter of role inout, got"
+    expects = "'ws.arrive_last' op expects an argument of role inout, counter is of role"
     for given in ("in", "out"):
         text = added().replace(
             '["in", "inout", "inout", "out"]', f'["in", "inout", "{given}", "out"]'

@@ -25,3 +25,12 @@ func.func @overlap() {
   "ws.launch_dependents"() : () -> ()
   func.return
 }
+
+// CHECK-LABEL: func.func @add
+// CHECK: "ws.reduce_out"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {dims = array<i32: 0, 1>, kind = "add"
+func.func @add(%tile: !ws.tile<vector<128x32xf32>, "shared">, %sums: memref<?x?xf32>, %row: i32) {
+  "ws.reduce_out"(%tile, %sums, %row, %row)
+    {dims = array<i32: 0, 1>, kind = "add", operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32, i32) -> ()
+  func.return
+}

@@ -45,3 +45,30 @@ func.func @f(%x: memref<?x64xbf16>, %i: i32) {
   %0 = "ws.load_global"(%x, %i, %i) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 2>} : (memref<?x64xbf16>, i32, i32) -> !ws.frag<vector<16x64xbf16>>
   func.return
 }
+
+// -----
+
+func.func @f(%tile: !ws.tile<vector<128x32xf32>, "tensor">, %sums: memref<?x?xf32>, %row: i32) {
+  // expected-error @below {{'ws.reduce_out' op expects a shared tile, got !ws.tile<vector<128x32xf32>, "tensor">}}
+  "ws.reduce_out"(%tile, %sums, %row, %row) {dims = array<i32: 0, 1>, kind = "add", operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (!ws.tile<vector<128x32xf32>, "tensor">, memref<?x?xf32>, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%tile: !ws.tile<vector<128x32xf32>, "shared">, %sums: memref<?x?xf32>, %row: i32) {
+  // expected-error @below {{'ws.reduce_out' op expects a kind of add, got max}}
+  "ws.reduce_out"(%tile, %sums, %row, %row) {dims = array<i32: 0, 1>, kind = "max", operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%tile: !ws.tile<vector<128x32xf32>, "shared">, %sums: memref<?x?xf32>, %row: i32) {
+  // expected-error @below {{'ws.reduce_out' op expects 2 coordinates, got 1}}
+  "ws.reduce_out"(%tile, %sums, %row) {dims = array<i32: 0, 1>, kind = "add", operandSegmentSizes = array<i32: 1, 1, 1>}
+    : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32) -> ()
+  func.return
+}
