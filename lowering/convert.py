@@ -28,7 +28,7 @@ from .manifest import attach, describe
 from .sm_90a import coverage as sm_90a_coverage
 from .sm_90a import products
 from .sm_100a import coverage as sm_100a_coverage
-from .sm_100a import matmul
+from .sm_100a import gather, matmul
 from .structure import lower_kernel, thread_count
 
 FAMILIES = (
@@ -48,6 +48,7 @@ FAMILIES = (
     tiles,
     products,
     sm_90a_coverage,
+    gather,
     matmul,
     sm_100a_coverage,
 )

@@ -23,7 +23,7 @@ def _box_type(low: Lowering, parameter: TensorMap) -> Any:
     return ir.MemRefType.get(parameter.box()[::-1], tensor.element_type, memory_space=space)
 
 
-def _box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
+def box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """i32: where one box of a tile begins, in bytes of the kernel's shared memory."""
     left = tile.first_column // line_elements(parameter.element_bits)
     return INT.add(tile.address, (left + number) * tile.pitch * SWIZZLE_BYTES)
@@ -32,7 +32,7 @@ def _box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
     """The shared memory of one box of a tile as the memref that `nvgpu` copies."""
     kind = _box_type(low, parameter)
-    place = low.shared_pointer(_box_offset(tile, parameter, number))
+    place = low.shared_pointer(box_offset(tile, parameter, number))
     struct = memref_struct(place, kind.rank)
     return builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
@@ -93,7 +93,7 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
     remote = ir.Type.parse("!llvm.ptr<7>")
     tile = low.tile(op.target)
     for number in range(parameter.box_count):
-        place = low.shared_pointer(_box_offset(tile, parameter, number))
+        place = low.shared_pointer(box_offset(tile, parameter, number))
         nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
             llvm.AddrSpaceCastOp(remote, place).result,
             low.arguments[parameter],
@@ -138,7 +138,7 @@ def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
     for number in range(parameter.box_count):
         nvvm.CpAsyncBulkTensorReduceOp(
             low.arguments[parameter],
-            low.shared_pointer(_box_offset(low.tile(op.source), parameter, number)),
+            low.shared_pointer(box_offset(low.tile(op.source), parameter, number)),
             kind,
             _box_start(low, op.target, op.coords, parameter, number),
         )

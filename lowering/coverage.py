@@ -59,6 +59,7 @@ _NEEDS: dict[str, Need] = {
     ws.ProductOp.OPERATION_NAME: Need(
         "products into registers", lambda target: target.accumulator == "registers"
     ),
+    ws.GatherInOp.OPERATION_NAME: Need("gather copies", lambda target: target.has_gather),
     ws.ClaimOp.OPERATION_NAME: Need(
         "cluster launch control", lambda target: target.has_launch_control
     ),
@@ -163,7 +164,7 @@ def _check_commit(site: Site, op: ws.CommitOp) -> None:
     _check_handover(site, op)
     if op.by.value == "thread_copies":
         for user in ws.users(op.slot):
-            if isinstance(user, ws.StoreOp | ws.CopyInOp | ws.ClaimOp):
+            if isinstance(user, ws.StoreOp | ws.CopyInOp | ws.GatherInOp | ws.ClaimOp):
                 name = user.operation.name
                 raise op_error(
                     op, f"by thread_copies expects a slot that ws.copy_rows alone fills, got {name}"

@@ -62,6 +62,7 @@ TOUCHING = (  # operations that read or write tensors
     ws.CopyOutOp,
     ws.ReduceOutOp,
     ws.CopyRowsOp,
+    ws.GatherInOp,
     ws.LoadGlobalOp,
     ws.StoreGlobalOp,
     ws.ElementOp,

@@ -105,6 +105,14 @@ class Signature:
         is_apart = ws.pitch_rows(tile) != rows and chunk_count(columns, bits) > 1
         return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, is_apart)
 
+    def gather_map(self, op: ws.GatherInOp) -> TensorMap:
+        """The tensor map of a gather copy, whose boxes are lines of one row."""
+        kind = ws.TileType(op.target.type)
+        row, column = list[int](op.dims)
+        bits = ws.element_bits(kind.element)
+        view = view_of(self.kernel, op.source)
+        return TensorMap(view, (row,), column, 1, kind.shape[1], bits, is_apart=True)
+
     def symbol(self, extent: ws.ExtentOp) -> Symbol | int:
         """The name of a run-time size, or a static size itself."""
         name = self._name_of(extent.source)
@@ -124,6 +132,8 @@ class Signature:
     def _used(self, op: Any) -> Iterator[Parameter]:
         if isinstance(op, ws.CopyInOp):
             yield self.tensor_map(op.source, op.target, op.dims)
+        elif isinstance(op, ws.GatherInOp):
+            yield self.gather_map(op)
         elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
             yield self.tensor_map(op.target, op.source, op.dims)
         elif isinstance(op, ws.StoreGlobalOp):

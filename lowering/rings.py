@@ -51,6 +51,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.MmaOp,
     ws.ProductOp,
     ws.CopyInOp,
+    ws.GatherInOp,
     ws.CopyOutOp,
     ws.CopyAcrossOp,
     ws.ReduceOutOp,
@@ -282,11 +283,14 @@ def _are_beside(a: Any, b: Any) -> bool:
     return a.operation.block == b.operation.block
 
 
+LOADS = (ws.CopyInOp, ws.GatherInOp, ws.ClaimOp)  # whose bytes are reported to the full barrier
+
+
 def loads_into(slot: Value) -> list[Any]:
     """What fills a slot, of which the copy engine reports the bytes to a full barrier."""
     users = list(ws.users(slot))
     across = [user for user in users if isinstance(user, ws.CopyAcrossOp) and user.target == slot]
-    return across + [user for user in users if isinstance(user, ws.CopyInOp | ws.ClaimOp)]
+    return across + [user for user in users if isinstance(user, LOADS)]
 
 
 def landing_bytes(load: Any) -> int:

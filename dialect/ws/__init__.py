@@ -67,7 +67,7 @@ from .ring import (
     ReleaseOp,
     WaitOp,
 )
-from .rows import CopyRowsOp
+from .rows import CopyRowsOp, GatherInOp
 from .structure import ExtentOp, KernelOp, RoleOp
 from .tiles import ClaimOp, NextTileOp, TilesOp
 
@@ -97,6 +97,7 @@ __all__ = [
     "ExtentOp",
     "FillOp",
     "FragmentType",
+    "GatherInOp",
     "GridDependencyWaitOp",
     "KeepOp",
     "KernelOp",

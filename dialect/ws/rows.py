@@ -64,24 +64,78 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
             return False
         if len(dims := list[int](op.dims)) != 2:
             return fail(op, f"expects 2 distinct dims, got {dims}")
-        if len(op.body.blocks) != 1:
-            return fail(op, f"expects one block, got {len(op.body.blocks)}")
         rows = [tile.shape[0]]
         for entry in map(FragmentType, (value.type for value in op.entries)):
             if entry.shape != rows:
                 return fail(op, f"expects entries of shape {rows}, one per row, got {entry}")
-        block = op.body.blocks[0]
-        expected = ["i32", *(str(FragmentType(value.type).element) for value in op.entries)]
-        if (got := [str(argument.type) for argument in block.arguments]) != expected:
-            return fail(op, f"expects block arguments {expected}, got {got}")
-        *body, last = block.operations
-        if not isinstance(last, YieldOp):
-            return fail(op, "expects ws.yield at the end of its region")
-        if str(last.value.type) != "i32":
-            return fail(op, f"expects to yield i32, got {last.value.type}")
-        for inner in body:
-            name = inner.operation.name
-            reads = isinstance(inner, ElementOp | ExtentOp)
-            if len(inner.operation.regions) or (name.startswith("ws.") and not reads):
-                return fail(op, f"expects a region of scalar operations, got {name}")
-        return True
+        return _chooses(op, [FragmentType(value.type).element for value in op.entries])
+
+
+class GatherInOp(WS.Operation, name="gather_in"):
+    """Copy engine: fills a shared tile with rows that a region chooses, four to a copy.
+
+    The region's block receives a row of the tile as i32 and yields the row of the tensor, as that of
+    `ws.copy_rows` does. A row that does not exist, such as one below 0, stands for zeros, and so
+    does what lies beyond the tensor's columns.
+
+    Operands:
+      source: tensor argument [rows, columns].
+      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`, or part of one.
+      coords: i32 row and column to start at; what the region yields is added to the row.
+
+    Attributes:
+      dims: the tensor dimensions that rows and columns lie along, 0 and 1.
+
+    Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_100a,
+    `tile::gather4` of the copy engine.
+
+    Example:
+      "ws.gather_in"(%k, %slot, %zero, %zero) ({
+      ^bb0(%row: i32):
+        %from = "ws.element"(%table, %row) {operandSegmentSizes = array<i32: 1, 1>}
+          : (memref<?xi32>, i32) -> i32
+        "ws.yield"(%from) : (i32) -> ()
+      }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+        : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+    """
+
+    source: ext.Operand[Any]
+    target: ext.Operand[TileType]
+    coords: Sequence[ext.Operand[I32]]
+    dims: Any
+    body: ext.Region
+
+    ATTRIBUTE_CLASSES = DIMS
+
+    @staticmethod
+    def verify_region_invariants(op: "GatherInOp") -> bool:
+        """Shared tile; a tensor of rows and columns; the region computes a row from one."""
+        tile = TileType(op.target.type)
+        if tile.space != "shared" or len(tile.shape) != 2:
+            return fail(op, f"expects a shared tile of two dimensions, got {tile}")
+        if not check_global(op, op.source, tile.shape, tile.element):
+            return False
+        if (rank := len(op.coords)) != 2:
+            return fail(op, f"expects a tensor of 2 dimensions, got {rank}")
+        return _chooses(op, [])
+
+
+def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:
+    """Whether a region computes a row of the tensor from one of the tile, and elements of its."""
+    if len(op.body.blocks) != 1:
+        return fail(op, f"expects one block, got {len(op.body.blocks)}")
+    block = op.body.blocks[0]
+    expected = ["i32", *map(str, elements)]
+    if (got := [str(argument.type) for argument in block.arguments]) != expected:
+        return fail(op, f"expects block arguments {expected}, got {got}")
+    *body, last = block.operations
+    if not isinstance(last, YieldOp):
+        return fail(op, "expects ws.yield at the end of its region")
+    if str(last.value.type) != "i32":
+        return fail(op, f"expects to yield i32, got {last.value.type}")
+    for inner in body:
+        name = inner.operation.name
+        reads = isinstance(inner, ElementOp | ExtentOp)
+        if len(inner.operation.regions) or (name.startswith("ws.") and not reads):
+            return fail(op, f"expects a region of scalar operations, got {name}")
+    return True

@@ -32,6 +32,7 @@ class Target:
       warps_per_cta: most warps in a CTA.
       named_barriers: of a CTA, 0 being the one that all its threads meet at.
       cluster_ctas: most CTAs of a cluster on any machine with this chip, and where it is asked for.
+      has_gather: whether the copy engine takes rows of one copy from four places.
       has_launch_control: whether a CTA can take over another one's work (clusterlaunchcontrol).
       has_packed_f32: whether f32 arithmetic works on pairs.
       has_max3: whether a maximum takes three f32 operands.
@@ -50,6 +51,7 @@ class Target:
     warps_per_cta: int
     named_barriers: int
     cluster_ctas: tuple[int, int]
+    has_gather: bool
     has_launch_control: bool
     has_packed_f32: bool
     has_max3: bool
@@ -90,6 +92,7 @@ TARGETS = {
             warps_per_cta=32,  # table: 1024 threads
             named_barriers=16,  # barrier{.cta}
             cluster_ctas=(8, 16),  # guide, Thread Block Clusters: 8 everywhere, 16 on request
+            has_gather=False,  # cp.async.bulk.tensor .tile::gather4: from sm_100
             has_launch_control=False,  # clusterlaunchcontrol: from sm_100
             has_packed_f32=False,  # fma .f32x2: from sm_100
             has_max3=False,  # max with three inputs: from sm_100
@@ -108,6 +111,7 @@ TARGETS = {
             warps_per_cta=32,  # table: 1024 threads
             named_barriers=16,  # barrier{.cta}
             cluster_ctas=(8, 16),  # guide, Thread Block Clusters: 8 everywhere, 16 on request
+            has_gather=True,  # cp.async.bulk.tensor .tile::gather4
             has_launch_control=True,  # clusterlaunchcontrol
             has_packed_f32=True,  # fma .f32x2
             has_max3=True,  # max with three inputs

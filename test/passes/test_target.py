@@ -77,6 +77,9 @@ def test_the_assembler_knows_the_same_instructions(chip: str) -> None:
     for has, body in (
         (target.has_packed_f32, "fma.rn.f32x2 d1, d1, d1, d1;"),
         (target.has_max3, "max.f32 f0, f0, f0, f0;"),
+        (target.has_gather,
+         "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+         " [a1], [d1, {a1, a1, a1, a1, a1}], [a1];"),
         (target.has_launch_control,
          "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [a1], [a1];"),
         (target.tensor_columns > 0, "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [a1], 32;"),

@@ -34,6 +34,19 @@ func.func @entries(%x: memref<?x4x64xbf16>, %pages: !ws.frag<vector<128xi32>>, %
   func.return
 }
 
+// CHECK-LABEL: func.func @gather
+// CHECK: "ws.gather_in"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) ({
+// CHECK: ^bb0(%[[GATHERED:.*]]: i32):
+// CHECK: "ws.yield"(%[[GATHERED]]) : (i32) -> ()
+func.func @gather(%x: memref<?x64xbf16>, %tile: !t, %zero: i32) {
+  "ws.gather_in"(%x, %tile, %zero, %zero) ({
+  ^bb0(%row: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !t, i32, i32) -> ()
+  func.return
+}
+
 // CHECK-LABEL: func.func @together
 // CHECK: "ws.alloc_ring"() {label_name = "r", producers = ["copy_engine", "thread_copies"]}
 func.func @together() {

@@ -137,3 +137,51 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, !ws.frag<vector<128xi32>>) -> ()
   func.return
 }
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "tensor">, %z: i32) {
+  // expected-error @below {{'ws.gather_in' op expects a shared tile of two dimensions, got !ws.tile<vector<128x64xbf16>, "tensor">}}
+  "ws.gather_in"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "tensor">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32) {
+  // expected-error @below {{'ws.gather_in' op expects elements of f16, got bf16}}
+  "ws.gather_in"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x4x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32) {
+  // expected-error @below {{'ws.gather_in' op expects a tensor of 2 dimensions, got 3}}
+  "ws.gather_in"(%x, %tile, %z, %z, %z) ({
+  ^bb0(%row: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 3>}
+    : (memref<?x4x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared">, %z: i32) {
+  // expected-error @below {{'ws.gather_in' op expects block arguments ['i32'], got ['i32', 'i32']}}
+  "ws.gather_in"(%x, %tile, %z, %z) ({
+  ^bb0(%row: i32, %page: i32):
+    "ws.yield"(%row) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
+  func.return
+}

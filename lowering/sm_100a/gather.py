@@ -1,0 +1,65 @@
+"""Gather copies: the copy engine takes four rows of a copy from four places, `tile::gather4`.
+
+A box of the map is one line of 128 bytes of one row; a copy brings four of them as a box of four
+rows, and swizzles it by its address, as a box of a whole tile. One thread issues all copies of a
+tile, line by line of its rows in a loop over groups of four.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir, llvm, nvvm
+from attn_mlir.dialect.scalars import INT, loop
+
+from ..context import Lowering, lowers
+from ..copies import box_offset
+from ..layouts import SWIZZLE_BYTES
+from ..rings import announce
+
+Value = Any
+
+GATHERED = 4  # rows of a copy; PTX ISA, cp.async.bulk.tensor, tile::gather4
+_CLUSTER = "!llvm.ptr<7>"  # shared memory of a cluster, which that of the CTA is part of
+
+
+@lowers(ws.GatherInOp)
+def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
+    slot = low.slot(op.target)
+    parameter = low.signature.gather_map(op)
+    announce(slot, op)
+    tile = low.tile(op.target)
+    barrier = slot.ring.full.address(slot.index)
+    mode = ir.Attribute.parse("#nvvm.tma_load_mode<tile_gather4>")
+    first, column = low[op.coords[0]], low[op.coords[1]]
+
+    def group(number: Value) -> list[Value]:
+        rows = [
+            INT.add(first, _chosen(low, op, INT.add(INT.mul(number, GATHERED), i)))
+            for i in range(GATHERED)
+        ]
+        below = INT.add(tile.address, INT.mul(number, GATHERED * SWIZZLE_BYTES))
+        part = replace(tile, address=below, pitch_rows=tile.pitch)
+        for line in range(parameter.box_count):
+            place = low.shared_pointer(box_offset(part, parameter, line))
+            at = INT.add(column, line * parameter.line) if line else column
+            nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
+                llvm.AddrSpaceCastOp(ir.Type.parse(_CLUSTER), place).res,
+                low.arguments[parameter],
+                [at, *rows],
+                barrier,
+                [],
+                mode=mode,
+            )
+        return []
+
+    loop(0, tile.kind.shape[0] // GATHERED, [], group)
+
+
+def _chosen(low: Lowering, op: ws.GatherInOp, row: Value) -> Value:
+    """The row of the tensor that the region names for a row of the tile."""
+    block = op.body.blocks[0]
+    low[block.arguments[0]] = row
+    *body, last = block.operations
+    low.lower_block(body)
+    return low[last.value]
