@@ -11,6 +11,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .clusters import landing, receivers
+from .copy_coverage import slot_of
 from .coverage import Site, check_one_thread, covers
 from .rings import landing_bytes, loads_into
 from .sm_100a.tensor_memory import works_in_pairs
@@ -50,9 +51,9 @@ def _is_across(ring: ws.AllocRingOp, load: Any) -> bool:
 
 @covers(ws.CopyInOp)
 def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
-    slot = op.target
-    while not isinstance(slot.owner, ws.AcquireOp):
-        slot = slot.owner.source
+    slot = slot_of(op.target)
+    if not isinstance(slot.owner, ws.AcquireOp):
+        return  # refused by what looks at copies everywhere
     ring = slot.owner.ring.owner
     if not _is_across(ring, op):
         return

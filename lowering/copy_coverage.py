@@ -83,7 +83,7 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         )
 
 
-def _slot_of(tile: Any) -> Any:
+def slot_of(tile: Any) -> Any:
     """What a tile is a view or a part of."""
     while isinstance(tile.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
         tile = tile.owner.source
@@ -93,7 +93,7 @@ def _slot_of(tile: Any) -> Any:
 @covers(ws.CopyInOp)
 def _check_copy_in(site: Site, op: Any) -> None:
     _check_copy(site, op, op.source, op.target)
-    slot = _slot_of(op.target)
+    slot = slot_of(op.target)
     if not isinstance(slot.owner, ws.AcquireOp):
         raise op_error(op, "expects a slot from ws.acquire, whose barrier counts the bytes")
     _check_counted(op, slot)
@@ -104,7 +104,7 @@ def _check_gather_in(site: Site, op: ws.GatherInOp) -> None:
     _check_copy_in(site, op)
     if not isinstance(op.source.owner, ir.Block):
         raise op_error(op, "expects a tensor argument, got a view of one")
-    ring = _slot_of(op.target).owner.ring.owner
+    ring = slot_of(op.target).owner.ring.owner
     if any(ws.crossing(ring.full_at)):
         raise op_error(op, f"expects a ring that is full in its own CTA, {ring.label} is in others")
 
@@ -145,7 +145,7 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
     bits = ws.element_bits(kind.element)
     if bits not in COLUMN_BITS:
         raise op_error(op, f"expects elements of 8, 16 or 32 bits, got {kind.element}")
-    left, slot = cut_from(op.target)[0], _slot_of(op.target)
+    left, slot = cut_from(op.target)[0], slot_of(op.target)
     step = unit_elements(bits)
     if kind.shape[1] % step or left % step:
         raise op_error(op, f"expects shared columns in {step}s, got {kind} from column {left}")

@@ -23,8 +23,8 @@ from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
-    MAX_Q_TILES,
     MAX_PAGES,
+    MAX_Q_TILES,
     PAGE_SIZES,
     STREAM_KEYS,
     STREAMED,

@@ -98,8 +98,9 @@ def test_what_has_no_code() -> None:
         '"ws.commit"(%slot) {by = "copy_engine"}', '"ws.commit"(%slot) {by = "threads"}'
     )
     refused(taken, "'ws.gather_in' op expects a slot that is committed by copy_engine, got threads")
+    both = "[array<i32: 0, 1>, array<i32: 0, 1>]"
     crossing = gathered(8, 64, "bf16").replace(
-        '"ws.alloc_ring"() {', '"ws.alloc_ring"() {full_at = [array<i32: 0>, array<i32: 0>], '
+        '"ws.alloc_ring"() {', f'"ws.alloc_ring"() {{full_at = {both}, empty_at = {both}, '
     )
     crossing = crossing.replace('sym_name = "k"', 'cluster = 2 : i64, sym_name = "k"')
     refused(
