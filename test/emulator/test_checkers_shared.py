@@ -402,3 +402,10 @@ def test_all_who_stored_the_same_value_have_to_be_known() -> None:
         wrong = findings_of(program(text.format(stranger=stranger, threads=96)), block=(128, 1, 1))
         assert [f.check for f in wrong] == ["race"]
     assert findings_of(program(text.format(stranger=9, threads=128)), block=(128, 1, 1)) == []
+
+
+def test_many_findings_of_one_check_hide_none_of_another() -> None:
+    races = "\n".join(f"st.shared.b32 [r2+{4 * n}], r60;" for n in range(120))
+    findings = findings_of(program(f"{races}\nld.shared.b32 r5, [r2+4096];"), block=(64, 1, 1))
+    kinds = [finding.check for finding in findings]
+    assert kinds.count("race") == 100 and kinds.count("uninitialised") == 1

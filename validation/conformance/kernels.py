@@ -93,12 +93,12 @@ _LATENT = (
 _UNFENCED_COPIES = Known("proxy", "tcgen05.mma")
 _ROWS_PAST_THE_END = Known("uninitialised", "ld.shared")
 _UNFENCED_INIT = Known("mbarrier", "cp.async.bulk.tensor")
-_PAGE_NUMBERS = (Known("race", "ld.shared.v4.b32"), _UNFENCED_INIT)
-_SPLIT = (
-    *_PAGE_NUMBERS,
-    Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"),
+_DECODE = (
+    Known("race", "ld.shared.v4.b32"),
+    _UNFENCED_INIT,
     Known("uninitialised", "tcgen05.mma.cta_group::1.kind::f16"),
 )
+_SPLIT = (*_DECODE, Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"))
 
 FLASH_ATTENTION = (
     _kernel(
@@ -220,7 +220,7 @@ FLASHINFER = (
     ),
     _kernel(
         "fi-decode-paged", "flashinfer.decode",
-        "decode D=128, H=8 on 2, 300 and 77 keys in pages of 16, bf16", *_PAGE_NUMBERS,
+        "decode D=128, H=8 on 2, 300 and 77 keys in pages of 16, bf16", *_DECODE,
         keys=[300, 77], heads=8, kv_heads=2, dim=128, page=16,
     ),
     _kernel(

@@ -1,6 +1,7 @@
 """From actors and ticks back to words: who did something, on which line of the PTX."""
 
 import inspect
+from collections import Counter
 from typing import Any
 
 from ..ptx.translate import Program
@@ -11,7 +12,7 @@ from .shadow import Conflict
 from .spaces import ByteSpace
 
 GENERATED = "segment"  # name of the functions that `ptx.translate` makes
-MAX_FINDINGS = 100  # collected per launch
+MAX_FINDINGS = 100  # of each check, collected per launch: one that is often found hides no other
 
 _RACE = (
     "nothing orders these accesses: no mbarrier phase, barrier, commit, bulk group or "
@@ -139,6 +140,7 @@ class Reporter:
         self.mode: CheckMode = mode
         self.findings: list[Finding] = []
         self._seen: set[tuple[str, int, int]] = set()
+        self._counts: Counter[str] = Counter()
 
     def add(self, finding: Finding) -> None:
         """Report a finding.
@@ -151,7 +153,8 @@ class Reporter:
         if finding.check not in self.checks or key in self._seen:
             return
         self._seen.add(key)
-        if len(self.findings) < MAX_FINDINGS:
+        self._counts[finding.check] += 1
+        if self._counts[finding.check] <= MAX_FINDINGS:
             self.findings.append(finding)
         if self.mode == "raise":
             raise CheckError([finding])
