@@ -97,8 +97,8 @@ _DECODE = (
     Known("race", "ld.shared.v4.b32"),
     _UNFENCED_INIT,
     Known("uninitialised", "tcgen05.mma.cta_group::1.kind::f16"),
+    Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"),
 )
-_SPLIT = (*_DECODE, Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"))
 
 FLASH_ATTENTION = (
     _kernel(
@@ -225,7 +225,7 @@ FLASHINFER = (
     ),
     _kernel(
         "fi-decode-split", "flashinfer.decode",
-        "decode D=128, H=8 on 2, 300 and 257 keys in pages of 32, bf16, 4 splits", *_SPLIT,
+        "decode D=128, H=8 on 2, 300 and 257 keys in pages of 32, bf16, 4 splits", *_DECODE,
         keys=[300, 257], heads=8, kv_heads=2, dim=128, page=32, splits=4, reduction="kernel",
     ),
 )  # fmt: skip
