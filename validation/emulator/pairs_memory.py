@@ -160,7 +160,6 @@ COPIED = {
         32,
     ),
 }
-PROXIES |= COPIED
 
 # ---- mbarriers whose bytes are used
 
@@ -276,7 +275,7 @@ PAIRS = (
     ),
     *(
         Kind("missing proxy fence", "proxy", body, PROXY, case, threads=threads)
-        for case, (body, threads) in PROXIES.items()
+        for case, (body, threads) in (PROXIES | COPIED).items()
     ),
     *(
         Kind("live mbarrier used as memory", "mbarrier", body, _LIVE, case)
