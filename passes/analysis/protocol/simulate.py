@@ -220,8 +220,10 @@ class _Runner:
         crossings = self.network.crossings
         for taken, to in crossings.copied_across(step.slot, self.process.rank):
             turn = self.slots.get(taken.slot)
+            if turn is None:
+                continue  # not taken in this run
             there = taken.ring, taken.way.of(self.sizes)
-            for rank, who in crossings.waiting_where(there, to) if turn is not None else ():
+            for rank, who in crossings.waiting_where(there, to):
                 if not self._knows(there, "wait", who, turn):
                     raise self._misses(
                         step,
