@@ -64,7 +64,7 @@ def further(kernel: Kernel, m: int, n: int, k: int, tile: Sequence[int], device:
     processors = 1
     if device == "cuda":
         processors = torch.cuda.get_device_properties(device).multi_processor_count
-    found = {}
+    found: dict[str, Any] = {}
     for tensor in kernel.bundle.manifest.tensors:
         if tensor.name == "table":
             source = torch.Generator(device).manual_seed(k)

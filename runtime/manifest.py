@@ -160,9 +160,10 @@ class Manifest:
     """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
 
     A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
-    multiprocessors. `sha256` is None where the bundle has no machine code. A programmatic launch may begin before the kernel in front of it is over: the
-    kernel itself waits (programmatic dependent launch). The request says in the front end's words
-    what the kernel computes; it is empty where nobody said so, and the runtime only keeps it.
+    multiprocessors. A programmatic launch may begin before the kernel in front of it is over: the
+    kernel itself waits (programmatic dependent launch). `sha256` is None where the bundle has no
+    machine code. The request says in the front end's words what the kernel computes; it is empty
+    where nobody said so, and the runtime only keeps it.
     """
 
     schema: int

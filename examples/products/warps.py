@@ -45,10 +45,9 @@ def product(order: str = "single") -> ws.KernelOp:
         sums = b.Ring("sums", b.tile([ROWS, SHARE], ir.F32Type.get(), "shared"), ways=WARPS * WARPS)
         depth, parts = b.extent(left, 1), b.extent(workspace, 0)
 
-        def steps(part: b.Value) -> list[b.Value]:
-            """The first step of each warp in a part, and the one behind the last."""
-            count = b.INT.ceildiv(depth, WARPS * DEPTH)
-            return [b.INT.floordiv(b.INT.mul(x, count), parts) for x in (part, b.INT.add(part, 1))]
+        def first(part: b.Value) -> b.Value:
+            """The step of each warp that a part begins with."""
+            return b.INT.floordiv(b.INT.mul(part, b.INT.ceildiv(depth, WARPS * DEPTH)), parts)
 
         def load(down: b.Value, across: b.Value, part: b.Value) -> None:
             def start(step: b.Value) -> b.Value:
@@ -69,8 +68,7 @@ def product(order: str = "single") -> ws.KernelOp:
                 b.commit(other, "thread_copies")
                 return [ahead]
 
-            first, end = steps(part)
-            b.loop(first, end, [rows_of(first)], body)
+            b.loop(first(part), first(b.INT.add(part, 1)), [rows_of(first(part))], body)
             b.launch_dependents()
 
         def multiply(_: b.Value, __: b.Value, part: b.Value) -> None:
@@ -84,7 +82,8 @@ def product(order: str = "single") -> ws.KernelOp:
                 return [b.dot(total, rows, share, b_layout="kn") for total, share in pairs]
 
             zeros = b.fill([ROWS, SHARE], b.f32_constant(0.0))
-            for share, total in enumerate(b.loop(*steps(part), [zeros] * WARPS, body)):
+            totals = b.loop(first(part), first(b.INT.add(part, 1)), [zeros] * WARPS, body)
+            for share, total in enumerate(totals):
                 slot = sums.acquire(b.INT.add(b.INT.mul(warp, WARPS), share))
                 b.store(total, slot)
                 b.commit(slot, "threads")

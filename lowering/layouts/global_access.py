@@ -115,16 +115,9 @@ def _load(
     with ir.InsertionPoint(branch.then_block):
         scf.YieldOp([llvm.LoadOp(shape, pointer, alignment=access.count * bits // 8)])
     with ir.InsertionPoint(branch.else_block):
-        scf.YieldOp([arith.ConstantOp(shape, _zeros(shape)).result])
+        scf.YieldOp([llvm.ZeroOp(shape).res])
     some = branch.results_[0]
     return [vector.ExtractOp(some, [], [i]).result for i in range(count)]
-
-
-def _zeros(shape: Any) -> Any:
-    element = shape.element_type
-    is_float = isinstance(element, ir.FloatType)
-    zero = ir.FloatAttr.get(element, 0.0) if is_float else ir.IntegerAttr.get(element, 0)
-    return ir.DenseElementsAttr.get_splat(shape, zero)
 
 
 def _store_values(

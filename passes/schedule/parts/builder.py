@@ -315,6 +315,24 @@ def copy_out(
     ws.CopyOutOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
+@overload
+def copy_rows(
+    source: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+    row: Callable[[Value], Value],
+) -> None: ...
+@overload
+def copy_rows(
+    source: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+    row: Callable[[Value, Value], Value],
+    entry: Value,
+    /,
+) -> None: ...
 def copy_rows(
     source: Value,
     target: Value,
@@ -323,8 +341,12 @@ def copy_rows(
     row: Callable[..., Value],
     *entries: Value,
 ) -> None:
-    """Fills a shared tile with rows of a tensor: `row(number, *entries)` says which, from the number
-    of a row in the tile and the elements that fragments [rows] have for it."""
+    """Fills a shared tile with rows of a tensor, each from where `row` says.
+
+    Args:
+      row: of the number of a row in the tile, and of the elements that `entries` have for it.
+      entries: fragments [rows].
+    """
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
     op = ws.CopyRowsOp(source, target, _coords(coords), list(entries), numbers)
     kinds = [ws.FragmentType(value.type).element for value in entries]
@@ -484,6 +506,10 @@ def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> 
     return _map(body, [], shape, element)
 
 
+@overload
+def map_rows(body: Callable[[Value, Value], Value], a: Value, /) -> Value: ...
+@overload
+def map_rows(body: Callable[..., Value], *inputs: Value) -> Value: ...
 def map_rows(body: Callable[..., Value], *inputs: Value) -> Value:
     """A `ws.map` of row fragments: `body(*elements, row)` returns the new element."""
     kind = ws.FragmentType(inputs[0].type)
