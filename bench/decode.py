@@ -13,6 +13,7 @@ call is compared with float32 attention by torch. Exit code: 0 when all are righ
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -144,16 +145,15 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], r
     q, caches = shape.operands(torch, count)
     step = max(1, (1 << 31) // (shape.keys * HEADS * 4 * shape.queries))  # sequences per comparison
     calls: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
-        f"ours, {n or 'chosen'} splits": (lambda k, v, n=n: ours(q, k, v, n), caches)
+        f"ours, {n or 'chosen'} splits": (functools.partial(ours, q, splits=n), caches)
         for n in splits
     }
     if shape.queries == 1:
-        peer = theirs(torch)
-        calls["cuDNN"] = (lambda k, v: peer(q, k, v)), caches
+        calls["cuDNN"] = functools.partial(theirs(torch), q), caches
     for size in pages:
         pools = [(paged(torch, *cache, size),) for cache in caches]
         name = f"ours, pages of {size}, {splits[0] or 'chosen'} splits"
-        calls[name] = (lambda cache: ours_paged(q, cache, splits[0])), pools
+        calls[name] = functools.partial(ours_paged, q, splits=splits[0]), pools
     worst = 0.0
     for call, stored in calls.values():
         o = call(*stored[0])
