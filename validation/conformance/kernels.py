@@ -99,6 +99,7 @@ _DECODE = (
     Known("uninitialised", "tcgen05.mma.cta_group::1.kind::f16"),
     Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"),
 )
+_SPLIT = (*_DECODE, Known("exit", "cp.async.bulk.tensor.5d.global.shared::cta"))
 
 FLASH_ATTENTION = (
     _kernel(
