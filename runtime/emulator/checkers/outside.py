@@ -21,25 +21,27 @@ Parts = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number 
 NOTHING: Parts = {}
 
 
-def _join(first: Clock, second: Clock) -> Clock:
-    """What two clocks know together, as a new one, or the same when they are one."""
-    if first is second:
-        return first
-    short, long = (first, second) if first.shape[1] <= second.shape[1] else (second, first)
-    result = long.copy()
-    rows = result[:, : short.shape[1]]
-    np.maximum(rows, short[: rows.shape[0]], out=rows)
+def _join(clocks: list[Clock]) -> Clock:
+    """What clocks know together; not to be changed."""
+    if len(clocks) == 1:
+        return clocks[0]
+    width = max(clock.shape[1] for clock in clocks)
+    each = [clock for clock in clocks if clock.shape[1] == width]
+    result: Clock = np.maximum.reduce(each)
+    for clock in clocks:
+        if clock.shape[1] < width:
+            rows = result[:, : clock.shape[1]]
+            np.maximum(rows, clock, out=rows)
     return result
 
 
 def _joined(parts: Iterable[Parts]) -> Parts:
     """What several know together."""
-    result: dict[int, Clock] = {}
+    found: dict[int, dict[int, Clock]] = {}  # each clock once: many know the same
     for one in parts:
         for cluster, clock in one.items():
-            known = result.get(cluster)
-            result[cluster] = clock if known is None else _join(known, clock)
-    return result
+            found.setdefault(cluster, {})[id(clock)] = clock
+    return {cluster: _join(list(clocks.values())) for cluster, clocks in found.items()}
 
 
 class Bundle:
@@ -102,7 +104,7 @@ def united(bundles: Iterable[Bundle]) -> Bundle:
     first, *rest = bundles
     for other in rest:
         mine = other.of(first.cluster)
-        clock = first.clock if mine is None else _join(first.clock, mine)
+        clock = first.clock if mine is None else _join([first.clock, mine])
         others = _joined([first.others, other.without(first.cluster)])
         is_plain = first.is_plain and other.is_plain and first.cluster == other.cluster
         first = Bundle(first.cluster, clock, others, is_plain=is_plain)
@@ -114,11 +116,12 @@ class _Step:
     """What a thread knew of other clusters from some moment on.
 
     Attributes:
-      covers: step of each thread of its cluster, in the order of `Outside`, that this includes.
+      covers: step of each thread of its cluster, in the order of `Outside`, that this includes. count: their sum.
     """
 
     parts: Parts
     covers: npt.NDArray[np.int32]
+    count: int
 
 
 class Outside:
@@ -146,7 +149,7 @@ class Outside:
         found = np.flatnonzero(self._numbers == actor)
         if not found.size:
             self._numbers = np.append(self._numbers, actor)
-            self._steps.append([_Step(NOTHING, np.zeros(0, np.int32))])
+            self._steps.append([_Step(NOTHING, np.zeros(0, np.int32), 0)])
         index = int(found[0]) if found.size else len(self._steps) - 1
         steps = self._steps[index]
         last = steps[-1].parts
@@ -159,7 +162,9 @@ class Outside:
                 known = own[KNOWN].take(self._numbers, mode="clip")
                 covers = np.maximum(covers, np.where(inside, known, 0))
             covers[index] = len(steps)
-            steps.append(_Step(others if not last else _joined([last, others]), covers))
+            steps.append(
+                _Step(others if not last else _joined([last, others]), covers, int(covers.sum()))
+            )
         warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
 
     def known(self, clock: Clock) -> Parts:
@@ -184,7 +189,7 @@ class Outside:
         actors: list[int] = some.tolist()
         each: list[_Step] = [self._steps[at][int(steps[at])] for at in actors]
         if not np.count_nonzero(fenced):
-            widest = max(each, key=lambda step: int(step.covers.sum()))
+            widest = max(each, key=lambda step: step.count)
             covers = widest.covers
             left = [
                 step
