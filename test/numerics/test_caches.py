@@ -43,7 +43,7 @@ class Case:
     dtype: Any = BF16
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     call: dict[str, Any] = field(default_factory=dict[str, Any])
-    device: dict[str, Any] = field(default_factory=dict[str, Any])
+    device: dict[str, Any] = field(default_factory=dict[str, Any])  # of `EmulatorDevice`
 
     def operands(self) -> tuple[Array, dict[str, Any], am.PagedKV | am.ContiguousKV]:
         """q, what tells its lengths, and the cache."""
@@ -129,6 +129,22 @@ def test_caches(name: str) -> None:
     run(CASES[name])
 
 
+STREAMED = (
+    "pages of half a tile", "pages of several tiles", "without the new keys",
+    "unequal queries", "compressed rows", "tables of their own in one pool", "modified, with sinks",
+    "parts of the keys", "padded rows",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_by_the_kernel_that_streams_keys(name: str) -> None:
+    """For Hopper, which has no other; one of them under a schedule that is not fair."""
+    device = {"target": "sm_90a"}
+    if name == "pages of half a tile":
+        device |= {"schedule": "adversarial"}
+    run(dataclasses.replace(CASES[name], device=device))
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["pages of half a tile", "the smallest pages", "padded rows"])
 def test_under_adversarial_schedules(name: str, seed: int) -> None:
@@ -194,6 +210,20 @@ def test_no_array_makes_a_kernel_leave_the_cache(
     monkeypatch.setattr("attn_mlir.api.lengths._contents", lambda value, name: None)  # pyright: ignore
     o = am.attention(q, dataclasses.replace(cache, **{name: wrong}), device="emulator")
     assert o.shape == q.shape
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_sequences_without_any_page(compressed: bool, target: str) -> None:
+    """A list without an entry is not read."""
+    form = Form(64, compressed=compressed)
+    _, _, cache = Case(form, (0, 0), room=0).operands()
+    if compressed:
+        cache = dataclasses.replace(cache, indices=np.zeros(0, np.int32))
+    q = np.ones((2, 3, 4, 64), BF16)
+    device = am.EmulatorDevice(target=target)
+    o, lse = am.attention(q, cache, return_lse=True, device=device)
+    assert (o == 0).all() and (lse == -np.inf).all()
 
 
 def test_a_page_that_is_none_counts_as_zeros(monkeypatch: pytest.MonkeyPatch) -> None:

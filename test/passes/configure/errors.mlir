@@ -313,3 +313,35 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+// Pages and key tiles divide each other, and a tile is made of at most 8 pages.
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x24x2x64xbf16>, %v: tensor<?x24x2x64xbf16>, %scale: f32,
+             %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %keys = "attn.paged"(%k, %table) : (tensor<?x24x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>
+  %values = "attn.paged"(%v, %table) : (tensor<?x24x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op has no kernel for pages of 24: supported are 8, 16, 32, and multiples of 64}}
+  %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x8x2x64xbf16>, %v: tensor<?x8x2x64xbf16>, %scale: f32,
+             %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %keys = "attn.paged"(%k, %table) : (tensor<?x8x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>
+  %values = "attn.paged"(%v, %table) : (tensor<?x8x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects a tile_n that goes with pages of 8, got 128}}
+  %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {tile_n = 128 : i32}}
+    : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x8x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}

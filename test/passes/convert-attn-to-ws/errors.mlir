@@ -257,3 +257,50 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
       -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
   func.return %o : tensor<?x?x2x64xbf16>
 }
+
+// -----
+
+// Caches: k and v lie alike, q is none, and pages are not trimmed.
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x64x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %keys = "attn.paged"(%k, %table) : (tensor<?x64x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects k and v to be stored alike, by the same offsets and lengths}}
+  %o, %lse = "attn.mha"(%q, %keys, %v, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, tensor<?x?x2x64xbf16>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32,
+             %rows: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %queries = "attn.selected"(%q, %rows) : (tensor<?x?x4x64xbf16>, tensor<?xi32>) -> !attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects q to be no cache: neither paged, selected nor trimmed}}
+  %o, %lse = "attn.mha"(%queries, %k, %v, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (!attn.view<tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x64x2x64xbf16>, %v: tensor<?x64x2x64xbf16>, %scale: f32,
+             %table: tensor<?x?xi32>, %padding: tensor<?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %k0 = "attn.paged"(%k, %table) : (tensor<?x64x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>
+  %keys = "attn.trimmed"(%k0, %padding) : (!attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>
+  %v0 = "attn.paged"(%v, %table) : (tensor<?x64x2x64xbf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>
+  %values = "attn.trimmed"(%v0, %padding) : (!attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, tensor<?xi32>) -> !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>
+  // expected-error @below {{'attn.mha' op expects sequences in pages to begin with a page: they are trimmed}}
+  %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}
