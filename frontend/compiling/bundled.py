@@ -71,9 +71,9 @@ def request_lines(fields: Mapping[str, object]) -> list[str]:
     shown = {
         name: value
         for name, value in fields.items()
-        if value not in (None, [], False) and name not in ("op", "modifier")
+        if value not in _NOTHING and name not in ("op", "modifier")
     }
-    listed = ", ".join(f"{name} {_word(value)}" for name, value in shown.items())
+    listed = _words(shown)
     lines = [f"computes {_word(fields.get('op'))}: {listed}"]
     modifier = fields.get("modifier")
     if modifier is not None:
@@ -90,7 +90,18 @@ def request_lines(fields: Mapping[str, object]) -> list[str]:
     return lines
 
 
+_NOTHING = (None, [], False, "")
+
+
+def _words(values: Mapping[str, object]) -> str:
+    """Names and values."""
+    return ", ".join(f"{name} {_word(value)}" for name, value in values.items())
+
+
 def _word(value: object) -> str:
+    if isinstance(value, dict):
+        told = cast("dict[str, object]", value).items()
+        return f"({_words({name: x for name, x in told if x not in _NOTHING})})"
     if isinstance(value, list):
         return "(" + ", ".join(map(str, cast("list[object]", value))) + ")"
     return str(value)

@@ -17,6 +17,7 @@ from attn_mlir import cli, mods
 from attn_mlir.cli.experiment import _computed, run_attention
 from attn_mlir.compiling.bundled import attention_of, request_lines
 from attn_mlir.compiling.operations import request_of
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.bundle import Bundle
@@ -32,6 +33,8 @@ REQUESTS = [
     am.mha(heads=2, head_dim=64, v_head_dim=128, mask=am.causal() & ~am.prefix_lm(64)),
     am.mha(heads=2, head_dim=64, dtype="e4m3", out_dtype="f32", query_tiles=1, tile_order="clc"),
     am.mha(heads=2, head_dim=64, lengths=Lengths(ragged_q=True, ragged_k=True, used_k=True)),
+    am.mha(heads=2, head_dim=64, cache=Cache(page_size=16, pages="csr")),
+    am.mha(heads=2, head_dim=64, cache=Cache(selected=True), lengths=Lengths(cached_k=True)),
     am.mha(heads=2, head_dim=64, block=(128, 1, 128)),
     dataclasses.replace(am.mha(heads=2, head_dim=64, out_dtype="f32"), partial=True),
     TRACED,
@@ -43,6 +46,12 @@ def test_read_back_as_it_was_asked(spec: am.MhaSpec) -> None:
     again = request_of(json.loads(spec.canonical_json()))
     assert again.canonical_json() == spec.canonical_json()
     assert again == spec
+
+
+def test_a_cache_in_words() -> None:
+    spec = am.mha(heads=2, head_dim=64, cache=Cache(page_size=64, pages="table"))
+    (line,) = request_lines(spec.fields())
+    assert line.endswith(", cache (page_size 64, pages table)")
 
 
 @pytest.fixture(scope="module")
