@@ -90,7 +90,7 @@ def request_lines(fields: Mapping[str, object]) -> list[str]:
     return lines
 
 
-_NOTHING = (None, [], False, "")
+_NOTHING: tuple[object, ...] = (None, [], False, "")
 
 
 def _words(values: Mapping[str, object]) -> str:
