@@ -151,6 +151,7 @@ class Lowering:
         self.smem: Value = None
         self.rank: Value = None  # of this CTA in a cluster of several
         self.tensor_base: Value = None
+        self.tensor_group: Any = None  # what instructions of tensor memory say of their kernel
         self.entry: Any = None  # an operation of the entry block; stack cells are put before it
         self.role: RoleState | None = None
 

@@ -43,7 +43,7 @@ from .clusters import (
     way_of,
 )
 from .context import FULL_WARP, Lowering, Slot, lowers
-from .sm_100a.tensor_memory import cta_group, fence_tensor, wait_tensor_stores
+from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
 
 Value = Any
 
@@ -373,7 +373,7 @@ def _hand_over(
 
 
 def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:
-    group = cta_group(low.kernel)
+    group = low.tensor_group
     if is_own(told):
         nvvm.Tcgen05CommitOp(address, group=group)
     else:

@@ -11,7 +11,6 @@ from ..inline_ptx import opaque
 from ..layouts import mma_k, tensor_columns
 from ..matrix_descriptors import advanced, matrix_descriptor
 from .descriptors import ELEMENT_CODES, instruction_descriptor, shared_operand
-from .tensor_memory import cta_group
 
 Value = Any
 
@@ -36,7 +35,7 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
         a_steps = _tensor_steps(a, k_elements)
     name, _ = ELEMENT_CODES[str(a.kind.element)]
     kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
-    group = cta_group(low.kernel)
+    group = low.tensor_group
     target = _tensor_pointer(d.start())
     code = constant(descriptor)
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result

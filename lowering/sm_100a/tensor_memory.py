@@ -27,7 +27,7 @@ def products_of(op: Any) -> Iterator[ws.MmaOp]:
                 yield from products_of(inner)
 
 
-def cta_group(kernel: ws.KernelOp) -> Any:
+def _cta_group(kernel: ws.KernelOp) -> Any:
     """What every instruction of tensor memory says of it: one kernel, one kind of group."""
     number = ws.PAIR if works_in_pairs(kernel) else 1
     return ir.Attribute.parse(f"#nvvm.cta_group<cta_{number}>")
@@ -51,7 +51,7 @@ class TensorMemory:
         plan = ir.DictAttr(low.kernel.operation.attributes["ws.plan"])
         self._low = low
         self._warp = warp
-        self._group = cta_group(low.kernel)
+        self._group = low.tensor_group = _cta_group(low.kernel)
         self._last = warp_count - 1
         self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
         self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
