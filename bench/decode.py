@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench._stats import Spread
+from attn_mlir.bench._graphs import recorded, replayed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
@@ -32,7 +32,6 @@ from attn_mlir.runtime.kernel import launching_on
 HEADS, KV_HEADS, HEAD_DIM = 64, 8, 128
 SHAPES = ((1, 4096), (1, 16384), (8, 4096), (8, 16384), (64, 1024), (64, 4096), (64, 16384))
 CACHED_BYTES = 200 << 20  # of all caches of a shape together; the L2 of an H200 has 50 MB
-WARM_UP = 3  # replays of each graph before those that count
 TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard normal values
 
 
@@ -108,37 +107,6 @@ def exact(torch: Any, q: Any, k: Any, v: Any) -> Any:
     return (scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v).transpose(1, 2)
 
 
-def recorded(torch: Any, call: Callable[..., Any], caches: Sequence[Any]) -> Any:
-    """A graph of one call per cache."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        call(*caches[0])
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for cache in caches:
-            call(*cache)
-    return graph
-
-
-def measure(torch: Any, graphs: dict[str, Any], calls: int, rounds: int) -> dict[str, Spread]:
-    """Seconds per call of each graph, in turns."""
-    found: dict[str, list[Any]] = {name: [] for name in graphs}
-    for number in range(WARM_UP + rounds):
-        for name, graph in graphs.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graph.replay()
-            end.record()
-            if number >= WARM_UP:
-                found[name].append((begin, end))
-    torch.cuda.synchronize()
-    return {
-        name: Spread.of([a.elapsed_time(b) * 1e-3 / calls for a, b in pairs])
-        for name, pairs in found.items()
-    }
-
-
 def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], rounds: int) -> bool:
     """Measures and prints one shape; whether every element was right."""
     count = max(1, -(-CACHED_BYTES // shape.cache_bytes))
@@ -161,8 +129,8 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], r
             part = slice(b, b + step)
             truth = exact(torch, q[part], *(x[part] for x in caches[0]))
             worst = max(worst, (o[part].float() - truth).abs().max().item() / TOLERANCE)
-    graphs = {name: recorded(torch, *call) for name, call in calls.items()}
-    found = measure(torch, graphs, count, rounds)
+    graphs = {name: recorded(*call) for name, call in calls.items()}
+    found = replayed(graphs, count, rounds)
     size = f"{shape.batch} x {shape.keys}, {shape.queries} queries, {shape.cache_bytes >> 20} MiB"
     print(f"{size}: largest error {worst:.2f} of what is allowed")
     for name, spread in found.items():

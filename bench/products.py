@@ -4,12 +4,12 @@
     python bench/products.py product.attn [OTHER.attn ...]      where the GPU is; needs torch
     python bench/products.py product.attn --shape 4096 8192 1024 --rounds 200
     python bench/products.py product.attn --shape 300 200 96 --device emulator     checks, no times
-    python bench/products.py product.attn --shape 16 8192 8192 --queue 20
+    python bench/products.py product.attn --shape 16 8192 8192
 
 Every element is compared with the product in float32. All then run in turns on drawn operands
-(constant ones take less power and give higher clocks), launch by launch or, with `--queue`, so many
-launches of one behind each other, which may overlap; the clock is asked for at the end. TFLOP/s
-count 2 m n k, TB/s the bytes of b. A kernel that takes a `table` of rows gets the rows of b in a
+(constant ones take less power and give higher clocks), `--queue` launches of one behind each other,
+which may overlap, from a CUDA graph, since a launch from Python takes longer than a small product;
+the clock is asked for at the end. TFLOP/s count 2 m n k, TB/s the bytes of b. A kernel that takes a `table` of rows gets the rows of b in a
 drawn order, one that adds up `parts` gets as many as multiprocessors have room for; torch multiplies
 b as it lies. Exit code: 0 when all are right, 1 when an element is not.
 """
@@ -25,12 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.bench._stats import Spread
+from attn_mlir.bench._graphs import recorded, replayed
 from attn_mlir.runtime.kernel import Kernel, load
 
 torch: Any = importlib.import_module("torch")
 
-WARM_UP = 20  # launches of each before those that count
 UNIT_ROUNDOFF = 2.0**-8  # of bf16
 
 
@@ -79,27 +78,6 @@ def further(kernel: Kernel, m: int, n: int, k: int, tile: Sequence[int], device:
     return found
 
 
-def measure(
-    variants: Mapping[str, Callable[[], object]], rounds: int, queue: int = 1
-) -> dict[str, Spread]:
-    """Seconds per launch of each, in turns of `queue`; work is always left, so launches hide."""
-    events: dict[str, list[Any]] = {name: [] for name in variants}
-    for number in range(WARM_UP + rounds):
-        for name, launch in variants.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(queue):
-                launch()
-            end.record()
-            if number >= WARM_UP:
-                events[name].append((begin, end))
-    torch.cuda.synchronize()
-    return {
-        name: Spread.of([begin.elapsed_time(end) * 1e-3 / queue for begin, end in pairs])
-        for name, pairs in events.items()
-    }
-
-
 def clock() -> str:
     """The clock of the multiprocessors and the power as the driver tells them."""
     query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
@@ -109,19 +87,24 @@ def clock() -> str:
         return "unknown"
 
 
+def launched(kernel: Kernel, a: Any, b: Any, c: Any, others: Mapping[str, Any]) -> None:
+    """One launch on torch's stream."""
+    kernel(a, b, c=c, **others, stream=torch.cuda.current_stream(), device="cuda")
+
+
 def report(kernels: Mapping[str, Kernel], given: argparse.Namespace) -> None:
     """Prints TFLOP/s of the kernels and of torch, and the ratios."""
     m, n, k = given.shape
     a, b, c = operands(m, n, k, "cuda")
-    stream = torch.cuda.current_stream()
     variants: dict[str, Callable[[], object]] = {
         name: functools.partial(
-            kernel, a, b, c=c, **further(kernel, m, n, k, given.tile, "cuda"), stream=stream
+            launched, kernel, a, b, c, further(kernel, m, n, k, given.tile, "cuda")
         )
         for name, kernel in kernels.items()
     }
-    variants["torch"] = lambda: torch.matmul(a, b, out=c)
-    found = measure(variants, given.rounds, given.queue)
+    variants["torch"] = functools.partial(torch.matmul, a, b, out=c)
+    graphs = {name: recorded(call, [()] * given.queue) for name, call in variants.items()}
+    found = replayed(graphs, given.queue, given.rounds)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {clock()} at the end")
     print(f"{m} x {n} x {k}, milliseconds: median (20 % .. 80 %) of {given.rounds} x {given.queue}")
     for name, spread in found.items():
@@ -139,8 +122,8 @@ def main() -> int:
     parser.add_argument(
         "--shape", nargs=3, type=int, default=[8192, 8192, 8192], metavar=("M", "N", "K")
     )
-    parser.add_argument("--rounds", type=int, default=100, help="launches of each that count")
-    parser.add_argument("--queue", type=int, default=1, help="launches behind each other")
+    parser.add_argument("--rounds", type=int, default=30, help="replays that count")
+    parser.add_argument("--queue", type=int, default=20, help="launches in a graph")
     parser.add_argument(
         "--tile", nargs=2, type=int, default=[16, 128], metavar=("ROWS", "COLUMNS"),
         help="of c, in a kernel that adds up parts",

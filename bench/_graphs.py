@@ -1,0 +1,44 @@
+"""Times of calls on a GPU without the host's: calls are recorded in CUDA graphs, which are replayed in turns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attn_mlir.bench._stats import Spread
+
+WARM_UP = 3  # replays of each graph before those that count
+
+
+def recorded(call: Callable[..., object], arguments: Sequence[Sequence[Any]]) -> Any:
+    """A graph of one call for each of `arguments`; the first one is made before, as some set up memory."""
+    torch: Any = importlib.import_module("torch")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call(*arguments[0])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for given in arguments:
+            call(*given)
+    return graph
+
+
+def replayed(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, Spread]:
+    """Seconds per call of each graph, which holds so many."""
+    torch: Any = importlib.import_module("torch")
+    found: dict[str, list[Any]] = {name: [] for name in graphs}
+    for number in range(WARM_UP + rounds):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            if number >= WARM_UP:
+                found[name].append((begin, end))
+    torch.cuda.synchronize()
+    return {
+        name: Spread.of([begin.elapsed_time(end) * 1e-3 / calls for begin, end in pairs])
+        for name, pairs in found.items()
+    }
