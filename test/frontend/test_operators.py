@@ -76,7 +76,7 @@ def call(**changes: Any) -> Any:
             {name: np.zeros((2, 7, 2, 84), BF16) for name in "qkv"},
             r"^head_dim 84 has no kernel: supported are multiples of 8 .* \(pad to 88\?\)",
         ),
-        ({"v": None}, "^v must be a numpy array or have __dlpack__"),
+        ({"v": None}, "^v is missing: only a cache in the place of k holds the values as well"),
         ({"mask": "causal"}, "^mask 'causal' has no kernel"),
         (
             {"scale": 0.0},
