@@ -4,7 +4,7 @@ Each operation has its checks, registered with `covers`: here those of every tar
 `copy_coverage` those of copies, and those of what one generation has in its folder.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,24 +100,16 @@ def check_kernel(kernel: ws.KernelOp, target: Target) -> Layouts:
                 role,
                 f"expects warps below {target.warps_per_cta}, got {role.warp_range[0]}..{end - 1}",
             )
-        for op in _inside(role):
+        for op in ws.inside(role):
             _check_lanes(role, op)
             needs = _NEEDS.get(op.operation.name)
             if needs is not None and not needs.is_met(target):
                 raise op_error(op, f"needs {needs.what}, {target.chip} has none")
         layouts.update(layouts_of(role))
-        for op in _inside(role):
+        for op in ws.inside(role):
             for check in _CHECKS.get(op.operation.name, ()):
                 check(Site(role, layouts), op)
     return layouts
-
-
-def _inside(op: Any) -> Iterator[Any]:
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner
-                yield from _inside(inner)
 
 
 def _check_lanes(role: ws.RoleOp, op: Any) -> None:

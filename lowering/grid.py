@@ -6,7 +6,6 @@ after it, which has acquired what other CTAs released; both are cumulative (PTX 
 consistency model, causality order).
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -72,7 +71,7 @@ TOUCHING = (  # operations that read or write tensors
 
 def is_programmatic(kernel: ws.KernelOp) -> bool:
     """Whether a kernel may begin before the one in front of it is over."""
-    return any(isinstance(op, ws.GridDependencyWaitOp) for op in _inside(kernel))
+    return any(isinstance(op, ws.GridDependencyWaitOp) for op in ws.inside(kernel))
 
 
 def check_waits(kernel: ws.KernelOp) -> None:
@@ -87,18 +86,10 @@ def check_waits(kernel: ws.KernelOp) -> None:
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.GridDependencyWaitOp):
                 break
-            for inner in (op, *_inside(op)):
+            for inner in (op, *ws.inside(op)):
                 if isinstance(inner, TOUCHING) or (isinstance(inner, ws.TilesOp) and inner.ends):
                     raise op_error(
                         inner,
                         f"touches a tensor in role {role.label} before ws.grid_dependency_wait at "
                         "the start of the role: an earlier kernel may still be running",
                     )
-
-
-def _inside(op: Any) -> Iterator[Any]:
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner
-                yield from _inside(inner)

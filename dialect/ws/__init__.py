@@ -68,7 +68,7 @@ from .ring import (
     WaitOp,
 )
 from .rows import CopyRowsOp, GatherInOp
-from .structure import ExtentOp, KernelOp, RoleOp
+from .structure import ExtentOp, KernelOp, RoleOp, inside
 from .tiles import ClaimOp, NextTileOp, TilesOp
 
 __all__ = [
@@ -131,6 +131,7 @@ __all__ = [
     "cta_count",
     "element_bits",
     "fragment_type",
+    "inside",
     "known_first_row",
     "pair_of",
     "pending_type",

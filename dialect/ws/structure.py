@@ -1,5 +1,6 @@
 """Operations that give a kernel its shape: kernel, role, extents."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -262,3 +263,12 @@ class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
         if not 0 <= op.dim.value < rank:
             return fail(op, f"expects dim in 0..{rank - 1}, got {op.dim.value}")
         return True
+
+
+def inside(op: Any) -> Iterator[Any]:
+    """The operations in the regions of one, at any depth, as they are written."""
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner
+                yield from inside(inner)

@@ -7,7 +7,7 @@ what nothing fixes gets the default of its extents. Two instructions that fix on
 ways are an error: nothing moves elements between threads unless an operation says so.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -85,7 +85,7 @@ class Constraints:
         self._numbers: dict[Value, int] = {}
         self._owners: list[int] = []  # of each group, the one that it has become part of
         self._links: list[_Link] = []
-        for op in _inside(role):
+        for op in ws.inside(role):
             values = [*op.operation.operands, *op.operation.results]
             for value in values:
                 if isinstance(value.type, ws.FragmentType):
@@ -230,14 +230,6 @@ def _whole(group: _Group, scheme: Scheme, op: Any) -> Layout:
     if len(group.shape) == 2:
         return scheme.layout(group.shape)
     return scheme.layout([*group.shape, scheme.block.extent(COLUMN)]).without(COLUMN)
-
-
-def _inside(op: Any) -> Iterator[Any]:
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner
-                yield from _inside(inner)
 
 
 def layouts_of(role: ws.RoleOp) -> Mapping[Value, Layout]:

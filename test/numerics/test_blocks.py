@@ -15,7 +15,6 @@ from attn_mlir.block_masks.blocks import Block, Lists
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.trace import MaskMod
 from attn_mlir.validation.numerics.mha_check import poisoned
 
@@ -38,21 +37,6 @@ def operands(sq: int, sk: int, heads: int, kv_heads: int, dtype: Any) -> list[Ar
         random.standard_normal((BATCH, length, count, HEAD_DIM)).astype(dtype)
         for length, count in ((sq, heads), (sk, kv_heads), (sk, kv_heads))
     ]
-
-
-@pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of products of each launch."""
-    counts: list[int] = []
-    original = Emulator.launch
-
-    def launch(self: Emulator, *arguments: Any, **options: Any) -> Any:
-        stats = original(self, *arguments, **options)
-        counts.append(stats.mma_count)
-        return stats
-
-    monkeypatch.setattr(Emulator, "launch", launch)
-    return counts
 
 
 def products_of(lists: Lists, block: Block, heads: int) -> int:
@@ -86,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def judged(device: EmulatorDevice, products: list[int], **case: Any) -> None:
+def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> None:
     sq, heads = case.pop("sq", SQ), case.pop("heads", HEADS)
     kv_heads, dtype = case.pop("kv_heads", heads), case.pop("dtype", ml_dtypes.bfloat16)
     options = {"score_mod": case.pop("score_mod", None), "sinks": case.pop("sinks", None)}
@@ -95,26 +79,26 @@ def judged(device: EmulatorDevice, products: list[int], **case: Any) -> None:
     o, lse = am.attention(q, k, v, block_mask=blocks, return_lse=True, device=device, **options)
     spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=HEAD_DIM)
     block = kernel_block(spec, sq)
-    assert products == [products_of(blocks.lists(block), block, heads)]
+    assert product_counts == [products_of(blocks.lists(block), block, heads)]
     masks = {"mask": blocks.mask, "mask_mod": blocks.mask_mod}
     verdict = check_attention(q, k, v, o, lse, **masks, **options)
     assert verdict.ok, str(verdict)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_listed_is_computed(name: str, products: list[int]) -> None:
-    judged(EmulatorDevice(), products, **CASES[name])
+def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
+    judged(EmulatorDevice(), product_counts, **CASES[name])
 
 
 @pytest.mark.parametrize("name", ["a tensor", "packed heads, each its own list"])
-def test_whatever_the_order(name: str, products: list[int]) -> None:
-    judged(EmulatorDevice(schedule="adversarial", seed=5), products, **CASES[name])
+def test_whatever_the_order(name: str, product_counts: list[int]) -> None:
+    judged(EmulatorDevice(schedule="adversarial", seed=5), product_counts, **CASES[name])
 
 
-def test_modifiers_and_sinks_work_in_all_blocks(products: list[int]) -> None:
+def test_modifiers_and_sinks_work_in_all_blocks(product_counts: list[int]) -> None:
     case = {"score_mod": mods.alibi(HEADS), "sinks": np.array([2.0, -3.0], np.float32)}
     case["mask_mod"] = parity
-    judged(EmulatorDevice(), products, dtype=np.float16, **case)
+    judged(EmulatorDevice(), product_counts, dtype=np.float16, **case)
 
 
 def test_joined_lists_name_what_a_work_tile_sees() -> None:
@@ -145,7 +129,7 @@ def run_lists(
     return [q, k, v], o, lse
 
 
-def test_full_blocks_are_not_tested(products: list[int]) -> None:
+def test_full_blocks_are_not_tested(product_counts: list[int]) -> None:
     """A predicate that hides all of them has no say there."""
     counts, indices = [[[[0, 2], [1, 2]]]], [[[[1, 0, 2], [2, 0, 1]]]]
     operands, o, lse = run_lists(np.array(counts), np.array(indices), lambda b, h, q, k: q < 0)
@@ -155,7 +139,7 @@ def test_full_blocks_are_not_tested(products: list[int]) -> None:
 
     verdict = check_attention(*operands, o, lse, mask_mod=seen)
     assert verdict.ok, str(verdict)
-    assert products == [4 * BATCH * HEADS * 24]
+    assert product_counts == [4 * BATCH * HEADS * 24]
 
 
 @pytest.mark.parametrize(
@@ -169,18 +153,18 @@ def test_full_blocks_are_not_tested(products: list[int]) -> None:
     ],
 )
 def test_wrong_lists_stay_inside(
-    counts: list[int], indices: list[int], visited: int, products: list[int]
+    counts: list[int], indices: list[int], visited: int, product_counts: list[int]
 ) -> None:
     """The emulator refuses every access outside a tensor; each count is moved into its range."""
     _, o, lse = run_lists(
         np.array([[[counts]]]), np.array([[[indices]]]), lambda b, h, q, k: k >= 0
     )
-    assert products == [visited * 2 * BATCH * HEADS * 24]
+    assert product_counts == [visited * 2 * BATCH * HEADS * 24]
     assert np.isfinite(o.astype(np.float32)).all()
     assert np.isneginf(lse).all() if not visited else np.isfinite(lse).all()
 
 
-def test_believed_lists_are_what_as_mask_mod_says(products: list[int]) -> None:
+def test_believed_lists_are_what_as_mask_mod_says(product_counts: list[int]) -> None:
     """Lists that the predicate does not say: it is asked in partly visible blocks alone.
 
     Blocks of 128 rows are joined to a work tile: empty, partial and full ones.
@@ -199,4 +183,4 @@ def test_believed_lists_are_what_as_mask_mod_says(products: list[int]) -> None:
     o, lse = am.attention(q, k, v, block_mask=blocks, return_lse=True, device="emulator")
     verdict = check_attention(q, k, v, o, lse, mask_mod=blocks.as_mask_mod())
     assert verdict.ok, str(verdict)
-    assert products == [3 * BATCH * HEADS * 24]
+    assert product_counts == [3 * BATCH * HEADS * 24]

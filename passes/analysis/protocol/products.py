@@ -22,7 +22,7 @@ def check_products(kernel: ws.KernelOp) -> None:
       VerifyError: a slot is released while a product may still read it, or warps of a group may
         disagree about a product; on the release or the branch.
     """
-    for op in _inside(kernel):
+    for op in ws.inside(kernel):
         if not isinstance(op, ws.ProductOp):
             continue
         for around in _enclosing(op):
@@ -42,14 +42,6 @@ def check_products(kernel: ws.KernelOp) -> None:
                         f"hands a slot of ring {label} back that a product reads until it is "
                         "settled: move the release behind ws.settle",
                     )
-
-
-def _inside(op: Any) -> Iterator[Any]:
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner
-                yield from _inside(inner)
 
 
 def _is_of_a_warp(condition: Value) -> bool:
