@@ -12,6 +12,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, math, vector
 from attn_mlir.dialect.scalars import i32
+from attn_mlir.passes.target.limits import Target
 
 from .context import Fragment, Lowering, lowers
 from .inline_ptx import add_round_down
@@ -41,16 +42,17 @@ def _runs(is_fma: Sequence[bool]) -> list[tuple[int, int, bool]]:
     return runs
 
 
-def _pattern(op: ws.Exp2Op, layout: Layout) -> list[bool]:
+def _pattern(op: ws.Exp2Op, layout: Layout, target: Target) -> list[bool]:
     """For each element of a strip whether the multiply-add units evaluate it.
 
     A thread that holds whole rows follows the pattern; in another layout its elements would not
-    come in the pairs that these units take, and all go to the special-function unit.
+    come in the pairs that these units take, and all go to the special-function unit. So they do
+    where the target has no arithmetic on pairs, on which a polynomial costs more than it spares.
     """
     columns = layout.element_offsets
     period, count = op.fma_period.value, op.fma_count.value
     begin, end = op.fma_begin.value, op.fma_end.value
-    if not period or layout.moves(COLUMN):
+    if not period or layout.moves(COLUMN) or not target.has_packed_f32:
         return [False] * len(columns)
     return [begin <= c < end and c % period >= period - count for c in columns]
 
@@ -60,7 +62,7 @@ def _exp2(low: Lowering, op: ws.Exp2Op) -> None:
     source: Fragment = low[op.exponent]
     parts: list[Value] = []
     for strip in parts_of_strips(source):
-        pattern = _pattern(op, source.layout)
+        pattern = _pattern(op, source.layout, low.target)
         for part in strip:
             width = part.type.shape[0]
             parts.append(_mixed(part, _runs(pattern[:width])))

@@ -275,7 +275,8 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
     Operands:
       exponent: f32.
 
-    Memory effects: none. Hardware: a pattern needs packed f32 arithmetic, sm_100.
+    Memory effects: none. Hardware: any; a pattern has an effect where f32 arithmetic works on pairs,
+    sm_100.
 
     Example:
       %p = "ws.exp2"(%x)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attn_mlir.validation.ws.kernels import ROWS, kernel, poison, role, run, threads
+from attn_mlir.validation.ws.kernels import ROWS, bundle, kernel, poison, role, run, threads
 
 BF16 = ml_dtypes.bfloat16
 MATRIX_IN = ("x", "in", "memref<?x?xf32>", ("m", "n"))
@@ -463,3 +463,14 @@ def test_divisions_that_promise_plain_operands(a: int, b: int) -> None:
     y, z = poison(ROWS), poison(ROWS)
     run(text, y, z, a=a, b=b)
     assert (y == np.float32(a // b)).all() and (z == np.float32(-(-a // b))).all()
+
+
+def test_exp2_without_arithmetic_on_pairs() -> None:
+    """The pattern is a wish: where a target cannot follow it, all columns are exact."""
+    columns = 32
+    text = exp2(2, 2, 0, columns, columns)
+    assert b"f32x2" in bundle(text) and b"f32x2" not in bundle(text, "sm_90a")
+    x, y = normal(ROWS, columns), poison(ROWS, columns)
+    run(text, x, y, target="sm_90a")
+    exact = np.exp2(x.astype(np.float64))
+    assert (np.abs(y / exact - 1) < 5e-7).all()
