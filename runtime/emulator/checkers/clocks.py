@@ -194,15 +194,21 @@ class WarpClocks:
 
     def exactly(self, mask: int) -> list[Group]:
         """The groups of some lanes, split so that no other lanes are in them, to be changed."""
+        is_numbered = self._numbered == self.version
         self.version += 1
         found: list[Group] = []
         for group, common in self.touching(mask):
             if common != group.mask:
-                self.groups.append(Group(group.mask & ~common, group.clock.copy(), group.kept))
+                rest = group.mask & ~common
+                if is_numbered:
+                    self._numbers[lanes_in(rest)] = len(self.groups)
+                self.groups.append(Group(rest, group.clock.copy(), group.kept))
                 group.mask = common
             group.clock = self.actors.fit(group.clock)
             group.kept = None
             found.append(group)
+        if is_numbered:
+            self._numbered = self.version
         return found
 
     def numbers(self) -> npt.NDArray[np.intp]:

@@ -19,6 +19,7 @@ from .clocks import KNOWN, PROXY, Actors, Clock, LaneClock, WarpClocks
 
 Parts = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number of the cluster
 NOTHING: Parts = {}
+RECENT = 4  # clocks whose knowledge is kept: that of a group of lanes, and of those that have just left it
 
 
 def _join(clocks: list[Clock]) -> Clock:
@@ -33,6 +34,14 @@ def _join(clocks: list[Clock]) -> Clock:
             rows = result[:, : clock.shape[1]]
             np.maximum(rows, clock, out=rows)
     return result
+
+
+def _includes(known: Clock | None, clock: Clock) -> bool:
+    """Whether all that a clock says is known."""
+    if known is None or known is clock:
+        return known is not None
+    width = clock.shape[1]
+    return known.shape[1] >= width and bool((known[:, :width] >= clock).all())
 
 
 def _joined(parts: Iterable[Parts]) -> Parts:
@@ -134,9 +143,12 @@ class Outside:
     def __init__(self, number: int, actors: Actors):
         self.number = number
         self._actors = actors
-        self._numbers = np.zeros(0, np.intp)  # actors of the threads that learnt something
+        self._numbers = np.zeros(0, np.intp)  # actors of the threads that learnt something, ascending
+        self._places: dict[int, int] = {}  # and their places there
         self._steps: list[list[_Step]] = []  # of each of them; the first knows nothing
-        self._last: tuple[bytes, Parts] = (b"", NOTHING)
+        self._latest = np.zeros(0, np.int32)  # number of the last step of each
+        self._counts = np.zeros(0, np.int64)  # and its count
+        self._recent: dict[bytes, Parts] = {}  # what clocks know, by their steps of these actors
 
     def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
         """A lane acquired something, and has learnt what that says of its own cluster."""
@@ -146,25 +158,23 @@ class Outside:
         if not others:
             return
         actor = self._actors.engine(("outside", warp.base + lane))
-        found = np.flatnonzero(self._numbers == actor)
-        if not found.size:
+        index = self._places.get(actor)
+        if index is None:
+            index = self._places[actor] = len(self._steps)
             self._numbers = np.append(self._numbers, actor)
+            self._latest, self._counts = np.append(self._latest, 0), np.append(self._counts, 0)
             self._steps.append([_Step(NOTHING, np.zeros(0, np.int32), 0)])
-        index = int(found[0]) if found.size else len(self._steps) - 1
         steps = self._steps[index]
-        last = steps[-1].parts
-        if any(last.get(cluster) is not clock for cluster, clock in others.items()):
+        mine = warp.of_lane(lane).clock
+        before = self.known(mine)
+        if any(not _includes(before.get(cluster), clock) for cluster, clock in others.items()):
+            inside = self._numbers[self._numbers < mine.shape[1]]
             covers = np.zeros(self._numbers.size, np.int32)
-            covers[: steps[-1].covers.size] = steps[-1].covers
-            own = bundle.of(self.number)
-            if own is not None:
-                inside = self._numbers < own.shape[1]
-                known = own[KNOWN].take(self._numbers, mode="clip")
-                covers = np.maximum(covers, np.where(inside, known, 0))
+            covers[: inside.size] = mine[KNOWN, inside]
             covers[index] = len(steps)
-            steps.append(
-                _Step(others if not last else _joined([last, others]), covers, int(covers.sum()))
-            )
+            parts = others if not before else _joined([before, others])
+            self._latest[index], self._counts[index] = len(steps), covers.sum()
+            steps.append(_Step(parts, covers, int(self._counts[index])))
         warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
 
     def known(self, clock: Clock) -> Parts:
@@ -172,17 +182,31 @@ class Outside:
         numbers = self._numbers
         if not numbers.size:
             return NOTHING
-        inside = numbers[numbers < clock.shape[1]]
+        inside = numbers if numbers[-1] < clock.shape[1] else numbers[numbers < clock.shape[1]]
         steps, fenced = clock[KNOWN, inside], clock[PROXY, inside]
         some = np.flatnonzero(steps)
         if not some.size:
             return NOTHING
         if some.size == 1 and not fenced[some[0]]:
             return self._steps[int(some[0])][int(steps[some[0]])].parts
+        if not np.count_nonzero(fenced) and (widest := self._widest(some, steps)) is not None:
+            return widest.parts
         key = steps.tobytes() + fenced.tobytes()
-        if self._last[0] != key:
-            self._last = (key, self._united(some, steps, fenced))
-        return self._last[1]
+        found = self._recent.get(key)
+        if found is None:
+            if len(self._recent) == RECENT:
+                del self._recent[next(iter(self._recent))]
+            found = self._recent[key] = self._united(some, steps, fenced)
+        return found
+
+    def _widest(self, some: Any, steps: Any) -> _Step | None:
+        """The step of one thread that includes those of all, if it is a last one."""
+        counts = np.where(steps[some] == self._latest[some], self._counts[some], -1)
+        at = int(some[counts.argmax()])
+        step = self._steps[at][-1]
+        covers = step.covers
+        is_all = covers.size >= steps.size and bool((covers[: steps.size] >= steps).all())
+        return step if is_all and steps[at] == self._latest[at] else None
 
     def _united(self, some: Any, steps: Any, fenced: Any) -> Parts:
         """What several threads' steps know together."""
