@@ -143,7 +143,9 @@ class Outside:
     def __init__(self, number: int, actors: Actors):
         self.number = number
         self._actors = actors
-        self._numbers = np.zeros(0, np.intp)  # actors of the threads that learnt something, ascending
+        self._numbers = np.zeros(
+            0, np.intp
+        )  # actors of the threads that learnt something, ascending
         self._places: dict[int, int] = {}  # and their places there
         self._steps: list[list[_Step]] = []  # of each of them; the first knows nothing
         self._latest = np.zeros(0, np.int32)  # number of the last step of each
