@@ -8,7 +8,7 @@ anything with DLPack, all on one device.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.errors import SpecError, shown
 
@@ -83,7 +83,7 @@ class PagedKV:
 
     def __post_init__(self) -> None:
         """Refuses what contradicts itself, whatever the arrays are."""
-        if not isinstance(self.layout, str) or self.layout not in LAYOUTS:  # pyright: ignore
+        if not isinstance(cast(object, self.layout), str) or self.layout not in LAYOUTS:
             raise SpecError(f"layout must be NHD or HND, got {shown(self.layout, 40)}")
         if self.scale_table is not None:
             raise SpecError("scale_table has no kernel: factors are per tensor or per head")

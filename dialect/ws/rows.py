@@ -57,14 +57,11 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
     @staticmethod
     def verify_region_invariants(op: "CopyRowsOp") -> bool:
         """Shared tile; coordinates and dims fit the tensor; the region computes a row from one."""
-        tile = TileType(op.target.type)
-        if tile.space != "shared" or len(tile.shape) != 2:
-            return fail(op, f"expects a shared tile of two dimensions, got {tile}")
-        if not check_global(op, op.source, tile.shape, tile.element):
+        if not _fills_rows(op):
             return False
         if len(dims := list[int](op.dims)) != 2:
             return fail(op, f"expects 2 distinct dims, got {dims}")
-        rows = [tile.shape[0]]
+        rows = [TileType(op.target.type).shape[0]]
         for entry in map(FragmentType, (value.type for value in op.entries)):
             if entry.shape != rows:
                 return fail(op, f"expects entries of shape {rows}, one per row, got {entry}")
@@ -110,14 +107,19 @@ class GatherInOp(WS.Operation, name="gather_in"):
     @staticmethod
     def verify_region_invariants(op: "GatherInOp") -> bool:
         """Shared tile; a tensor of rows and columns; the region computes a row from one."""
-        tile = TileType(op.target.type)
-        if tile.space != "shared" or len(tile.shape) != 2:
-            return fail(op, f"expects a shared tile of two dimensions, got {tile}")
-        if not check_global(op, op.source, tile.shape, tile.element):
+        if not _fills_rows(op):
             return False
         if (rank := len(op.coords)) != 2:
             return fail(op, f"expects a tensor of 2 dimensions, got {rank}")
         return _chooses(op, [])
+
+
+def _fills_rows(op: Any) -> bool:
+    """Whether the target is a shared tile of rows that the tensor has."""
+    tile = TileType(op.target.type)
+    if tile.space != "shared" or len(tile.shape) != 2:
+        return fail(op, f"expects a shared tile of two dimensions, got {tile}")
+    return check_global(op, op.source, tile.shape, tile.element)
 
 
 def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:

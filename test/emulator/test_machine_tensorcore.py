@@ -1,4 +1,7 @@
-"""tcgen05.mma against operands placed, and results read, cell by cell from the tables."""
+"""tcgen05.mma against operands placed, and results read, cell by cell from the tables.
+
+Longer than most modules: one kind of product after the other, all placed and read by the same helpers.
+"""
 
 from dataclasses import dataclass, field
 

@@ -254,7 +254,7 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
 
     slot = out.acquire()
     for piece, target in zip(sums, _pieces(slot), strict=True):
-        b.store(_rounded(piece, problem.output), target)
+        b.store(b.rounded(piece, problem.output), target)
     b.commit(slot, "threads")
     if problem.lse is not None:
         with b.when(b.compare("eq", place.column, 0)):
@@ -322,12 +322,6 @@ def _lse(total: Value, first: Value, *rest: Value) -> Value:
     if not rest:
         return b.fma(count, b.f32_constant(LN2), _reference(first))
     return b.fadd(_reference(first), b.fma(count, b.f32_constant(LN2), *rest))
-
-
-def _rounded(fragment: Value, element: Any) -> Value:
-    if element == ir.F32Type.get():
-        return fragment
-    return b.map_elements(lambda x: b.truncate(x, element), fragment, element=element)
 
 
 def _pieces(tile: Value) -> list[Value]:

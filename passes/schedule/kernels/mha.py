@@ -82,7 +82,7 @@ def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: K
     with b.role("mma", first=last + 4, warps=1, lanes=1, registers=other):
         work(lambda tile: mma(problem, storage, tile))
     with b.role("epilogue", first=last + 5, warps=1, lanes=1, registers=other):
-        work(lambda tile: epilogue(problem, storage, tile))
+        work(lambda tile: epilogue(problem, storage.out, tile))
     with b.role("load", first=last + 6, warps=1, lanes=1, registers=other):
         work(lambda tile: load(problem, storage, source, tile))
     if (answers := storage.answers) is not None:

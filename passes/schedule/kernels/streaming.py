@@ -3,9 +3,9 @@
 A work tile is 16 query rows, those of a group's heads and of a few tokens: as many as a product of
 one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in registers, 4-7 as well
 where these sums are too wide for one; the next one merges what they have found, one stores O, one
-loads. All that decoding takes is read once, so that its
-speed is that of memory: the ring holds as much as shared memory has room for, and `load` goes on to
-the next work tile while this one is finished.
+loads. All that decoding takes is read once, so that its speed is that of memory: the ring holds as
+much as shared memory has room for, and `load` goes on to the next work tile while this one is
+finished.
 
 ```text
 load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave
@@ -30,10 +30,10 @@ from attn_mlir.passes.schedule.parts.streaming import (
     STRIP_KEYS,
     StreamStorage,
     attend,
-    leave,
     merge,
     stream,
 )
+from attn_mlir.passes.schedule.parts.transport import epilogue
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from attn_mlir.passes.target.tiling import (
@@ -66,7 +66,12 @@ class StreamConfig(Config):
 
 @dataclass(frozen=True)
 class Options:
-    """Wishes: an option other than 0 overrides what the sizes say."""
+    """Wishes: an option other than 0 overrides what the sizes say.
+
+    Attributes:
+      kv_stages: slots of the K/V ring.
+      tile_order: one of `TILE_ORDERS` but `clc`; where none is given by the queries.
+    """
 
     kv_stages: int = 0
     tile_order: str = ""
@@ -182,6 +187,6 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
     with b.role("merge", first=rest, warps=1, registers=others):
         work(lambda tile: merge(problem, storage, tile))
     with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
-        work(lambda tile: leave(problem, storage, tile))
+        work(lambda tile: epilogue(problem, storage.out, tile))
     with b.role("load", first=rest + 2, warps=1, lanes=1, registers=others):
         work(lambda tile: stream(problem, storage, source, tile))

@@ -99,14 +99,15 @@ __all__ = [
     "reduce_rows",
     "release",
     "role",
+    "rounded",
     "rows",
     "select",
     "settle",
-    "shape_of",
     "store",
     "store_global",
     "tile",
     "tiles",
+    "times_rows",
     "truncate",
     "turns",
     "view",
@@ -458,11 +459,6 @@ def _i64(number: int) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 
 
-def shape_of(fragment: Value) -> list[int]:
-    """The shape of a fragment."""
-    return ws.FragmentType(fragment.type).shape
-
-
 def load(tile: Value) -> Value:
     """A tile as a fragment."""
     kind = ws.TileType(tile.type)
@@ -537,6 +533,19 @@ def broadcast(rows: Value, column_count: int) -> Value:
     kind = ws.FragmentType(rows.type)
     full = ws.fragment_type([kind.shape[0], column_count], kind.element)
     return ws.BroadcastOp(rows, full).fragment
+
+
+def times_rows(fragment: Value, rows: Value) -> Value:
+    """A fragment of f32 with each row multiplied by its number."""
+    columns = ws.FragmentType(fragment.type).shape[1]
+    return map_elements(fmul, fragment, broadcast(rows, columns))
+
+
+def rounded(fragment: Value, element: Any) -> Value:
+    """A fragment of f32 in an element type; itself where that is f32."""
+    if isinstance(element, ir.F32Type):
+        return fragment
+    return map_elements(lambda x: truncate(x, element), fragment, element=element)
 
 
 def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int) -> Value:

@@ -1,6 +1,6 @@
 """The correction role: keeps the accumulators in step with the row maximum, then normalises them."""
 
-from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect._mlir import arith
 
 from . import builder as b
 from .problem import Problem, Value, WorkTile
@@ -25,7 +25,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             begun = b.compare("sgt", turn, 0)  # before the first product O holds nothing
             with b.when(arith.AndIOp(moved, begun).result):
                 for part in _parts(storage.o.at(way), problem.v_columns):
-                    b.store(_scale(b.load(part), factor), part)
+                    b.store(b.times_rows(b.load(part), factor), part)
             b.release(scores, "threads")
         return []
 
@@ -50,27 +50,16 @@ def _finish(problem: Problem, storage: Storage, keys: VisitedTiles, way: int) ->
             slot = storage.out.acquire(way)
             sums = _parts(storage.o.at(way), problem.v_columns)
             for part, target in zip(sums, _parts(slot, problem.v_columns), strict=True):
-                b.store(_round(problem, _scale(b.load(part), inverse)), target)
+                b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.output), target)
             b.release(finished, "threads")
             b.commit(slot, "threads")
         with none:
             slot = storage.out.acquire(way)
             empty = b.fill([problem.config.tile_m, CHUNK_COLUMNS], zero)
             for target in _parts(slot, problem.v_columns):
-                b.store(_round(problem, empty), target)
+                b.store(b.rounded(empty, problem.output), target)
             b.commit(slot, "threads")
 
 
 def _parts(tile: Value, column_count: int) -> list[Value]:
     return [b.columns(tile, c, CHUNK_COLUMNS) for c in range(0, column_count, CHUNK_COLUMNS)]
-
-
-def _scale(fragment: Value, factor: Value) -> Value:
-    factors = b.broadcast(factor, CHUNK_COLUMNS)
-    return b.map_elements(b.fmul, fragment, factors)
-
-
-def _round(problem: Problem, fragment: Value) -> Value:
-    if isinstance(problem.output, ir.F32Type):
-        return fragment
-    return b.map_elements(lambda x: b.truncate(x, problem.output), fragment, element=problem.output)

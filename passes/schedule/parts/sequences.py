@@ -131,18 +131,14 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Limited:
-    """Sequences of which only the first so many positions exist.
+class _Shortened:
+    """Sequences of which some positions do not count.
 
     Attributes:
       inner: where they lie.
-      lengths: [batch], i32.
-      excludes_queries: the lengths do not count the queries' own positions.
     """
 
     inner: Sequences
-    lengths: Value
-    excludes_queries: bool
     differ = True
 
     def count(self) -> Value:
@@ -156,6 +152,19 @@ class Limited:
     def packed(self) -> tuple[Value, Value]:
         """As before."""
         return self.inner.packed()
+
+
+@dataclass(frozen=True)
+class Limited(_Shortened):
+    """Sequences of which only the first so many positions exist.
+
+    Attributes:
+      lengths: [batch], i32.
+      excludes_queries: the lengths do not count the queries' own positions.
+    """
+
+    lengths: Value
+    excludes_queries: bool
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """Shorter, and neither below 0 nor longer than before."""
@@ -205,29 +214,14 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Trimmed:
+class Trimmed(_Shortened):
     """Sequences without the padding in front of them.
 
     Attributes:
-      inner: with it.
       counts: [batch], i32: positions of padding.
     """
 
-    inner: Sequences
     counts: Value
-    differ = True
-
-    def count(self) -> Value:
-        """As many as before."""
-        return self.inner.count()
-
-    def longest(self) -> Value:
-        """At most as before."""
-        return self.inner.longest()
-
-    def packed(self) -> tuple[Value, Value]:
-        """As before."""
-        return self.inner.packed()
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """Begins later; of no length where all of it is padding."""

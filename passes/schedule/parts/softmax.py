@@ -47,10 +47,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
 
         def weigh(scores: Value, offset: Value) -> list[Value]:
             weighed = weights(problem, row, scores, offset)
-            narrow = b.map_elements(
-                lambda p: b.truncate(p, problem.element), weighed, element=problem.element
-            )
-            b.store(narrow, target)
+            b.store(b.rounded(weighed, problem.element), target)
             b.release(slot, "threads")
             return [b.reduce_rows("add", weighed, scaled)]
 

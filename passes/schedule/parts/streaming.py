@@ -140,11 +140,11 @@ def attend(
             lambda: [weights(problem, row, scores, offset)],
         )
         total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
-        narrow = b.map_elements(lambda p: b.truncate(p, element), weighed, element=element)
+        narrow = b.rounded(weighed, element)
         slot = storage.kv.wait()
         values = strip(slot, storage.columns)
         values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
-        scaled = [_times(x, factor) for x in sums]
+        scaled = [b.times_rows(x, factor) for x in sums]
         following = [
             b.dot(x, narrow, b.load(b.columns(values, *part)), b_layout="kn")
             for x, part in zip(scaled, sum_parts, strict=True)
@@ -192,21 +192,13 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
         found = slots[2][slice_ * storage.strips :][: storage.strips]
         for first, count in _parts(storage.slice_columns, SUM_COLUMNS):
             sums = [b.load(b.columns(slot, first, count)) for slot in found]
-            summed = _added([_times(*pair) for pair in zip(sums, factors, strict=True)])
+            summed = _added([b.times_rows(*pair) for pair in zip(sums, factors, strict=True)])
             part = b.columns(out, slice_ * storage.slice_columns + first, count)
-            b.store(_rounded(problem, _times(summed, inverse)), part)
+            b.store(b.rounded(b.times_rows(summed, inverse), problem.output), part)
     for some in slots:
         for slot in some:
             b.release(slot, "threads")
     b.commit(out, "threads")
-
-
-def leave(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
-    """Writes the finished O tile; rows past the end of the sequence are dropped."""
-    slot = storage.out.wait()
-    position = problem.first_position(tile, 0)
-    problem.queries.store(slot, tile.results, tile.head, position)
-    b.release(slot, "copy_engine")
 
 
 def _parts(count: int, most: int) -> list[tuple[int, int]]:
@@ -214,20 +206,8 @@ def _parts(count: int, most: int) -> list[tuple[int, int]]:
     return [(first, min(most, count - first)) for first in range(0, count, most)]
 
 
-def _times(fragment: Value, factor: Value) -> Value:
-    """Each row times its factor."""
-    columns = b.shape_of(fragment)[1]
-    return b.map_elements(b.fmul, fragment, b.broadcast(factor, columns))
-
-
 def _added(fragments: list[Value]) -> Value:
     total, *others = fragments
     for other in others:
         total = b.map_elements(b.fadd, total, other)
     return total
-
-
-def _rounded(problem: Problem, fragment: Value) -> Value:
-    if isinstance(problem.output, ir.F32Type):
-        return fragment
-    return b.map_elements(lambda x: b.truncate(x, problem.output), fragment, element=problem.output)

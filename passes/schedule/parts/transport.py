@@ -109,10 +109,10 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         b.release(values, "tensor_core")
 
 
-def epilogue(problem: Problem, storage: Storage, tile: WorkTile) -> None:
+def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
     """Writes the finished O tiles; rows past the end of the sequence are dropped."""
     for way in range(problem.config.q_tiles):
-        slot = storage.out.wait(way)
+        slot = out.wait(way)
         position = problem.first_position(tile, way)
         problem.queries.store(slot, tile.results, tile.head, position)
         b.release(slot, "copy_engine")
