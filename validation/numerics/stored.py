@@ -15,6 +15,7 @@ Array = npt.NDArray[Any]
 
 MOST_PADDING = 150  # positions in front of a sequence
 SPARE = 3  # pages, or rows, of no sequence
+STALE = 0.5  # of the entries behind a sequence: left over from another one, as serving leaves them
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ def _paged(
                 part = side[b][page * size : (page + 1) * size]
                 place[table[b, page], : len(part)] = part
     nowhere = np.array([-1, count, -(2**31), 2**31 - 1], np.int32)
-    in_use = np.arange(columns) < used[:, None]
-    tables = [np.where(in_use, x, np.resize(nowhere, columns)).astype(np.int32) for x in tables]
+    stale = random.random((batch, columns)) < STALE  # names a page of NaN
+    named = stale | (np.arange(columns) < used[:, None])
+    tables = [np.where(named, x, np.resize(nowhere, columns)).astype(np.int32) for x in tables]
     table = np.stack(tables, 1) if form.apart else tables[0]
     arrays: tuple[Any, ...] = (pool, None) if pool is not None else tuple(pools)
     fields = {"layout": form.layout, **fields}
