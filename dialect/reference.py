@@ -20,7 +20,7 @@ _EXAMPLE = re.compile(r"^Example:\s*", re.MULTILINE)
 _SECTION = re.compile(r"^(Results|Operands|Attributes|Raises):$")
 _ENTRY = re.compile(r"^  ([\w.]+(?:, [\w.]+)*)((?: \([^)]*\))?): (.*)")
 _CONTINUED = re.compile(r"(?<=[,)])\n\s*(?=[a-z!])|\n\s*(?=[:{]|->)")  # a statement's further lines
-_IN_A_MODIFIER = ("attn.yield", "attn.keep", "attn.sink", "attn.blocks")
+_IN_A_MODIFIER = ("attn.yield", "attn.keep", "attn.sink", "attn.blocks", "attn.join")
 
 _ATTENTION = """\
 %o, %lse = "attn.mha"(%q, %q, %q, %scale) ({

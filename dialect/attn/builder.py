@@ -9,6 +9,7 @@ from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.expression import emit_program
+from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
@@ -17,6 +18,7 @@ from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.storage import views_of
+from attn_mlir.dialect.attn.workspace import WORKSPACE
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
 ARGUMENT_DEFAULT = "attn.default"  # argument attribute: value of a scalar that is not passed
@@ -83,8 +85,8 @@ def emit_mha(
 
     Args:
       arguments: `q`, `k`, `v`, `scale`, the index arrays and numbers of `lengths` and `cache`,
-        `DESCALES` where the operands have 8 bits, `BLOCK_LISTS` where there is a block, and what the
-        modifier reads.
+        `DESCALES` where the operands have 8 bits, `BLOCK_LISTS` where there is a block, `WORKSPACE`
+        where the kernel puts parts of the keys together, and what the modifier reads.
       mask: which keys each row sees.
       out_dtype: of o.
       lengths: what tells the lengths of sequences.
@@ -132,13 +134,15 @@ def _score_mod(
     modifier: Program | None, block: Sequence[int] | None, arguments: Mapping[str, ir.Value]
 ) -> Callable[..., ir.Value] | None:
     """What builds the region, or None where scores stay as they are."""
-    if modifier is None and block is None:
+    if modifier is None and block is None and WORKSPACE[0] not in arguments:
         return None
 
     def build(*coordinates: ir.Value) -> ir.Value:
         if block is not None:
             lists = [arguments[name] for name in BLOCK_LISTS]
             BlocksOp(*lists, ir.DenseI32ArrayAttr.get(list(block)))
+        if WORKSPACE[0] in arguments:
+            JoinOp(*(arguments[name] for name in WORKSPACE))
         if modifier is None:
             return coordinates[0]
         read = [arguments[tensor.name] for tensor in modifier.tensors]

@@ -8,6 +8,7 @@ from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.sink import SinkOp
@@ -76,9 +77,9 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
-    it hides scores, one `attn.sink` adds a key without a value, and one `attn.blocks` lists the
-    blocks of scores to compute. The region may read tensors and scalars defined outside
-    (`tensor.extract`, `tensor.dim`).
+    it hides scores, one `attn.sink` adds a key without a value, one `attn.blocks` lists the blocks
+    of scores to compute, and one `attn.join` splits the keys among CTAs. The region may read
+    tensors and scalars defined outside (`tensor.extract`, `tensor.dim`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -152,6 +153,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         """The lists of blocks in the score modifier, if there are any."""
         inside = self.score_mod.blocks[0].operations
         return next((op for op in inside if isinstance(op, BlocksOp)), None)
+
+    @property
+    def join(self) -> JoinOp | None:
+        """Where results for parts of the keys are put together, if the operation does it."""
+        inside = self.score_mod.blocks[0].operations
+        return next((op for op in inside if isinstance(op, JoinOp)), None)
 
     @property
     def hides_scores(self) -> bool:
@@ -266,7 +273,7 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
     if str(last.value.type) != "f32":
         raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
-    for kind in (SinkOp, BlocksOp):
+    for kind in (SinkOp, BlocksOp, JoinOp):
         count = sum(isinstance(inner, kind) for inner in block.operations)
         if count > 1:
             raise _Invalid(f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}")
@@ -278,6 +285,9 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid("no 'attn.sink' in a partial operation, where every part would count it")
     if op.is_partial and op.blocks is not None:
         raise _Invalid("no 'attn.blocks' in a partial operation: lists are not divided")
+    if op.join is not None and (op.is_partial or op.blocks is not None):
+        other = PARTIAL if op.is_partial else "'attn.blocks'"
+        raise _Invalid(f"no 'attn.join' together with {other}")
 
 
 def make_mha(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Role = Literal["in", "out", "scalar"]
+Role = Literal["in", "out", "inout", "scalar"]
 ELEMENT_TYPES = {
     "bf16": "bf16",
     "f16": "f16",
@@ -35,7 +35,7 @@ class Operand:
       dtype: of its elements, or of the number: a key of `ELEMENT_TYPES`.
       extents: of a tensor; an integer is part of the kernel, a name stands for what each call
         tells. Extents of one name are equal.
-      role: `in`, `out` or `scalar`.
+      role: `in`, `out`, `inout` or `scalar`; what is `inout` is memory that the kernel works in.
       default: of a number that calls may leave out.
     """
 

@@ -40,7 +40,8 @@ def store_global(
     bits = ws.element_bits(fragment.kind.element)
     row, column = own_place(low, layout, ROW), own_place(low, layout, COLUMN)
     accesses = layout.accesses(UNIT_BYTES * 8 // bits)
-    is_open = ir.MemRefType(tensor.type).is_dynamic_dim(dims[-1])
+    kind = ir.MemRefType(tensor.type)
+    is_open = kind.is_dynamic_dim(dims[-1]) or kind.shape[dims[-1]] % fragment.kind.shape[1] != 0
     for by, several in groupby(accesses, key=lambda access: access.row):
         place = list(coords)
         with when(_move_to_row(low, tensor, place, dims[:-1], moved(row, by))):

@@ -20,6 +20,9 @@ MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
 STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of its key tiles
+STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
+STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
+JOIN_WARPS = (4, 1)  # that put parts together, at most: with O in one warp, and in two
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 
 
@@ -68,9 +71,74 @@ def is_streamed(target: Target, schedule: str | None) -> bool:
     return schedule == STREAMED or (schedule is None and target.accumulator != "tensor")
 
 
-def streamed_heads(group: int) -> int:
-    """Query heads of a group whose rows share a work tile of a kernel that streams."""
-    return group if STREAM_ROWS % group == 0 else 1
+def streamed_heads(group: int, *, is_padded: bool = False) -> int:
+    """Query heads of a group whose rows share a work tile of a kernel that streams.
+
+    Args:
+      is_padded: whether the queries of a sequence end before its dimension does. A tensor map of
+        those has a dimension for that, and none is left for packed heads.
+    """
+    return group if STREAM_ROWS % group == 0 and not is_padded else 1
+
+
+class Slices(NamedTuple):
+    """O of a work tile of a kernel that streams, by columns: shared among warps where it is wide.
+
+    Attributes:
+      warps: that a strip of keys is shared by.
+      columns: of each of them; together at least O's.
+    """
+
+    warps: int
+    columns: int
+
+    @classmethod
+    def of(cls, v_columns: int) -> "Slices":
+        """Of so many columns."""
+        count = -(-v_columns // STREAM_SUMS)
+        return cls(count, -(-v_columns // (count * STREAM_STEP)) * STREAM_STEP)
+
+
+class Pieces(NamedTuple):
+    """The same by what a warp adds up at a time where parts of the keys are put together.
+
+    Attributes:
+      slices: of O.
+      columns: of a piece.
+      warps: that add up; piece i is the work of warp i mod `warps`, in every slice.
+    """
+
+    slices: Slices
+    columns: int
+    warps: int
+
+    @classmethod
+    def of(cls, v_head_dim: int) -> "Pieces":
+        """Of values of this size: pieces of 32 columns or 16, and as many warps as divide them."""
+        slices = Slices.of(v_head_dim)
+        columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
+        in_slice = slices.columns // columns
+        most = JOIN_WARPS[slices.warps - 1]
+        return cls(slices, columns, max(n for n in range(1, most + 1) if in_slice % n == 0))
+
+    @property
+    def in_slice(self) -> int:
+        """Pieces of a slice."""
+        return self.slices.columns // self.columns
+
+    @property
+    def of_warp(self) -> int:
+        """Pieces that a warp adds up, one after the other."""
+        return self.slices.warps * self.in_slice // self.warps
+
+    def workspace(self) -> tuple[tuple[int | str, ...], ...]:
+        """The extents of what `attn.join` has, and the schedule of a kernel that streams makes of it."""
+        pieces = self.slices.warps * self.in_slice
+        return (
+            ("splits", "tiles", pieces, STREAM_ROWS, self.columns),
+            (2, "splits", "tiles", self.warps, STREAM_ROWS),
+            ("tiles", self.warps),
+        )
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:

@@ -207,6 +207,8 @@ def _refuse_unsupported(op: MhaOp) -> None:
     if element not in ELEMENT_TYPES:
         allowed = " and ".join(ELEMENT_TYPES)
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    if op.join:
+        raise op_error(op, "has no kernel that puts parts of the keys together: another one does")
     page_size = page_size_of(op.k)
     if not key_tiles_for(page_size):
         raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")

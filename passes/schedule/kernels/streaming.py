@@ -23,6 +23,7 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -41,13 +42,14 @@ from attn_mlir.passes.target.tiling import (
     STREAM_KEYS,
     STREAM_ROWS,
     STREAMED,
+    Pieces,
     is_streamed,
     key_tiles_for,
     streamed_heads,
 )
 
 STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
-REGISTERS = (208, 88)  # of those that attend, and of the others, where the first are two warpgroups
+REGISTERS = (208, 88)  # of those that attend, and of the others, where there are three warpgroups
 ELEMENT_TYPES = ("bf16", "f16")
 SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 
@@ -107,10 +109,14 @@ class MhaStreaming:
         q = 2 * shared_tile_bytes(STREAM_ROWS, op.head_dim, bits)
         sums = STRIPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
         out = shared_tile_bytes(STREAM_ROWS, op.v_head_dim, ws.element_bits(op.output_type))
+        if op.join is not None:
+            pieces = Pieces.of(op.v_head_dim)
+            piece, out = shared_tile_bytes(STREAM_ROWS, pieces.columns, 32), 0
+            sums = STRIPS * pieces.slices.warps * pieces.in_slice * piece
         stages = (target.smem_bytes - SMEM_FOR_REST - q - sums - out) // slot
         chosen = StreamConfig(
             kv_stages=wishes.kv_stages or stages,
-            packed_heads=1 if has_padded_queries(op) else streamed_heads(group),
+            packed_heads=streamed_heads(group, is_padded=has_padded_queries(op)),
             tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
         )
         config = dataclasses.replace(chosen, **StreamConfig.given(op))
@@ -125,7 +131,8 @@ class MhaStreaming:
             configuration, or its score modifier is not element-wise.
         """
         with attention_kernel(function, op, StreamConfig) as (kernel, problem, source):
-            _emit_roles(problem, StreamStorage(problem), source)
+            kind = StreamStorage if op.join is None else JoinStorage
+            _emit_roles(problem, kind(problem), source)
         return kernel
 
 
@@ -178,15 +185,25 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
         with every_tile_with_queries(problem) as tile:
             body(tile)
 
-    attending, others = REGISTERS if storage.slices > 1 else (0, 0)
+    joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
+    has_three = storage.slices > 1 or joining == STRIPS
+    attending, others = REGISTERS if has_three else (0, 0)
     for slice_ in range(storage.slices):
         name, first = "attend" if slice_ == 0 else f"attend_{slice_}", slice_ * STRIPS
         with b.role(name, first=first, warps=STRIPS, groups=STRIPS, registers=attending) as strip:
             work(lambda tile, s=slice_, n=strip: attend(problem, storage, tile, n, s))
     rest = storage.slices * STRIPS
-    with b.role("merge", first=rest, warps=1, registers=others):
-        work(lambda tile: merge(problem, storage, tile))
-    with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
-        work(lambda tile: epilogue(problem, storage.out, tile))
-    with b.role("load", first=rest + 2, warps=1, lanes=1, registers=others):
+    if isinstance(storage, JoinStorage):
+        budget = attending if joining == STRIPS else others
+        with b.role("join", first=rest, warps=joining, groups=joining, registers=budget) as warp:
+            number = warp if joining > 1 else b.constant(0)
+            work(lambda tile: join(problem, storage, tile, number))
+        rest += joining
+    else:
+        with b.role("merge", first=rest, warps=1, registers=others):
+            work(lambda tile: merge(problem, storage, tile))
+        with b.role("leave", first=rest + 1, warps=1, lanes=1, registers=others):
+            work(lambda tile: epilogue(problem, storage.out, tile))
+        rest += 2
+    with b.role("load", first=rest, warps=1, lanes=1, registers=others):
         work(lambda tile: stream(problem, storage, source, tile))

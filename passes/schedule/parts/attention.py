@@ -12,7 +12,7 @@ from . import builder as b
 from .config import Config
 from .factors import factors_of
 from .function import Capture, captures_of, check_function
-from .key_parts import Parts
+from .key_parts import JoinedParts, Parts, Workspace
 from .kv_source import KVSource, PagedKV, TensorKV
 from .listed import ListedTiles
 from .modifier import Modifier
@@ -59,7 +59,7 @@ def attention_kernel(
         problem = Problem(
             **tensors,
             factors=factors_of(op, captured),
-            parts=Parts(tensors["o"], tensors["q"]) if op.is_partial else None,
+            parts=_parts(op, tensors, captured),
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=keys,
             modifier=Modifier(op, captured),
@@ -74,6 +74,16 @@ def attention_kernel(
             config=config,
         )
         yield kernel, problem, _source(op, problem, captured)
+
+
+def _parts(
+    op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value]
+) -> Parts | None:
+    """How the keys are split, if they are."""
+    if op.join is not None:
+        memory = (op.join.sums, op.join.extremes, op.join.arrived)
+        return JoinedParts(tensors["o"], tensors["q"], Workspace(*(captured[x] for x in memory)))
+    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
 
 
 def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
@@ -139,6 +149,16 @@ def _captured(capture: Capture) -> b.Argument:
     kind = capture.value.type
     if not isinstance(kind, ir.RankedTensorType):
         return b.Argument(capture.name, "scalar", kind, ())
-    dims = [f"{capture.name}_{i}" if kind.is_dynamic_dim(i) else "" for i in range(kind.rank)]
+    axes = _axes_of_memory(capture.value)
+    names = axes or [f"{capture.name}_{i}" for i in range(kind.rank)]
+    dims = [name if kind.is_dynamic_dim(i) else "" for i, name in enumerate(names)]
     memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
-    return b.Argument(capture.name, "in", memref, dims)
+    return b.Argument(capture.name, "inout" if axes else "in", memref, dims)
+
+
+def _axes_of_memory(value: Value) -> Sequence[str]:
+    """The names of a tensor's extents if parts of the keys are put together in it, else none."""
+    for use in value.uses:
+        if isinstance(use.owner, attn.JoinOp):
+            return attn.JoinOp.AXES[use.operand_number]
+    return ()

@@ -1,12 +1,13 @@
 """Parts of the keys: where a split kernel puts the results of each, and which tiles a part visits.
 
-The results of the parts lie one after the other along the first dimension of O and of LSE's
+Where another kernel puts them together, the results of the parts lie one after the other along the first dimension of O and of LSE's
 sequences, each as the result of the whole would: part p of sequence b is at p x batch + b, part p
-of row r at p x total + r. Work tiles of the parts of a sequence are tiles of their own.
+of row r at p x total + r. Where the kernel does so itself (`joining`), they lie in memory for that. Work
+tiles of the parts of a sequence are tiles of their own.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from . import builder as b
 from .sequences import Sequence
@@ -35,10 +36,6 @@ class Part(NamedTuple):
 
         return start(self.number), start(b.INT.add(self.number, 1))
 
-    def results(self, queries: Sequence) -> Sequence:
-        """Where the results for a sequence of queries lie."""
-        return queries.moved(self.before)
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -47,10 +44,12 @@ class Parts:
     Attributes:
       results: O, memref.
       queries: Q, memref; its first extent is that of one part's results.
+      are_results: whether O and LSE are the results for each part.
     """
 
     results: Value
     queries: Value
+    are_results: ClassVar[bool] = True
 
     def count(self) -> Value:
         """How many parts: the caller allocates results for as many."""
@@ -67,3 +66,35 @@ class Parts:
         before = b.INT.mul(part, b.extent(self.queries, 0))
         sequence = b.INT.sub(number, b.INT.mul(part, batch))
         return Part(part, self.count(), before), sequence
+
+    def results_of(self, part: Part, queries: Sequence) -> Sequence:
+        """Where what a work tile of a part finds for a sequence of queries belongs."""
+        return queries.moved(part.before)
+
+
+class Workspace(NamedTuple):
+    """Memory that parts are put together in, arguments of the kernel as `attn.join` has them."""
+
+    sums: Value
+    extremes: Value
+    arrived: Value
+
+
+@dataclass(frozen=True)
+class JoinedParts(Parts):
+    """Parts that the kernel puts together.
+
+    Attributes:
+      memory: where.
+    """
+
+    memory: Workspace
+    are_results: ClassVar[bool] = False
+
+    def count(self) -> Value:
+        """As many as there is memory for."""
+        return b.extent(self.memory.sums, 0)
+
+    def results_of(self, part: Part, queries: Sequence) -> Sequence:
+        """Where the results for all keys belong."""
+        return queries

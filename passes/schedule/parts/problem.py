@@ -50,7 +50,7 @@ class Problem:
     Attributes:
       q, k, v, o: memrefs [batch, sequence, heads, head_dim], or as their sequences are stored.
       lse: [batch, heads, sq] or as O is stored, f32; None when nobody asks for it.
-      parts: of the keys, if O and LSE are results for parts of them.
+      parts: of the keys, if they are split.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
       factors: of the elements of Q, K and V.
@@ -84,6 +84,11 @@ class Problem:
     config: Config
 
     @property
+    def is_partial(self) -> bool:
+        """Whether O and LSE are results for parts of the keys."""
+        return self.parts is not None and self.parts.are_results
+
+    @property
     def columns(self) -> int:
         """Columns of a tile of Q or K: the head size in whole products of the tensor core."""
         step = PRODUCT_BYTES * 8 // ws.element_bits(self.element)
@@ -107,7 +112,9 @@ class Problem:
             part, batch = self.parts.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
         keys = self.key_sequences.of(batch, queries)
-        results = queries if part is None else part.results(queries)
+        results = queries
+        if self.parts is not None and part is not None:
+            results = self.parts.results_of(part, queries)
         return WorkTile(block, head, batch, queries, keys, results, part)
 
     def tile_space(self) -> list[Value]:

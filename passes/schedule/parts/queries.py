@@ -95,6 +95,14 @@ class Queries:
         with b.when(b.compare("sgt", sequence.length, position)):
             b.copy_out(slot, sequence.within(o, dims[0]), coords, dims)
 
+    def store_columns(
+        self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
+    ) -> None:
+        """Writes a fragment to O from a column on, by threads; rows past the end are dropped."""
+        coords, dims = self._place(sequence, head, position)
+        o = self._by_heads(self.o, len(sequence.lead) + 1)
+        b.store_global(rows, sequence.within(o, dims[0]), [*coords[:-1], column], dims)
+
     def store_lse(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int
     ) -> None:

@@ -80,9 +80,9 @@ def store_lse(
     """Writes the LSE, if anyone asks for it; of a part as a sum of two."""
     if problem.lse is None:
         return
-    formulas = [row.lse] if problem.parts is None else [row.lse_first, row.lse_rest]
+    formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
     for number, formula in enumerate(formulas):
-        term = [number] if problem.parts is not None else []
+        term = [number] if problem.is_partial else []
         rows = b.map_elements(formula, maximum, total)
         problem.queries.store_lse(rows, tile.results, tile.head, row0, *term)
 

@@ -9,6 +9,7 @@ See `kernels.streaming` for who hands what to whom.
 import math
 
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.target.tiling import Slices
 
 from . import builder as b
 from .kv_source import KVSource
@@ -19,16 +20,9 @@ from .scores import reciprocal, seen, store_lse, weights, with_sink
 from .visited import visit
 
 STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
-SUM_STEP = 16  # columns of a slice are multiples
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
-MOST_SUMS = 128  # columns of O in a warp, 64 registers of each thread
-
-
-def slices(v_columns: int) -> int:
-    """How many warps share a strip, each with as many columns of O."""
-    return -(-v_columns // MOST_SUMS)
 
 
 class StreamStorage:
@@ -44,22 +38,51 @@ class StreamStorage:
 
     def __init__(self, problem: Problem):
         config, element = problem.config, problem.element
-        f32 = ir.F32Type.get()
         self.strips = config.tile_n // STRIP_KEYS
-        self.slices = slices(problem.v_columns)
-        step = self.slices * SUM_STEP
-        self.slice_columns = -(-problem.v_columns // step) * SUM_STEP
+        self.slices, self.slice_columns = Slices.of(problem.v_columns)
         rows, columns = config.tile_m, self.slices * self.slice_columns
-        warps = self.slices * self.strips
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), stages=2)
         self.columns = columns
         widest = max(problem.columns, columns)
         keys = b.tile([config.tile_n, widest], element, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
+        self._declare_found(problem)
+
+    def _declare_found(self, problem: Problem) -> None:
+        """The rings of what warps have found: a way for each; and that of O."""
+        rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.slices * self.strips
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=warps)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=warps)
         self.sums = b.Ring("sums", b.tile([rows, self.slice_columns], f32, "shared"), ways=warps)
-        self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"))
+        self.out = b.Ring("out", b.tile([rows, self.columns], problem.output, "shared"))
+
+    @property
+    def sum_parts(self) -> list[tuple[int, int]]:
+        """First column and number of the parts that a warp has its slice of O in."""
+        return parts_of(self.slice_columns, SUM_COLUMNS)
+
+    def hand_over(
+        self, strip: Value, warp: Value, slice_: int, maximum: Value, total: Value, *sums: Value
+    ) -> None:
+        """Gives what a warp has found for a work tile to those that put it together.
+
+        Args:
+          strip, slice_: what it attends to; `warp` is the number of its way.
+          sums: its slice of O, in `sum_parts`.
+        """
+        for ring, value in ((self.maxima, maximum), (self.totals, total)):
+            hand_over(ring, warp, value)
+        slot = self.sums.acquire(warp)
+        for x, part in zip(sums, self.sum_parts, strict=True):
+            b.store(x, b.columns(slot, *part))
+        b.commit(slot, "threads")
+
+
+def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
+    """Fills a slot with a fragment."""
+    slot = ring.acquire(way)
+    b.store(value, slot)
+    b.commit(slot, "threads")
 
 
 def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: WorkTile) -> None:
@@ -101,11 +124,11 @@ def attend(
     first = b.INT.mul(number, STRIP_KEYS)
     warp = b.INT.add(number, slice_ * storage.strips) if slice_ else number
     zero = b.f32_constant(0.0)
-    sum_parts = _parts(storage.slice_columns, SUM_COLUMNS)
+    sum_parts = storage.sum_parts
 
     q_slot = storage.q.wait()
     is_held = problem.columns + storage.slice_columns <= MOST_HELD
-    depths = _parts(problem.columns, DEPTH_COLUMNS)
+    depths = parts_of(problem.columns, DEPTH_COLUMNS)
     held = [b.load(b.columns(q_slot, *part)) for part in depths] if is_held else []
     if is_held:
         b.release(q_slot, "threads")
@@ -154,17 +177,10 @@ def attend(
 
     state = [b.fill([rows], b.f32_constant(-math.inf)), b.fill([rows], zero)]
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
-    maximum, total, *sums = visit(keys, keys.phases(0), state, turn_of)
+    found = visit(keys, keys.phases(0), state, turn_of)
     if not is_held:
         b.release(q_slot, "threads")
-    for ring, value in ((storage.maxima, maximum), (storage.totals, total)):
-        slot = ring.acquire(warp)
-        b.store(value, slot)
-        b.commit(slot, "threads")
-    slot = storage.sums.acquire(warp)
-    for x, part in zip(sums, sum_parts, strict=True):
-        b.store(x, b.columns(slot, *part))
-    b.commit(slot, "threads")
+    storage.hand_over(number, warp, slice_, *found)
 
 
 def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
@@ -178,11 +194,8 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     rings = (storage.maxima, storage.totals, storage.sums)
     slots = [[ring.wait(warp) for warp in warps] for ring in rings]
     maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots[:2])
-    maximum = maxima[0]
-    for other in maxima[1:]:
-        maximum = b.map_elements(b.fmax, maximum, other)
-    factors = [b.map_elements(row.factor, own, maximum) for own in maxima]
-    total = _added([b.map_elements(b.fmul, *pair) for pair in zip(totals, factors, strict=True)])
+    maximum, factors = common(row, maxima)
+    total = weighed(totals, factors)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
@@ -190,9 +203,9 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     out = storage.out.acquire()
     for slice_ in range(storage.slices):
         found = slots[2][slice_ * storage.strips :][: storage.strips]
-        for first, count in _parts(storage.slice_columns, SUM_COLUMNS):
+        for first, count in storage.sum_parts:
             sums = [b.load(b.columns(slot, first, count)) for slot in found]
-            summed = _added([b.times_rows(*pair) for pair in zip(sums, factors, strict=True)])
+            summed = weighed_rows(sums, factors)
             part = b.columns(out, slice_ * storage.slice_columns + first, count)
             b.store(b.rounded(b.times_rows(summed, inverse), problem.output), part)
     for some in slots:
@@ -201,9 +214,27 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     b.commit(out, "threads")
 
 
-def _parts(count: int, most: int) -> list[tuple[int, int]]:
+def parts_of(count: int, most: int) -> list[tuple[int, int]]:
     """First column and number of each of the parts that columns are worked on in."""
     return [(first, min(most, count - first)) for first in range(0, count, most)]
+
+
+def common(row: Row, maxima: list[Value]) -> tuple[Value, list[Value]]:
+    """The maximum of all, and the factor of what was found by each."""
+    maximum = maxima[0]
+    for other in maxima[1:]:
+        maximum = b.map_elements(b.fmax, maximum, other)
+    return maximum, [b.map_elements(row.factor, own, maximum) for own in maxima]
+
+
+def weighed(totals: list[Value], factors: list[Value]) -> Value:
+    """The sum of fragments [rows], each times its factors."""
+    return _added([b.map_elements(b.fmul, *pair) for pair in zip(totals, factors, strict=True)])
+
+
+def weighed_rows(sums: list[Value], factors: list[Value]) -> Value:
+    """The sum of fragments [rows, columns], each times its rows' factors."""
+    return _added([b.times_rows(*pair) for pair in zip(sums, factors, strict=True)])
 
 
 def _added(fragments: list[Value]) -> Value:

@@ -1,0 +1,3 @@
+"""The memory of `attn.join` by the names that the kernel takes it by. Without MLIR."""
+
+WORKSPACE = ("part_sums", "part_extremes", "arrived")

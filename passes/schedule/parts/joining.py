@@ -1,0 +1,206 @@
+"""Parts of the keys put together by the kernel that computes them.
+
+What the warps of a CTA have found of its part goes to memory as they hand it over: a maximum, a sum
+and an O that is not divided. The CTA that arrives last at a counter of the work tile adds up the
+parts, in their order, so that the result does not depend on who that is. Each warp of `join` has
+pieces of O's columns, a counter and a copy of the maxima and sums of its own: it waits for no other.
+
+```text
+attend --maxima,totals,sums--> join --> memory --the last one--> O, LSE
+```
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.target.tiling import Pieces
+
+from . import builder as b
+from .key_parts import JoinedParts, Part, Workspace
+from .online import Row
+from .problem import Problem, WorkTile
+from .scores import reciprocal, store_lse, with_sink
+from .streaming import StreamStorage, common, hand_over, parts_of, weighed, weighed_rows
+
+Value = Any
+
+IN_FLIGHT = (256, 64)  # columns whose loads a warp has under way, where O is in one warp, in two
+MAXIMUM, TOTAL = 0, 1  # of `extremes`
+
+
+class JoinStorage(StreamStorage):
+    """The rings of a kernel that puts parts together: a way for each piece and for each reader.
+
+    Attributes:
+      pieces: of O's columns.
+      held: pieces in a slot of `sums`: all of a slice where one warp takes them.
+    """
+
+    def _declare_found(self, problem: Problem) -> None:
+        self.pieces = pieces = Pieces.of(problem.v_head_dim)
+        rows, f32 = problem.config.tile_m, ir.F32Type.get()
+        readers = self.strips * pieces.warps
+        self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=readers)
+        self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=readers)
+        self.held = pieces.in_slice if pieces.warps == 1 else 1
+        ways = self.slices * self.strips * pieces.in_slice // self.held
+        tile = b.tile([rows, self.held * pieces.columns], f32, "shared")
+        self.sums = b.Ring("sums", tile, ways=ways)
+
+    @property
+    def sum_parts(self) -> list[tuple[int, int]]:
+        """The pieces of a slice."""
+        return parts_of(self.slice_columns, self.pieces.columns)
+
+    def hand_over(
+        self, strip: Value, warp: Value, slice_: int, maximum: Value, total: Value, *sums: Value
+    ) -> None:
+        """Gives maxima and sums to each warp of `join`, and O in pieces."""
+        for ring, value in ((self.maxima, maximum), (self.totals, total)):
+            for reader in range(self.pieces.warps if slice_ == 0 else 0):
+                hand_over(ring, b.INT.add(b.INT.mul(strip, self.pieces.warps), reader), value)
+        for first in range(0, len(sums), self.held):
+            way = b.INT.mul(warp, self.pieces.in_slice // self.held)
+            slot = self.sums.acquire(b.INT.add(way, first // self.held))
+            for number, value in enumerate(sums[first : first + self.held]):
+                b.store(value, self.piece(slot, number))
+            b.commit(slot, "threads")
+
+    def piece(self, slot: Value, number: int) -> Value:
+        """One of the pieces of a slot of `sums`."""
+        return b.columns(slot, number * self.pieces.columns, self.pieces.columns)
+
+    def slots(self, warp: Value) -> Iterator[tuple[Value, list[Value]]]:
+        """The first piece of each slot that a warp of `join` takes, and that slot of each strip."""
+        pieces = self.pieces
+        for slice_ in range(self.slices):
+            for turn in range(0, pieces.in_slice, pieces.warps * self.held):
+                numbers = (slice_ * self.strips + strip for strip in range(self.strips))
+                firsts = ((number * pieces.in_slice + turn) // self.held for number in numbers)
+                slots = [self.sums.wait(b.INT.add(warp, first)) for first in firsts]
+                yield b.INT.add(warp, slice_ * pieces.in_slice + turn), slots
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a work tile's parts lie, for one of the warps that put them together.
+
+    Attributes:
+      memory: the workspace.
+      part: this CTA's.
+      tile, warp: numbers of the work tile and of the warp.
+      rows: of a work tile.
+      pieces: of O.
+    """
+
+    memory: Workspace
+    part: Part
+    tile: Value
+    warp: Value
+    rows: int
+    pieces: Pieces
+
+    @classmethod
+    def of(cls, problem: Problem, pieces: Pieces, tile: WorkTile, warp: Value) -> "Place":
+        """Of a work tile; in memory for too few of them they share the last place."""
+        assert isinstance(problem.parts, JoinedParts)
+        assert tile.part is not None
+        memory = problem.parts.memory
+        blocks, heads, _ = problem.tile_space()
+        number = b.INT.add(b.INT.mul(tile.batch, heads), tile.head)
+        number = b.INT.add(b.INT.mul(number, blocks), tile.block)
+        number = b.INT.min(number, b.INT.sub(b.extent(memory.arrived, 0), 1))
+        return cls(memory, tile.part, number, warp, problem.config.tile_m, pieces)
+
+    def leave_rows(self, maximum: Value, total: Value) -> None:
+        """Writes the maxima and sums of this part's rows."""
+        for kind, value in ((MAXIMUM, maximum), (TOTAL, total)):
+            coords = [kind, self.part.number, self.tile, self.warp, 0]
+            b.store_global(value, self.memory.extremes, coords, [4])
+
+    def leave(self, piece: Value, sums: Value) -> None:
+        """Writes a piece of this part's O."""
+        coords = [self.part.number, self.tile, piece, 0, 0]
+        b.store_global(sums, self.memory.sums, coords, [3, 4])
+
+    def is_last(self) -> Value:
+        """Arrives; whether all parts are there now."""
+        return b.arrive_last(self.memory.arrived, [self.tile, self.warp], self.part.count)
+
+    def found(self, number: Value, piece: Value) -> tuple[Value, Value, Value]:
+        """Maxima, sums and a piece of O of a part; beyond the last one those of no key."""
+        exists = b.INT.less(number, self.part.count)
+        number = b.INT.min(number, b.INT.sub(self.part.count, 1))
+
+        def rows_of(kind: int) -> Value:
+            coords = [kind, number, self.tile, self.warp, 0]
+            return b.load_global(self.memory.extremes, [self.rows], coords, [4])
+
+        lowest = b.f32_constant(-math.inf)
+        maximum = b.map_elements(lambda m: b.select(exists, m, lowest), rows_of(MAXIMUM))
+        shape, coords = [self.rows, self.pieces.columns], [number, self.tile, piece, 0, 0]
+        return maximum, rows_of(TOTAL), b.load_global(self.memory.sums, shape, coords, [3, 4])
+
+
+def join(problem: Problem, storage: JoinStorage, tile: WorkTile, warp: Value) -> None:
+    """Adds up what the warps have found, leaves it in memory and, as the last one, all parts."""
+    pieces, strips = storage.pieces, range(storage.strips)
+    row = Row.of(problem, problem.score_scale(tile))
+    place = Place.of(problem, pieces, tile, warp)
+    ways = [b.INT.add(warp, strip * pieces.warps) for strip in strips]
+    maxima = [_taken(storage.maxima, way) for way in ways]
+    totals = [_taken(storage.totals, way) for way in ways]
+    maximum, factors = common(row, maxima)
+    place.leave_rows(maximum, weighed(totals, factors))
+    for first, slots in storage.slots(warp):
+        for number in range(storage.held):
+            sums = [b.load(storage.piece(slot, number)) for slot in slots]
+            place.leave(b.INT.add(first, number), weighed_rows(sums, factors))
+        for slot in slots:
+            b.release(slot, "threads")
+    with b.when(place.is_last()), b.turns(pieces.of_warp) as turn:
+        piece = b.INT.add(warp, b.INT.mul(turn, pieces.warps))
+        _finish(problem, tile, row, place, piece)
+
+
+def _taken(ring: b.Ring, way: Value) -> Value:
+    slot = ring.wait(way)
+    value = b.load(slot)
+    b.release(slot, "threads")
+    return value
+
+
+def _finish(problem: Problem, tile: WorkTile, row: Row, place: Place, piece: Value) -> None:
+    """Adds up a piece of all parts and writes it, and the LSE."""
+    pieces = place.pieces
+    at_a_time = IN_FLIGHT[pieces.slices.warps - 1] // pieces.columns
+
+    def turn_of(turn: Value, *state: Value) -> list[Value]:
+        first = b.INT.mul(turn, at_a_time)
+        found = [place.found(b.INT.add(first, i), piece) for i in range(at_a_time)]
+        maxima, totals, sums = (list(some) for some in zip(state, *found, strict=True))
+        maximum, factors = common(row, maxima)
+        return [maximum, weighed(totals, factors), weighed_rows(sums, factors)]
+
+    zero = b.f32_constant(0.0)
+    begin = [
+        b.fill([place.rows], b.f32_constant(-math.inf)),
+        b.fill([place.rows], zero),
+        b.fill([place.rows, pieces.columns], zero),
+    ]
+    turns = b.INT.ceildiv(place.part.count, at_a_time)
+    maximum, total, sums = b.loop(0, turns, begin, turn_of)
+    row0 = problem.first_position(tile, 0)
+    divisor = with_sink(problem, row, tile, row0, maximum, total)
+    output = problem.output_factor(tile)
+    inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
+    result = b.rounded(b.times_rows(sums, inverse), problem.output)
+    column = b.INT.mul(piece, pieces.columns)
+    with b.when(b.INT.less(column, b.constant(problem.v_head_dim))):
+        problem.queries.store_columns(result, tile.results, tile.head, row0, column)
+    if problem.lse is not None:
+        with b.when(b.compare("eq", piece, 0)):
+            store_lse(problem, row, tile, row0, maximum, total)
