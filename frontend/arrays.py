@@ -12,6 +12,8 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.binding import check_output
 from attn_mlir.runtime.devices import memory
+from attn_mlir.runtime.devices.counters import counters
+from attn_mlir.runtime.devices.cuda import stream_handle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.dlpack import Export
 from attn_mlir.runtime.kernel import DeviceChoice, check_device
@@ -67,6 +69,20 @@ def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: 
     else:
         return _through_dlpack(model, library, like, shape, dtype)
     return Output(made, lambda: made)
+
+
+def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | None) -> Output:
+    """Counters of i32 for one launch, which are 0 and become 0 again.
+
+    Args:
+      like: a tensor of the call, which they lie beside.
+      stream: of the launch.
+    """
+    if like.device == "cuda":
+        found: object = counters(shape, like.device_index, stream_handle(stream))
+    else:
+        found = np.zeros(shape, np.int32)
+    return Output(found, lambda: found)
 
 
 def given_output(

@@ -14,7 +14,8 @@ from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_p
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
-from attn_mlir.compiling.splits import part_spec, split_count
+from attn_mlir.compiling.splits import joins_parts, part_spec, split_count
+from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
@@ -167,7 +168,9 @@ def attention(
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
     splits = split_count(num_splits, spec, told.sizes, lambda: machine_of(device, operands["q"]))
-    modifier, captured = trace(score_mod, mask_mod, sinks if splits == 1 else None)
+    joined = splits > 1 and joins_parts(spec, machine_of(device, operands["q"]))
+    own_sinks = sinks if splits == 1 or joined else None
+    modifier, captured = trace(score_mod, mask_mod, own_sinks)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
     check_captured(captured, told.sizes)
@@ -179,7 +182,7 @@ def attention(
         dataclasses.replace(spec, modifier=modifier),
         {**descales, **lists, **captured},
         told,
-        split=Split(splits, sinks) if splits > 1 else None,
+        split=Split(splits, sinks, joined) if splits > 1 else None,
         out=out,
         scale=scale,
         device=device,
@@ -235,6 +238,13 @@ def planned(
     arguments = {**operands, **told.arrays, **told.scalars, **given}
     arguments["scale"] = check_scale(scale, spec.head_dim)
     workspace: list[Allocation] = []
+    if split is not None and split.joined:
+        kernel = dataclasses.replace(kernel, joined=True)
+        extents = {"splits": split.count, "tiles": work_tiles(spec, told.sizes, target)}
+        memory = [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
+        seen = [(x.name, x) for x in (*results, *memory)]
+        step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})
+        return Plan([step], results, memory, model, q, device, stream, target)
     if split is not None:
         kernel = part_spec(kernel)
         sizes |= {"parts": split.count * sizes["batch"]} if "batch" in sizes else {}

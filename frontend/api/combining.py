@@ -23,10 +23,12 @@ class Split:
     Attributes:
       count: parts, at least 2.
       sinks: as of `attention`; they count once, where the parts are combined.
+      joined: whether the kernel of the parts combines them itself.
     """
 
     count: int
     sinks: Any
+    joined: bool = False
 
 
 def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.arrays import Output, output_like
+from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect.attn.operands import Operand
@@ -31,7 +31,7 @@ class Allocation:
 
     Attributes:
       name: of the tensor; of a plan's tensors no two have one name.
-      dtype: `bf16`, `f16` or `f32`.
+      dtype: `bf16`, `f16` or `f32`; `i32` of counters that are 0 before and after a launch.
       shape: extents; the tensor is dense unless the caller gave memory for it.
       given: the caller's memory, or None where the plan allocates.
     """
@@ -166,6 +166,8 @@ class Plan:
     def _memory(self, allocation: Allocation) -> Output:
         if allocation.given is not None:
             return allocation.given
+        if allocation.dtype == "i32":
+            return counters_like(self.like, allocation.shape, self.stream)
         return output_like(self.model, self.like, allocation.shape, allocation.dtype)
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
+from attn_mlir.dialect.attn.workspace import WORKSPACE
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError, TargetError, shown
 from attn_mlir.masks import Mask, full
@@ -30,6 +31,7 @@ from attn_mlir.passes.target.tiling import (
     STREAMED,
     TILE_N,
     TILED,
+    Pieces,
     key_tiles_for,
 )
 from attn_mlir.runtime.scalars import as_int, flag, integer
@@ -216,6 +218,8 @@ class MhaSpec(Request):
         `work_tiles.kernel_block` says; None for a kernel without lists.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel
         combines; see `splits`.
+      joined: whether the keys are split into parts that the kernel puts together by itself, in
+        memory that it is called with.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced; the message names
@@ -258,6 +262,7 @@ class MhaSpec(Request):
     block: tuple[int, int, int] | None = option(
         converter=_extents, default=None, written=list, read=tuple
     )
+    joined: bool = option(converter=partial(flag, "joined"), default=False)
     partial: bool = option(converter=partial(flag, "partial"), default=False)
 
     def __post_init__(
@@ -310,6 +315,9 @@ class MhaSpec(Request):
             raise SpecError("partial results need out_dtype f32 and return_lse")
         if self.partial and self.modifier is not None and self.modifier.sink is not None:
             raise SpecError("sinks of partial results belong to the kernel that combines them")
+        if self.joined and (self.partial or self.block is not None):
+            other = "partial results" if self.partial else "lists of blocks"
+            raise SpecError(f"joined parts of the keys exclude {other}")
         if self.cache is not None and self.lengths.ragged_k:
             raise SpecError("cu_seqlens_k is for keys in rows of one tensor, not for a cache")
         if self.block is not None:
@@ -324,6 +332,11 @@ class MhaSpec(Request):
     def group(self) -> int:
         """Query heads per key and value head."""
         return self.heads // self.kv_heads
+
+    @property
+    def has_padded_queries(self) -> bool:
+        """Whether the queries of a sequence end before its dimension does."""
+        return self.lengths.used_q and not self.lengths.ragged_q
 
     @property
     def is_narrow(self) -> bool:
@@ -357,6 +370,7 @@ class MhaSpec(Request):
                 _table(x.name, x.dtype, x.rank)
                 for x in (self.modifier.tensors if self.modifier else ())
             ),
+            *(_workspace(self.v_head_dim) if self.joined else ()),
         )
 
     @property
@@ -374,6 +388,7 @@ class MhaSpec(Request):
         words = (
             mask,
             "part" if self.partial else "",
+            "joined" if self.joined else "",
             "stream" if self.schedule == STREAMED else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
@@ -418,6 +433,16 @@ def _lists() -> tuple[Operand, ...]:
     """The lists of blocks: numbers of blocks, and which."""
     counts, indices = (_table(name, "i32", 4) for name in BLOCK_LISTS)
     return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices
+
+
+def _workspace(v_head_dim: int) -> tuple[Operand, ...]:
+    """Memory that parts of the keys are put together in."""
+    extents = Pieces.of(v_head_dim).workspace()
+    dtypes = ("f32", "f32", "i32")
+    return tuple(
+        Operand(name, dtype, shape, "inout")
+        for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
+    )
 
 
 def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:

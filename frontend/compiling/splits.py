@@ -1,8 +1,8 @@
 """Splits of the keys: how many parts, and the request for the kernel that computes them.
 
 With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
-CTAs: each computes O and LSE for its part, and a second kernel combines them
-(`attn_mlir.compiling.combination`).
+CTAs: each computes O and LSE for its part. `joins_parts` says who combines them: the last CTA of a
+work tile, or a second kernel (`attn_mlir.compiling.combination`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def split_count(
       SpecError: no number of parts, or no kernel for parts of this request.
     """
     wanted = check_num_splits(num_splits)
-    fits = spec.v_head_dim <= MAX_F32_HEAD_DIM
+    if wanted == 1:
+        return 1
+    fits = spec.v_head_dim <= MAX_F32_HEAD_DIM or joins_parts(spec, machine())
     if wanted > 1 and not fits:
         raise SpecError(
             f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
@@ -74,8 +76,18 @@ def split_count(
     )
 
 
+def joins_parts(spec: MhaSpec, machine: Machine) -> bool:
+    """Whether the kernel of the parts combines them itself.
+
+    The kernel that streams keys does: its O is of few rows, which the last CTA of a work tile reads
+    in less time than a second launch takes. The parts of many queries are combined by a kernel whose
+    CTAs share that work.
+    """
+    return is_streamed(target_named(machine.target or DEFAULT_TARGET), spec.schedule)
+
+
 def part_spec(spec: MhaSpec) -> MhaSpec:
-    """The request for the kernel of the parts."""
+    """The request for the kernel of the parts, which another one combines."""
     return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
 
 

@@ -58,7 +58,7 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       TargetError: no such chip.
     """
     if is_streamed(target_named(target), spec.schedule):
-        heads = streamed_heads(spec.group)
+        heads = streamed_heads(spec.group, is_padded=spec.has_padded_queries)
         positions = STREAM_ROWS // heads
     else:
         block = kernel_block(spec, sizes["sq"], target)

@@ -112,7 +112,7 @@ def test_canonical_json() -> None:
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
         "return_lse": True, "lengths": [],
         "cache": None, "block": None,
-        "partial": False,
+        "partial": False, "joined": False,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()

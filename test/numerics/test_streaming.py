@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -80,12 +80,111 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     assert not wrong(q, k, v, target, seed, mask=am.causal())
 
 
-@pytest.mark.parametrize("parts", [3, 7])
-def test_parts_of_the_keys(parts: int) -> None:
-    """Of 4 key tiles, so that some of 7 parts are empty; sinks join in the combination."""
+@pytest.mark.parametrize(("parts", "seed"), [(3, 0), (7, 1), (9, 2)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
+    """Of 4 key tiles, so that some are empty, more than are read at a time; sinks count once."""
     q, k, v = operands(1, 500, 8, 1, 128, 128, batch=2)
     sinks = np.linspace(-1, 3, 8, dtype=np.float32)
-    assert not wrong(q, k, v, "sm_90a", num_splits=parts, sinks=sinks, mask=am.causal())
+    assert not wrong(q, k, v, target, seed, num_splits=parts, sinks=sinks, mask=am.causal())
+
+
+@pytest.mark.parametrize(("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (256, 256)])
+def test_parts_of_head_sizes(d: int, dv: int) -> None:
+    """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns."""
+    q, k, v = operands(3, 300, 4, 2, d, dv)
+    assert not wrong(q, k, v, "sm_90a", seed=1, num_splits=3, mask=am.causal())
+
+
+def test_parts_of_queries_of_unequal_lengths() -> None:
+    """Rows past the end of a sequence are not written, by position and in rows of all sequences."""
+    q, k, v = operands(3, 300, 8, 2, 64, 64, batch=3)
+    used = np.array([3, 0, 2], np.int32)
+    options: dict[str, Any] = {"mask": am.causal(), "seqused_q": used, "return_lse": True}
+    options |= {"schedule": "mha-streaming", "device": device("sm_90a", 1)}
+    out = np.full((3, 3, 8, 64), 7, q.dtype)
+    o, lse = am.attention(q, k, v, num_splits=3, out=out, **options)
+    rows = np.concatenate([q[b, :n] for b, n in enumerate(used)])
+    ends = np.array([0, 3, 3, 5], np.int32)
+    options |= {"cu_seqlens_q": ends, "seqused_q": None}
+    again, sums = am.attention(rows, k, v, num_splits=3, **options)
+    for b, n in enumerate(used):
+        one = slice(b, b + 1)
+        assert (o[b, n:] == 7).all()
+        if n:
+            verdict = am.reference.check_attention(
+                q[one, :n], k[one], v[one], o[one, :n], lse[one, :, :n], mask=am.causal()
+            )
+            assert verdict.ok, str(verdict)
+        packed = slice(ends[b], ends[b + 1])
+        assert again[packed].tobytes() == o[b, :n].tobytes()
+        assert sums[:, packed].tobytes() == np.ascontiguousarray(lse[b, :, :n]).tobytes()
+
+
+def test_parts_have_the_same_bits_whoever_is_last() -> None:
+    """And one launch, however often it is repeated: counters end as they began."""
+    q, k, v = operands(2, 700, 8, 2, 64, 64, batch=2)
+    found = set[bytes]()
+    for seed in range(5):
+        plan = am.plan(
+            q, k, v, num_splits=3, schedule="mha-streaming", device=device("sm_90a", seed)
+        )
+        assert len(plan.steps) == 1
+        found |= {plan.run().tobytes(), plan.run().tobytes()}
+    assert len(found) == 1
+
+
+def test_memory_of_the_parts() -> None:
+    """What it holds before does not matter but for the counters, which are 0 again."""
+    q, k, v = operands(1, 300, 8, 1, 64, 64, batch=2)
+    spec = am.mha(heads=8, kv_heads=1, head_dim=64, schedule="mha-streaming", joined=True)
+    kernel = am.Kernel(am.compile(spec, target="sm_90a"))
+    o, lse = np.empty((2, 1, 8, 64), q.dtype), np.empty((2, 8, 1), np.float32)
+    sums = np.full((4, 2, 2, 16, 32), np.nan, np.float32)
+    extremes = np.full((2, 4, 2, 2, 16), np.nan, np.float32)
+    arrived = np.zeros((2, 2), np.int32)
+    for seed in range(3):
+        o[:], lse[:] = np.nan, np.nan
+        kernel(q, k, v, o, lse, sums, extremes, arrived, device=device("sm_90a", seed))
+        verdict = am.reference.check_attention(q, k, v, o, lse)
+        assert verdict.ok and not arrived.any(), str(verdict)
+    with pytest.raises(SpecError, match="dimension 2 says tiles = 3, part_sums says 2"):
+        wrong_one = np.zeros((2, 4, 3, 2, 16), np.float32)
+        kernel(q, k, v, o, lse, sums, wrong_one, arrived, device="emulator")
+
+
+class _Noting(am.EmulatorDevice):
+    """Keeps the grids of its launches."""
+
+    grids: ClassVar[list[Any]] = []
+
+    def launch(self, bundle: Any, bound: Any, stream: object | None) -> Any:
+        self.grids.append((bundle.entry, bound.grid_on(self.multiprocessors), bound.symbols))
+        return super().launch(bundle, bound, stream)
+
+
+def test_launches_do_not_depend_on_lengths_in_memory() -> None:
+    """A plan is run again after the lengths of its cache have changed, as a graph is replayed."""
+    q, k, v = operands(1, 512, 8, 2, 64, 64, batch=3)
+    pools = [x.reshape(12, 128, 2, 64) for x in (k, v)]
+    table, used = np.arange(12, dtype=np.int32).reshape(3, 4), np.zeros(3, np.int32)
+    cache = am.PagedKV(*pools, page_table=table, seqused=used)
+    on = _Noting("fair", 0, multiprocessors=24, target="sm_90a")
+    plan = am.plan(q, cache, mask=am.causal(), num_splits=3, return_lse=True, device=on)
+    for lengths in ((512, 512, 512), (1, 300, 0), (129, 0, 511)):
+        used[:] = lengths
+        o, lse = plan.run()
+        for b, n in enumerate(lengths):
+            one = slice(b, b + 1)
+            if n:
+                verdict = am.reference.check_attention(
+                    q[one], k[one, :n], v[one, :n], o[one], lse[one], mask=am.causal()
+                )
+                assert verdict.ok, str(verdict)
+            else:
+                assert not o[b].any() and (lse[b] == -np.inf).all()
+    first, *others = on.grids
+    assert others == [first] * 2
 
 
 @pytest.mark.parametrize(

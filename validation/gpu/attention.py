@@ -121,6 +121,90 @@ def torch_on_its_stream(machine: Machine) -> None:
     assert o.is_cuda and torch.isfinite(o.float()).all()
 
 
+DECODED = (2, 4096)  # sequences, tokens that their caches have room for
+LENGTHS = ((4096, 1), (1, 3000), (0, 4096))
+
+
+def _decode(q: Any, k: Any, v: Any, used: Any) -> am.Plan:
+    """A call whose keys are in parts, which its kernel puts together."""
+    return am.plan(
+        *(q, k, v),
+        mask=am.causal(),
+        cache_seqlens=used,
+        cache_counts_new=True,
+        num_splits=16,
+        return_lse=True,
+        schedule="mha-streaming",
+    )
+
+
+def _in_joined_parts(target: str) -> None:
+    """Asks for the kernel of `graphs_with_other_lengths`."""
+    ml_dtypes = module("ml_dtypes")
+    q, k = (np.zeros((1, 1, heads, 128), ml_dtypes.bfloat16) for heads in (16, 2))
+    (step,) = _decode(q, k, k, np.zeros(1, np.int32)).steps
+    am.compile(step.request, target=target)
+
+
+@check(asks=_in_joined_parts)
+def graphs_with_other_lengths(machine: Machine) -> None:
+    """A recorded launch is replayed with other lengths, on two streams beside each other and eager calls.
+
+    Each has counters of its own, so that all give the bits of a call that is alone.
+    """
+    torch = module("torch")
+    batch, room = DECODED
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.manual_seed(1)
+    used = torch.zeros(batch, dtype=torch.int32, device="cuda")
+    operands = [
+        [
+            torch.randn(batch, n, heads, 128, device="cuda", dtype=torch.bfloat16)
+            for n, heads in ((1, 16), (room, 2), (room, 2))
+        ]
+        for _ in streams
+    ]
+    graphs: list[Any] = []
+    recorded: list[Any] = []
+    for stream, given in zip(streams[:2], operands[:2], strict=True):
+        with torch.cuda.stream(stream):
+            _decode(*given, used).run()
+        torch.cuda.synchronize()
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], stream=stream):
+            recorded.append(_decode(*given, used).run())
+    for lengths in LENGTHS:
+        used.copy_(torch.tensor(lengths, dtype=torch.int32))
+        alone = [_decode(*given, used).run() for given in operands]
+        torch.cuda.synchronize()
+        for _ in range(20):
+            for stream, graph in zip(streams, graphs, strict=False):
+                with torch.cuda.stream(stream):
+                    graph.replay()
+            with torch.cuda.stream(streams[2]):
+                eager = _decode(*operands[2], used).run()
+        torch.cuda.synchronize()
+        for found, expected in zip((*recorded, eager), alone, strict=True):
+            for x, y in zip(found, expected, strict=True):
+                assert torch.equal(x, y), lengths
+        for (q, k, v), (o, lse) in zip(operands, alone, strict=True):
+            for b, n in enumerate(lengths):
+                _check_row(torch, q[b, 0], k[b, :n], v[b, :n], o[b, 0], lse[b, :, 0])
+
+
+def _check_row(torch: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> None:
+    """O and LSE of one token against float64."""
+    group = q.shape[0] // k.shape[1]
+    k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))
+    scores = torch.einsum("hd,khd->hk", q.double(), k) * q.shape[-1] ** -0.5
+    if not len(k):
+        assert not o.any() and (lse == -torch.inf).all()
+        return
+    truth = torch.einsum("hk,khd->hd", scores.softmax(-1), v)
+    assert (o.double() - truth).abs().max() < 2**-6
+    assert (lse.double() - scores.logsumexp(-1)).abs().max() < 1e-3
+
+
 def _families(target: str) -> None:
     """Asks for the kernels of every family of the numerics; nothing is run."""
     from attn_mlir.runtime.devices.idle import IdleDevice
