@@ -18,13 +18,14 @@ Facts about the binding that every user of this module meets:
 * A dialect loaded twice into one context is a segmentation fault; only `load_dialects` loads.
 """
 
+import contextlib
 import hashlib
 import importlib
 import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -87,6 +88,33 @@ class _DeferredPackage(ModuleType):
         return getattr(self, name)
 
 
+class _DeferredModule(ModuleType):
+    """Stands for a module, which is imported when one of its names is first read."""
+
+    def __getattr__(self, name: str) -> Any:
+        with _lock:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextlib.contextmanager
+def _numpy_deferred() -> Generator[None]:
+    """Within it, what imports numpy gets it when it first reads a name of it.
+
+    The binding imports numpy for four attribute builders, and numpy takes 35 ms and the threads
+    that it starts 60 ms more of CPU. Whoever else imports it meanwhile gets one that works.
+    """
+    with _lock:
+        deferred = sys.modules.setdefault("numpy", _DeferredModule("numpy"))
+    try:
+        yield
+    finally:
+        with _lock:
+            if isinstance(deferred, _DeferredModule) and sys.modules.get("numpy") is deferred:
+                del sys.modules["numpy"]
+
+
 def _find(package: str) -> importlib.machinery.ModuleSpec | None:
     """Returns the spec of an installed package that has a folder, without importing it."""
     spec = importlib.machinery.PathFinder.find_spec(package)
@@ -120,7 +148,7 @@ def _bind_libraries_locally(libraries: Path) -> None:
 
     library = libraries / "libMLIRPythonCAPI.so"
     if library.exists():
-        mode = os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND
+        mode = os.RTLD_LAZY | os.RTLD_LOCAL | os.RTLD_DEEPBIND
         _libraries.append(ctypes.CDLL(str(library), mode=mode))
 
 
@@ -202,7 +230,8 @@ def __getattr__(name: str) -> Any:
     elif name in _INTEGERS:
         value = __getattr__("ir").IntegerType[_INTEGERS[name]]
     elif name in _MODULES:
-        value = importlib.import_module(f"{_provider()}.{_MODULES[name]}")
+        with _numpy_deferred():
+            value = importlib.import_module(f"{_provider()}.{_MODULES[name]}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "ir":

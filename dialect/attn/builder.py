@@ -8,7 +8,6 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
-from attn_mlir.dialect.attn.expression import emit_program
 from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
@@ -145,6 +144,8 @@ def _score_mod(
             JoinOp(*(arguments[name] for name in WORKSPACE))
         if modifier is None:
             return coordinates[0]
+        from attn_mlir.dialect.attn.expression import emit_program  # few kernels have one
+
         read = [arguments[tensor.name] for tensor in modifier.tensors]
         return emit_program(modifier, coordinates, read)
 

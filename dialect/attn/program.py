@@ -1,18 +1,13 @@
 """A score modifier as data: what tracing makes, what the compiler emits, what a cache key holds.
 
-A program is a list of nodes in the order of evaluation, without MLIR. `evaluate` computes it on
-numpy arrays, which is the definition that the compiled form is tested against.
+A program is a list of nodes in the order of evaluation, without MLIR and without numpy. What it
+means is `evaluation.evaluate`, which computes it on arrays.
 """
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import ml_dtypes
-import numpy as np
 
 from attn_mlir.errors import SpecError
 
@@ -21,62 +16,14 @@ TYPES = ("f32", "i64", "i32", "i1")  # operands of two types meet in the first o
 TENSOR_DTYPES = ("f32", "bf16", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "i64", "bool")
 
 
-def _erf(x: Any) -> Any:
-    """The error function, element by element: numpy has none."""
-    found = np.frompyfunc(math.erf, 1, 1)(x)
-    return np.asarray(found, np.asarray(x).dtype)
-
-
-def _rounded(dtype: Any) -> Callable[[Any], Any]:
-    """Rounds to a narrower type and goes on in the wider one."""
-    return lambda x: np.asarray(x).astype(dtype).astype(np.asarray(x).dtype)
-
-
-UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": np.negative,
-    "abs": np.abs,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "tanh": np.tanh,
-    "sqrt": np.sqrt,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "not": np.logical_not,
-    "sin": np.sin,
-    "cos": np.cos,
-    "erf": _erf,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "round": np.rint,
-    "trunc": np.trunc,
-    "f16": _rounded(np.float16),
-    "bf16": _rounded(ml_dtypes.bfloat16),
-}
-_where: Callable[..., Any] = np.where
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "floordiv": np.floor_divide,
-    "mod": np.mod,
-    "pow": np.power,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "shl": np.left_shift,
-    "shr": np.right_shift,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
+UNARY = (
+    *("neg", "abs", "exp", "exp2", "log", "log2", "tanh", "sqrt", "floor", "ceil", "not"),
+    *("sin", "cos", "erf", "log1p", "expm1", "round", "trunc", "f16", "bf16"),
+)
+BINARY = (
+    *("add", "sub", "mul", "div", "floordiv", "mod", "pow", "min", "max"),
+    *("and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge"),
+)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ORDERED = ("lt", "le", "gt", "ge")
 FLOAT_ONLY = (
@@ -112,20 +59,6 @@ class CapturedTensor:
     name: str
     dtype: str
     rank: int
-
-
-class Modified(NamedTuple):
-    """What a program makes of scores.
-
-    Attributes:
-      score: the modified scores.
-      kept: which of them count.
-      sink: logit of the key without a value that each row sees besides, or None.
-    """
-
-    score: Any
-    kept: Any
-    sink: Any
 
 
 @dataclass(frozen=True)
@@ -169,66 +102,6 @@ class Program:
         except (ValueError, KeyError, TypeError) as error:
             raise SpecError(f"no program of a score modifier: {text:.60}") from error
         return program
-
-    def evaluate(
-        self,
-        arguments: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        dtype: Any = np.float64,
-    ) -> Modified:
-        """Computes the program on arrays that broadcast against each other.
-
-        Args:
-          arguments: an array per name of `ARGUMENTS`.
-          tensors: an array per captured tensor.
-          dtype: what stands for f32: float64 for the truth, float32 for the yardstick.
-        """
-        kinds = {"f32": dtype, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
-        values: list[Any] = []
-        with np.errstate(all="ignore"):  # infinities and NaNs as on the device
-            for node in self.nodes:
-                args = [values[number] for number in node.args]
-                values.append(self.value_of(node, args, arguments, tensors, kinds))
-        kept: Any = np.bool_(True)
-        for number in self.keeps:
-            kept = kept & values[number]
-        return Modified(values[self.score], kept, None if self.sink is None else values[self.sink])
-
-    def value_of(
-        self,
-        node: Node,
-        args: Sequence[Any],
-        arguments: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        kinds: Mapping[str, Any],
-    ) -> Any:
-        """Computes one node.
-
-        Args:
-          args: values of the nodes that it needs.
-          arguments, tensors: see `evaluate`.
-          kinds: the numpy dtype of each of `TYPES`.
-        """
-        match node.op:
-            case "argument":
-                return np.asarray(arguments[str(node.value)], kinds[node.type])
-            case "constant":
-                return np.asarray(node.value, kinds[node.type])
-            case "cast":
-                return np.asarray(args[0]).astype(kinds[node.type])
-            case "where":
-                return _where(*args)
-            case "load":
-                tensor: Any = tensors[self.tensors[int(node.value or 0)].name]
-                inside: list[Any] = [
-                    np.clip(_where(c < 0, np.add(c, n, dtype=np.int64), c), 0, n - 1)
-                    for c, n in zip(args, tensor.shape, strict=True)
-                ]
-                return np.asarray(tensor[tuple(inside)]).astype(kinds[node.type])
-            case op if op in UNARY:
-                return UNARY[op](args[0])
-            case op:
-                return BINARY[op](args[0], args[1])
 
 
 def load_type(dtype: str) -> str:

@@ -16,6 +16,7 @@ from attn_mlir.block_masks.arguments import (
     on_host,
 )
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, BlockMask
+from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.masks import INTS
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError, shown
@@ -114,7 +115,7 @@ class _Rows:
         if self.program is None:
             return kept
         at: dict[str, Any] = {"score": 0.0, "batch": b, "head": h, "q": q, "k": k}
-        return kept & self.program.evaluate(at, self.tensors, np.float32).kept
+        return kept & evaluate(self.program, at, self.tensors, np.float32).kept
 
 
 def _looked_at(program: Program | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 
@@ -19,7 +20,7 @@ def read_modifier(text: object) -> Program:
     arguments = {"score": zero, "batch": 0, "head": 0, "q": np.array([[0]]), "k": np.array([[0]])}
     try:  # one element meets every node, and so every misfit
         tensors = {tensor.name: np.ones([1] * tensor.rank) for tensor in program.tensors}
-        program.evaluate(arguments, tensors)
+        evaluate(program, arguments, tensors)
     except Exception as error:  # numpy and Python have many words for it
         raise SpecError(f"its modifier cannot be evaluated: {error!s:.100}") from error
     return program

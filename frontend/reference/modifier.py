@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.dialect.attn.program import Modified, Program
+from attn_mlir.dialect.attn.evaluation import Modified, evaluate
+from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.tensors import host_array, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
@@ -62,7 +63,7 @@ class Modifier:
             "q": np.arange(first_row, first_row + rows)[:, None],
             "k": np.arange(keys)[None, :],
         }
-        return self.program.evaluate(at, self.tensors, scores.dtype)
+        return evaluate(self.program, at, self.tensors, scores.dtype)
 
 
 def host_arrays(arrays: Mapping[str, object]) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.dialect.attn.evaluation import value_of
 from attn_mlir.dialect.attn.program import Node, Program
 from attn_mlir.errors import SpecError
 from attn_mlir.reference.modifier import host_arrays
@@ -81,7 +82,7 @@ def _value(
     if (node.op == "load" and not arrays) or any(arg is None for arg in args):
         return None
     with np.errstate(all="ignore"):
-        value: Array = program.value_of(node, args, at, arrays, _KINDS)
+        value: Array = value_of(program, node, args, at, arrays, _KINDS)
     if node.type != "i32":
         return value
     if node.op == "cast":  # narrowed because somebody says so

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.block_masks.blocks import EMPTY, FULL, PARTIAL, Block, BlockMask
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect._mlir import make_context
@@ -45,7 +46,7 @@ def seen_by(blocks: BlockMask) -> Array:
     program, arrays = am.trace.trace(None, blocks.as_mask_mod())
     assert program is not None
     at = {"score": 0.0, "batch": b, "head": h, "q": q, "k": k}
-    kept = program.evaluate(at, arrays).kept & blocks.mask.visible(q, k, sq, sk)
+    kept = evaluate(program, at, arrays).kept & blocks.mask.visible(q, k, sq, sk)
     return np.broadcast_to(kept, (batch, heads, sq, sk))
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from attn_mlir import mods
 from attn_mlir import trace as tr
+from attn_mlir.dialect.attn.evaluation import evaluate
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import chunked, sliding_window
 from attn_mlir.reference.modifier import host_arrays
@@ -35,7 +36,7 @@ def scored(mod: Any) -> Array:
     program, arrays = tr.trace(mod)
     assert program is not None
     at = dict(zip(("score", "batch", "head", "q", "k"), (SCORES, *AT), strict=True))
-    return program.evaluate(at, host_arrays(arrays)).score
+    return evaluate(program, at, host_arrays(arrays)).score
 
 
 def check(mod: Callable[..., Any]) -> None:
