@@ -2,10 +2,12 @@
 
     python bench/compile.py                       our D=128 causal kernel
     python bench/compile.py --peer fa4 -n 10      and FlashAttention-4's forward kernel, interleaved with ours
+    python bench/compile.py --against bb054fb     only cold, and as a ratio to a commit's, interleaved
 
 Cold: `ATTN_MLIR_NO_CACHE`, a new Python process per repetition, wall clock from its start to its end with the bundle on
 disk. Traced cold: the same kernel with a traced modifier and predicate, see bench/_compile_child.py. Warm: cold with a
-filled cache. User CPU is that of the process and of those that it started, less dependent on the machine's load. In process: the second and later `compile` calls of one process. The peer is
+filled cache. User CPU is that of the process and of those that it started, less dependent on the machine's load; a
+commit is compared by user and system CPU together. In process: the second and later `compile` calls of one process. The peer is
 compiled by its own entry point on fake tensors with its cache off, in an environment of its own that the first call
 makes (`.venv-peers`, some GB, minutes); its wall clock is taken the same way, its imports included. One run of each
 that is not counted comes first, so that files are in the page cache and byte code is compiled for all. Reported are
@@ -32,8 +34,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from attn_mlir.bench import _peers
+from attn_mlir.bench._checkout import checked_out, linked
 from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._stats import Spread, conditions
+from attn_mlir.bench._stats import ROOT, Spread, conditions
 
 CHILD = Path(__file__).with_name("_compile_child.py")
 # What the project promises, on two cores.
@@ -54,10 +57,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Process:
-    """One compile process: wall and user CPU as its parent saw them, its own account; seconds."""
+    """One compile process: wall, user and system CPU as its parent saw them, its own account; seconds."""
 
     wall: float
     user: float
+    system: float
     ready: float
     imported: float
     again: list[float]
@@ -65,24 +69,39 @@ class Process:
 
 
 def run_child(
-    problem: Problem, out: Path, cache: Path | None, again: int, *, traced: bool = False
+    problem: Problem,
+    out: Path,
+    cache: Path | None,
+    again: int,
+    *,
+    traced: bool = False,
+    child: Path = CHILD,
+    package: Path | None = None,
 ) -> Process:
-    """One compile in a new process, then `again` more in it. `cache` None switches the cache off."""
+    """One compile in a new process, then `again` more in it. `cache` None switches the cache off.
+
+    Args:
+      child: the program of a checkout that compiles.
+      package: the folder that holds its package, where it is not what is installed.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("ATTN_MLIR_")}
     setting = {"ATTN_MLIR_CACHE_DIR": str(cache)} if cache else {"ATTN_MLIR_NO_CACHE": "1"}
-    command = [sys.executable, str(CHILD), *problem.options(), f"--out={out}", f"--again={again}"]
+    if package is not None:
+        setting["PYTHONPATH"] = str(package)
+    command = [sys.executable, str(child), *problem.options(), f"--out={out}", f"--again={again}"]
     if traced:
         command.append("--traced")
-    user_before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=inherited | setting)
     wall = time.perf_counter() - begin
-    user = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - user_before
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
     if done.returncode != 0:
         sys.exit(f"the kernel did not compile:\n{done.stderr.strip()[-4000:]}")
     record: Any = json.loads(done.stdout.splitlines()[-1])
     stages = [(s["name"], float(s["seconds"]), s.get("bytes")) for s in record["stages"]]
-    return Process(wall, user, record["ready"], record["import"], record["again"], stages)
+    return Process(wall, user, system, record["ready"], record["import"], record["again"], stages)
 
 
 def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console) -> Samples:
@@ -111,6 +130,38 @@ def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console)
             bar.update(task, advance=1, description=f"repetition {repetition + 1} of {repetitions}")
         result.seconds["warm call"] = run_child(problem, out, cache, WARM_CALLS).again
     return result
+
+
+def compare(problem: Problem, commit: str, repetitions: int) -> Table:
+    """Cold compiles of this checkout and of a commit, each imported from links to its folders."""
+    found: dict[str, list[Process]] = {"here": [], commit: []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with checked_out(commit, folder) as other:
+            places = {"here": ROOT, commit: other}
+            packages = {key: linked(place, folder / place.name) for key, place in places.items()}
+            for repetition in range(repetitions + 1):
+                for key in sorted(places, reverse=repetition % 2 == 1):
+                    child = places[key] / "bench" / CHILD.name
+                    run = run_child(
+                        problem, folder / "out", None, 0, child=child, package=packages[key]
+                    )
+                    if repetition > 0:
+                        found[key].append(run)
+    shown = Table(title=f"cold, {problem.title}", title_justify="left")
+    shown.add_column("ms", no_wrap=True)
+    for heading in ("CPU (20 % .. 80 %)", "least", "wall", "n"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    cpu = {key: [run.user + run.system for run in runs] for key, runs in found.items()}
+    wall = {key: Spread.of([run.wall for run in runs]) for key, runs in found.items()}
+    for key, values in cpu.items():
+        times = (Spread.of(values).milliseconds(), f"{min(values) * 1e3:.0f}")
+        shown.add_row(key, *times, wall[key].milliseconds(), str(len(values)))
+    pairs = Spread.of([mine / its for mine, its in zip(cpu["here"], cpu[commit], strict=True)])
+    least = min(cpu["here"]) / min(cpu[commit])
+    wall_ratio = wall["here"].median / wall[commit].median
+    shown.add_row(f"here / {commit}", pairs.text(""), f"{least:.3f}", f"{wall_ratio:.3f}", "")
+    return shown
 
 
 def _add_stages(result: Samples, process: Process) -> None:
@@ -176,6 +227,9 @@ def arguments() -> argparse.Namespace:
     Problem.add_options(parser)
     parser.add_argument("-n", "--repetitions", type=int, default=5, metavar="N")
     parser.add_argument("--peer", choices=("fa4",), help="also compile this project's kernel")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="only the ratio to a commit's cold compile"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     parser.add_argument("--check", action="store_true", help="exit 1 when a promise is missed")
     args = parser.parse_args()
@@ -190,6 +244,10 @@ def main() -> None:
     problem = Problem.of(args)
     before = conditions()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the runs that are not counted leave byte code
+    if args.against:
+        console.print(compare(problem, args.against, args.repetitions))
+        console.print(", ".join(f"{key} {value}" for key, value in before.items()), style="dim")
+        return
     if args.peer:
         _peers.prepare(console.log)
     samples = sample(problem, args.repetitions, args.peer == "fa4", console)

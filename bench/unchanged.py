@@ -25,10 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from attn_mlir.bench import _sass
+from attn_mlir.bench._checkout import checked_out, linked
 from attn_mlir.bench._same import code_lines, differing_lines
-from attn_mlir.bench._stats import ROOT
 
-FOLDERS = ("bench", "dialect", "lowering", "passes", "runtime", "validation")
 TARGET = "sm_100a"
 
 
@@ -69,20 +68,14 @@ def write(folder: Path, only: str) -> int:
 
 
 def written_by(checkout: Path, folder: Path, only: str) -> None:
-    """Writes the PTX of another checkout, whose folders are linked as the packages that they are.
+    """Writes the PTX of another checkout.
 
     Raises:
       SystemExit: that checkout cannot do it.
     """
     if not (checkout / "bench" / "unchanged.py").is_file():
         sys.exit("that commit has no bench/unchanged.py")
-    package = folder / "package" / "attn_mlir"
-    package.mkdir(parents=True)
-    for path in (checkout / "frontend").iterdir():
-        (package / path.name).symlink_to(path)
-    for name in FOLDERS:
-        (package / name).symlink_to(checkout / name)
-    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(linked(checkout, folder))}
     command = [sys.executable, "-m", "attn_mlir.bench.unchanged", "--write", str(folder)]
     done = subprocess.run([*command, "--only", only], env=environment, cwd=checkout, check=False)
     if done.returncode:
@@ -132,19 +125,10 @@ def main() -> int:
     if args.write:
         print(f"{write(args.write, args.only)} kernels")
         return 0
-    git = ("git", "-C", str(ROOT), "worktree")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        other = folder / "checkout"
-        done = subprocess.run(
-            [*git, "add", "--quiet", "--detach", other, args.against], check=False
-        )
-        if done.returncode:
-            return 2
-        try:
+        with checked_out(args.against, folder) as other:
             written_by(other, folder / "before", args.only)
-        finally:
-            subprocess.run([*git, "remove", "--force", other], check=True)
         write(folder / "after", args.only)
         return 1 if compare(folder / "before", folder / "after") else 0
 

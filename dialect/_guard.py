@@ -32,13 +32,45 @@ _COUNTS = {
 """How many values a field has: in words, at least, at most."""
 
 
+class _Field(NamedTuple):
+    """A field of an operation class, with what is asked of each verified operation.
+
+    Attributes:
+      declared: the binding's description.
+      constraint: the class that a type or attribute must have.
+      test: whether a type or attribute is of it.
+      misfit: what is wrong with the parameters of a type of ours; None for others.
+    """
+
+    declared: Any
+    constraint: Any
+    test: Callable[[Any], bool]
+    misfit: Callable[[Any], str] | None
+
+
+class _Values(NamedTuple):
+    """The operands or the results of an operation class.
+
+    Attributes:
+      kind: for messages.
+      segments: the attribute that says how many values each field has, where that varies.
+      fields: in order.
+      is_fixed: whether each field is one value.
+    """
+
+    kind: str
+    segments: str
+    fields: list[_Field]
+    is_fixed: bool
+
+
 class _Fields(NamedTuple):
     """The fields of an operation class, by what they declare."""
 
-    operands: list[Any]
-    attributes: list[Any]
-    results: list[Any]
-    regions: list[Any]
+    operands: _Values
+    attributes: list[_Field]
+    results: _Values
+    region_count: int
 
 
 class _Misfit(Exception):
@@ -49,8 +81,14 @@ def guard_verifier(op_class: Any) -> None:
     """Puts the checks of this module in front of the `verify_invariants` of a class, once."""
     if "_is_guarded" in op_class.__dict__:
         return
-    fields = _Fields(*ext.partition_fields(op_class._fields))
+    operands, attributes, results, regions = ext.partition_fields(op_class._fields)
     classes = op_class.__dict__.get("ATTRIBUTE_CLASSES", {})
+    fields = _Fields(
+        _values("operand", OPERAND_SEGMENTS, operands),
+        [_field(field, classes.get(field.name, field.constraint)) for field in attributes],
+        _values("result", RESULT_SEGMENTS, results),
+        len(regions),
+    )
     optional = op_class.__dict__.get("OPTIONAL_ATTRIBUTES", {})
     verify = getattr(op_class, "verify_invariants", None)
 
@@ -59,7 +97,7 @@ def guard_verifier(op_class: Any) -> None:
             for name, kind in optional.items():
                 if name in op.attributes:
                     _check_attribute(name, kind, op.attributes[name])
-            is_countable = _check(op, fields, classes)
+            is_countable = _check(op, fields)
         except _Misfit as misfit:
             op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
             return False
@@ -69,7 +107,18 @@ def guard_verifier(op_class: Any) -> None:
     op_class.verify_invariants = staticmethod(guarded)
 
 
-def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
+def _field(declared: Any, constraint: Any) -> _Field:
+    misfit = getattr(constraint, "misfit", None)
+    return _Field(declared, constraint, _test(constraint), misfit)
+
+
+def _values(kind: str, segments: str, declared: list[Any]) -> _Values:
+    fields = [_field(field, field.constraint) for field in declared]
+    is_fixed = all(field.variadicity == irdl.Variadicity.single for field in declared)
+    return _Values(kind, segments, fields, is_fixed)
+
+
+def _check(op: Any, fields: _Fields) -> bool:
     """Checks the classes of attributes, operand types and result types.
 
     Returns:
@@ -80,14 +129,15 @@ def _check(op: Any, fields: _Fields, classes: dict[str, Any]) -> bool:
     """
     attributes = op.attributes
     for field in fields.attributes:
-        if field.name not in attributes:
-            raise _Misfit(f"attribute '{field.name}'")
-        constraint = classes.get(field.name, field.constraint)
-        _check_attribute(field.name, constraint, attributes[field.name])
+        name = field.declared.name
+        if name not in attributes:
+            raise _Misfit(f"attribute '{name}'")
+        if not field.test(got := attributes[name]):
+            raise _Misfit(f"attribute '{name}' of {_words(field.constraint)}, got {got}")
     return (
-        _check_values("operand", fields.operands, op.operands, attributes, OPERAND_SEGMENTS)
-        and _check_values("result", fields.results, op.results, attributes, RESULT_SEGMENTS)
-        and len(op.regions) == len(fields.regions)
+        _check_values(fields.operands, op.operands, attributes)
+        and _check_values(fields.results, op.results, attributes)
+        and len(op.regions) == fields.region_count
     )
 
 
@@ -96,21 +146,21 @@ def _check_attribute(name: str, constraint: Any, got: Any) -> None:
         raise _Misfit(f"attribute '{name}' of {_words(constraint)}, got {got}")
 
 
-def _check_values(kind: str, fields: list[Any], values: Any, attributes: Any, name: str) -> bool:
+def _check_values(declared: _Values, values: Any, attributes: Any) -> bool:
     """Checks the types of operands or results; returns whether they are as many as declared."""
-    counts = [1] * len(fields)
-    if any(field.variadicity != irdl.Variadicity.single for field in fields):
-        counts = _segments(name, fields, attributes)
-    if len(counts) != len(fields) or sum(counts) != len(values):
+    owners = declared.fields
+    if not declared.is_fixed:
+        counts = _segments(declared.segments, [field.declared for field in owners], attributes)
+        owners = [field for field, count in zip(owners, counts, strict=True) for _ in range(count)]
+    if len(owners) != len(values):
         return False
-    owners = [field for field, count in zip(fields, counts, strict=True) for _ in range(count)]
     for field, value in zip(owners, values, strict=True):
         got = value.type
-        if not _test(field.constraint)(got):
-            raise _Misfit(f"{kind} '{field.name}' of {_words(field.constraint)}, got {got}")
-        misfit = getattr(field.constraint, "misfit", None)
-        if misfit is not None and (text := misfit(got)):
-            raise _Misfit(f"{kind} '{field.name}' {text}, got {got}")
+        if not field.test(got):
+            what = f"{declared.kind} '{field.declared.name}'"
+            raise _Misfit(f"{what} of {_words(field.constraint)}, got {got}")
+        if field.misfit is not None and (text := field.misfit(got)):
+            raise _Misfit(f"{declared.kind} '{field.declared.name}' {text}, got {got}")
     return True
 
 

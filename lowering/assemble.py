@@ -13,10 +13,10 @@ from attn_mlir.dialect._mlir import gpu, ir, provider_version
 from attn_mlir.errors import VerifyError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.tools import find_ptxas, makes_machine_code
+from attn_mlir.tools import makes_machine_code
 
 from .manifest import attached
-from .ptxas import Assembled, assemble, ptxas_version
+from .ptxas import Assembled, assemble
 from .source import SOURCE_NAME, recorded_source
 
 
@@ -51,7 +51,7 @@ def bundle_bytes(
     costs: dict[str, int] = {}
     members: dict[str, bytes] = {}
     if assembled is not None:
-        versions["ptxas"] = ptxas_version(find_ptxas())
+        versions["ptxas"] = assembled.version
         costs = {"registers": assembled.registers, "spill_bytes": assembled.spill_bytes}
         members["kernel.cubin"] = assembled.cubin
     complete = {

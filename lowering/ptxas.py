@@ -1,21 +1,29 @@
 """`ptxas`: from PTX text to machine code, and what it says about it."""
 
-import functools
-import platform
+from __future__ import annotations
+
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attn_mlir.errors import TargetError
 from attn_mlir.files import scratch_folder
 from attn_mlir.tools import find_ptxas, run_tool
+
+if TYPE_CHECKING:
+    import subprocess
+
+SETARCH = "setarch"  # of util-linux
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _SLOW = re.compile(r"\((C75(?:0[89]|1[0-8]))\) (.*)")
 """Notes of code that is right and slow: products of warpgroups that are made to wait one by one, for
 any of ten reasons, or registers that are not handed over (C7508); texts of ptxas 13.0 and 13.5."""
-_VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
+_VERSION = re.compile(rb"release [\d.]+, V([\d.]+)")  # in the section .note.nv.tkinfo
 
 
 @dataclass(frozen=True)
@@ -26,33 +34,30 @@ class Assembled:
       cubin: the object file.
       registers: per thread at launch.
       spill_bytes: stored to local memory and loaded from it, added up.
+      version: of the ptxas, such as 13.5.37, as the object file has it; or `unknown`.
     """
 
     cubin: bytes
     registers: int
     spill_bytes: int
+    version: str
 
 
-@functools.cache
-def ptxas_version(program: Path) -> str:
-    """Version of a ptxas, such as 13.5.37; raises TargetError where it cannot be run."""
-    match = _VERSION.search(run_tool([program, "--version"]).stdout)
-    return match[1] if match else "unknown"
-
-
-@functools.cache
-def _fixed_addresses() -> tuple[str, ...]:
-    """The command that starts a program without address randomisation, where it may be used.
+def _run_at_fixed_addresses(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    """Runs a program without address randomisation, or with it where that may not be switched off.
 
     Register assignment of ptxas 13.5 depends on where its heap lies (measured: one text gave two
     cubins in 40 runs, one without randomisation); the same input is to give the same bytes.
+
+    Raises:
+      TargetError: it cannot be started.
     """
-    command = ("setarch", platform.machine(), "-R")
     try:
-        answer = run_tool([*command, "true"])
+        answer = run_tool([SETARCH, os.uname().machine, "-R", *command])
     except TargetError:
-        return ()
-    return () if answer.returncode else command
+        return run_tool(command)
+    was_started = not (answer.returncode and answer.stderr.startswith(f"{SETARCH}:"))
+    return answer if was_started else run_tool(command)
 
 
 def assemble(ptx: str, chip: str) -> Assembled:
@@ -71,7 +76,7 @@ def assemble(ptx: str, chip: str) -> Assembled:
         source, target = folder / "kernel.ptx", folder / "kernel.cubin"
         source.write_text(ptx)
         options = ["-v", f"-arch={chip}", source, "-o", target]
-        answer = run_tool([*_fixed_addresses(), program, *options])
+        answer = _run_at_fixed_addresses([program, *options])
         if answer.returncode:
             raise TargetError(f"{program} refuses the PTX for {chip}: {answer.stderr.strip()}")
         if notes := _SLOW.findall(answer.stderr):
@@ -80,8 +85,10 @@ def assemble(ptx: str, chip: str) -> Assembled:
         cubin = target.read_bytes()
     registers = _REGISTERS.search(answer.stderr)
     spills = _SPILLS.search(answer.stderr)
+    version = _VERSION.search(cubin)
     return Assembled(
         cubin=cubin,
         registers=int(registers[1]) if registers else 0,
         spill_bytes=sum(map(int, spills.groups())) if spills else 0,
+        version=version[1].decode() if version else "unknown",
     )

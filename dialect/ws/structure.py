@@ -271,4 +271,5 @@ def inside(op: Any) -> Iterator[Any]:
         for block in region.blocks:
             for inner in block.operations:
                 yield inner
-                yield from inside(inner)
+                if len(inner.operation.regions):
+                    yield from inside(inner)

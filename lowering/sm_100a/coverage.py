@@ -53,8 +53,7 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
 def _check_pair(site: Site, op: ws.MmaOp) -> None:
     """One thread of the first CTA issues for both, and a kernel's products are all of one kind."""
     role, kernel = site.role, site.role.operation.parent.opview
-    kinds = {product.cta_count for product in products_of(kernel)}
-    if len(kinds) > 1:
+    if op.cta_count != next(products_of(kernel)).cta_count:
         raise op_error(op, "expects products of one CTA or of pairs in a kernel, not both")
     if op.cta_count == 1:
         return

@@ -19,12 +19,7 @@ def works_in_pairs(kernel: ws.KernelOp) -> bool:
 
 def products_of(op: Any) -> Iterator[ws.MmaOp]:
     """The products that add to tensor memory in an operation."""
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                if isinstance(inner, ws.MmaOp):
-                    yield inner
-                yield from products_of(inner)
+    return (inner for inner in ws.inside(op) if isinstance(inner, ws.MmaOp))
 
 
 def _cta_group(kernel: ws.KernelOp) -> Any:

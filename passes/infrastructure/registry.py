@@ -7,7 +7,6 @@ with `expand`, registered by `register_pipeline`. What other packages add is fou
 """
 
 import dataclasses
-import difflib
 import importlib
 import typing
 from collections.abc import Callable, Iterable
@@ -161,6 +160,8 @@ def find(name: str) -> type[Any] | TextPipeline | None:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SpecError:
     """Returns the error for a name that does not exist, with its near misses."""
+    import difflib  # for mistakes alone
+
     near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "see attn-opt --list-passes"
     return SpecError(f"unknown {kind} '{name}': {hint}")

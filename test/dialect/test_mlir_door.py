@@ -99,6 +99,29 @@ def test_the_providers_package_becomes_whole_when_it_is_used():
     assert run_python(code).split("\n") == ["0.6.0 module", "numba_cuda_mlir.cuda", "1"]
 
 
+def test_who_imports_numpy_while_it_is_deferred_gets_it():
+    code = (
+        "import sys\n"
+        "from attn_mlir.dialect._mlir import _numpy_deferred, ir\n"
+        "assert 'numpy' not in sys.modules\n"
+        "with _numpy_deferred():\n"
+        "    import numpy as early\n"
+        "assert 'numpy' not in sys.modules\n"
+        "with _numpy_deferred():\n"
+        "    import numpy.linalg\n"
+        "    from numpy import float32\n"
+        "import numpy\n"
+        "assert early is not numpy is sys.modules['numpy'] and early.float32 is float32\n"
+        "assert early.linalg is numpy.linalg\n"
+        "with _numpy_deferred():\n"
+        "    import numpy as late\n"
+        "assert late is numpy is sys.modules['numpy']\n"
+        "with ir.Context(), ir.Location.unknown():\n"
+        "    print(ir.AttrBuilder.get('F64ElementsAttr')([1.0, 2.5], ir.Context.current))"
+    )
+    assert run_python(code) == "dense<[1.000000e+00, 2.500000e+00]> : tensor<2xf64>"
+
+
 def test_a_provider_that_is_loaded_already_is_used():
     code = (
         "import numba_cuda_mlir\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import types
@@ -64,6 +65,20 @@ def test_compiled_once_per_request(pipeline: FakePipeline) -> None:
     assert am.compile(am.mha(heads=4, head_dim=64)).report == {"heads": 4}
     assert pipeline.calls == [(SPEC, "sm_100a"), (am.mha(heads=4, head_dim=64), "sm_100a")]
     assert stages == ["schedule"]
+
+
+def test_garbage_collection_goes_on(pipeline: FakePipeline) -> None:
+    """What lives on is in the oldest generation; what somebody has frozen stays frozen."""
+    assert gc.isenabled() and not gc.get_freeze_count()
+    am.compile(SPEC)
+    assert gc.isenabled() and not gc.get_freeze_count()
+    assert any(found is pipeline.calls for found in gc.get_objects(generation=2))
+    gc.freeze()
+    try:
+        am.compile(am.mha(heads=4, head_dim=64))
+        assert gc.isenabled() and gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
 
 
 def test_kept_for_the_next_process(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from attn_mlir.dialect.attn.evaluation import evaluate
+from attn_mlir.dialect.attn.evaluation import evaluate  # noqa: E402
 from attn_mlir.reference.modifier import host_arrays  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 

@@ -81,6 +81,14 @@ def test_light_imports(statement: str) -> None:
     assert not imported_by(statement) & HEAVY
 
 
+def test_a_compile_needs_no_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts threads that take more of a cold compile than all of our modules."""
+    monkeypatch.setenv("ATTN_MLIR_NO_CACHE", "1")
+    statement = "import attn_mlir as am; am.compile(am.mha(heads=1, head_dim=64, mask=am.causal()))"
+    assert "numba_cuda_mlir" in (found := imported_by(statement))
+    assert not found & {"numpy", "ml_dtypes"}
+
+
 def test_the_runtime_needs_no_compiler() -> None:
     statement = (
         "import attn_mlir.runtime.kernel, attn_mlir.runtime.doctor, attn_mlir.runtime.cache, "
