@@ -148,19 +148,19 @@ def compare(problem: Problem, commit: str, repetitions: int) -> Table:
                     )
                     if repetition > 0:
                         found[key].append(run)
-    shown = Table(title=f"cold, {problem.title}", title_justify="left")
-    shown.add_column("ms", no_wrap=True)
-    for heading in ("CPU (20 % .. 80 %)", "least", "wall", "n"):
+    title = f"cold, {problem.title}, {repetitions} pairs"
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("milliseconds", no_wrap=True)
+    for heading in ("CPU (20 % .. 80 %)", "least CPU", "wall"):
         shown.add_column(heading, justify="right", no_wrap=True)
     cpu = {key: [run.user + run.system for run in runs] for key, runs in found.items()}
-    wall = {key: Spread.of([run.wall for run in runs]) for key, runs in found.items()}
+    wall = {key: Spread.of([run.wall for run in runs]).median for key, runs in found.items()}
     for key, values in cpu.items():
-        times = (Spread.of(values).milliseconds(), f"{min(values) * 1e3:.0f}")
-        shown.add_row(key, *times, wall[key].milliseconds(), str(len(values)))
+        times = (f"{min(values) * 1e3:.0f}", f"{wall[key] * 1e3:.0f}")
+        shown.add_row(key, Spread.of(values).milliseconds(), *times)
     pairs = Spread.of([mine / its for mine, its in zip(cpu["here"], cpu[commit], strict=True)])
-    least = min(cpu["here"]) / min(cpu[commit])
-    wall_ratio = wall["here"].median / wall[commit].median
-    shown.add_row(f"here / {commit}", pairs.text(""), f"{least:.3f}", f"{wall_ratio:.3f}", "")
+    least, ratio = min(cpu["here"]) / min(cpu[commit]), wall["here"] / wall[commit]
+    shown.add_row("ratio", pairs.text(""), f"{least:.3f}", f"{ratio:.3f}")
     return shown
 
 
