@@ -11,7 +11,7 @@ from attn_mlir.dialect._mlir import ir, llvm
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Lowering, lowers
-from .layouts.fragments import accumulator, operand_a, operand_b
+from .layouts.fragments import accumulator, in_fours, operand_a, operand_b, widened_b
 from .layouts.inference import Constraints, constrains
 from .layouts.operands import (
     a_registers,
@@ -40,9 +40,13 @@ def _constrain(c: Constraints, op: ws.DotOp) -> None:
         raise op_error(op, f"expects a role whose groups are one warp, got {c.warps}")
     bits = ws.element_bits(element)
     c.same(op, [op.sums, op.totals])
-    c.fixes(op, op.sums, accumulator(1))
-    c.fixes(op, op.a, operand_a(1, bits))
-    c.fixes(op, op.b, operand_b(bits, is_kn=op.b_layout.value == "kn"))
+    is_kn, natural = op.b_layout.value == "kn", (accumulator(1), operand_a(1, bits))
+    sums, a, b = *natural, operand_b(bits, is_kn=is_kn)
+    if op.is_widened:
+        sums, a = (in_fours(), natural[1]) if is_kn else (natural[0], in_fours())
+        b = widened_b(is_kn=is_kn)
+    for value, scheme in ((op.sums, sums), (op.a, a), (op.b, b)):
+        c.fixes(op, value, scheme)
 
 
 @lowers(ws.DotOp)

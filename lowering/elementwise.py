@@ -19,12 +19,12 @@ from attn_mlir.dialect.scalars import (
 )
 
 from .approximations import EXPANSIONS
-from .context import FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
+from .context import BYTE_BITS, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
 from .layouts import Layout
 from .layouts.reductions import reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
-from .narrow import round_and_pack
+from .narrow import round_and_pack, widen_and_pack
 from .scalar_ops import check_scalar
 
 Value = Any
@@ -248,8 +248,13 @@ for _name in EXPANSIONS:
 @lowers(ws.MapOp)
 def _map(low: Lowering, op: ws.MapOp) -> None:
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
-    region = _Region(low, layout)
     block = op.body.blocks[0]
+    if _is_widening(op):
+        source = ws.FragmentType(op.inputs[0].type).element
+        parts = [widen_and_pack(part, source, kind.element) for part in low[op.inputs[0]].parts]
+        low[op.fragment] = Fragment(kind, layout, tuple(parts))
+        return
+    region = _Region(low, layout)
     elements = list(block.arguments)[: len(op.inputs)]
     for argument, value in zip(elements, op.inputs, strict=True):
         parts = unpacked(low[value])
@@ -281,6 +286,14 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
         low[op.fragment] = Fragment(kind, layout, tuple(map(packed, result.parts)))
     else:
         low[op.fragment] = Fragment(kind, layout, result.parts)
+
+
+def _is_widening(op: ws.MapOp) -> bool:
+    """Whether a body only makes elements of 8 bits wider, registers at a time."""
+    first, *others = op.body.blocks[0].operations
+    if len(others) != 1 or not isinstance(first, arith.ExtFOp):
+        return False
+    return ws.element_bits(first.in_.type) == BYTE_BITS and first.in_.owner == op.body.blocks[0]
 
 
 def _rounded_last(value: Value) -> Value | None:

@@ -1,14 +1,15 @@
-"""f32 rounded to elements narrower than a register, neighbours together in one."""
+"""Elements narrower than a register, neighbours together in one: f32 rounded to them, bytes widened."""
 
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import i32
 
 Value = Any
 
 WORD_BITS = 32  # of a register
+WIDENED = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # element types of 8 bits -> as PTX has them
 
 
 def round_and_pack(part: Value, element: Any) -> Value:
@@ -40,3 +41,19 @@ def _bytes(columns: Value, element: Any) -> Value:
         for low, high in ((a, b), (c, d))
     ]
     return vector.FromElementsOp(ir.VectorType.get([2], half), pairs).result
+
+
+def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
+    """8-bit floats in i32 as f16 in twice as many, which has all their values: a `cvt` per pair."""
+    half = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
+    pair, word = ir.VectorType.get([2], wide), ir.VectorType.get([1], i32())
+    name = ir.StringAttr.get(f"llvm.nvvm.{WIDENED[str(element)]}x2.to.f16x2.rn")
+    words: list[Value] = []
+    for number in range(part.type.shape[0]):
+        lanes = vector.ExtractStridedSliceOp(word, part, [number], [1], [1]).result
+        halves = vector.BitCastOp(half, lanes).result
+        for position in range(2):
+            bytes_ = vector.ExtractOp(halves, [], [position]).result
+            made = llvm.CallIntrinsicOp(pair, name, [bytes_], [], []).results_
+            words.append(vector.ExtractOp(vector.BitCastOp(word, made), [], [0]).result)
+    return vector.FromElementsOp(ir.VectorType.get([len(words)], i32()), words).result

@@ -1,9 +1,14 @@
 """The product of fragments: synchronous, of one warp."""
 
+from types import MappingProxyType
+
 from attn_mlir.dialect._mlir import Pure, ext, ir
 
-from .dialect import WS, FragmentType, fail
+from .dialect import WS, FragmentType, element_bits, fail
 from .products import B_LAYOUTS
+
+WIDENED = "widened"  # unit attribute
+WIDE_BITS = 16
 
 
 class DotOp(WS.Operation, name="dot", traits=[Pure]):
@@ -16,6 +21,9 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
 
     Attributes:
       b_layout: whether b is `kn` or, transposed, `nk`.
+      widened (optional, unit): b had elements of 8 bits and was widened to 16 in registers. Threads
+        have other elements of it then than of one that had 16 in memory, and others of a, or of
+        the sums.
 
     Results:
       totals: [M, N].
@@ -28,11 +36,18 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
           !ws.frag<vector<32x64xbf16>>) -> !ws.frag<vector<16x64xf32>>
     """
 
+    OPTIONAL_ATTRIBUTES = MappingProxyType({WIDENED: ir.UnitAttr})
+
     sums: ext.Operand[FragmentType]
     a: ext.Operand[FragmentType]
     b: ext.Operand[FragmentType]
     b_layout: ir.StringAttr
     totals: ext.Result[FragmentType]
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether b had 8 bits."""
+        return WIDENED in self.operation.attributes
 
     @staticmethod
     def verify_invariants(op: "DotOp") -> bool:
@@ -46,6 +61,8 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
             return fail(op, f"expects fragments of rank 2, got {sums}, {a} and {b}")
         if a.element != b.element:
             return fail(op, f"expects a and b of one element type, got {a.element}, {b.element}")
+        if op.is_widened and element_bits(b.element) != WIDE_BITS:
+            return fail(op, f"expects b widened to {WIDE_BITS} bits, got {b.element}")
         if op.b_layout.value not in B_LAYOUTS:
             return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
         n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)

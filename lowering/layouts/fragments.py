@@ -342,3 +342,33 @@ def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
     order = "kn" if is_kn else "nk"
     block = Layout(threads, (), elements, along=k)
     return Scheme(f"operand B of {element_bits} bits, {order}", block)
+
+
+def in_fours() -> Scheme:
+    """16 rows of a warp by 16 columns, of which a thread has four side by side in each row.
+
+    A of 16 bits, and the accumulator, beside a widened B: elements 0 and 1 of A stand where the
+    instruction has 2 q and 2 q + 1, elements 2 and 3 where it has 2 q + 8 and 2 q + 9; of the
+    accumulator elements 0 and 2 are those of one instruction, 1 and 3 those of the next.
+    """
+    threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
+    block = Layout(threads, (Digit(2, ROW, 8),), (Digit(4, COLUMN, 1),))
+    return Scheme("16 rows, columns in fours", block)
+
+
+def widened_b(*, is_kn: bool) -> Scheme:
+    """B of 16 bits whose elements had 8 in shared memory, as a fragment [N, K] or [K, N].
+
+    `ldmatrix` moves two of them as one of 16 bits. So a thread has four side by side along K of
+    [N, K], where 16 bits have two and two; A has its columns likewise (`in_fours`). Of [K, N],
+    transposed, it has two columns of N side by side: elements 0 .. 3 of a column are rows 2 q,
+    2 q + 1, 2 q + 8 and 2 q + 9, the column 2 g is of one instruction, 2 g + 1 of the next, and the
+    sums have theirs in fours.
+    """
+    if not is_kn:
+        threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
+        return Scheme("widened operand B, nk", Layout(threads, (), (Digit(4, COLUMN, 1),)))
+    threads = (Digit(4, ROW, 2), Digit(8, COLUMN, 2))
+    elements = (Digit(2, ROW, 1), Digit(2, ROW, 8))
+    block = Layout(threads, (Digit(2, COLUMN, 1),), elements, along=ROW)
+    return Scheme("widened operand B, kn", block)

@@ -8,7 +8,11 @@ layout fits whose threads begin with the digits
     (4, columns by a register's elements) (8, rows by 1)       as it is, of 8 or 16 bits
     (4, rows by 2) (8, columns by 1)                           transposed, of 16 bits
 
-and which lane gives the address of which 16 bytes is a layout too.
+    (4, rows by 2) (8, columns by 2)                           transposed, cells of two of 8 bits
+
+and which lane gives the address of which 16 bytes is a layout too. In the last case a register has
+two columns of two rows, and a layout that has four rows of one column in its registers has its two
+from two matrices, 8 rows apart: `split`.
 
 Source: PTX ISA, ldmatrix.
 """
@@ -21,6 +25,7 @@ from .shared import UNIT_BYTES, line_elements
 
 MATRIX_ROWS = 8
 MOST_MATRICES = 4  # of one instruction
+SPLIT = (0x6420, 0x7531)  # bytes of two registers that are the left and the right of each cell; prmt
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,14 @@ class Matrices:
       addresses: which 16 bytes each lane gives the address of, as the layout of a fragment of such.
       steps: rows and columns from the first matrix of an instruction to each of its matrices.
       is_transposed: whether registers run down the columns of the tile.
+      is_split: whether two neighbouring matrices give the registers of two neighbouring columns,
+        put together by `SPLIT`.
     """
 
     addresses: Layout
     steps: tuple[tuple[int, int], ...]
     is_transposed: bool
+    is_split: bool = False
 
 
 def _halves(digits: Sequence[Digit]) -> list[Digit]:
@@ -64,12 +72,17 @@ def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Mat
     pack = WORD_BITS // element_bits
     unit = UNIT_BYTES * 8 // element_bits
     is_plain = layout.threads[:2] == (Digit(4, COLUMN, pack), Digit(8, ROW, 1))
-    is_turned = layout.threads[:2] == (Digit(4, ROW, 2), Digit(8, COLUMN, 1)) and pack == 2
+    is_turned = layout.threads[:2] == (Digit(4, ROW, 2), Digit(8, COLUMN, pack // 2))
     if not ((is_plain and layout.along == COLUMN) or (is_turned and layout.along == ROW)):
         return None
-    if layout.elements[:1] != (Digit(pack, layout.along, 1),):
+    is_split = is_turned and pack == 4
+    within = (Digit(2, ROW, 1),) if is_turned else (Digit(pack, COLUMN, 1),)
+    across = (Digit(2, COLUMN, 1),) if is_split else ()
+    if (layout.elements[:1], layout.strips[: len(across)]) != (within, across):
         return None
-    rest = _halves([*layout.elements[1:], *layout.strips])
+    if is_split and layout.elements[1:2] != (Digit(2, ROW, MATRIX_ROWS),):
+        return None
+    rest = _halves([*layout.elements[1:], *layout.strips[len(across) :]])
     lanes = [d for d in rest if d.count == 2 and _is_of_lanes(d, element_bits, first_column)]
     chosen = lanes[: MOST_MATRICES.bit_length() - 1]
     spare = 2 ** (MOST_MATRICES.bit_length() - 1 - len(chosen))
@@ -83,7 +96,7 @@ def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Mat
     for digit in chosen:
         by = (digit.step, 0) if digit.axis == ROW else (0, digit.step)
         steps += [(row + by[0], column + by[1]) for row, column in steps]
-    return Matrices(addresses, tuple(steps), is_turned)
+    return Matrices(addresses, tuple(steps), is_turned, is_split)
 
 
 def _is_of_lanes(digit: Digit, element_bits: int, first_column: int) -> bool:

@@ -17,10 +17,12 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, vector
 
 from ..context import Fragment
-from .fragments import COLUMN, WORD_BITS, Layout, accumulator
+from .fragments import AXES, COLUMN, WORD_BITS, Layout, accumulator, in_fours
 from .values import words_of_strips
 
 Value = Any
+
+_FOURS = (0, 2, 1, 3)  # of a row, in the order of the instructions' columns; its own inverse
 
 A_REGISTERS, B_REGISTERS = 4, 2  # of an instruction, per thread
 A_STRIPS = 2  # strips of an instruction's 16 rows
@@ -29,7 +31,7 @@ D_RUN = 2  # columns of D side by side
 
 def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
     """For each 16 rows of a warp the registers of D, f32, in the order of the operand."""
-    strips = words_of_strips(fragment)
+    strips = [_reordered(strip, fragment.layout) for strip in words_of_strips(fragment)]
     return [
         [
             register
@@ -53,11 +55,20 @@ def from_accumulator_registers(
                 for first in range(number * D_RUN, len(registers), A_STRIPS * D_RUN)
                 for register in registers[first : first + D_RUN]
             ]
+            strip = _reordered(strip, layout)
             for width in layout.part_widths:
                 vector_type = ir.VectorType.get([width], kind.element)
                 parts.append(vector.FromElementsOp(vector_type, strip[:width]).result)
                 del strip[:width]
     return Fragment(kind, layout, tuple(parts))
+
+
+def _reordered(strip: list[Value], layout: Layout) -> list[Value]:
+    """A row's sums by columns as instructions have them, and back: see `in_fours`."""
+    if layout.threads[: len(AXES)] != in_fours().block.threads:
+        return strip
+    step = len(_FOURS)
+    return [strip[first + i] for first in range(0, len(strip), step) for i in _FOURS]
 
 
 def a_registers(fragment: Fragment) -> list[list[list[Value]]]:

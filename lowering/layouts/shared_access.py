@@ -10,7 +10,7 @@ from attn_mlir.dialect.scalars import INT, constant, i32, when
 
 from ..context import Fragment, Lowering, TileRef, cell_type
 from .fragments import COLUMN, ROW, WORD_BITS, Access, Layout
-from .matrices import Matrices, matrices_of
+from .matrices import SPLIT, Matrices, matrices_of
 from .shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, line_elements, unit_elements
 from .values import from_accesses, is_packed, is_writer, own_place, piece
 
@@ -60,12 +60,34 @@ def _matrices(
             ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
             results=[several if count > 1 else i32()],
         ).res
-        for number, (row, column) in enumerate(matrices.steps):
+        registers = [loaded] if count == 1 else [
+            llvm.ExtractValueOp(i32(), loaded, ir.DenseI64ArrayAttr.get([number])).result
+            for number in range(count)
+        ]
+        places = list(matrices.steps)
+        if matrices.is_split:
+            registers, places = _split(registers, places)
+        for register, (row, column) in zip(registers, places, strict=True):
             row, column = row + access.row, column + access.column
             ((_, strip, first),) = layout.holders(row, column)
-            position = ir.DenseI64ArrayAttr.get([number])
-            register = loaded if count == 1 else llvm.ExtractValueOp(i32(), loaded, position).result
-            yield Access(strip, first, layout.elements[0].count, row, column), [register]
+            run = WORD_BITS // ws.element_bits(tile.kind.element)
+            yield Access(strip, first, run, row, column), [register]
+
+
+def _split(
+    registers: list[Value], places: list[tuple[int, int]]
+) -> tuple[list[Value], list[tuple[int, int]]]:
+    """Registers of single columns from those of cells of two columns, and where they begin."""
+    found: list[Value] = []
+    at: list[tuple[int, int]] = []
+    for first in range(0, len(registers), 2):
+        row, column = places[first]
+        for number, selector in enumerate(SPLIT):
+            pair = (*registers[first : first + 2], constant(selector))
+            name = ir.StringAttr.get("llvm.nvvm.prmt")
+            found.append(llvm.CallIntrinsicOp(i32(), name, list(pair), [], []).results_)
+            at.append((row, column + number))
+    return found, at
 
 
 def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:

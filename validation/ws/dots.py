@@ -34,6 +34,7 @@ class Case:
       turns: of the loop along K; the whole K is as many times k.
       narrow: whether the sums go through another product, with a third matrix [n, n].
       first_column: of a part of a tile of b that is twice as wide.
+      stored: element type of b in memory, of 8 bits, if it is widened in registers.
     """
 
     element: str
@@ -44,11 +45,13 @@ class Case:
     turns: int = 1
     narrow: bool = False
     first_column: int = 0
+    stored: str = ""
 
     @property
     def name(self) -> str:
         """For files and messages."""
         extra = "-narrow" * self.narrow + f"-from{self.first_column}" * bool(self.first_column)
+        extra += f"-of-{self.stored}" * bool(self.stored)
         return f"{self.element}-{self.m}x{self.n}x{self.k}x{self.turns}-{self.b_layout}{extra}"
 
 
@@ -72,6 +75,13 @@ CASES = [
     Case("f8E4M3FN", 32, 64, 128, "nk", turns=2),
     Case("f8E5M2", 16, 24, 96, "nk", turns=2),
     Case("f8E4M3FN", 16, 32, 64, "kn"),
+    Case("f16", 16, 8, 16, "nk", stored="f8E4M3FN"),
+    Case("f16", 16, 32, 128, "nk", turns=2, stored="f8E4M3FN"),
+    Case("f16", 16, 40, 80, "nk", stored="f8E5M2"),
+    Case("f16", 16, 16, 16, "kn", stored="f8E4M3FN"),
+    Case("f16", 16, 64, 32, "kn", turns=3, stored="f8E4M3FN"),
+    Case("f16", 32, 48, 48, "kn", stored="f8E5M2"),
+    Case("f16", 16, 32, 32, "kn", first_column=32, stored="f8E4M3FN"),
 ]
 
 
@@ -82,26 +92,29 @@ def text(case: Case) -> str:
     element, m, n, k = case.element, case.m, case.n, case.k
     is_kn = case.b_layout == "kn"
     b_shape = (k, n) if is_kn else (n, k)
+    stored = case.stored or element
     slot_shape = (b_shape[0], b_shape[1] * (1 + bool(case.first_column)))
     types = f"""
 !fd = !ws.frag<vector<{m}x{n}xf32>>
 !fn = !ws.frag<vector<{m}x{n}x{element}>>
 !fa = !ws.frag<vector<{m}x{k}x{element}>>
 !fb = !ws.frag<vector<{b_shape[0]}x{b_shape[1]}x{element}>>
+!fs = !ws.frag<vector<{b_shape[0]}x{b_shape[1]}x{stored}>>
 !fc = !ws.frag<vector<{n}x{n}x{element}>>
 !a = !ws.tile<vector<{m}x{k}x{element}>, "shared">
-!b = !ws.tile<vector<{slot_shape[0]}x{slot_shape[1]}x{element}>, "shared">
-!bp = !ws.tile<vector<{b_shape[0]}x{b_shape[1]}x{element}>, "shared">
+!b = !ws.tile<vector<{slot_shape[0]}x{slot_shape[1]}x{stored}>, "shared">
+!bp = !ws.tile<vector<{b_shape[0]}x{b_shape[1]}x{stored}>, "shared">
 !c = !ws.tile<vector<{n}x{n}x{element}>, "shared">
 !as = !ws.ring<!a, 2, 1>
 !bs = !ws.ring<!b, 2, 1>
 !cs = !ws.ring<!c, 1, 1>
 """
     matrix = f"memref<?x?x{element}>"
+    matrices = {"a": matrix, "b": f"memref<?x?x{stored}>", "c": matrix}
 
     def fill(name: str, coords: str) -> str:
         return f"""%s{name} = "ws.acquire"(%{name}s, %c0) : (!{name}s, i32) -> !{name}
-    {copy_op("copy_in", f"%{name}", f"%s{name}", coords, "0, 1", f"{matrix}, !{name}")}
+    {copy_op("copy_in", f"%{name}", f"%s{name}", coords, "0, 1", f"{matrices[name]}, !{name}")}
     "ws.commit"(%s{name}) {{by = "copy_engine"}} : (!{name}) -> ()
     """
 
@@ -113,8 +126,16 @@ def text(case: Case) -> str:
             cut = f"""%sbp = "ws.columns"(%sb) {{first = {case.first_column} : i64}} : (!b) -> !bp
       """
         tile = "%sbp" if cut else f"%s{name}"
+        loaded = f"""%f{name} = "ws.load"({tile}) : (!{part}) -> !f{name}"""
+        if name == "b" and case.stored:
+            loaded = f"""%fs = "ws.load"({tile}) : (!{part}) -> !fs
+      %fb = "ws.map"(%fs) ({{
+    ^bb0(%x: {stored}, %row: i32, %column: i32):
+      %wide = arith.extf %x : {stored} to {element}
+      "ws.yield"(%wide) : ({element}) -> ()
+    }}) {{operandSegmentSizes = array<i32: 1>}} : (!fs) -> !fb"""
         return f"""%s{name} = "ws.wait"(%{name}s, %c0) : (!{name}s, i32) -> !{name}
-      {cut}%f{name} = "ws.load"({tile}) : (!{part}) -> !f{name}
+      {cut}{loaded}
       "ws.release"(%s{name}) {{by = "threads"}} : (!{name}) -> ()
       """
 
@@ -137,10 +158,11 @@ def text(case: Case) -> str:
     }}) {{operandSegmentSizes = array<i32: 1>}} : (!fd) -> !fn
     {take("c", "c")}%second = "ws.dot"(%none, %narrow, %fc) {{b_layout = "{case.b_layout}"}} : (!fd, !fn, !fc) -> !fd
     """
+    widened = ", widened" if case.stored else ""
     multiply = f"""{loop}%zero = arith.constant 0.0 : f32
     %none = "ws.fill"(%zero) : (f32) -> !fd
     %total = scf.for %i = %c0 to %turns step %c1 iter_args(%sums = %none) -> (!fd) : i32 {{
-      {take("a", "a")}{take("b", "b")}%next = "ws.dot"(%sums, %fa, %fb) {{b_layout = "{case.b_layout}"}} : (!fd, !fa, !fb) -> !fd
+      {take("a", "a")}{take("b", "b")}%next = "ws.dot"(%sums, %fa, %fb) {{b_layout = "{case.b_layout}"{widened}}} : (!fd, !fa, !fb) -> !fd
       scf.yield %next : !fd
     }}
     {chained}"ws.store_global"({result}, %y, %c0, %c0)
@@ -153,7 +175,7 @@ def text(case: Case) -> str:
     )
     return kernel(
         [
-            *((name, "in", matrix, (f"m{name}", f"n{name}")) for name in names),
+            *((name, "in", matrices[name], (f"m{name}", f"n{name}")) for name in names),
             ("y", "out", "memref<?x?xf32>", ("my", "ny")),
         ],
         rings
@@ -168,13 +190,14 @@ def operands(case: Case) -> list[Any]:
     random = np.random.default_rng(case.m + case.n + case.k)
     k = case.k * case.turns
 
-    def drawn(rows: int, columns: int, most: int) -> Any:
-        return random.integers(-most, most + 1, (rows, columns)).astype(DTYPES[case.element])
+    def drawn(rows: int, columns: int, most: int, element: str = "") -> Any:
+        dtype = DTYPES[element or case.element]
+        return random.integers(-most, most + 1, (rows, columns)).astype(dtype)
 
     most = 1 if case.narrow else 3
     is_kn = case.b_layout == "kn"
     columns = case.n * (1 + bool(case.first_column))
-    b = drawn(k, columns, most) if is_kn else drawn(case.n, k, most)
+    b = drawn(*((k, columns) if is_kn else (case.n, k)), most, case.stored)
     c = [drawn(case.n, case.n, most)] if case.narrow else []
     return [drawn(case.m, k, most), b, *c, np.full((case.m, case.n), np.nan, np.float32)]
 
