@@ -96,9 +96,10 @@ def emit_mha(
     """
     stored = (arguments["q"], arguments["k"], arguments["v"])
     q, k, v = views_of(lengths, cache, stored, arguments)
-    if DESCALES[0] in arguments:
-        factors = (arguments[name] for name in DESCALES)
-        q, k, v = map(make_scaled, (q, k, v), factors)
+    q, k, v = (
+        make_scaled(operand, arguments[name]) if name in arguments else operand
+        for operand, name in zip((q, k, v), DESCALES, strict=True)
+    )
     return make_mha(
         *(q, k, v, arguments["scale"]),
         mask=mask,

@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
+NARROW_TYPES, WIDE_TYPES = ("f8E4M3FN", "f8E5M2"), ("bf16", "f16")  # k and v under a q
 PARTIAL = "attn.partial"  # unit attribute
 SCHEDULE = "attn.schedule"
 LSE_TERMS = 2  # of a part: one f32 would lose the count of keys behind large scores
@@ -60,8 +61,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     Operands:
       q: [batch, sq, heads, head_dim], bf16, f16, f32, f8E4M3FN or f8E5M2; q, k and v are tensors
         or views of other storage, see `storage`.
-      k: [batch, sk, kv_heads, head_dim], element type of q.
-      v: [batch, sk, kv_heads, v_head_dim], element type of q.
+      k: [batch, sk, kv_heads, head_dim], element type of q, or of 8 bits under a q of 16.
+      v: [batch, sk, kv_heads, v_head_dim], element type of k.
       scale: f32, multiplies q k^T before the score modifier.
 
     Attributes:
@@ -130,8 +131,13 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     @property
     def element_type(self) -> ir.Type:
-        """Element type of q, k and v."""
+        """Element type of q."""
         return logical_type(self.q).element_type
+
+    @property
+    def stored_element_type(self) -> ir.Type:
+        """Element type of k and v."""
+        return logical_type(self.k).element_type
 
     @property
     def output_type(self) -> ir.Type:
@@ -210,10 +216,12 @@ def _check_types(op: MhaOp) -> None:
     element = op.element_type
     if str(element) not in ELEMENT_TYPES:
         raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
-    for name in ("k", "v"):
-        got = logical_type(getattr(op, name)).element_type
-        if got != element:
-            raise _Invalid(f"{name} elements of q's type {element}, got {got}")
+    stored, values = (logical_type(operand).element_type for operand in (op.k, op.v))
+    if stored != element and not (str(stored) in NARROW_TYPES and str(element) in WIDE_TYPES):
+        narrow = " or of 8 bits" if str(element) in WIDE_TYPES else ""
+        raise _Invalid(f"k elements of q's type {element}{narrow}, got {stored}")
+    if values != stored:
+        raise _Invalid(f"v elements of k's type {stored}, got {values}")
     if op.is_partial and str(op.output_type) != "f32":
         raise _Invalid(f"partial o elements of type f32, got {op.output_type}")
     if str(op.output_type) not in OUTPUT_TYPES:

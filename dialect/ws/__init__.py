@@ -38,7 +38,7 @@ from .dialect import (
     tile_bytes,
     tile_type,
 )
-from .dot import DotOp
+from .dot import WIDENED, DotOp
 from .global_memory import LoadGlobalOp, StoreGlobalOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
 from .memory import (
@@ -74,6 +74,7 @@ from .tiles import ClaimOp, NextTileOp, TilesOp
 __all__ = [
     "DIALECT",
     "PAIR",
+    "WIDENED",
     "AcquireOp",
     "AllocBufferOp",
     "AllocRingOp",

@@ -13,7 +13,7 @@ from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
-from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
+from attn_mlir.compiling.spec import DTYPES, NARROW_DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
 from attn_mlir.compiling.splits import joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
@@ -72,7 +72,7 @@ def attention(
     Args:
       q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
         anything with DLPack.
-      k: [batch, sk, kv_heads, head_dim]; kv_heads divides heads. Or a cache, `PagedKV` or
+      k: [batch, sk, kv_heads, head_dim], of q's dtype or of 8 bits; kv_heads divides heads. Or a cache, `PagedKV` or
         `ContiguousKV`, which holds v as well and tells the lengths of keys.
       v: [batch, sk, kv_heads, v_head_dim]; left out for a cache.
       mask: see `masks`; `full()` when left out.
@@ -288,9 +288,8 @@ def spec_of(
             raise SpecError(f"{name} has dtype {tensor.dtype}, allowed are {', '.join(DTYPES)}")
     q, k, v = operands["q"], operands["k"], operands["v"]
     is_cache = told.cache is not None
+    _check_stored_dtypes(named, q, k)
     for name, tensor in list(named.items())[1:]:
-        if tensor.dtype != q.dtype:
-            raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
         are_dense = len(tensor.shape) == len(q.shape) == 4 and not is_cache
         if are_dense and tensor.shape[0] != q.shape[0]:
             raise SpecError(f"{name} has batch {tensor.shape[0]}, q has {q.shape[0]}")
@@ -311,12 +310,28 @@ def spec_of(
         head_dim=int(q.shape[-1]),
         v_head_dim=int(v.shape[-1]),
         dtype=q.dtype,
+        kv_dtype=k.dtype,
         mask=mask,
         out_dtype=out_dtype,
         return_lse=return_lse,
         lengths=told.kinds,
         cache=told.cache,
     )
+
+
+def _check_stored_dtypes(named: Mapping[str, TensorView], q: TensorView, k: TensorView) -> None:
+    """Refuses keys and values of another type than queries, unless of 8 bits under 16.
+
+    Raises:
+      SpecError: names the operand.
+    """
+    under = q.dtype not in NARROW_DTYPES and k.dtype in NARROW_DTYPES
+    for name, tensor in list(named.items())[1:]:
+        if tensor.dtype == (k.dtype if under else q.dtype):
+            continue
+        if under:
+            raise SpecError(f"{name} is {tensor.dtype}, k is {k.dtype}: both must be the same")
+        raise SpecError(f"{name} is {tensor.dtype}, q is {q.dtype}: all must be the same")
 
 
 def output_dtype_of(out: object) -> str:

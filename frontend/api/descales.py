@@ -25,7 +25,7 @@ def descales_of(
     v_descale: Any,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 by name for a kernel of 8-bit operands, else none.
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits.
 
     Args:
       spec: of the kernel.
@@ -38,16 +38,14 @@ def descales_of(
         operands have more than 8 bits and one is given. On a GPU the numbers are not looked at.
     """
     given = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
-    if not spec.is_narrow:
-        for name, value in given.items():
-            if value is not None:
-                raise SpecError(
-                    f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
-                )
-        return {}
+    for name in given.keys() - set(spec.descales):
+        if given[name] is not None:
+            raise SpecError(
+                f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
+            )
     return {
-        name: _table(value, names.get(name, name), spec.dtype, batch, spec.kv_heads)
-        for name, value in given.items()
+        name: _table(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
+        for name in spec.descales
     }
 
 
@@ -102,9 +100,9 @@ def check_scaled(
       SpecError: the product that was got, and its bounds.
     """
     product = np.full((1, 1), scale, np.float64)
-    for name in ("q_descale", "k_descale"):
-        table = tables.get(name)
-        if table is None or table.device != "cpu" or table.empty:
+    for name in [name for name in DESCALES[:2] if name in tables]:
+        table = tables[name]
+        if table.device != "cpu" or table.empty:
             return
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:

@@ -77,6 +77,10 @@ def _dtype(value: object) -> Any:
     return dtype_name(value, "dtype", DTYPES)
 
 
+def _kv_dtype(value: object) -> Any:
+    return dtype_name(value, "kv_dtype", DTYPES)
+
+
 def _out_dtype(value: object) -> Any:
     return dtype_name(value, "out_dtype", OUT_DTYPES)
 
@@ -195,6 +199,8 @@ class MhaSpec(Request):
       dtype: of Q, K and V: `bf16`, `f16`, `e4m3` or `e5m2`, also as `bfloat16`, `float16`,
         `float8_e4m3fn`, `float8_e5m2`, or a dtype of numpy or torch. Kernels for the last two take
         the tensors `q_descale`, `k_descale` and `v_descale`, f32 [1 or batch, 1 or kv_heads].
+      kv_dtype: of K and V where they are of 8 bits under a Q of 16; `dtype` when left out. Such
+        kernels stream, and take `k_descale` and `v_descale`.
       mask: which keys a query sees, in closed form, see `masks`; `full()` when left out.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score; see `trace`.
       mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask.
@@ -235,6 +241,7 @@ class MhaSpec(Request):
         converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
     )
     dtype: str = option(converter=_dtype, default="bf16")
+    kv_dtype: str = option(converter=_kv_dtype, default=None)
     mask: Mask = option(converter=_mask, default=None, written=str, read=parse_mask)
     score_mod: InitVar[ScoreMod | None] = None
     mask_mod: InitVar[MaskMod | None] = None
@@ -281,7 +288,10 @@ class MhaSpec(Request):
 
     def completed(self) -> Mapping[str, object]:
         """As many key heads as query heads, values of the size of keys, O of the dtype of Q."""
+        kv_dtype = self.kv_dtype or self.dtype
         return {
+            "kv_dtype": kv_dtype,
+            "schedule": None if kv_dtype == self.dtype else STREAMED,
             "kv_heads": self.heads,
             "v_head_dim": self.head_dim,
             "mask": full(),
@@ -299,7 +309,8 @@ class MhaSpec(Request):
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
+        self._check_kv_dtype()
+        step = NARROW_HEAD_DIM_STEP if self.kv_dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
             self._set(name, check_head_dim(name, getattr(self, name), step))
         if self.schedule == STREAMED:
@@ -328,6 +339,20 @@ class MhaSpec(Request):
                 told = ", ".join(self.lengths.tensors)
                 raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
 
+    def _check_kv_dtype(self) -> None:
+        if self.kv_dtype == self.dtype:
+            return
+        if self.kv_dtype not in NARROW_DTYPES or self.dtype in NARROW_DTYPES:
+            raise SpecError(
+                f"kv_dtype must be {self.dtype}, as dtype, or one of 8 bits under 16, got "
+                f"{self.kv_dtype}"
+            )
+        if self.schedule != STREAMED:
+            raise SpecError(
+                f"schedule {self.schedule} has no kernel for kv_dtype {self.kv_dtype} under "
+                f"{self.dtype}: {STREAMED} has"
+            )
+
     @property
     def group(self) -> int:
         """Query heads per key and value head."""
@@ -340,8 +365,15 @@ class MhaSpec(Request):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether operands have 8 bits, and so factors."""
+        """Whether q, k and v have 8 bits."""
         return self.dtype in NARROW_DTYPES
+
+    @property
+    def descales(self) -> tuple[str, ...]:
+        """Names of the factors of operands of 8 bits."""
+        if self.kv_dtype not in NARROW_DTYPES:
+            return ()
+        return DESCALES if self.is_narrow else DESCALES[1:]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -356,15 +388,15 @@ class MhaSpec(Request):
         lse = Operand("lse", "f32", (*terms, *lead, self.heads, rows), "out")
         return (
             Operand("q", self.dtype, (*rows_q, self.heads, self.head_dim)),
-            Operand("k", self.dtype, (*rows_k, self.kv_heads, self.head_dim)),
-            Operand("v", self.dtype, (*rows_k, self.kv_heads, self.v_head_dim)),
+            Operand("k", self.kv_dtype, (*rows_k, self.kv_heads, self.head_dim)),
+            Operand("v", self.kv_dtype, (*rows_k, self.kv_heads, self.v_head_dim)),
             Operand("o", self.out_dtype, (*lead, rows, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
             *(_table(name, "i32", rank) for name, rank in found_by.items()),
             *(_table(name, "i32", 1) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
-            *(_table(name, "f32", 2) for name in (DESCALES if self.is_narrow else ())),
+            *(_table(name, "f32", 2) for name in self.descales),
             *(() if self.block is None else _lists()),
             *(
                 _table(x.name, x.dtype, x.rank)
@@ -395,6 +427,7 @@ class MhaSpec(Request):
             "" if self.cache is None else self.cache.short_name,
             self.lengths.short_name,
             self.dtype,
+            f"kv{self.kv_dtype}" if self.kv_dtype != self.dtype else "",
             f"o{self.out_dtype}" if self.out_dtype != self.dtype else "",
             f"h{self.heads}k{self.kv_heads}",
         )
@@ -474,8 +507,6 @@ def check_streamed(spec: MhaSpec, target: str | None = None) -> None:
       SpecError: names the option.
     """
     where = f"schedule {STREAMED}" if target is None else f"{target}"
-    if spec.is_narrow:
-        raise SpecError(f"{where} has kernels for bf16 and f16, got dtype {spec.dtype}")
     if spec.block is not None:
         raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
     page = 0 if spec.cache is None else spec.cache.page_size

@@ -83,7 +83,7 @@ func.func @f(%q: tensor<?x?x4x64xf64>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?
 // -----
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xf16>, %v: tensor<?x?x2x64xbf16>, %scale: f32) {
-  // expected-error @below {{'attn.mha' op expects k elements of q's type bf16, got f16}}
+  // expected-error @below {{'attn.mha' op expects k elements of q's type bf16 or of 8 bits, got f16}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
@@ -96,7 +96,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xf16>, %v: tensor<?x?
 // -----
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x?x2x64xf16>, %scale: f32) {
-  // expected-error @below {{'attn.mha' op expects v elements of q's type bf16, got f16}}
+  // expected-error @below {{'attn.mha' op expects v elements of k's type bf16, got f16}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()

@@ -23,6 +23,7 @@ from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
     PAGE_SIZES,
+    STREAMED,
     TILE_N,
     key_tiles_for,
     packed_heads,
@@ -209,6 +210,12 @@ def _refuse_unsupported(op: MhaOp) -> None:
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
     if op.join:
         raise op_error(op, "has no kernel that puts parts of the keys together: another one does")
+    if op.stored_element_type != op.element_type:
+        raise op_error(
+            op,
+            f"has no kernel for keys of {op.stored_element_type} under queries of {element}: "
+            f"{STREAMED} has",
+        )
     page_size = page_size_of(op.k)
     if not key_tiles_for(page_size):
         raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
-from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
@@ -50,7 +51,8 @@ from attn_mlir.passes.target.tiling import (
 
 STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
 REGISTERS = (208, 88)  # of those that attend, and of the others, where there are three warpgroups
-ELEMENT_TYPES = ("bf16", "f16")
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 
 
@@ -64,6 +66,10 @@ class StreamConfig(Config):
     exp2_period: int = 0
     rescale_threshold: int = 0
     tile_order: str = "persistent"
+
+    def product(self, stored: Any) -> Any:
+        """f16 for elements of 8 bits: see `parts.widening`."""
+        return ir.F16Type.get() if ws.element_bits(stored) == NARROW_BITS else stored
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,8 @@ class MhaStreaming:
         wishes = Options(**options)
         _refuse_unsupported(op)
         group = op.heads // op.kv_heads
-        bits = ws.element_bits(op.element_type)
-        slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), bits)
+        bits, stored = map(ws.element_bits, (op.element_type, op.stored_element_type))
+        slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), stored)
         q = 2 * shared_tile_bytes(STREAM_ROWS, op.head_dim, bits)
         sums = STRIPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
         out = shared_tile_bytes(STREAM_ROWS, op.v_head_dim, ws.element_bits(op.output_type))
@@ -146,9 +152,10 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
     if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
         raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
+    step = HEAD_DIM_STEP_BYTES * 8 // ws.element_bits(op.stored_element_type)
     for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
-        if size % 8 or not 8 <= size <= MAX_HEAD_DIM:
-            allowed = f"multiples of 8 up to {MAX_HEAD_DIM}"
+        if size % step or not step <= size <= MAX_HEAD_DIM:
+            allowed = f"multiples of {step} up to {MAX_HEAD_DIM}"
             raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
 
 

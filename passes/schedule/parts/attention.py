@@ -69,6 +69,7 @@ def attention_kernel(
             head_dim=op.head_dim,
             v_head_dim=op.v_head_dim,
             element=op.element_type,
+            stored=op.stored_element_type,
             output=op.output_type,
             mask=op.mask_rule,
             config=config,

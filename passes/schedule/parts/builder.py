@@ -416,9 +416,12 @@ def settle(pending: Value, *, newest: int = 0) -> Value:
     return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
 
 
-def dot(sums: Value, a: Value, b: Value, *, b_layout: str) -> Value:
-    """The sums plus A B, of fragments of one warp."""
-    return ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type).totals
+def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
+    """The sums plus A B, of fragments of one warp; `widened` B had 8 bits in memory."""
+    op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
+    if widened:
+        op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()
+    return op.totals
 
 
 def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:

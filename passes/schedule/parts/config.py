@@ -1,6 +1,7 @@
 """What the parts of an attention kernel read of its configuration; schedules add entries of their own."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from attn_mlir.passes.schedule.entries import Entries
 
@@ -40,3 +41,7 @@ class Config(Entries):
     def rows_per_cta(self) -> int:
         """Query rows that one CTA computes."""
         return self.tile_m * self.q_tiles
+
+    def product(self, stored: Any) -> Any:
+        """Element type of the operands of both products, given that of keys and values."""
+        return stored

@@ -14,6 +14,7 @@ from .key_parts import Part, Parts
 from .modifier import Modifier
 from .queries import Queries
 from .sequences import Sequence, Sequences
+from .widening import LIFT
 
 if TYPE_CHECKING:
     from .visited import VisitedTiles
@@ -54,8 +55,8 @@ class Problem:
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
       factors: of the elements of Q, K and V.
-      heads, kv_heads, head_dim, v_head_dim: static sizes; `element` is the element type of Q, K and V,
-        `output` that of O.
+      heads, kv_heads, head_dim, v_head_dim: static sizes.
+      element, stored, output: element types of Q, of K and V, and of O.
       mask: which keys each row sees, in closed form.
       modifier: what becomes of a score, and which further ones are hidden.
       visited: which key tiles a work tile visits.
@@ -77,6 +78,7 @@ class Problem:
     head_dim: int
     v_head_dim: int
     element: Any
+    stored: Any
     output: Any
     mask: Mask
     modifier: Modifier
@@ -89,9 +91,19 @@ class Problem:
         return self.parts is not None and self.parts.are_results
 
     @property
+    def product(self) -> Any:
+        """Element type of the operands of both products."""
+        return self.config.product(self.stored)
+
+    @property
+    def widens(self) -> bool:
+        """Whether K and V have fewer bits than what products take."""
+        return self.stored != self.product
+
+    @property
     def columns(self) -> int:
         """Columns of a tile of Q or K: the head size in whole products of the tensor core."""
-        step = PRODUCT_BYTES * 8 // ws.element_bits(self.element)
+        step = PRODUCT_BYTES * 8 // ws.element_bits(self.product)
         return -(-self.head_dim // step) * step
 
     @property
@@ -101,8 +113,11 @@ class Problem:
 
     @property
     def lift(self) -> int:
-        """P is 2^lift where a score equals the row's maximum: 8-bit P would lose small ones."""
-        narrow = ws.element_bits(self.element) == NARROW_BITS
+        """P is 2^lift where a score equals the row's maximum: 8-bit P would lose small ones, and f16
+        in the place of bf16."""
+        if self.widens:
+            return LIFT - self.config.rescale_threshold
+        narrow = ws.element_bits(self.product) == NARROW_BITS
         return MAX_EXPONENT - self.config.rescale_threshold if narrow else 0
 
     def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:

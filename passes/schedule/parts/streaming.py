@@ -7,6 +7,7 @@ See `kernels.streaming` for who hands what to whom.
 """
 
 import math
+from collections.abc import Sequence
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.target.tiling import Slices
@@ -18,6 +19,7 @@ from .online import Row, is_large
 from .problem import Problem, Value, WorkTile
 from .scores import reciprocal, seen, store_lse, weights, with_sink
 from .visited import visit
+from .widening import WideQueries, widened
 
 STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
@@ -37,14 +39,14 @@ class StreamStorage:
     """
 
     def __init__(self, problem: Problem):
-        config, element = problem.config, problem.element
+        config, element, stored = problem.config, problem.element, problem.stored
         self.strips = config.tile_n // STRIP_KEYS
         self.slices, self.slice_columns = Slices.of(problem.v_columns)
         rows, columns = config.tile_m, self.slices * self.slice_columns
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), stages=2)
         self.columns = columns
         widest = max(problem.columns, columns)
-        keys = b.tile([config.tile_n, widest], element, "shared")
+        keys = b.tile([config.tile_n, widest], stored, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self._declare_found(problem)
 
@@ -104,18 +106,41 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
             (storage.columns, source.load_values),
         ):
             slot = storage.kv.acquire()
-            load(b.view(slot, [config.tile_n, columns], problem.element), tile, column, found)
+            load(b.view(slot, [config.tile_n, columns], problem.stored), tile, column, found)
             b.commit(slot, "copy_engine")
         return source.find(tile, keys, b.INT.add(turn, 1)) if found else []
 
     b.loop(0, keys.count, found, turn_of)
 
 
+class Queries:
+    """The rows of a work tile as operands of a warp's products, in registers or read each time."""
+
+    def __init__(self, problem: Problem, tiles: Sequence[Value], *, is_held: bool):
+        """Of the parts of its columns."""
+        self._tiles = tiles
+        loaded = [b.load(tile) for tile in tiles] if is_held or problem.widens else []
+        self._wide = WideQueries(loaded) if problem.widens else None
+        self._held = [self._operand(part) for part in loaded] if is_held else []
+
+    def _operand(self, part: Value) -> Value:
+        return part if self._wide is None else self._wide.operand(part)
+
+    def part(self, number: int) -> Value:
+        """Some columns, all of them as `scores` wants them."""
+        return self._held[number] if self._held else self._operand(b.load(self._tiles[number]))
+
+    def scores(self, products: Value) -> Value:
+        """The products of all columns, as those of the queries themselves."""
+        undo = None if self._wide is None else self._wide.undo
+        return products if undo is None else b.times_rows(products, undo)
+
+
 def attend(
     problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, slice_: int
 ) -> None:
     """Online softmax of the queries over strip `number` of each key tile, by one warp."""
-    config, element = problem.config, problem.element
+    config, widens = problem.config, problem.widens
     rows = config.tile_m
     keys = problem.keys(tile)
     scale = problem.score_scale(tile)
@@ -129,20 +154,24 @@ def attend(
     q_slot = storage.q.wait()
     is_held = problem.columns + storage.slice_columns <= MOST_HELD
     depths = parts_of(problem.columns, DEPTH_COLUMNS)
-    held = [b.load(b.columns(q_slot, *part)) for part in depths] if is_held else []
+    queries = Queries(problem, [b.columns(q_slot, *part) for part in depths], is_held=is_held)
     if is_held:
         b.release(q_slot, "threads")
+
+    def operand(tile: Value) -> Value:
+        """Some of K or V, as products take it."""
+        return widened(b.load(tile)) if widens else b.load(tile)
 
     def products(slot: Value) -> Value:
         """The scores of a strip of keys, unscaled."""
         scores = b.fill([rows, STRIP_KEYS], zero)
         for number, part in enumerate(depths):
-            queries = held[number] if is_held else b.load(b.columns(q_slot, *part))
-            scores = b.dot(scores, queries, b.load(b.columns(slot, *part)), b_layout="nk")
-        return scores
+            pair = queries.part(number), operand(b.columns(slot, *part))
+            scores = b.dot(scores, *pair, b_layout="nk", widened=widens)
+        return queries.scores(scores)
 
     def strip(slot: Value, columns: int) -> Value:
-        tile = b.view(slot, [config.tile_n, columns], element)
+        tile = b.view(slot, [config.tile_n, columns], problem.stored)
         return b.rows(tile, first, STRIP_KEYS)
 
     def turn_of(
@@ -163,13 +192,13 @@ def attend(
             lambda: [weights(problem, row, scores, offset)],
         )
         total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
-        narrow = b.rounded(weighed, element)
+        narrow = b.rounded(weighed, problem.product)
         slot = storage.kv.wait()
         values = strip(slot, storage.columns)
         values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
         scaled = [b.times_rows(x, factor) for x in sums]
         following = [
-            b.dot(x, narrow, b.load(b.columns(values, *part)), b_layout="kn")
+            b.dot(x, narrow, operand(b.columns(values, *part)), b_layout="kn", widened=widens)
             for x, part in zip(scaled, sum_parts, strict=True)
         ]
         b.release(slot, "threads")
