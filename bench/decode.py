@@ -3,6 +3,7 @@
     python bench/decode.py --write DIR [--target sm_90a]        where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py                where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py --pages 16 64  the same caches in shuffled pages as well
+    ATTN_MLIR_BUNDLES=DIR python bench/decode.py --cache e4m3   the same caches in 8 bits as well
 
 Each shape runs on several caches in turn, together several times the L2, recorded in a CUDA graph,
 so that neither the cache nor the host decides. The graphs are replayed in turns. Times are those of
@@ -32,6 +33,8 @@ from attn_mlir.runtime.kernel import launching_on
 HEADS, KV_HEADS, HEAD_DIM = 64, 8, 128
 SHAPES = ((1, 4096), (1, 16384), (8, 4096), (8, 16384), (64, 1024), (64, 4096), (64, 16384))
 CACHED_BYTES = 200 << 20  # of all caches of a shape together; the L2 of an H200 has 50 MB
+NARROW = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # dtypes of caches -> of torch
+FACTOR = 2.0**-6  # of elements of 8 bits: standard normal values fill the range of both
 TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard normal values
 
 
@@ -83,6 +86,12 @@ def ours_paged(q: Any, cache: Any, splits: int) -> Any:
     return am.attention(q, cache, mask=am.causal(), num_splits=splits, schedule="mha-streaming")
 
 
+def ours_narrow(q: Any, k: Any, v: Any, factor: Any, splits: int) -> Any:
+    """Attention by this package, to keys and values of 8 bits."""
+    options = {"mask": am.causal(), "num_splits": splits, "schedule": "mha-streaming"}
+    return am.attention(q, k, v, k_descale=factor, v_descale=factor, **options)
+
+
 def theirs(torch: Any) -> Callable[[Any, Any, Any], Any]:
     """Attention by cuDNN, through torch; one query sees all keys."""
     functional = torch.nn.functional
@@ -107,7 +116,14 @@ def exact(torch: Any, q: Any, k: Any, v: Any) -> Any:
     return (scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v).transpose(1, 2)
 
 
-def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], rounds: int) -> bool:
+def row(
+    torch: Any,
+    shape: Shape,
+    splits: Sequence[int],
+    pages: Sequence[int],
+    narrow: Sequence[str],
+    rounds: int,
+) -> bool:
     """Measures and prints one shape; whether every element was right."""
     count = max(1, -(-CACHED_BYTES // shape.cache_bytes))
     q, caches = shape.operands(torch, count)
@@ -122,26 +138,41 @@ def row(torch: Any, shape: Shape, splits: Sequence[int], pages: Sequence[int], r
         pools = [(paged(torch, *cache, size),) for cache in caches]
         name = f"ours, pages of {size}, {splits[0] or 'chosen'} splits"
         calls[name] = functools.partial(ours_paged, q, splits=splits[0]), pools
+    truths = dict.fromkeys(calls, caches[0])
+    for dtype in narrow:
+        factor = torch.full((1,), FACTOR, device="cuda")
+        kind = getattr(torch, NARROW[dtype])
+        stored = [tuple((x / FACTOR).to(kind) for x in cache) for cache in caches]
+        for n in splits:
+            name = f"ours, {dtype}, {n or 'chosen'} splits"
+            calls[name] = functools.partial(ours_narrow, q, factor=factor, splits=n), stored
+            truths[name] = tuple(x.float() * FACTOR for x in stored[0])
     worst = 0.0
-    for call, stored in calls.values():
+    for name, (call, stored) in calls.items():
         o = call(*stored[0])
         for b in range(0, min(shape.batch, 4 * step), step):
             part = slice(b, b + step)
-            truth = exact(torch, q[part], *(x[part] for x in caches[0]))
+            truth = exact(torch, q[part], *(x[part] for x in truths[name]))
             worst = max(worst, (o[part].float() - truth).abs().max().item() / TOLERANCE)
     graphs = {name: recorded(*call) for name, call in calls.items()}
     found = replayed(graphs, count, rounds)
     size = f"{shape.batch} x {shape.keys}, {shape.queries} queries, {shape.cache_bytes >> 20} MiB"
     print(f"{size}: largest error {worst:.2f} of what is allowed")
+    wide = min(found[f"ours, {n or 'chosen'} splits"].median for n in splits)
     for name, spread in found.items():
-        rate = shape.cache_bytes / spread.median * 1e-12
+        is_narrow = any(f", {dtype}," in name for dtype in narrow)
+        rate = shape.cache_bytes / (1 + is_narrow) / spread.median * 1e-12
         ratio = found["cuDNN"].median / spread.median if "cuDNN" in found else float("nan")
+        if is_narrow:
+            name += f": {spread.median / wide:.3f} of the time of 16 bits"
         print(f"  {spread.text('us', 1, 1e6):32s} {rate:6.2f} TB/s {ratio:6.3f} of cuDNN  {name}")
     sys.stdout.flush()
     return worst <= 1
 
 
-def write(folder: Path, targets: Sequence[str], pages: Sequence[int]) -> None:
+def write(
+    folder: Path, targets: Sequence[str], pages: Sequence[int], narrow: Sequence[str]
+) -> None:
     """Compiles what the benchmark asks for."""
     import ml_dtypes
     import numpy as np
@@ -152,6 +183,9 @@ def write(folder: Path, targets: Sequence[str], pages: Sequence[int]) -> None:
     with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
         for splits in (1, 2):
             ours(q, k, v, splits)
+            for dtype in narrow:
+                kind = getattr(ml_dtypes, NARROW[dtype])
+                ours_narrow(q, k.astype(kind), v.astype(kind), np.ones(1, np.float32), splits)
             for size in pages:
                 pools = (np.zeros((1, size, KV_HEADS, HEAD_DIM), ml_dtypes.bfloat16) for _ in "kv")
                 table, used = np.zeros((1, 1), np.int32), np.ones(1, np.int32)
@@ -171,17 +205,22 @@ def main() -> int:
     parser.add_argument(
         "--pages", type=int, nargs="+", default=[], help="sizes of pages to measure as well"
     )
+    parser.add_argument(
+        "--cache", choices=NARROW, nargs="+", default=[], help="types of 8 bits to measure as well"
+    )
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"], given.pages)
+        write(given.write, given.target or ["sm_90a"], given.pages, given.cache)
         return 0
     torch = importlib.import_module("torch")
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {HEADS} heads on {KV_HEADS}, D={HEAD_DIM}, bf16"
     )
     shapes = [Shape(batch, keys, given.queries) for batch, keys in given.shape or SHAPES]
-    right = [row(torch, shape, given.splits, given.pages, given.rounds) for shape in shapes]
+    right = [
+        row(torch, shape, given.splits, given.pages, given.cache, given.rounds) for shape in shapes
+    ]
     return int(not all(right))
 
 

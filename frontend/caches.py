@@ -29,6 +29,8 @@ class ContiguousKV:
         counts; at 0 if None. Its first key then has the position 0 for masks and modifiers.
       counts_new: whether `seqused` counts the tokens of this step, as many as there are queries;
         where it does not, that many further positions belong to the sequence.
+      k_scale, v_scale: f32, by how much elements of 8 bits count: of one element, [kv_heads] or
+        [batch, kv_heads].
     """
 
     k: Any = field(repr=False)
@@ -38,6 +40,8 @@ class ContiguousKV:
     batch_idx: Any = None
     leftpad: Any = None
     counts_new: bool = True
+    k_scale: Any = None
+    v_scale: Any = None
 
     def __post_init__(self) -> None:
         """Refuses what contradicts itself, whatever the arrays are."""
@@ -63,7 +67,7 @@ class PagedKV:
         last_page_len[b] positions, this step's tokens among them. Shapes [batch + 1], [entries] and
         [batch].
       counts_new: as of `ContiguousKV`.
-      k_scale, v_scale: f32, by how much 8-bit elements count, as `k_descale` of `attention`.
+      k_scale, v_scale: as of `ContiguousKV`.
       scale_table: reserved for factors that lie in pages of their own, which have no kernel yet.
     """
 

@@ -64,7 +64,7 @@ class Cached:
       lengths: `seqused_k` or `cache_seqlens`, if there is one, by name.
       batch: sequences; counted_by: the array that tells.
       most: no sequence has more positions; see `longest_of`.
-      scales: k_scale and v_scale, where the cache has such fields.
+      scales: k_scale and v_scale; None where k_descale and v_descale may be given instead.
       names: what the caller calls an operand, where that is not its own name.
     """
 
@@ -118,6 +118,8 @@ def _contiguous(cache: ContiguousKV) -> Cached:
     arrays = _index_arrays({"batch_idx": cache.batch_idx, "leftpad": cache.leftpad})
     kind = Cache(selected="batch_idx" in arrays, padded="leftpad" in arrays)
     counted_by = "batch_idx" if kind.selected else "k"
+    has_scales = cache.k_scale is not None or cache.v_scale is not None
+    scales = (cache.k_scale, cache.v_scale) if has_scales else None
     rows, most = operands["k"].shape[:2]
     batch = view(arrays["batch_idx"], counted_by).shape[0] if kind.selected else rows
     return Cached(
@@ -128,8 +130,8 @@ def _contiguous(cache: ContiguousKV) -> Cached:
         _agreed(batch, counted_by, arrays, ["leftpad"]),
         counted_by,
         most,
-        None,
-        _LENGTH_NAMES,
+        scales,
+        _LENGTH_NAMES if scales is None else _LENGTH_NAMES | _SCALE_NAMES,
     )
 
 

@@ -86,7 +86,7 @@ def test_a_bundle_keeps_its_request(traced: Bundle) -> None:
         (lambda r: r.update(heads=3), "kv_heads must divide heads"),
         (lambda r: r.update(heads=True), "heads must be an integer"),
         (lambda r: r.update(heads=4), r"the request's q is bf16 \['batch', 'sq', 4, 64\]"),
-        (lambda r: r.update(dtype="f16"), "the request's q is f16"),
+        (lambda r: r.update(dtype="f16", kv_dtype="f16"), "the request's q is f16"),
         (lambda r: r.update(dtype=[]), "dtype .* has no kernel"),
         (lambda r: r.update(return_lse=True), "the request takes q, k, v, o, lse"),
         (lambda r: r.update(modifier=None), "the request takes q, k, v, o, the kernel"),

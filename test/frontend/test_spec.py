@@ -108,6 +108,7 @@ def test_canonical_json() -> None:
     text = am.mha(heads=16, kv_heads=4, head_dim=128, mask=am.causal()).canonical_json()
     assert json.loads(text) == {
         "op": "mha", "heads": 16, "kv_heads": 4, "head_dim": 128, "v_head_dim": 128, "dtype": "bf16",
+        "kv_dtype": "bf16",
         "mask": "causal", "modifier": None,
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
         "return_lse": True, "lengths": [],

@@ -204,14 +204,6 @@ def test_what_there_is_no_kernel_for(option: dict[str, Any], text: str) -> None:
         am.attention(q, k, v, **{"schedule": "mha-streaming", **option}, device="emulator")
 
 
-def test_eight_bits_have_no_kernel_for_hopper() -> None:
-    q, k, v = (x.astype(ml_dtypes.float8_e4m3fn) for x in operands(1, 20, 1, 1, 64, 64))
-    one = np.ones((1, 1), np.float32)
-    factors = {"q_descale": one, "k_descale": one, "v_descale": one}
-    with pytest.raises(SpecError, match="sm_90a has kernels for bf16 and f16, got dtype e4m3"):
-        am.attention(q, k, v, **factors, device=device("sm_90a"))
-
-
 @pytest.mark.parametrize("page", [8, 192])
 def test_pages_that_do_not_go_with_its_key_tiles(page: int) -> None:
     q, k, v = operands(1, 2 * page, 1, 1, 64, 64)

@@ -68,6 +68,14 @@ FAMILIES: tuple[Family, ...] = (
     {**BATCH, **CAUSAL, "cache": "padded rows"},
     {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "for sm_90a"},
     {"batch": "3", "heads": "8/1", "cache": "pages of 16, heads first", "kernel": "streaming"},
+    {"batch": "3", "heads": "8/1", "queries": "2", "keys": "300", "cache": "pages of 64",
+     "keys and values": "e4m3 under 16 bits", "factors": "one of each", "kernel": "for sm_90a"},
+    {**WIDE, **CAUSAL, "queries": "7", "keys and values": "e5m2 under 16 bits", "factors": "per head",
+     "parts of the keys": "3"},
+    {"head sizes": "256x256", "queries": "7", "keys": "200", "dtype": "f16",
+     "keys and values": "e4m3 under 16 bits", "factors": "per tensor", "kernel": "for sm_90a"},
+    {"heads": "8/1", "queries": "7", "keys": "300", "dtype": "e4m3", "factors": "per sequence",
+     "kernel": "for sm_90a"},
 )  # fmt: skip
 
 

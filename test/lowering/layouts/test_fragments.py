@@ -10,11 +10,13 @@ import pytest
 from attn_mlir.lowering.layouts import COLUMN, ROW, Layout, Scheme
 from attn_mlir.lowering.layouts.fragments import (
     accumulator,
+    in_fours,
     operand_a,
     operand_b,
     row_per_thread,
+    widened_b,
 )
-from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, matrices_of
+from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, SPLIT, matrices_of
 from attn_mlir.lowering.layouts.operands import narrowed_order
 from attn_mlir.runtime.emulator.machine import fragments as machine
 
@@ -31,6 +33,9 @@ LAYOUTS: dict[str, Layout] = {
     "B of 16 bits": operand_b(16, is_kn=False).layout([24, 32]),
     "B of 16 bits, turned": operand_b(16, is_kn=True).layout([32, 24]),
     "B of 8 bits": operand_b(8, is_kn=False).layout([16, 64]),
+    "in fours": in_fours().layout([32, 48]),
+    "widened B": widened_b(is_kn=False).layout([16, 64]),
+    "widened B, turned": widened_b(is_kn=True).layout([32, 48]),
 }
 
 
@@ -71,6 +76,14 @@ def everywhere(layout: Layout) -> list[tuple[int, int, int]]:
         ("B of 16 bits", 6, (2, 4), (17, 20)),
         ("B of 16 bits, turned", 6, (0, 3), (13, 1)),
         ("B of 8 bits", 6, (0, 5), (1, 25)),
+        # a widened B: four of 8 bits side by side in k; turned, k in twos and eights, n in twos
+        ("in fours", 6, (1, 3), (9, 11)),
+        ("in fours", 6, (0, 4), (1, 24)),
+        ("widened B", 6, (0, 3), (1, 11)),
+        ("widened B", 6, (1, 5), (9, 25)),
+        ("widened B, turned", 6, (0, 1), (5, 2)),
+        ("widened B, turned", 6, (1, 2), (12, 3)),
+        ("widened B, turned", 6, (3, 7), (29, 19)),
     ],
 )
 def test_worked_examples(
@@ -225,6 +238,8 @@ def test_order_of_a_narrowed_accumulator() -> None:
         ("B of 16 bits, turned", 16, 0, 4),
         ("B of 8 bits", 8, 0, 4),
         ("B of 8 bits", 8, 16, 2),
+        ("widened B", 8, 0, 4),
+        ("in fours", 8, 0, 4),
     ],
 )
 def test_lanes_give_the_rows_of_matrices(
@@ -257,7 +272,34 @@ def test_lanes_give_the_rows_of_matrices(
     assert sorted(covered) == sorted({where[1:] for where in everywhere(layout)})
 
 
+@pytest.mark.parametrize(("shape", "count"), [([16, 16], 2), ([32, 48], 4), ([48, 32], 4)])
+def test_cells_of_two_columns_are_split(shape: list[int], count: int) -> None:
+    """Byte i of lane 4 g + q in matrix m: row 2 q + i / 2, column 2 g + i % 2; `SPLIT` picks columns."""
+    layout = widened_b(is_kn=True).layout(shape)
+    matrices = matrices_of(layout, 8)
+    assert matrices is not None and matrices.is_transposed and matrices.is_split
+    assert len(matrices.steps) == count
+    covered: list[tuple[int, int]] = []
+    for access in matrices.addresses.accesses(16):
+        for first, lane in itertools.product(range(0, count, 2), range(32)):
+            g, q = divmod(lane, 4)
+            bytes_: list[tuple[int, int]] = []
+            for number, i in itertools.product((first, first + 1), range(4)):
+                giver = number * MATRIX_ROWS + 2 * q + i // 2
+                row, column = matrices.addresses.place(giver, access.strip, access.first)
+                bytes_.append((row, column + 2 * g + i % 2))
+            for side, selector in enumerate(SPLIT):
+                row, column = (a + b for a, b in zip(matrices.steps[first], (access.row, access.column), strict=True))
+                ((_, strip, start),) = layout.holders(row, column + side)
+                for i in range(4):
+                    assert layout.place(lane, strip, start + i) == bytes_[selector >> 4 * i & 15]
+                covered += [(strip, start + i) for i in range(4)] if lane == 0 else []
+    assert sorted(covered) == sorted({where[1:] for where in everywhere(layout)})
+
+
 def test_layouts_that_are_no_matrices() -> None:
+    assert matrices_of(LAYOUTS["in fours"], 16) is None
+    assert matrices_of(LAYOUTS["widened B, turned"], 16) is None
     assert matrices_of(LAYOUTS["tensor memory"], 16) is None
     assert matrices_of(LAYOUTS["mma.sync"], 32) is None
     assert matrices_of(LAYOUTS["mma.sync"], 8) is None

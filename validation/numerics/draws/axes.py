@@ -30,10 +30,17 @@ def _always(problem: Problem) -> bool:
     return True
 
 
+def _is_wide(problem: Problem) -> bool:
+    return not problem.is_narrow
+
+
 def _can_stream(problem: Problem) -> bool:
     page = 0 if problem.cache is None else problem.cache.page_size
-    goes_with_tiles = page not in (8, 192)  # the kernel's have 128 keys
-    return not problem.is_narrow and problem.block_size is None and goes_with_tiles
+    return problem.block_size is None and _can_stream_pages(page)
+
+
+def _can_stream_pages(size: int) -> bool:
+    return size not in (8, 192)  # key tiles have 128 keys
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,12 @@ def _factors(name: str, *shapes: Callable[[Problem], tuple[int, ...]]) -> Choice
 
     def apply(problem: Problem) -> None:
         for side, shape in zip("qkv", shapes * (3 // len(shapes)), strict=True):
+            if side == "q" and not problem.is_narrow:
+                continue
             factors = np.exp(problem.normal(f"factor {side}", *shape(problem)) / 2)
             problem.options[f"{side}_descale"] = factors
 
-    return Choice(name, apply, lambda problem: problem.is_narrow)
+    return Choice(name, apply, lambda problem: problem.stores_narrow)
 
 
 FACTOR_SHAPES: list[Callable[[Problem], tuple[int, ...]]] = [
@@ -142,7 +151,8 @@ def _cached(name: str, **fields: Any) -> Choice:
         is_short = not form.counts_new and problem.sk < problem.sq
         is_apart = form.in_one_pool and problem.d != problem.dv
         costs = problem.cost(sk=room(problem)) > problem.max_cost
-        return not (told or is_short or is_apart or costs)
+        has_none = problem.streams and not _can_stream_pages(form.page_size)
+        return not (told or is_short or is_apart or costs or has_none)
 
     return Choice(name, apply, fits)
 
@@ -277,12 +287,26 @@ AXES: tuple[Axis, ...] = (
         ],
     ),
     Axis(
+        "keys and values",
+        [
+            _plain("as queries"),
+            *(
+                Choice(f"{name} under 16 bits", _sets("", kv_dtype=dtype).apply, _is_wide)
+                for name, dtype in (
+                    ("e4m3", ml_dtypes.float8_e4m3fn),
+                    ("e5m2", ml_dtypes.float8_e5m2),
+                )
+            ),
+        ],
+        plain=0.6,
+    ),
+    Axis(
         "head sizes",
         [
             Choice(
                 f"{d}x{dv}",
                 _sets("", d=d, dv=dv).apply,
-                lambda p, d=d, dv=dv: not p.is_narrow or d % 16 == dv % 16 == 0,
+                lambda p, d=d, dv=dv: not p.stores_narrow or d % 16 == dv % 16 == 0,
             )
             for d, dv in [
                 (64, 64), (128, 128), (80, 80), (96, 96), (192, 128), (256, 256),
@@ -295,7 +319,7 @@ AXES: tuple[Axis, ...] = (
     Axis(
         "factors",
         [
-            Choice("none", lambda p: None, lambda p: not p.is_narrow),
+            Choice("none", lambda p: None, lambda p: not p.stores_narrow),
             _factors("per tensor", FACTOR_SHAPES[0]),
             _factors("per head", FACTOR_SHAPES[1]),
             _factors("per sequence", FACTOR_SHAPES[2]),
@@ -353,7 +377,7 @@ AXES: tuple[Axis, ...] = (
                 Choice(
                     f"{rows} x {columns}",
                     _sets("", block_size=(rows, columns)).apply,
-                    lambda p: p.is_plain and p.sq > 0 < p.sk,
+                    lambda p: p.is_plain and p.sq > 0 < p.sk and p.kv_dtype is None,
                 )
                 for rows, columns in ((128, 128), (256, 256))
             ),

@@ -70,11 +70,12 @@ def _biased(make: Callable[[Problem], Array]) -> Callable[[Problem], None]:
 
 
 def _operands(problem: Problem) -> None:
-    problem.factors["q"] = problem.factors["k"] = FACTORS[np.dtype(problem.dtype).name]
+    for name, dtype in (("q", problem.dtype), ("k", problem.stored_dtype)):
+        problem.factors[name] = FACTORS[np.dtype(dtype).name]
 
 
 def _values(problem: Problem) -> None:
-    problem.factors["v"] = 1e30 if problem.dtype is ml_dtypes.bfloat16 else 100.0
+    problem.factors["v"] = 1e30 if problem.stored_dtype is ml_dtypes.bfloat16 else 100.0
 
 
 def _sinks(problem: Problem) -> None:
@@ -91,7 +92,7 @@ def _has_keys(problem: Problem) -> bool:
 # name, what it does to the problem, and whether the problem can have it
 MAGNITUDES: list[tuple[str, Callable[[Problem], None], Callable[[Problem], bool]]] = [
     ("operands", _operands, lambda problem: True),
-    ("values", _values, lambda problem: not problem.is_narrow),
+    ("values", _values, lambda problem: not problem.stores_narrow),
     ("sinks", _sinks, lambda problem: True),
     *(
         (f"keys {value:g}", _biased(lambda p, value=value: _keys(p, value)), _has_keys)

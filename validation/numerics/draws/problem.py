@@ -63,7 +63,8 @@ class Problem:
     Attributes:
       seed: of the draw; each axis has random numbers of its own, see `random`.
       batch, sq, sk, heads, kv_heads, d, dv: sizes.
-      dtype: of q, k and v.
+      dtype: of q, k and v; of q alone where there is a `kv_dtype`.
+      kv_dtype: of k and v, if they have 8 bits under a q of 16.
       layout: how the operands lie in memory.
       growing: whether later keys give larger scores, so that row maxima keep rising.
       is_ragged: whether queries and keys are stored as [total, heads, head_dim], by offsets; only in
@@ -87,6 +88,7 @@ class Problem:
     d: int = 64
     dv: int = 64
     dtype: Any = ml_dtypes.bfloat16
+    kv_dtype: Any = None
     layout: Literal["dense", "heads first", "padded"] = "dense"
     growing: bool = False
     is_ragged: bool = False
@@ -105,8 +107,18 @@ class Problem:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether operands have 8-bit elements."""
+        """Whether q has 8-bit elements."""
         return np.dtype(self.dtype).itemsize == 1
+
+    @property
+    def stored_dtype(self) -> Any:
+        """Of k and v."""
+        return self.dtype if self.kv_dtype is None else self.kv_dtype
+
+    @property
+    def stores_narrow(self) -> bool:
+        """Whether k and v have 8-bit elements."""
+        return np.dtype(self.stored_dtype).itemsize == 1
 
     @property
     def is_plain(self) -> bool:
@@ -116,7 +128,8 @@ class Problem:
     @property
     def streams(self) -> bool:
         """Whether its kernel streams keys past few queries."""
-        return "schedule" in self.call or self.device.get("target") == "sm_90a"
+        is_asked = "schedule" in self.call or self.device.get("target") == "sm_90a"
+        return is_asked or self.kv_dtype is not None
 
     @property
     def max_cost(self) -> float:
@@ -204,8 +217,10 @@ class Problem:
         for array, name in zip(arrays, "qkv", strict=True):
             array *= np.float32(self.factors.get(name, 1.0))
         return [
-            self._laid_out(self._stored(array.astype(self.dtype), side))
-            for array, side in zip(arrays, "qkk", strict=True)
+            self._laid_out(self._stored(array.astype(dtype), side))
+            for array, side, dtype in zip(
+                arrays, "qkk", (self.dtype, self.stored_dtype, self.stored_dtype), strict=True
+            )
         ]
 
     def _given(self, k: Array, v: Array) -> tuple[Any, ...]:
