@@ -72,7 +72,8 @@ def split_count(
     return chosen_splits(
         work_tiles=work_tiles(spec, sizes, target),
         key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
-        multiprocessors=found.multiprocessors // (STREAM_SHARE if streams and not spec.descales else 1),
+        multiprocessors=found.multiprocessors
+        // (STREAM_SHARE if streams and not spec.descales else 1),
     )
 
 

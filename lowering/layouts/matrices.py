@@ -25,7 +25,10 @@ from .shared import UNIT_BYTES, line_elements
 
 MATRIX_ROWS = 8
 MOST_MATRICES = 4  # of one instruction
-SPLIT = (0x6420, 0x7531)  # bytes of two registers that are the left and the right of each cell; prmt
+SPLIT = (
+    0x6420,
+    0x7531,
+)  # bytes of two registers that are the left and the right of each cell; prmt
 
 
 @dataclass(frozen=True)

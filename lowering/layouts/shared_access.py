@@ -60,10 +60,14 @@ def _matrices(
             ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
             results=[several if count > 1 else i32()],
         ).res
-        registers = [loaded] if count == 1 else [
-            llvm.ExtractValueOp(i32(), loaded, ir.DenseI64ArrayAttr.get([number])).result
-            for number in range(count)
-        ]
+        registers = (
+            [loaded]
+            if count == 1
+            else [
+                llvm.ExtractValueOp(i32(), loaded, ir.DenseI64ArrayAttr.get([number])).result
+                for number in range(count)
+            ]
+        )
         places = list(matrices.steps)
         if matrices.is_split:
             registers, places = _split(registers, places)

@@ -76,9 +76,7 @@ def factors(q: str, kind: str, batch: int, heads: int) -> dict[str, Any]:
         ("e5m2", "e5m2", (16, 144), "head", "sm_100a", 0),
     ],
 )
-def test_numbers(
-    q: str, kv: str, d: tuple[int, int], kind: str, target: str, seed: int
-) -> None:
+def test_numbers(q: str, kv: str, d: tuple[int, int], kind: str, target: str, seed: int) -> None:
     arrays = operands(q, kv, 3, 300, (4, 2), d, batch=2)
     assert not wrong(arrays, target, seed, mask=am.causal(), **factors(q, kind, 2, 2))
 
@@ -133,13 +131,19 @@ def test_caches(form: Form, kind: str, target: str) -> None:
     batch, heads, random = len(LENGTHS), 2, np.random.default_rng(7)
     q = random.standard_normal((batch, 3, 4, 64)).astype(DTYPES["bf16"])
     sides = [
-        [random.standard_normal((n, heads, 64)).astype(DTYPES["e4m3"]) for n in LENGTHS] for _ in "kv"
+        [random.standard_normal((n, heads, 64)).astype(DTYPES["e4m3"]) for n in LENGTHS]
+        for _ in "kv"
     ]
     given = factors("bf16", kind, batch, heads)
     scales = {f"{name}_scale": given[f"{name}_descale"] for name in "kv"}
     cache = form.stored(*sides, [3] * batch, random, 256, **scales)
     o, lse = am.attention(
-        q, cache, mask=am.causal(), return_lse=True, device=device(target, 3), schedule="mha-streaming"
+        q,
+        cache,
+        mask=am.causal(),
+        return_lse=True,
+        device=device(target, 3),
+        schedule="mha-streaming",
     )
     for b, length in enumerate(LENGTHS):
         own = {name: x[b : b + 1] if x.ndim == 2 else x for name, x in given.items()}

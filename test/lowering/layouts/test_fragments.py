@@ -289,7 +289,10 @@ def test_cells_of_two_columns_are_split(shape: list[int], count: int) -> None:
                 row, column = matrices.addresses.place(giver, access.strip, access.first)
                 bytes_.append((row, column + 2 * g + i % 2))
             for side, selector in enumerate(SPLIT):
-                row, column = (a + b for a, b in zip(matrices.steps[first], (access.row, access.column), strict=True))
+                row, column = (
+                    a + b
+                    for a, b in zip(matrices.steps[first], (access.row, access.column), strict=True)
+                )
                 ((_, strip, start),) = layout.holders(row, column + side)
                 for i in range(4):
                     assert layout.place(lane, strip, start + i) == bytes_[selector >> 4 * i & 15]
