@@ -88,8 +88,14 @@ def ours_paged(q: Any, cache: Any, splits: int) -> Any:
 
 def ours_narrow(q: Any, k: Any, v: Any, factor: Any, splits: int) -> Any:
     """Attention by this package, to keys and values of 8 bits."""
-    options = {"mask": am.causal(), "num_splits": splits, "schedule": "mha-streaming"}
-    return am.attention(q, k, v, k_descale=factor, v_descale=factor, **options)
+    return am.attention(
+        *(q, k, v),
+        mask=am.causal(),
+        k_descale=factor,
+        v_descale=factor,
+        num_splits=splits,
+        schedule="mha-streaming",
+    )
 
 
 def theirs(torch: Any) -> Callable[[Any, Any, Any], Any]:

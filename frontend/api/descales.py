@@ -37,7 +37,7 @@ def descales_of(
       SpecError: one is missing, or of another shape or dtype, or not greater than 0; or the
         operands have more than 8 bits and one is given. On a GPU the numbers are not looked at.
     """
-    given = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
+    given: dict[str, Any] = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
     for name in given.keys() - set(spec.descales):
         if given[name] is not None:
             raise SpecError(

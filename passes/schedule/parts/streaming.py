@@ -116,10 +116,13 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
 class Queries:
     """The rows of a work tile as operands of a warp's products, in registers or read each time."""
 
-    def __init__(self, problem: Problem, tiles: Sequence[Value], *, is_held: bool):
-        """Of the parts of its columns."""
-        self._tiles = tiles
-        loaded = [b.load(tile) for tile in tiles] if is_held or problem.widens else []
+    def __init__(
+        self, problem: Problem, tile: Value, parts: Sequence[tuple[int, int]], *, is_held: bool
+    ):
+        """Of these parts of a tile's columns, first and number of each."""
+        self._tile, self._parts = tile, parts
+        is_read = is_held or problem.widens
+        loaded = [b.load(b.columns(tile, *part)) for part in parts] if is_read else []
         self._wide = WideQueries(loaded) if problem.widens else None
         self._held = [self._operand(part) for part in loaded] if is_held else []
 
@@ -128,7 +131,9 @@ class Queries:
 
     def part(self, number: int) -> Value:
         """Some columns, all of them as `scores` wants them."""
-        return self._held[number] if self._held else self._operand(b.load(self._tiles[number]))
+        if self._held:
+            return self._held[number]
+        return self._operand(b.load(b.columns(self._tile, *self._parts[number])))
 
     def scores(self, products: Value) -> Value:
         """The products of all columns, as those of the queries themselves."""
@@ -154,7 +159,7 @@ def attend(
     q_slot = storage.q.wait()
     is_held = problem.columns + storage.slice_columns <= MOST_HELD
     depths = parts_of(problem.columns, DEPTH_COLUMNS)
-    queries = Queries(problem, [b.columns(q_slot, *part) for part in depths], is_held=is_held)
+    queries = Queries(problem, q_slot, depths, is_held=is_held)
     if is_held:
         b.release(q_slot, "threads")
 
