@@ -110,14 +110,15 @@ def dense_on_host(value: object, name: str) -> object:
       name: of the argument.
 
     Returns:
-      The array itself where it is dense or on a GPU, where a copy would have to be ordered, else a
-      copy.
+      The array itself where it is dense, a fake, or on a GPU, where a copy would have to be ordered,
+      else a copy.
 
     Raises:
       SpecError: no array.
     """
     found = view(value, name)
-    if found.device != "cpu" or found.strides == dense_strides(found.shape):
+    is_kept = found.device != "cpu" or not found.has_memory
+    if is_kept or found.strides == dense_strides(found.shape):
         return value
     return np.array(host_array(found), order="C")
 

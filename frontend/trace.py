@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
@@ -32,8 +33,23 @@ ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A score modifier and a predicate that have been traced: stands for both in the place of `score_mod`.
+
+    Attributes:
+      program: what `trace` made of them, without sinks.
+      arrays: that it reads, by name.
+    """
+
+    program: Program
+    arrays: Mapping[str, Any]
+
+
 def trace(
-    score_mod: ScoreMod | None = None, mask_mod: MaskMod | None = None, sinks: object | None = None
+    score_mod: ScoreMod | Recorded | None = None,
+    mask_mod: MaskMod | None = None,
+    sinks: object | None = None,
 ) -> tuple[Program | None, dict[str, Any]]:
     """Traces a score modifier and a mask predicate into one program.
 
@@ -54,9 +70,14 @@ def trace(
     captures = Captures(graph)
     coordinates = [graph.add(_argument(name)) for name in ARGUMENTS]
     score = coordinates[0]
-    if score_mod is not None:
-        score = graph.cast(_run("score_mod", score_mod, graph, captures, coordinates), "f32")
     keeps: tuple[int, ...] = ()
+    if isinstance(score_mod, Recorded):
+        nodes = [graph.add(node) for node in score_mod.program.nodes]
+        score, keeps = nodes[score_mod.program.score], score_mod.program.keeps
+        graph.tensors.extend(score_mod.program.tensors)
+        captures.arrays.update(score_mod.arrays)
+    elif score_mod is not None:
+        score = graph.cast(_run("score_mod", score_mod, graph, captures, coordinates), "f32")
     if mask_mod is not None:
         condition = _run("mask_mod", mask_mod, graph, captures, coordinates[1:])
         if condition.type != "i1":

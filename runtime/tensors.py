@@ -15,7 +15,7 @@ import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 
@@ -59,7 +59,10 @@ class TensorView:
       device_index: which GPU.
       read_only: the producer forbids writing.
       owner: keeps the memory alive.
+      has_memory: whether there are elements to look at; a fake of PyTorch's compiler has none.
     """
+
+    has_memory: ClassVar[bool] = True
 
     dtype: str
     shape: tuple[int, ...]

@@ -122,11 +122,13 @@ def told_by(
     told = arrays if cache is None else {**cache.arrays, **arrays}
     contents = {name: _contents(value, names.get(name, name)) for name, value in told.items()}
     longest = {side.name: _longest(side, contents) for side in (queries, keys)}
-    lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
-    room = _room(keys, contents) if cache is None else lengths_of(cache, contents)
-    lengths_k = _check_contents(keys, contents, room, names, added=lengths_q)
+    if operands["q"].has_memory:
+        lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
+        room = _room(keys, contents) if cache is None else lengths_of(cache, contents)
+        lengths_k = _check_contents(keys, contents, room, names, added=lengths_q)
+        if cache is not None:
+            check_found(cache, contents, lengths_k)
     if cache is not None:
-        check_found(cache, contents, lengths_k)
         longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
     sizes = {"batch": batch, "sq": longest["q"], "sk": longest["k"]}
@@ -179,8 +181,10 @@ def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[
 
 
 def _contents(value: object, name: str) -> Numbers | None:
-    """An index array on the host, or None where it is on a GPU and not to be waited for."""
+    """An index array on the host, or None where it is on a GPU and not to be waited for, or a fake."""
     found = view(value, name)
+    if not found.has_memory:
+        return None
     if found.device != "cpu":
         if not env.settings().check_lengths:
             return None
@@ -203,7 +207,7 @@ def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
     offsets = contents[f"cu_seqlens_{side.name}"]
     if offsets is not None:
         return int(np.diff(offsets.astype(np.int64)).max(initial=0))
-    if side.name == "k":
+    if side.name == "k" or view(side.offsets, f"cu_seqlens_{side.name}").device == "cpu":
         return side.shape[0]
     raise SpecError(f"{name} must be given where cu_seqlens_q is on a GPU: the grid depends on it")
 

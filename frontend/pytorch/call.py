@@ -67,7 +67,7 @@ def call(
         spec = spec_of(operands, parse_mask(mask))
         if isinstance(blocks, BlockMask):
             spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands)
-            lists = [_as_tensor(array, 4) for array in arrays.values()]
+            lists = [as_tensor(array, 4) for array in arrays.values()]
             mask, block = str(spec.mask), spec.block or ()
         else:
             block = kernel_block(spec, sq)
@@ -76,7 +76,7 @@ def call(
         check_extents(mod, sizes)
     program, captured = trace(score_mod, mask_mod)
     ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
-    read = [_as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
+    read = [as_tensor(x, n) for x, n in zip(captured.values(), ranks, strict=True)]
     modifier = "" if program is None else program.canonical()
     return attention_op(q, k, v, [*lists, *read], modifier, mask, scale, return_lse, list(block))
 
@@ -97,7 +97,7 @@ def _listed(
     return mask_mod, [counts, indices]
 
 
-def _as_tensor(array: Any, rank: int) -> Any:
+def as_tensor(array: Any, rank: int) -> Any:
     """A captured array as a tensor that aliases it; axes of one element are added at its end."""
     owner: Any = array.owner if isinstance(array, TensorView) else array
     if isinstance(owner, tuple):  # a tensor and its DLPack capsule

@@ -3,8 +3,9 @@
 A modifier is Python, so it is traced twice: by PyTorch's compiler, which knows what guards it needs
 and which tensors it reads, into a graph for one score; and that graph, when it is run or compiled
 further, by ours into a program. In between stands a higher-order operator, whose operands are the
-tensors that the modifier reads. It is no more than a call of `torch_call.call`: what reaches a
-backend is `attn_mlir::attention`.
+tensors that the modifier reads. It is no more than a call of `call.call`, or of
+`attention_call.modified_call`: what reaches a backend is `attn_mlir::attention`, or
+`attn_mlir::attention_call`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from attn_mlir.pytorch.attention_call import modified_call
 from attn_mlir.pytorch.call import call
 from attn_mlir.pytorch.operators import described
 from attn_mlir.trace import MaskMod, ScoreMod
@@ -35,11 +37,30 @@ def call_in_graph(
     return_lse: bool,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """`torch_call.call` for PyTorch's compiler, which traces through this function."""
+    """`call.call` for PyTorch's compiler, which traces through this function."""
     batch, sq, heads, _ = q.shape
-    o_shape = (batch, sq, heads, v.shape[3])
-    lse_shape = (batch, heads, sq) if return_lse else (0,)
-    dtype, device = q.dtype, q.device
+    shapes = ((batch, sq, heads, v.shape[3]), (batch, heads, sq) if return_lse else (0,))
+    options |= {"score_mod": score_mod, "mask_mod": mask_mod, "return_lse": return_lse}
+    return traced_call(*shapes, q.dtype, q=q, k=k, v=v, **options)
+
+
+def traced_call(
+    o_shape: tuple[int, ...],
+    lse_shape: tuple[int, ...],
+    dtype: Any,
+    *,
+    score_mod: ScoreMod | None,
+    mask_mod: MaskMod | None,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """The higher-order operator for results of these shapes.
+
+    Args:
+      dtype: of O.
+      options: of `call.call`, or with `cache` those of `attention_call.modified_call`; q, k and v
+        among them.
+    """
+    device = options["q"].device
 
     def body(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> tuple[Any, ...]:
         results = [score + b + h + q_idx + kv_idx]  # names the coordinates, see `_coordinates`
@@ -53,8 +74,8 @@ def call_in_graph(
     # of one element, not of rank 0: indexing with such a tensor asks for its value
     coordinates = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(4)]
     score = torch.zeros(1, dtype=torch.float32, device=device)
-    options = {"has_score_mod": score_mod is not None, "return_lse": return_lse, **options}
-    *_, o, lse = flex_op(body, score, *coordinates, q=q, k=k, v=v, **options)
+    options["has_score_mod"] = score_mod is not None
+    *_, o, lse = flex_op(body, score, *coordinates, **options)
     return o, lse
 
 
@@ -72,14 +93,14 @@ class FlexOperator(_base.BaseHOP):
         super().__init__("attn_mlir_flex")  # pyright: ignore[reportUnknownMemberType]
 
     def __call__(
-        self, body: Any, *operands: Any, q: Any, k: Any, v: Any, has_score_mod: bool, **options: Any
+        self, body: Any, *operands: Any, q: Any, has_score_mod: bool, **options: Any
     ) -> tuple[Any, ...]:
         """As many results as `body` has, the last two of which are O and LSE.
 
         Args:
           body: of `call_in_graph`: the function or, in a graph, what became of it.
           operands: arguments of that graph.
-          q, k, v, options: of `call`.
+          q, options: see `traced_call`.
         """
         if not isinstance(body, fx.GraphModule):  # the compiler has given up on it
             known = inspect.getclosurevars(body).nonlocals
@@ -93,7 +114,8 @@ class FlexOperator(_base.BaseHOP):
             count = 1 + len(results)
             mods = {"score_mod": found.pop(0) if has_score_mod else None}
             mods["mask_mod"] = _without_score(found.pop()) if found else None
-        o, lse = call(q, k, v, **mods, **options)
+        attend: Callable[..., Any] = modified_call if "cache" in options else call
+        o, lse = attend(q, **mods, **options)
         return (*[o] * count, o, lse)
 
 

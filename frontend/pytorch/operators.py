@@ -37,6 +37,7 @@ class Described(TensorView):
     """A tensor by its shape, strides and dtype; its memory, which a fake has not, is not looked at."""
 
     __dlpack__ = None  # an array, for those who look for arrays
+    has_memory = False
 
 
 def described(tensor: Any, name: str) -> Described:

@@ -241,7 +241,8 @@ def test_arrays_on_a_gpu_are_read_in_debug_mode_only(monkeypatch: pytest.MonkeyP
         if not isinstance(value, OnGpu):
             return view(value, name)
         host = view(value.numbers, name)
-        return types.SimpleNamespace(dtype=host.dtype, shape=host.shape, device="cuda")
+        there = {"device": "cuda", "has_memory": True}
+        return types.SimpleNamespace(dtype=host.dtype, shape=host.shape, **there)
 
     def with_settings(**changes: Any) -> None:
         settings = env.read({f"ATTN_MLIR_{key.upper()}": value for key, value in changes.items()})

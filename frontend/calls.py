@@ -1,0 +1,35 @@
+"""`attention` as the front door has it: PyTorch's compiler traces an operator in its place.
+
+`api` knows nothing of PyTorch. Here the two meet: a call that is being traced by `torch.compile` becomes
+`attn_mlir::attention_call` in its graph, any other call is that of `api`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import Any
+
+from attn_mlir.api import attention as api
+
+
+@functools.wraps(api.attention, updated=())
+def attention(*arguments: Any, **options: Any) -> Any:
+    """See `api.attention`."""
+    if _is_traced():
+        from attn_mlir.pytorch.attention import attention_in_graph
+
+        return attention_in_graph(*arguments, **options)
+    return api.attention(*arguments, **options)
+
+
+vars(attention)["__signature__"] = inspect.signature(api.attention)
+
+
+def _is_traced() -> bool:
+    """Whether PyTorch's compiler, if it is loaded at all, is looking at this."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    torch: Any = sys.modules["torch"]
+    return torch.compiler.is_dynamo_compiling()

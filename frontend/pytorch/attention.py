@@ -1,0 +1,62 @@
+"""`attn_mlir.attention` for PyTorch's compiler: what it traces where it meets that function."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+from attn_mlir.api.attention import attention
+from attn_mlir.caches import CACHES
+from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
+from attn_mlir.pytorch.attention_call import FIRST, OUTPUT_DTYPES, attention_call_op
+from attn_mlir.pytorch.graph import traced_call
+from attn_mlir.pytorch.shapes import check_gradient
+
+torch: Any = importlib.import_module("torch")
+
+BREAKS = ("block_mask", "out", "device", "stream")  # the graph, where one is given
+
+
+def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
+    """Attention as an operator in the graph; what no graph can hold breaks it.
+
+    Args:
+      q, k, v, options: of `attention`.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    is_cache = isinstance(k, CACHES)
+    if any(name in given for name in BREAKS) or (is_cache and v is not None):
+        return attention(q, k, v, **options)
+    cache = type(k).__name__ if is_cache else ""
+    if is_cache:
+        names = [field.name for field in dataclasses.fields(k)]
+        k, v, *fields = [getattr(k, name) for name in names]
+        pairs = zip(names[FIRST:], fields, strict=True)
+        given |= {name: value for name, value in pairs if value is not None}
+    mask, return_lse = str(given.pop("mask", "full")), bool(given.pop("return_lse", False))
+    if "out_dtype" in given:
+        given["out_dtype"] = dtype_name(given["out_dtype"], "out_dtype", OUT_DTYPES)
+    for name, value in {"q": q, "k": k, "v": v, **given}.items():
+        if isinstance(value, torch.Tensor):
+            check_gradient(name, value)
+    mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
+    told = {"mask": mask, "cache": cache, "return_lse": return_lse, **given}
+    if not any(mod is not None for mod in mods.values()):
+        o, lse = attention_call_op(q, k, v, [], "", **told)
+    else:
+        values = k if v is None else v
+        rows, heads = q.shape[:-2], q.shape[-2]
+        lse_shape = (*rows[:-1], heads, rows[-1]) if return_lse else (0,)
+        dtype = OUTPUT_DTYPES[given["out_dtype"]] if "out_dtype" in given else _dtype_of_o(q)
+        if v is not None:
+            told["v"] = v
+        o, lse = traced_call(
+            (*q.shape[:-1], values.shape[-1]), lse_shape, dtype, q=q, k=k, **mods, **told
+        )
+    return (o, lse) if return_lse else o
+
+
+def _dtype_of_o(q: Any) -> Any:
+    """Of O where none is asked for."""
+    return q.dtype if q.dtype in OUTPUT_DTYPES.values() else torch.bfloat16
