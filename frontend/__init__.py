@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
-    from attn_mlir.calls import attention
     from attn_mlir.caches import ContiguousKV, PagedKV
+    from attn_mlir.calls import attention
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.api import attention as api
@@ -25,6 +26,19 @@ def attention(*arguments: Any, **options: Any) -> Any:
 
 
 vars(attention)["__signature__"] = inspect.signature(api.attention)
+
+
+def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
+    """A call of `attention` that has been checked, to be carried out once other things are done.
+
+    In a graph of PyTorch's compiler it is checked when it is traced.
+
+    Raises:
+      SpecError: as `attention`.
+    """
+    if _is_traced():
+        return functools.partial(attention, *arguments, **options)
+    return api.plan(*arguments, **options).run
 
 
 def _is_traced() -> bool:

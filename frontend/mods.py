@@ -130,24 +130,28 @@ def alibi_slopes(heads: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.array(slopes, np.float32)
 
 
-def alibi(slopes: Any, *, offset: int = 0) -> ScoreMod:
+def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     """score - slope[h] x |q + offset - k|.
 
     Args:
       slopes: the number of query heads, for `alibi_slopes`, or slopes [heads] or [batch, heads].
+      offset: a number, or [batch] i32 or i64, for sequences of unequal lengths.
 
     Raises:
-      SpecError: slopes of another rank or dtype.
+      SpecError: slopes or offsets of another rank or dtype.
     """
     table = alibi_slopes(slopes) if isinstance(slopes, int) else slopes
     shape = _check("slopes", table, (1, 2), FLOATS).shape
-    by_batch = len(shape) == 2
+    wanted = [Extents("slopes", shape, ("batch", "heads")[-len(shape) :])]
+    by_batch, is_told = len(shape) == 2, not isinstance(offset, int)
+    if is_told:
+        wanted.append(Extents("offset", _check("offset", offset, (1,), INTEGERS).shape, ("batch",)))
 
     def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         slope = table[b, h] if by_batch else table[h]
-        return score - slope * abs(q + offset - k)
+        return score - slope * abs(q + (offset[b] if is_told else offset) - k)
 
-    return _expecting(biased, Extents("slopes", shape, ("batch", "heads")[-len(shape) :]))
+    return _expecting(biased, *wanted)
 
 
 def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> ScoreMod:

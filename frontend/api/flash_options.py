@@ -18,8 +18,8 @@ from attn_mlir.trace import ScoreMod
 
 Window = Sequence[int | None]
 NO_WINDOW = (-1, -1)
-PAGES = "pages of K and V are not offered"
-ROTARY = "rotate q and k before the call"
+CACHE = "flash_attn_with_kvcache takes it"
+ROTARY = "rotate q and k before the call, or pass it to flash_attn_with_kvcache"
 BLOCKS = "pass block_mask= to attn_mlir.attention"
 TUNING = "the kernel decides by itself"
 
@@ -83,11 +83,8 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "pack_gqa": ((None,), TUNING),
     "sm_margin": ((0,), TUNING),
     "scheduler_metadata": ((None,), TUNING),
-    "block_table": ((None,), PAGES),
-    "page_table": ((None,), PAGES),
-    "cache_batch_idx": ((None,), "index the cache before the call"),
-    "cache_leftpad": ((None,), "sequences begin at their first key"),
-    "leftpad_k": ((None,), "sequences begin at their first key"),
+    **dict.fromkeys(("block_table", "page_table", "cache_batch_idx", "cache_leftpad"), ((None,), CACHE)),
+    "leftpad_k": ((None,), "flash_attn_with_kvcache takes cache_leftpad"),
     **dict.fromkeys(("rotary_cos", "rotary_sin", "rotary_seqlens", "seqlens_rotary"), ((None,), ROTARY)),
     "rotary_interleaved": ((True, False), ROTARY),
     "score_mod": ((None,), "pass score_mod(score, b, h, q, k) to attn_mlir.attention"),

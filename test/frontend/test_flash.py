@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir import flash
 from attn_mlir.api.flash_options import NEUTRAL, Options
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import (
@@ -22,6 +21,7 @@ from attn_mlir.flash import (
     flash_attn_varlen_func,
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
+    functions,
 )
 
 RANDOM = np.random.default_rng(3)
@@ -35,7 +35,7 @@ def normal(*shape: int) -> Any:
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The options of the last call of `attention`, which computes nothing."""
     options: dict[str, Any] = {}
-    monkeypatch.setattr(flash, "attention", lambda *_, **given: options.update(given))
+    monkeypatch.setattr(functions, "attention", lambda *_, **given: options.update(given))
     return options
 
 

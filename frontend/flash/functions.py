@@ -1,7 +1,4 @@
-"""Attention with the names and conventions of FlashAttention, for code that calls it.
-
-Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names, that a window
-of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy. Forward only.
+"""FlashAttention's functions of q, k and v, and the combination of parts.
 
 Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means nothing here, such as
 `deterministic` or `pack_gqa`, is taken at the value that asks for nothing: see `flash_options`.
@@ -11,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from attn_mlir.api.attention import attention, output_dtype_of
+from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_of
 from attn_mlir.api.flash_options import (
     NO_WINDOW,
@@ -23,6 +20,7 @@ from attn_mlir.api.flash_options import (
     score_mod_of,
 )
 from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.calls import attention
 from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown

@@ -1,0 +1,27 @@
+"""Attention with the names and conventions of FlashAttention, for code that calls it.
+
+Layouts, offsets and the alignment of masks at the last key are ours as well: what differs is names, that a window
+of -1 has no limit, and that a softcap of 0 is none. Arrays of numpy, torch or cupy. Forward only.
+"""
+
+from attn_mlir.flash.functions import (
+    flash_attn_combine,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from attn_mlir.flash.kvcache import flash_attn_with_kvcache
+
+__all__ = [
+    "flash_attn_combine",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+]

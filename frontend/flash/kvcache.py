@@ -1,0 +1,231 @@
+"""FlashAttention's function for a cache of keys and values, which appends to it first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attn_mlir.api.flash_options import (
+    NO_WINDOW,
+    Window,
+    mask_of,
+    passed_on,
+    refuse_meaningful,
+    score_mod_of,
+)
+from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.calls import prepared
+from attn_mlir.errors import SpecError
+from attn_mlir.flash.rotary import check_angles, full_like, positions_of, rotated
+from attn_mlir.masks import chunked, full
+from attn_mlir.mods import alibi, compose
+from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.scalars import flag, integer
+
+NAME = "flash_attn_with_kvcache"
+
+
+def flash_attn_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any = None,
+    v: Any = None,
+    qv: None = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    cache_seqlens: Any = None,
+    cache_batch_idx: Any = None,
+    cache_leftpad: Any = None,
+    page_table: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k_new: Any = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = NO_WINDOW,
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: None = None,
+    num_splits: int = 0,
+    pack_gqa: None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+    *,
+    block_table: Any = None,
+    alibi_slopes: Any = None,
+    learnable_sink: Any = None,
+    out: Any = None,
+    device: DeviceChoice = None,
+    stream: object = None,
+) -> Any:
+    """As `flash_attn_with_kvcache` of FlashAttention 3; `block_table` and `alibi_slopes` are those of 2.
+
+    Args:
+      q: [batch, sq, heads, head_dim], or with `cu_seqlens_q` [total_q, heads, head_dim].
+      k_cache, v_cache: [rows, positions, kv_heads, head_dim], or with a table [pages, page, kv_heads,
+        head_dim].
+      k, v: new keys and values, [batch, n, kv_heads, head_dim], or with `cu_seqlens_k_new` [total,
+        kv_heads, head_dim]: they are written into the cache first, behind `cache_seqlens`.
+      qv: None.
+      rotary_cos, rotary_sin: [positions, rotary_dim / 2]. k is rotated by its positions in the cache,
+        and a copy of q by cache_seqlens + its own position if causal or within a window or a chunk,
+        else by cache_seqlens alone. Only with k.
+      cache_seqlens: a number or [batch] i32: positions that the cache holds, without k; all if None.
+      cache_batch_idx: [batch] i32, the row of each sequence; for a cache without a table.
+      cache_leftpad: [batch] i32, where each sequence begins in its row; likewise.
+      page_table, block_table: [batch, columns] i32, the pages of each sequence; one of both names.
+      cu_seqlens_q, cu_seqlens_k_new: [batch + 1] i32, where sequences begin and the last one ends.
+      max_seqlen_q: no sequence has more queries; see `attention`.
+      rotary_seqlens: [batch] i32: positions of the first new key for rotary, in place of
+        cache_seqlens.
+      q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
+      softmax_scale, causal, window_size, softcap: see `flash_attn_func`.
+      attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
+      rotary_interleaved: pairs are neighbouring columns; else those of two halves.
+      scheduler_metadata, pack_gqa, sm_margin: None, None and 0.
+      num_splits: parts of the keys; 0 chooses.
+      return_softmax_lse: also return LSE.
+      alibi_slopes: [heads] or [batch, heads] f32: slope x |i + sk - sq - j| is subtracted.
+      learnable_sink, out, device, stream: see `attention`.
+
+    Returns:
+      O like q, with `return_softmax_lse` also LSE, [batch, heads, sq], or [heads, total_q] for queries
+      by offsets.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel; nothing was appended.
+    """
+    refuse_meaningful(
+        NAME,
+        {
+            "qv": qv,
+            "scheduler_metadata": scheduler_metadata,
+            "pack_gqa": pack_gqa,
+            "sm_margin": sm_margin,
+        },
+    )
+    if page_table is not None and block_table is not None:
+        raise SpecError("page_table and block_table are two names of one table: pass one")
+    table = block_table if page_table is None else page_table
+    if table is not None:
+        for name, value in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
+            if value is not None:
+                raise SpecError(f"{name} is for a cache without a table of pages: leave it out")
+    new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
+    _check_new(new, cu_seqlens_k_new, rotary_seqlens, cache_seqlens)
+    shape = _shape("q", q, 4 if cu_seqlens_q is None else 3)
+    batch = shape[0] if cu_seqlens_q is None else _shape("cu_seqlens_q", cu_seqlens_q, 1)[0] - 1
+    lengths = cache_seqlens
+    if lengths is not None and not getattr(lengths, "shape", ()):
+        lengths = full_like(q, batch, integer("cache_seqlens", lengths))
+    mask = mask_of(causal, window_size)
+    if integer("attention_chunk", attention_chunk):
+        mask = mask & chunked(attention_chunk)
+    if rotary_cos is not None:
+        check_angles(rotary_cos, rotary_sin, shape[-1])
+        first = lengths if rotary_seqlens is None else rotary_seqlens
+        rows = positions_of(first, shape[-3], cu_seqlens_q, grows=mask != full())
+        q = rotated(q, rotary_cos, rotary_sin, rows, is_interleaved=rotary_interleaved)
+
+    def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
+        if table is not None:
+            scales = {"k_scale": k_descale, "v_scale": v_descale}
+            return PagedKV(k_cache, v_cache, table, seqused, counts_new=counts_new, **scales)
+        places = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
+        return ContiguousKV(k_cache, v_cache, seqused, counts_new=counts_new, **places)
+
+    total, counts_new = lengths, True
+    if k is not None:
+        total, counts_new = _with_new(lengths, k, shape, cu_seqlens_q, cu_seqlens_k_new)
+    score_mod = score_mod_of(softcap)
+    if alibi_slopes is not None:
+        keys = total if total is not None else full_like(q, batch, _room(k_cache, table))
+        if not counts_new:
+            keys = keys + shape[-3]
+        ahead = keys - _counts(shape, cu_seqlens_q)
+        ahead = ahead if cache_leftpad is None else ahead - cache_leftpad
+        biased = alibi(alibi_slopes, offset=ahead)
+        score_mod = biased if score_mod is None else compose(score_mod, biased)
+    given = {"learnable_sink": learnable_sink, "out": out, "device": device, "stream": stream}
+    descales = {} if table is not None else {"k_descale": k_descale, "v_descale": v_descale}
+    run = prepared(
+        q,
+        cache_of(total, counts_new),
+        mask=mask,
+        score_mod=score_mod,
+        scale=softmax_scale,
+        cu_seqlens_q=cu_seqlens_q,
+        max_seqlen_q=max_seqlen_q,
+        q_descale=q_descale,
+        num_splits=num_splits,
+        return_lse=flag("return_softmax_lse", return_softmax_lse),
+        **descales,
+        **passed_on(NAME, given),
+    )
+    if k is not None:
+        raise SpecError("k and v cannot be appended: write them into the cache before the call")
+    return run()
+
+
+def _check_new(
+    new: dict[str, Any], cu_seqlens_k_new: Any, rotary_seqlens: Any, cache_seqlens: Any
+) -> None:
+    """Refuses halves of pairs, and what means nothing without what it belongs to.
+
+    Raises:
+      SpecError: names what is missing.
+    """
+    for first, second in (("k", "v"), ("rotary_cos", "rotary_sin")):
+        given, missing = (first, second) if new[second] is None else (second, first)
+        if new[given] is not None and new[missing] is None:
+            raise SpecError(f"{missing} is missing: {given} comes with it")
+    needed = {"rotary_cos": new["rotary_cos"], "cu_seqlens_k_new": cu_seqlens_k_new}
+    for name, value in needed.items():
+        if value is not None and new["k"] is None:
+            raise SpecError(f"{name} is for new keys: pass k and v, or leave it out")
+    if rotary_seqlens is not None and new["rotary_cos"] is None:
+        raise SpecError("rotary_seqlens is for rotary_cos and rotary_sin: leave it out")
+    if new["k"] is not None and cache_seqlens is None:
+        raise SpecError("cache_seqlens is missing: k and v are written behind what the cache holds")
+
+
+def _with_new(
+    lengths: Any, k: Any, q_shape: tuple[int, ...], cu_seqlens_q: Any, cu_seqlens_k_new: Any
+) -> tuple[Any, bool]:
+    """Lengths of a cache that new keys are appended to, and whether they count these."""
+    if cu_seqlens_k_new is None:
+        count = _shape("k", k, 4)[1]
+        is_as_queries = cu_seqlens_q is None and count == q_shape[1]
+        return (lengths, False) if is_as_queries else (lengths + count, True)
+    _shape("k", k, 3)
+    if cu_seqlens_k_new is cu_seqlens_q:
+        return lengths, False
+    return lengths + (cu_seqlens_k_new[1:] - cu_seqlens_k_new[:-1]), True
+
+
+def _counts(q_shape: tuple[int, ...], cu_seqlens_q: Any) -> Any:
+    """Queries of each sequence."""
+    return q_shape[1] if cu_seqlens_q is None else cu_seqlens_q[1:] - cu_seqlens_q[:-1]
+
+
+def _room(k_cache: Any, table: Any) -> int:
+    """Positions that the cache has for a sequence."""
+    positions = _shape("k_cache", k_cache, 4)[1]
+    return positions if table is None else positions * _shape("page_table", table, 2)[1]
+
+
+def _shape(name: str, array: Any, rank: int) -> tuple[int, ...]:
+    """The shape of an array.
+
+    Raises:
+      SpecError: no array, or one of another rank.
+    """
+    shape = tuple(getattr(array, "shape", ()))
+    if len(shape) != rank:
+        raise SpecError(f"{name} must be an array of rank {rank}, got shape {list(shape)}")
+    return shape

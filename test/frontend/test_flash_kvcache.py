@@ -1,0 +1,283 @@
+"""`flash_attn_with_kvcache` against its documented meaning, written in numpy and float64."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from attn_mlir.api import plan as plans
+from attn_mlir.errors import SpecError
+from attn_mlir.flash import flash_attn_with_kvcache
+from attn_mlir.flash.rotary import positions_of, rotated
+
+Array = npt.NDArray[Any]
+BF16 = ml_dtypes.bfloat16
+BATCH, HEADS, KV_HEADS, DIM, PAGE = 3, 4, 2, 64, 16
+ROOM = 48  # positions of a sequence
+TABLE = np.array([[3, 1, 5], [0, 2, 4], [8, 7, 6]], np.int32)
+LENGTHS = np.array([40, 17, 48], np.int32)
+RANDOM = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(BF16)
+
+
+def i32(*numbers: int) -> Array:
+    return np.array(numbers, np.int32)
+
+
+K_PAGES, V_PAGES = normal(9, PAGE, KV_HEADS, DIM), normal(9, PAGE, KV_HEADS, DIM)
+K_ROWS, V_ROWS = (pages[TABLE].reshape(BATCH, ROOM, KV_HEADS, DIM) for pages in (K_PAGES, V_PAGES))
+QUERIES = normal(BATCH, 4, HEADS, DIM)
+SLOPES = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
+
+
+def truth(
+    queries: list[Array],
+    keys: list[Array],
+    values: list[Array],
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    alibi_slopes: Array | None = None,
+    softmax_scale: float = DIM**-0.5,
+) -> tuple[list[Array], list[Array]]:
+    """O [sq, heads, D] and LSE [heads, sq] of each sequence."""
+    outputs: list[Array] = []
+    sums: list[Array] = []
+    for q, k, v in zip(queries, keys, values, strict=True):
+        group = q.shape[1] // k.shape[1]
+        k, v = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q.astype(np.float64), k) * softmax_scale
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        own = np.arange(len(q))[:, None] + len(k) - len(q)
+        column = np.arange(len(k))
+        if alibi_slopes is not None:
+            scores = scores - alibi_slopes[:, None, None] * abs(own - column)
+        left, right = window_size
+        right = 0 if causal else right
+        seen = np.ones(scores.shape[1:], bool)
+        seen &= (column >= own - left) | (left < 0)
+        seen &= (column <= own + right) | (right < 0)
+        if attention_chunk:
+            seen &= column // attention_chunk == own // attention_chunk
+        scores = np.where(seen, scores, -np.inf)
+        top = np.maximum(scores.max(-1, initial=-np.inf, keepdims=True), -1e30)
+        weights = np.exp(scores - top)
+        total = weights.sum(-1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            sums.append((top + np.log(total))[..., 0])
+        outputs.append(np.einsum("hqk,khd->qhd", weights / np.maximum(total, 1e-300), v))
+    return outputs, sums
+
+
+def check(found: tuple[Any, Any], want: tuple[list[Array], list[Array]]) -> None:
+    """A padded result, or a ragged one, against each sequence's."""
+    o, lse = (np.asarray(x).astype(np.float64) for x in found)
+    is_ragged = o.ndim == 3
+    wanted_o = np.concatenate(want[0]) if is_ragged else np.stack(want[0])
+    wanted_lse = np.concatenate(want[1], 1) if is_ragged else np.stack(want[1])
+    assert o.shape == wanted_o.shape and lse.shape == wanted_lse.shape
+    assert abs(o - wanted_o).max() < 0.02
+    finite = np.isfinite(wanted_lse)
+    assert (np.isfinite(lse) == finite).all()
+    assert abs(lse[finite] - wanted_lse[finite]).max() < 0.01
+
+
+def sequences(lengths: Any = LENGTHS, begin: Any = (0, 0, 0), order: Any = (0, 1, 2)) -> Any:
+    """Keys and values of each sequence: positions of its row from begin[b] to before lengths[b]."""
+    rows = list(zip(order, begin, lengths, strict=True))
+    return [K_ROWS[r, i:n] for r, i, n in rows], [V_ROWS[r, i:n] for r, i, n in rows]
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "causal": {"causal": True},
+    "window": {"window_size": (9, 3)},
+    "causal window": {"causal": True, "window_size": (9, -1)},
+    "chunk": {"causal": True, "attention_chunk": 16},
+    "cap and scale": {"softcap": 3.0, "softmax_scale": 0.3},
+    "slopes": {"alibi_slopes": SLOPES},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name: str) -> None:
+    """Of the scores, for pages under either name of their table."""
+    options = OPTIONS[name]
+    table = {"block_table" if options else "page_table": TABLE}
+    found = flash_attn_with_kvcache(
+        QUERIES,
+        K_PAGES,
+        V_PAGES,
+        cache_seqlens=LENGTHS,
+        return_softmax_lse=True,
+        **table,
+        **options,
+    )
+    check(found, truth(list(QUERIES), *sequences(), **options))
+
+
+@pytest.mark.parametrize(
+    ("given", "begin", "order", "lengths"),
+    [
+        ({"cache_seqlens": LENGTHS}, (0, 0, 0), (0, 1, 2), LENGTHS),
+        ({"cache_seqlens": 33}, (0, 0, 0), (0, 1, 2), (33, 33, 33)),
+        ({}, (0, 0, 0), (0, 1, 2), (ROOM, ROOM, ROOM)),
+        (
+            {"cache_seqlens": LENGTHS, "cache_batch_idx": i32(2, 0, 1)},
+            (0, 0, 0), (2, 0, 1), LENGTHS,
+        ),
+        (
+            {"cache_seqlens": LENGTHS, "cache_leftpad": i32(7, 0, 20)},
+            (7, 0, 20), (0, 1, 2), LENGTHS,
+        ),
+    ],
+)  # fmt: skip
+def test_rows(given: dict[str, Any], begin: Any, order: Any, lengths: Any) -> None:
+    """A cache without a table: lengths, rows by index, padding; with slopes, which see positions."""
+    options: dict[str, Any] = {"causal": True, "alibi_slopes": SLOPES}
+    found = flash_attn_with_kvcache(
+        QUERIES, K_ROWS, V_ROWS, **given, **options, return_softmax_lse=True
+    )
+    check(found, truth(list(QUERIES), *sequences(lengths, begin, order), **options))
+
+
+def test_ragged_queries_and_parts() -> None:
+    ends = i32(0, 3, 4, 9)
+    q = normal(9, HEADS, DIM)
+    queries = [q[i:j] for i, j in itertools.pairwise(ends)]
+    given = {"cu_seqlens_q": ends, "max_seqlen_q": 5, "cache_seqlens": LENGTHS, "causal": True}
+    want = truth(queries, *sequences(), causal=True)
+    for splits in (1, 3):
+        found = flash_attn_with_kvcache(
+            q,
+            K_PAGES,
+            V_PAGES,
+            page_table=TABLE,
+            **given,
+            num_splits=splits,
+            return_softmax_lse=True,
+        )
+        check(found, want)
+    o = flash_attn_with_kvcache(q, K_PAGES, V_PAGES, page_table=TABLE, **given)
+    assert abs(o.astype(np.float64) - np.concatenate(want[0])).max() < 0.02
+
+
+@pytest.mark.parametrize("is_interleaved", [True, False])
+def test_rotation(is_interleaved: bool) -> None:
+    """Pairs as complex numbers, for dense and ragged rows."""
+    columns, rows = 16, 40
+    angle = RANDOM.uniform(0, 6, (rows, columns))
+    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    first, ends = i32(3, 30, 0), i32(0, 2, 2, 6)
+    dense = positions_of(first, 4, grows=True)
+    assert dense.tolist() == [[3, 4, 5, 6], [30, 31, 32, 33], [0, 1, 2, 3]]
+    assert positions_of(first, 4, grows=False).tolist() == [[3] * 4, [30] * 4, [0] * 4]
+    assert positions_of(first, 6, ends, grows=True).tolist() == [3, 4, 0, 1, 2, 3]
+    assert positions_of(first, 6, ends, grows=False).tolist() == [3, 3, 0, 0, 0, 0]
+    made = rotated(QUERIES, cos, sin, dense, is_interleaved=is_interleaved).astype(np.float64)
+    wide = QUERIES.astype(np.float64)
+    x, y = slice(0, columns), slice(columns, 2 * columns)
+    if is_interleaved:
+        x, y = slice(0, 2 * columns, 2), slice(1, 2 * columns, 2)
+    turned = (wide[..., x] + 1j * wide[..., y]) * np.exp(1j * angle)[dense][:, :, None]
+    assert abs(made[..., x] - turned.real).max() < 0.02
+    assert abs(made[..., y] - turned.imag).max() < 0.02
+    assert (made[..., 2 * columns :] == wide[..., 2 * columns :]).all()
+
+
+@pytest.fixture
+def no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("bad input must be refused before anything is compiled")
+
+    monkeypatch.setattr(plans, "compile", fail)
+
+
+NEW = {"k": K_ROWS[:, :4], "v": V_ROWS[:, :4]}
+ANGLES = {"rotary_cos": np.ones((ROOM, 16), BF16), "rotary_sin": np.ones((ROOM, 16), BF16)}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a part of q": ({"qv": QUERIES}, "^qv must be None"),
+    "a plan": ({"scheduler_metadata": LENGTHS}, "^scheduler_metadata must be None"),
+    "packing": ({"pack_gqa": True}, "^pack_gqa must be None"),
+    "multiprocessors": ({"sm_margin": 2}, "^sm_margin must be 0, got 2"),
+    "two tables": ({"page_table": TABLE, "block_table": TABLE}, "^page_table and block_table are two"),
+    "rows of pages": (
+        {"page_table": TABLE, "cache_batch_idx": i32(0, 1, 2)}, "^cache_batch_idx is for a cache without"),
+    "padding of pages": (
+        {"page_table": TABLE, "cache_leftpad": i32(0, 1, 2)}, "^cache_leftpad is for a cache without"),
+    "keys alone": ({"k": NEW["k"], "cache_seqlens": LENGTHS}, "^v is missing: k comes with it"),
+    "values alone": ({"v": NEW["v"], "cache_seqlens": LENGTHS}, "^k is missing: v comes with it"),
+    "cosines alone": (
+        {**NEW, "rotary_cos": ANGLES["rotary_cos"], "cache_seqlens": LENGTHS}, "^rotary_sin is missing"),
+    "angles without keys": ({**ANGLES, "cache_seqlens": LENGTHS}, "^rotary_cos is for new keys"),
+    "offsets without keys": ({"cu_seqlens_k_new": i32(0, 1, 2, 3)}, "^cu_seqlens_k_new is for new keys"),
+    "positions without angles": ({"rotary_seqlens": LENGTHS}, "^rotary_seqlens is for rotary_cos"),
+    "keys behind nothing": (NEW, "^cache_seqlens is missing: k and v are written behind"),
+    "odd angles": (
+        {**NEW, "cache_seqlens": LENGTHS, **{n: x[:, :12] for n, x in ANGLES.items()}},
+        r"^rotary_cos must be \[positions, rotary_dim / 2\] for a rotary_dim of 16 or a multiple"),
+    "other sines": (
+        {**NEW, "cache_seqlens": LENGTHS, **ANGLES, "rotary_sin": ANGLES["rotary_sin"][1:]},
+        r"^rotary_sin must be \[48, 16\] as rotary_cos, got \[47, 16\]"),
+    "a length that is none": ({"cache_seqlens": 1.5}, "^cache_seqlens must be an integer"),
+    "a negative length": ({"cache_seqlens": -1}, "^cache_seqlens must be an integer from 0"),
+    "beyond the room": ({"cache_seqlens": i32(1, 2, 49)}, r"^seqused\[2\] is 49: sequence 2 of k has 48"),
+    "a chunk": ({"attention_chunk": -1}, "^attention_chunk must be an integer from 0"),
+    "a window": ({"window_size": 3}, "^window_size must be"),
+    "factors of 16 bits": ({"q_descale": np.ones(1, np.float32)}, "^q_descale is for q, k and v of 8 bits"),
+    "a flag": ({"causal": "yes"}, "^causal must be True or False"),
+    "ragged queries": ({"cu_seqlens_q": i32(0, 1, 2, 3)}, "^q must be an array of rank 3"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_launch")
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    given, message = REFUSED[name]
+    cache = (K_PAGES, V_PAGES) if "page_table" in given else (K_ROWS, V_ROWS)
+    with pytest.raises(SpecError, match=message):
+        flash_attn_with_kvcache(QUERIES, *cache, **given)
+
+
+def test_positions_are_those_of_flash_attention_3() -> None:
+    parameters = inspect.signature(flash_attn_with_kvcache).parameters
+    positions = [x.name for x in parameters.values() if x.kind is x.POSITIONAL_OR_KEYWORD]
+    assert positions == [
+        *("q", "k_cache", "v_cache", "k", "v", "qv", "rotary_cos", "rotary_sin", "cache_seqlens"),
+        *("cache_batch_idx", "cache_leftpad", "page_table", "cu_seqlens_q", "cu_seqlens_k_new"),
+        *("max_seqlen_q", "rotary_seqlens", "q_descale", "k_descale", "v_descale", "softmax_scale"),
+        *("causal", "window_size", "attention_chunk", "softcap", "rotary_interleaved"),
+        *("scheduler_metadata", "num_splits", "pack_gqa", "sm_margin", "return_softmax_lse"),
+    ]
+    assert {"block_table", "alibi_slopes"} <= set(parameters) - set(positions)
+
+
+def test_in_a_graph() -> None:
+    """The function stays in the graph of `torch.compile`."""
+    torch: Any = pytest.importorskip("torch")
+    q, k, v = (
+        torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) for x in (QUERIES, K_PAGES, V_PAGES)
+    )
+    table, lengths = torch.from_numpy(TABLE), torch.from_numpy(LENGTHS)
+
+    def function(q: Any) -> Any:
+        return flash_attn_with_kvcache(
+            q, k, v, None, None, None, None, None, lengths, None, None, table,
+            causal=True, return_softmax_lse=True,
+        )  # fmt: skip
+
+    torch._dynamo.reset()
+    o, lse = torch.compile(function, fullgraph=True, backend="aot_eager")(q)
+    check((o.double().numpy(), lse.numpy()), truth(list(QUERIES), *sequences(), causal=True))
