@@ -41,7 +41,7 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
         if isinstance(value, torch.Tensor):
             check_gradient(name, value)
     mods = {name: given.pop(name, None) for name in ("score_mod", "mask_mod")}
-    told = {"mask": mask, "cache": cache, "return_lse": return_lse, **given}
+    told: dict[str, Any] = {"mask": mask, "cache": cache, "return_lse": return_lse, **given}
     if not any(mod is not None for mod in mods.values()):
         o, lse = attention_call_op(q, k, v, [], "", **told)
     else:

@@ -29,8 +29,10 @@ torch: Any = importlib.import_module("torch")
 NO_ARGUMENTS = ("block_mask", "score_mod", "mask_mod", "out", "device", "stream")  # of the operator
 OUTPUT_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 FIRST = 2  # of a cache's fields stand in the place of k and v
-_TYPES = {"Any": "Tensor?", "int | None": "int?", "int": "int", "bool": "bool", "str": "str"}
-_TYPES |= {"str | None": "str?", "float | None": "float?", "object": "str?"}  # an out_dtype by name
+_TYPES = {
+    "Any": "Tensor?", "bool": "bool", "str": "str", "str | None": "str?", "int": "int",
+    "int | None": "int?", "float | None": "float?", "object": "str?",  # out_dtype, by name
+}  # fmt: skip
 
 
 def _options_of_attention() -> dict[str, str]:
@@ -139,8 +141,10 @@ def _schema() -> tuple[list[str], str]:
     return [*OPERANDS, *told], f"({text}) -> (Tensor, Tensor)"
 
 
-OPERANDS = {"q": "Tensor", "k": "Tensor", "v": "Tensor?", "captured": "Tensor[]"}
-OPERANDS |= dict.fromkeys(("modifier", "mask", "cache"), "str")
+OPERANDS = {
+    "q": "Tensor", "k": "Tensor", "v": "Tensor?", "captured": "Tensor[]",
+    "modifier": "str", "mask": "str", "cache": "str",
+}  # fmt: skip
 NAMES, SCHEMA = _schema()
 attention_call_op: Any = torch.library.custom_op(
     "attn_mlir::attention_call", _attention_call, mutates_args=(), schema=SCHEMA

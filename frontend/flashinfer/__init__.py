@@ -1,0 +1,23 @@
+"""FlashInfer's names and signatures (0.6 and later) over attn-mlir's kernels.
+
+What is offered is listed in `__all__`; each function says what it refuses.
+"""
+
+from attn_mlir.flashinfer.cascade import MultiLevelCascadeAttentionWrapper
+from attn_mlir.flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.merging import merge_state, merge_state_in_place, merge_states
+from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.ragged import BatchPrefillWithRaggedKVCacheWrapper
+from attn_mlir.flashinfer.single import single_decode_with_kv_cache, single_prefill_with_kv_cache
+
+__all__ = [
+    "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchPrefillWithPagedKVCacheWrapper",
+    "BatchPrefillWithRaggedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "merge_state",
+    "merge_state_in_place",
+    "merge_states",
+    "single_decode_with_kv_cache",
+    "single_prefill_with_kv_cache",
+]

@@ -1,0 +1,166 @@
+"""FlashInfer's wrapper for caches in levels: a prefix that sequences share, and what each has for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.errors import SpecError
+from attn_mlir.flashinfer.merging import merged, torch
+from attn_mlir.flashinfer.options import NO_LIMIT, TORCH_DTYPES, operand_dtype
+from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
+from attn_mlir.runtime.scalars import flag, integer
+
+BUFFERS = (
+    *("qo_indptr_buf_arr", "paged_kv_indptr_buf_arr", "paged_kv_indices_buf_arr"),
+    "paged_kv_last_page_len_buf_arr",
+)
+ROWS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "paged_kv_last_page_len")
+
+
+class MultiLevelCascadeAttentionWrapper:
+    """As `flashinfer.MultiLevelCascadeAttentionWrapper`: a wrapper per level, and their states merged."""
+
+    def __init__(
+        self,
+        num_levels: int,
+        float_workspace_buffer: Any,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf_arr: Sequence[Any] | None = None,
+        paged_kv_indptr_buf_arr: Sequence[Any] | None = None,
+        paged_kv_indices_buf_arr: Sequence[Any] | None = None,
+        paged_kv_last_page_len_buf_arr: Sequence[Any] | None = None,
+    ) -> None:
+        """A wrapper for so many levels.
+
+        Args:
+          others: one of each level; see `BatchPrefillWithPagedKVCacheWrapper`.
+
+        Raises:
+          SpecError: an argument is wrong.
+        """
+        count = integer("num_levels", num_levels, 1)
+        given = (
+            qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr,
+            paged_kv_last_page_len_buf_arr,
+        )  # fmt: skip
+        buffers: list[Sequence[Any]] = [[None] * count] * len(BUFFERS)
+        if flag("use_cuda_graph", use_cuda_graph):
+            buffers = [_of_levels(n, x, count) for n, x in zip(BUFFERS, given, strict=True)]
+        self._captured = use_cuda_graph
+        self._levels = [
+            BatchPrefillWithPagedKVCacheWrapper(
+                float_workspace_buffer, kv_layout, use_cuda_graph, *level
+            )
+            for level in zip(*buffers, strict=True)
+        ]
+        self._dtype: Any = None
+
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        """Whether calls are captured."""
+        return self._captured
+
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: Any, int_workspace_buffers: Any
+    ) -> None:
+        """Does nothing: there are no workspaces."""
+
+    def plan(
+        self,
+        qo_indptr_arr: Sequence[Any],
+        paged_kv_indptr_arr: Sequence[Any],
+        paged_kv_indices_arr: Sequence[Any],
+        paged_kv_last_page_len: Sequence[Any],
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        causal: bool = False,
+        pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False,
+        sm_scale: float | None = None,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        rope_scale: float | None = None,
+        rope_theta: float | None = None,
+        q_data_type: object = "float16",
+        kv_data_type: object = None,
+    ) -> None:
+        """What the following calls of `run` have in common.
+
+        Args:
+          qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: one of each
+            level; the last entries of all qo_indptr are the number of queries.
+          causal: of the last level, whose keys come last; queries see all keys of the others.
+          others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
+
+        Raises:
+          SpecError: an argument is wrong or has no kernel.
+        """
+        count = len(self._levels)
+        given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
+        rows = [_of_levels(n, x, count) for n, x in zip(ROWS, given, strict=True)]
+        dtype = operand_dtype(q_data_type, "q_data_type")
+        scores: dict[str, Any] = {
+            "sm_scale": sm_scale,
+            "window_left": window_left,
+            "pos_encoding_mode": pos_encoding_mode,
+            "use_fp16_qk_reduction": use_fp16_qk_reduction,
+            "rope_scale": rope_scale,
+            "rope_theta": rope_theta,
+        }
+        is_causal = flag("causal", causal)
+        for number, level in enumerate(self._levels):
+            offsets, pages, entries, last = (of_levels[number] for of_levels in rows)
+            level.plan(
+                offsets,
+                pages,
+                entries,
+                last,
+                num_qo_heads,
+                num_kv_heads,
+                head_dim,
+                page_size,
+                causal=is_causal and number == count - 1,
+                logits_soft_cap=logits_soft_cap,
+                q_data_type=q_data_type,
+                kv_data_type=kv_data_type,
+                o_data_type="float32",
+                **scores,
+            )
+        self._dtype = TORCH_DTYPES[dtype]
+
+    def run(self, q: Any, paged_kv_cache: Any) -> Any:
+        """Attention of the queries to the keys of all levels.
+
+        Args:
+          q, paged_kv_cache: see `BatchPrefillWithPagedKVCacheWrapper.run`.
+
+        Returns:
+          O like q.
+
+        Raises:
+          SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
+        """
+        states = [level.run(q, paged_kv_cache, return_lse=True) for level in self._levels]
+        outputs, sums = (torch.stack(parts) for parts in zip(*states, strict=True))
+        return merged(outputs, sums, self._dtype)[0]
+
+    def end_forward(self) -> None:
+        """Does nothing, as there."""
+
+    begin_forward = plan
+    forward = run
+
+
+def _of_levels(name: str, given: Any, count: int) -> Sequence[Any]:
+    """One of each level.
+
+    Raises:
+      SpecError: another number of them.
+    """
+    if not isinstance(given, tuple | list) or len(given) != count:  # pyright: ignore[reportUnknownArgumentType]
+        raise SpecError(f"{name} must be a list of {count}, one of each level")
+    return given  # pyright: ignore[reportUnknownVariableType]

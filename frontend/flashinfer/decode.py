@@ -1,0 +1,260 @@
+"""FlashInfer's wrapper for decoding: few queries of each sequence, and a paged cache."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from attn_mlir.errors import SpecError
+from attn_mlir.flashinfer.options import (
+    NO_LIMIT,
+    checked_layout,
+    mask_of,
+    number,
+    operand_dtype,
+    output_dtype,
+    refuse_arguments,
+    refuse_meaningful,
+)
+from attn_mlir.flashinfer.pages import Buffers, cache_of, check_rows, compressed
+from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.runtime.scalars import flag, integer
+
+ROWS = ("indptr", "indices", "last_page_len")
+BUFFERS = (
+    "paged_kv_indptr_buffer",
+    "paged_kv_indices_buffer",
+    "paged_kv_last_page_len_buffer",
+)
+
+
+class BatchDecodeWithPagedKVCacheWrapper:
+    """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Any,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        use_tensor_cores: bool = False,
+        paged_kv_indptr_buffer: Any = None,
+        paged_kv_indices_buffer: Any = None,
+        paged_kv_last_page_len_buffer: Any = None,
+        backend: str = "auto",
+        jit_args: None = None,
+    ) -> None:
+        """A wrapper for one layout.
+
+        Args:
+          float_workspace_buffer: says on which device calls are; nothing is written to it.
+          kv_layout: NHD or HND.
+          use_cuda_graph: calls are captured: their index tensors are copied into the buffers, and the
+            batch stays what it is.
+          use_tensor_cores: says nothing.
+          paged_kv_indptr_buffer: [batch + 1] i32; paged_kv_last_page_len_buffer: [batch].
+          paged_kv_indices_buffer: [entries], room for all pages.
+          backend, jit_args: auto and None.
+
+        Raises:
+          SpecError: an argument is wrong.
+        """
+        refuse_meaningful(backend=backend, jit_args=jit_args, use_tensor_cores=use_tensor_cores)
+        self._layout = checked_layout(kv_layout)
+        self._captured = flag("use_cuda_graph", use_cuda_graph)
+        self._tensor_cores = use_tensor_cores
+        given = (paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer)
+        named: dict[str, Any] = dict(zip(BUFFERS, given, strict=True))
+        self._buffers = Buffers.of(float_workspace_buffer, self._captured, named)
+        self._problem: Problem | None = None
+        self._batch = self._rows = self._page_size = 0
+
+    @property
+    def use_tensor_cores(self) -> bool:
+        """What the wrapper was made with."""
+        return self._tensor_cores
+
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        """Whether calls are captured."""
+        return self._captured
+
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: Any, int_workspace_buffer: Any
+    ) -> None:
+        """Does nothing: there are no workspaces."""
+
+    def plan(
+        self,
+        indptr: Any,
+        indices: Any,
+        last_page_len: Any,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        pos_encoding_mode: str = "NONE",
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        q_data_type: object = "float16",
+        kv_data_type: object = None,
+        o_data_type: object = None,
+        data_type: object = None,
+        sm_scale: float | None = None,
+        rope_scale: float | None = None,
+        rope_theta: float | None = None,
+        non_blocking: bool = True,
+        block_tables: None = None,
+        seq_lens: None = None,
+        fixed_split_size: int | None = None,
+        disable_split_kv: bool = False,
+        q_len_per_req: int = 1,
+        *,
+        window_right: int = 0,
+    ) -> None:
+        """What the following calls of `run` have in common. Reads the index tensors back.
+
+        Args:
+          indptr: [batch + 1] i32, sequence b has the pages indices[indptr[b]:indptr[b + 1]].
+          indices: [entries] i32; last_page_len: [batch] i32, positions in the last page of each.
+          num_qo_heads, num_kv_heads, head_dim, page_size: of q and of the cache.
+          window_left: a query sees so many keys to its left; -1: all. window_right: to its right.
+          logits_soft_cap: scores become cap * tanh(score / cap); None or 0: they stay as they are.
+          q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is both of the first.
+          sm_scale: of the scores; 1 / sqrt(head_dim) when left out.
+          disable_split_kv: keys are not divided among CTAs.
+          q_len_per_req: queries of each sequence, causally aligned at the last key.
+          non_blocking: says nothing.
+          pos_encoding_mode, rope_scale, rope_theta, block_tables, seq_lens, fixed_split_size: what asks
+            for nothing.
+
+        Raises:
+          SpecError: an argument is wrong or has no kernel.
+        """
+        refuse_meaningful(
+            pos_encoding_mode=pos_encoding_mode,
+            rope_scale=rope_scale,
+            rope_theta=rope_theta,
+            non_blocking=non_blocking,
+            block_tables=block_tables,
+            seq_lens=seq_lens,
+            fixed_split_size=fixed_split_size,
+        )
+        page_size = integer("page_size", page_size, 1)
+        offsets, entries, last = compressed(ROWS, indptr, indices, last_page_len)
+        lengths = check_rows(ROWS, offsets, entries, last, page_size)
+        rows = integer("q_len_per_req", q_len_per_req, 1)
+        if self._captured and self._rows not in (0, rows):
+            raise SpecError(
+                f"q_len_per_req is {rows}, that of a wrapper for graphs stays {self._rows}"
+            )
+        dtype = operand_dtype(q_data_type if data_type is None else data_type, "q_data_type")
+        problem = Problem(
+            heads=num_qo_heads,
+            kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            v_head_dim=head_dim,
+            dtype=dtype,
+            kv_dtype=operand_dtype(kv_data_type, "kv_data_type", dtype),
+            out_dtype=output_dtype(o_data_type),
+            mask=mask_of(False, window_left, window_right if rows > 1 else NO_LIMIT),
+            window_left=window_left,
+            cap=number("logits_soft_cap", logits_soft_cap, 0.0),
+            scale=sm_scale,
+        )
+        unsplit = flag("disable_split_kv", disable_split_kv)
+        sizes = (len(lengths), rows, max(lengths, default=0))
+        problem = problem.with_parts(self._buffers.device, *sizes, unsplit=unsplit)
+        for name, value in zip(BUFFERS, (offsets, entries, last), strict=True):
+            self._buffers.keep(name, value, whole=name != BUFFERS[1])
+        self._problem, self._batch, self._rows = problem, len(lengths), rows
+        self._page_size = page_size
+
+    def run(
+        self,
+        q: Any,
+        paged_kv_cache: Any,
+        *args: Any,
+        q_scale: float | None = None,
+        k_scale: Any = None,
+        v_scale: Any = None,
+        out: Any = None,
+        lse: Any = None,
+        return_lse: bool = False,
+        enable_pdl: bool | None = None,
+        window_left: int | None = None,
+        sinks: Any = None,
+        q_len_per_req: int | None = None,
+        skip_softmax_threshold_scale_factor: float | None = None,
+        kv_cache_sf: None = None,
+    ) -> Any:
+        """Attention of the next tokens to the cache.
+
+        Args:
+          q: [batch * q_len_per_req, num_qo_heads, head_dim].
+          paged_kv_cache: [pages, 2, page, num_kv_heads, head_dim] (NHD) or [pages, 2, num_kv_heads,
+            page, head_dim] (HND), or a pair of tensors without the 2.
+          q_scale, k_scale, v_scale: factors; numbers, or for 8-bit operands tensors as of `attention`.
+          out: memory for O; lse: for LSE, f32.
+          sinks: [num_qo_heads], see `attention`; they count in LSE here.
+          window_left, q_len_per_req: None, or as `plan` was told.
+          enable_pdl: says nothing.
+          args, skip_softmax_threshold_scale_factor, kv_cache_sf: none.
+
+        Returns:
+          O like q, with `return_lse` also LSE, [batch * q_len_per_req, num_qo_heads] in base 2.
+
+        Raises:
+          SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
+        """
+        refuse_arguments(args)
+        refuse_meaningful(
+            enable_pdl=enable_pdl,
+            skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor,
+            kv_cache_sf=kv_cache_sf,
+        )
+        problem = self._planned()
+        check_as_planned("window_left", window_left, problem.window_left)
+        check_as_planned("q_len_per_req", q_len_per_req, self._rows)
+        problem.check(q)
+        if q.shape[0] != self._batch * self._rows:
+            raise SpecError(
+                f"q has {q.shape[0]} rows, plan was told {self._batch} sequences of {self._rows}: call "
+                "plan with these sizes"
+            )
+        factors = problem.factors(q, q_scale, k_scale, v_scale)
+        kept = self._buffers.kept
+        cache = cache_of(
+            problem, kept, BUFFERS, paged_kv_cache, self._layout, self._page_size, factors
+        )
+        return problem.attend(
+            q,
+            cache,
+            None,
+            factors,
+            rows=self._rows,
+            out=out,
+            lse=lse,
+            return_lse=flag("return_lse", return_lse),
+            sinks=sinks,
+        )
+
+    def end_forward(self) -> None:
+        """Does nothing, as there."""
+
+    def _planned(self) -> Problem:
+        if self._problem is None:
+            raise SpecError("plan has not been called: it says what run computes")
+        return self._problem
+
+    begin_forward = plan
+    run_return_lse = functools.partialmethod(run, return_lse=True)
+
+
+def check_as_planned(name: str, value: object, planned: object) -> None:
+    """Refuses an argument of `run` that says something else than `plan` was told.
+
+    Raises:
+      SpecError: says what was planned.
+    """
+    if value is not None and value != planned:
+        raise SpecError(f"{name} is {value}, plan was told {planned}")

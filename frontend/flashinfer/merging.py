@@ -1,0 +1,112 @@
+"""States of attention, O with its LSE in base 2, for parts of the keys: merged into that for all."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.errors import SpecError
+from attn_mlir.flash import flash_attn_combine
+from attn_mlir.flashinfer.options import tensor
+
+torch: Any = importlib.import_module("torch")
+
+LN_2 = math.log(2.0)
+STATE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
+    """As `flashinfer.merge_state`: attention to the keys of both parts.
+
+    Args:
+      v_a, v_b: O, [tokens, heads, head_dim], bf16, f16 or f32.
+      s_a, s_b: LSE in base 2, [tokens, heads] f32.
+
+    Returns:
+      O and LSE likewise.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    named = {"v_a": v_a, "s_a": s_a, "v_b": v_b, "s_b": s_b}
+    return _merged(named, ("v_a", "v_b"), ("s_a", "s_b"))
+
+
+def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
+    """As `flashinfer.merge_state_in_place`: `merge_state` into v and s.
+
+    Args:
+      mask: [tokens] bool, which rows are merged; others stay as they are. All if None.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    named = {"v": v, "s": s, "v_other": v_other, "s_other": s_other}
+    if mask is not None and tensor(mask, "mask", 1, "bool").shape[0] != tensor(v, "v", 3).shape[0]:
+        raise SpecError(f"mask must be [{v.shape[0]}], got {list(mask.shape)}")
+    merged = _merged(named, ("v", "v_other"), ("s", "s_other"))
+    for state, found in zip((v, s), merged, strict=True):
+        kept = found if mask is None else torch.where(_along(mask, found), found, state)
+        state.copy_(kept)
+
+
+def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
+    """As `flashinfer.merge_states`: attention to the keys of all parts.
+
+    Args:
+      v: [tokens, parts, heads, head_dim], bf16, f16 or f32; s: [tokens, parts, heads] f32, in base 2.
+
+    Returns:
+      O [tokens, heads, head_dim] and LSE [tokens, heads].
+
+    Raises:
+      SpecError: an argument is wrong; the parts are 1 to 256.
+    """
+    tensor(v, "v", 4)
+    if tuple(tensor(s, "s", 3, "f32").shape) != tuple(v.shape[:3]):
+        raise SpecError(f"s must be {list(v.shape[:3])} as v, got {list(s.shape)}")
+    _check_dtype("v", v)
+    return merged(v.transpose(0, 1), s.transpose(0, 1), v.dtype)
+
+
+def merged(outputs: Any, sums: Any, dtype: Any) -> tuple[Any, Any]:
+    """The state for all parts, by the kernel that combines parts of the keys.
+
+    Args:
+      outputs: [parts, tokens, heads, head_dim]; sums: [parts, tokens, heads], in base 2.
+      dtype: of O.
+    """
+    natural = (sums.transpose(-1, -2) * LN_2).contiguous().transpose(-1, -2)
+    o, lse = flash_attn_combine(outputs.float().contiguous(), natural, out_dtype=dtype)
+    return o, (lse / LN_2).contiguous()
+
+
+def _merged(named: dict[str, Any], outputs: Sequence[str], sums: Sequence[str]) -> tuple[Any, Any]:
+    first = tensor(named[outputs[0]], outputs[0], 3)
+    for name in outputs:
+        found = tensor(named[name], name, 3)
+        if found.shape != first.shape or found.dtype != first.dtype:
+            raise SpecError(
+                f"{name} must be {list(first.shape)} of {first.dtype} as {outputs[0]}, got "
+                f"{list(found.shape)} of {found.dtype}"
+            )
+        _check_dtype(name, found)
+    for name in sums:
+        if tuple(tensor(named[name], name, 2, "f32").shape) != tuple(first.shape[:2]):
+            raise SpecError(
+                f"{name} must be {list(first.shape[:2])}, got {list(named[name].shape)}"
+            )
+    parts: Any = torch.stack([named[name] for name in outputs])
+    return merged(parts, torch.stack([named[name] for name in sums]), first.dtype)
+
+
+def _check_dtype(name: str, value: Any) -> None:
+    if value.dtype not in STATE_DTYPES:
+        raise SpecError(f"{name} must be of bf16, f16 or f32, got {value.dtype}")
+
+
+def _along(mask: Any, state: Any) -> Any:
+    """A truth value per row, for all that a row has."""
+    return mask.view(-1, *[1] * (state.dim() - 1))

@@ -1,0 +1,172 @@
+"""Options of FlashInfer's functions: what is taken at the value that asks for nothing, and what an option is here."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attn_mlir.caches import LAYOUTS
+from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, dtype_name
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask, sliding_window
+from attn_mlir.runtime.scalars import as_float, as_int, flag
+from attn_mlir.runtime.tensors import view
+
+torch: Any = importlib.import_module("torch")
+
+LOG2_E = math.log2(math.e)
+NO_LIMIT = -1
+TORCH_DTYPES = {
+    "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32,
+    "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
+}  # fmt: skip
+
+_PAGES = "pages are told by indptr, indices and last_page_len"
+_ITEMS = "pass a custom_mask"
+_HERE = "the kernel decides by itself"
+# What asks for nothing, by name, and what to do instead of asking for more.
+NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "pos_encoding_mode": (("NONE",), "rotate q and k before the call, and k when it is appended"),
+    "rope_scale": ((None, 1.0), "rotate q and k before the call"),
+    "rope_theta": ((None, 1e4), "rotate q and k before the call"),
+    "backend": (("auto",), "kernels are this package's"),
+    "jit_args": ((None,), "modifiers are Python functions: pass them to attn_mlir.attention"),
+    "jit_kwargs": ((None,), "modifiers are Python functions: pass them to attn_mlir.attention"),
+    "use_fp16_qk_reduction": ((False,), "sums are f32"),
+    "use_fp16_softmax": ((None, False), "sums are f32"),
+    "skip_softmax_threshold_scale_factor": ((None,), "no block of scores is left out"),
+    "kv_cache_sf": ((None,), "there are no caches of 4 bits"),
+    "uses_spcompress": ((None, False), "there are no compressed caches"),
+    "fixed_split_size": ((None, -1), "pass num_splits to attn_mlir.attention"),
+    "enable_pdl": ((None, False, True), _HERE),
+    "use_tensor_cores": ((False, True), _HERE),
+    "non_blocking": ((False, True), _HERE),
+    **dict.fromkeys(("block_tables", "seq_lens", "seq_lens_q"), ((None,), _PAGES)),
+    **dict.fromkeys(("max_token_per_sequence", "max_sequence_kv"), ((None,), _PAGES)),
+    **dict.fromkeys(("v_indptr", "o_indptr"), ((None,), "they are as those of k and q")),
+    **dict.fromkeys(("prefix_len_ptr", "token_pos_in_items_ptr"), ((None,), _ITEMS)),
+    "token_pos_in_items_len": ((0,), _ITEMS),
+    "max_item_len_ptr": ((None,), _ITEMS),
+    "o_scale": ((None, 1.0), "O is not quantised"),
+}  # fmt: skip
+
+
+def refuse_meaningful(**given: object) -> None:
+    """Refuses options that would have to do something.
+
+    Raises:
+      SpecError: names the first one, with what is allowed and what to do.
+    """
+    for name, value in given.items():
+        allowed, instead = NEUTRAL[name]
+        if not any(value is x or (type(value) is type(x) and value == x) for x in allowed):
+            text = " or ".join(map(str, allowed))
+            raise SpecError(f"{name} must be {text}, got {shown(value, 40)}: {instead}")
+
+
+def refuse_arguments(arguments: Sequence[object]) -> None:
+    """Refuses what belongs to a kernel of the caller's own.
+
+    Raises:
+      SpecError: there is something.
+    """
+    if arguments:
+        raise SpecError(
+            f"run takes arguments for jit_args, which are not offered: got {len(arguments)}"
+        )
+
+
+def checked_layout(kv_layout: object) -> str:
+    """NHD or HND.
+
+    Raises:
+      SpecError: something else.
+    """
+    if kv_layout not in LAYOUTS:
+        raise SpecError(f"kv_layout must be NHD or HND, got {shown(kv_layout, 40)}")
+    return str(kv_layout)
+
+
+def mask_of(causal: object, window_left: object, window_right: int | None = None) -> Mask:
+    """The keys that a query sees: so many to its left, and none or all to its right.
+
+    Args:
+      window_left: -1: all.
+      window_right: None: none if causal, else all.
+
+    Raises:
+      SpecError: a number below -1, or something else.
+    """
+    left = as_int(window_left)
+    if left is None or left < NO_LIMIT:
+        raise SpecError(f"window_left must be -1 or more, got {shown(window_left, 40)}")
+    if window_right is None:
+        window_right = 0 if flag("causal", causal) else NO_LIMIT
+    limits = [None if limit == NO_LIMIT else limit for limit in (left, window_right)]
+    return sliding_window(*limits)
+
+
+def number(name: str, value: object, otherwise: float) -> float:
+    """A factor, or what it is when left out.
+
+    Raises:
+      SpecError: no number.
+    """
+    if value is None:
+        return otherwise
+    found = as_float(value)
+    if found is None:
+        raise SpecError(f"{name} must be a number, got {shown(value, 40)}")
+    return found
+
+
+def operand_dtype(value: object, name: str, otherwise: str | None = None) -> str:
+    """The name of a dtype of q, k or v.
+
+    Raises:
+      SpecError: one that has no kernel.
+    """
+    return otherwise if value is None and otherwise else dtype_name(value, name, DTYPES)
+
+
+def output_dtype(value: object) -> str | None:
+    """The name of the dtype of O; None leaves it to q's.
+
+    Raises:
+      SpecError: one that has no kernel.
+    """
+    return None if value is None else dtype_name(value, "o_data_type", OUT_DTYPES)
+
+
+def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
+    """A tensor of PyTorch.
+
+    Args:
+      dtype: i32, f32, ... of its elements; any if empty.
+
+    Raises:
+      SpecError: something else, or one of another rank or dtype.
+    """
+    if not isinstance(value, torch.Tensor):
+        raise SpecError(f"{name} must be a tensor of torch, got {shown(value, 40)}")
+    found = view(value.detach(), name)
+    if len(found.shape) != rank or (dtype and found.dtype != dtype):
+        wanted = f" of {dtype}" if dtype else ""
+        raise SpecError(
+            f"{name} must be a tensor of rank {rank}{wanted}, got {list(found.shape)} of {found.dtype}"
+        )
+    return value
+
+
+def indices(value: Any, name: str) -> Any:
+    """An index tensor in i32, of which torch makes i64.
+
+    Raises:
+      SpecError: none of rank 1, or of other numbers.
+    """
+    found = tensor(value, name, 1)
+    if found.dtype not in (torch.int32, torch.int64):
+        raise SpecError(f"{name} must be of int32, got {found.dtype}")
+    return found.int()

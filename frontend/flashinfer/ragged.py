@@ -1,0 +1,194 @@
+"""FlashInfer's wrapper for queries and keys of unequal numbers, all sequences one behind the other."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from attn_mlir.errors import SpecError
+from attn_mlir.flashinfer.options import (
+    NO_LIMIT,
+    indices,
+    refuse_arguments,
+    refuse_meaningful,
+    tensor,
+)
+from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper, lengths_of, refuse_mask_buffers
+from attn_mlir.runtime.scalars import flag
+
+KEYS = "kv_indptr_buf"
+
+
+class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
+    """As `flashinfer.BatchPrefillWithRaggedKVCacheWrapper`: keys of all sequences one behind the other."""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Any,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf: Any = None,
+        kv_indptr_buf: Any = None,
+        custom_mask_buf: None = None,
+        mask_indptr_buf: None = None,
+        backend: str = "auto",
+        jit_args: None = None,
+        jit_kwargs: None = None,
+    ) -> None:
+        """A wrapper for one layout; see `BatchPrefillWithPagedKVCacheWrapper`.
+
+        Args:
+          qo_indptr_buf, kv_indptr_buf: [batch + 1] i32.
+          others: see there.
+
+        Raises:
+          SpecError: an argument is wrong.
+        """
+        refuse_mask_buffers(custom_mask_buf, mask_indptr_buf)
+        named = {QUERIES: qo_indptr_buf, KEYS: kv_indptr_buf}
+        neutral = {"backend": backend, "jit_args": jit_args, "jit_kwargs": jit_kwargs}
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named, neutral)
+        self._keys = self._longest_k = 0
+
+    def plan(
+        self,
+        qo_indptr: Any,
+        kv_indptr: Any,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim_qk: int,
+        head_dim_vo: int | None = None,
+        custom_mask: Any = None,
+        packed_custom_mask: Any = None,
+        causal: bool = False,
+        pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False,
+        window_left: int = NO_LIMIT,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        rope_scale: float | None = None,
+        rope_theta: float | None = None,
+        q_data_type: object = "float16",
+        kv_data_type: object = None,
+        o_data_type: object = None,
+        non_blocking: bool = True,
+        prefix_len_ptr: None = None,
+        token_pos_in_items_ptr: None = None,
+        token_pos_in_items_len: int = 0,
+        max_item_len_ptr: None = None,
+        fixed_split_size: int | None = None,
+        disable_split_kv: bool = False,
+        seq_lens: None = None,
+        seq_lens_q: None = None,
+        max_token_per_sequence: None = None,
+        max_sequence_kv: None = None,
+        v_indptr: None = None,
+        o_indptr: None = None,
+    ) -> None:
+        """What the following calls of `run` have in common. Reads the index tensors back.
+
+        Args:
+          qo_indptr, kv_indptr: [batch + 1] i32, where queries and keys of a sequence begin.
+          others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
+
+        Raises:
+          SpecError: an argument is wrong or has no kernel.
+        """
+        keys = indices(kv_indptr, "kv_indptr")
+        sk = lengths_of("kv_indptr", keys)
+        if self._captured and (custom_mask is not None or packed_custom_mask is not None):
+            raise SpecError(
+                "custom_mask must be None with use_cuda_graph: a graph keeps the first one"
+            )
+        self._plan(
+            qo_indptr,
+            sk,
+            (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
+            (q_data_type, kv_data_type, o_data_type),
+            {
+                "causal": causal,
+                "window_left": window_left,
+                "cap": logits_soft_cap,
+                "scale": sm_scale,
+            },
+            (custom_mask, packed_custom_mask),
+            unsplit=disable_split_kv,
+            neutral={
+                "pos_encoding_mode": pos_encoding_mode,
+                "use_fp16_qk_reduction": use_fp16_qk_reduction,
+                "rope_scale": rope_scale,
+                "rope_theta": rope_theta,
+                "non_blocking": non_blocking,
+                "prefix_len_ptr": prefix_len_ptr,
+                "token_pos_in_items_ptr": token_pos_in_items_ptr,
+                "token_pos_in_items_len": token_pos_in_items_len,
+                "max_item_len_ptr": max_item_len_ptr,
+                "fixed_split_size": fixed_split_size,
+                "seq_lens": seq_lens,
+                "seq_lens_q": seq_lens_q,
+                "max_token_per_sequence": max_token_per_sequence,
+                "max_sequence_kv": max_sequence_kv,
+                "v_indptr": v_indptr,
+                "o_indptr": o_indptr,
+            },
+        )
+        self._buffers.keep(KEYS, keys, whole=True)
+        self._keys = int(keys[-1])
+        self._longest_k = self._keys if self._captured else max(sk, default=0)
+
+    def run(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *args: Any,
+        q_scale: Any = None,
+        k_scale: Any = None,
+        v_scale: Any = None,
+        o_scale: float | None = None,
+        out: Any = None,
+        lse: Any = None,
+        return_lse: bool = False,
+        enable_pdl: bool | None = None,
+        kv_cache_sf: None = None,
+    ) -> Any:
+        """Attention of the queries to the keys.
+
+        Args:
+          q: [qo_indptr[-1], num_qo_heads, head_dim_qk].
+          k, v: [kv_indptr[-1], num_kv_heads, head_dim] (NHD) or [num_kv_heads, kv_indptr[-1],
+            head_dim] (HND).
+          others: see `BatchDecodeWithPagedKVCacheWrapper.run`; o_scale is None or 1.
+
+        Returns:
+          As of `BatchPrefillWithPagedKVCacheWrapper.run`.
+
+        Raises:
+          SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
+        """
+        refuse_arguments(args)
+        refuse_meaningful(enable_pdl=enable_pdl, kv_cache_sf=kv_cache_sf, o_scale=o_scale)
+        problem = self._planned(q)
+        k, v = tensor(k, "k", 3), tensor(v, "v", 3)
+        if self._layout == "HND":
+            k, v = k.transpose(0, 1), v.transpose(0, 1)
+        problem.check_keys("k", k, k.shape[1])
+        if k.shape[0] != self._keys:
+            raise SpecError(
+                f"k has {k.shape[0]} rows, plan was told {self._keys}: call plan with these sizes"
+            )
+        return problem.attend(
+            q,
+            k,
+            v,
+            problem.factors(q, q_scale, k_scale, v_scale),
+            out=out,
+            lse=lse,
+            return_lse=flag("return_lse", return_lse),
+            cu_seqlens_k=self._buffers.kept[KEYS],
+            max_seqlen_k=self._longest_k,
+            **self._queries(),
+        )
+
+    begin_forward = plan
+    run_return_lse = functools.partialmethod(run, return_lse=True)

@@ -1,0 +1,413 @@
+"""FlashInfer's wrappers and functions against their documented meaning, in float64."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from attn_mlir import flashinfer  # noqa: E402
+from attn_mlir.api import plan as plans  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
+
+HEADS, KV_HEADS, DIM, PAGE = 4, 2, 64, 16
+PAGES = [[3, 1, 5], [0], [], [8, 7, 6, 2]]  # of four sequences, one of which is empty
+LENGTHS = [40, 16, 0, 49]
+SIZES = (HEADS, KV_HEADS, DIM)
+BF16 = torch.bfloat16
+
+
+def normal(*shape: int) -> Any:
+    return torch.randn(*shape).to(BF16)
+
+
+def i32(*numbers: int) -> Any:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+def offsets(counts: list[int]) -> Any:
+    return i32(0, *itertools.accumulate(counts))
+
+
+torch.manual_seed(3)
+K_PAGES, V_PAGES = normal(9, PAGE, KV_HEADS, DIM), normal(9, PAGE, KV_HEADS, DIM)
+BOTH = torch.stack([K_PAGES, V_PAGES], 1)  # NHD
+HND = BOTH.transpose(2, 3).contiguous()
+INDPTR, INDICES = offsets([len(pages) for pages in PAGES]), i32(*itertools.chain(*PAGES))
+LAST = i32(*((n - 1) % PAGE + 1 if n else 0 for n in LENGTHS))
+ROWS = (INDPTR, INDICES, LAST)
+WORKSPACE = torch.empty(64, dtype=torch.uint8)
+
+
+def sequence(pool: Any, pages: list[int], length: int) -> Any:
+    """Keys or values of one sequence, [positions, kv_heads, D]."""
+    return pool[torch.tensor(pages, dtype=torch.long)].flatten(0, 1)[:length]
+
+
+KEYS = [sequence(K_PAGES, pages, n) for pages, n in zip(PAGES, LENGTHS, strict=True)]
+VALUES = [sequence(V_PAGES, pages, n) for pages, n in zip(PAGES, LENGTHS, strict=True)]
+
+
+def truth(
+    queries: list[Any],
+    keys: list[Any],
+    values: list[Any],
+    *,
+    causal: bool = False,
+    window_left: int = -1,
+    cap: float = 0.0,
+    scale: float = DIM**-0.5,
+    masks: list[Any] | None = None,
+    sinks: Any = None,
+) -> tuple[Any, Any]:
+    """O [tokens, heads, D] and LSE [tokens, heads] in base 2 of all sequences."""
+    outputs: list[Any] = []
+    sums: list[Any] = []
+    for b, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
+        k, v = (x.double().repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q.double(), k) * scale
+        scores = cap * torch.tanh(scores / cap) if cap else scores
+        own = torch.arange(len(q))[:, None] + len(k) - len(q)
+        column = torch.arange(len(k))
+        seen = torch.ones(len(q), len(k), dtype=torch.bool)
+        seen &= (column <= own) | (not causal)
+        seen &= (column >= own - window_left) | (window_left < 0)
+        seen &= True if masks is None else masks[b]
+        scores = scores.masked_fill(~seen, -torch.inf)
+        logits = scores
+        if sinks is not None:
+            more = sinks.double()[:, None, None].expand(-1, len(q), 1)
+            logits = torch.cat([scores, more], -1)
+        weights = logits.softmax(-1).nan_to_num()[..., : len(k)]
+        sums.append(logits.logsumexp(-1).T / math.log(2))
+        outputs.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(outputs), torch.cat(sums)
+
+
+def check(found: Any, want: tuple[Any, Any]) -> None:
+    for got, wanted, most in zip(found, want, (0.02, 0.01), strict=True):
+        assert got.shape == wanted.shape
+        assert torch.equal(got.isinf(), wanted.isinf())
+        finite = wanted.isfinite()
+        assert (got.double()[finite] - wanted[finite]).abs().max() < most
+
+
+def split(q: Any, counts: list[int]) -> list[Any]:
+    return list(q.split(counts))
+
+
+DECODES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}, {}),
+    "window and cap": (
+        {"window_left": 9, "logits_soft_cap": 3.0}, {}, {"window_left": 9, "cap": 3.0}),
+    "scales": (
+        {"sm_scale": 0.2}, {"q_scale": 2.0, "k_scale": 0.5, "v_scale": 3.0}, {"scale": 0.2}),
+    "sinks": ({}, {"sinks": torch.linspace(-1, 2, HEADS)}, {"sinks": torch.linspace(-1, 2, HEADS)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECODES)
+def test_decode(name: str) -> None:
+    planned, run, meaning = DECODES[name]
+    layout = "HND" if name == "scales" else "NHD"
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE, layout)
+    wrapper.plan(*ROWS, *SIZES, PAGE, q_data_type=BF16, **planned)
+    q = normal(4, HEADS, DIM)
+    pool = (K_PAGES, V_PAGES) if layout == "NHD" else HND
+    found = wrapper.run(q, pool, return_lse=True, **run)
+    want = truth(split(q, [1] * 4), KEYS, VALUES, **meaning)
+    check(found, (want[0] * run.get("v_scale", 1.0), want[1]))
+
+
+def test_decode_of_several_tokens_and_memory_of_the_caller() -> None:
+    """Queries are causal at the last key; other pages without another plan of sizes."""
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+    wrapper.begin_forward(*ROWS, *SIZES, PAGE, q_data_type="bfloat16", q_len_per_req=3)
+    q = normal(12, HEADS, DIM)
+    out, lse = torch.empty(12, HEADS, DIM, dtype=BF16), torch.empty(12, HEADS)
+    found = wrapper.run_return_lse(q, BOTH, out=out, lse=lse)
+    assert found[0] is out and found[1] is lse
+    check(found, truth(split(q, [3] * 4), KEYS, VALUES, causal=True))
+    wrapper.plan(offsets([2]), i32(4, 1).long(), i32(7), *SIZES, PAGE, q_data_type=BF16)
+    found = wrapper.run(q[:1], BOTH, return_lse=True)
+    rows = [[sequence(pool, [4, 1], 23)] for pool in (K_PAGES, V_PAGES)]
+    check(found, truth([q[:1]], *rows))
+
+
+def test_graphs_read_what_was_planned_last() -> None:
+    """The batch stays, pages and lengths change: in buffers that a captured graph would read."""
+    buffers = (i32(*[0] * 5), i32(*[0] * 20), i32(*[0] * 4))
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        WORKSPACE, "NHD", True, False, *buffers, backend="auto"
+    )
+    q = normal(4, HEADS, DIM)
+    for turn in (0, 1):
+        pages, lengths = PAGES[turn:] + PAGES[:turn], LENGTHS[turn:] + LENGTHS[:turn]
+        last = i32(*((n - 1) % PAGE + 1 if n else 0 for n in lengths))
+        indices = i32(*itertools.chain(*pages))
+        wrapper.plan(
+            offsets([len(x) for x in pages]), indices, last, *SIZES, PAGE, q_data_type=BF16
+        )
+        assert torch.equal(buffers[1][: len(indices)], indices)
+        keys, values = (x[turn:] + x[:turn] for x in (KEYS, VALUES))
+        check(wrapper.run(q, BOTH, return_lse=True), truth(split(q, [1] * 4), keys, values))
+    with pytest.raises(SpecError, match=r"^paged_kv_indptr_buffer has 5 entries, plan was given 2"):
+        wrapper.plan(i32(0, 1), i32(4), i32(7), *SIZES, PAGE, q_data_type=BF16)
+
+
+QUERIES = [5, 1, 2, 4]
+MASKS = [torch.rand(n, m) < 0.6 for n, m in zip(QUERIES, LENGTHS, strict=True)]
+
+
+def packed(masks: list[Any]) -> Any:
+    """Eight to a byte from the lowest bit on, each sequence from a byte of its own."""
+    made: list[int] = []
+    for mask in masks:
+        bits = mask.flatten().tolist()
+        made += [
+            sum(bit << i for i, bit in enumerate(bits[at : at + 8]))
+            for at in range(0, len(bits), 8)
+        ]
+    return torch.tensor(made, dtype=torch.uint8)
+
+
+PREFILLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "causal": ({"causal": True}, {"causal": True}),
+    "window, cap and no parts": (
+        {"window_left": 5, "logits_soft_cap": 2.0, "disable_split_kv": True},
+        {"window_left": 5, "cap": 2.0},
+    ),
+    "a mask": ({"custom_mask": torch.cat([x.flatten() for x in MASKS])}, {"masks": MASKS}),
+    "bits": ({"packed_custom_mask": packed(MASKS), "causal": True}, {"masks": MASKS}),
+}
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_prefill_with_pages(name: str) -> None:
+    planned, meaning = PREFILLS[name]
+    wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, "NHD")
+    wrapper.plan(offsets(QUERIES), *ROWS, *SIZES, PAGE, q_data_type=BF16, **planned)
+    q = normal(sum(QUERIES), HEADS, DIM)
+    found = wrapper.run(q, BOTH, return_lse=True)
+    check(found, truth(split(q, QUERIES), KEYS, VALUES, **meaning))
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_prefill_with_ragged_keys(layout: str) -> None:
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE, layout)
+    wrapper.plan(
+        offsets(QUERIES),
+        offsets(LENGTHS),
+        *SIZES,
+        causal=True,
+        q_data_type=BF16,
+        o_data_type="float32",
+    )
+    q, k, v = normal(sum(QUERIES), HEADS, DIM), torch.cat(KEYS), torch.cat(VALUES)
+    given = (k, v) if layout == "NHD" else (k.transpose(0, 1).contiguous(), v.transpose(0, 1))
+    found = wrapper.run_return_lse(q, *given)
+    assert found[0].dtype == torch.float32
+    check(found, truth(split(q, QUERIES), KEYS, VALUES, causal=True))
+
+
+def test_single_sequences() -> None:
+    k, v = KEYS[0], VALUES[0]
+    q = normal(7, HEADS, DIM)
+    one = flashinfer.single_decode_with_kv_cache(q[0], k, v, return_lse=True)
+    check([x[None] for x in one], truth([q[:1]], [k], [v]))
+    turned = (k.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous())
+    hnd = flashinfer.single_decode_with_kv_cache(q[0], *turned, "HND", return_lse=True)
+    assert all(torch.equal(x, y) for x, y in zip(hnd, one, strict=True))
+    found = flashinfer.single_prefill_with_kv_cache(q, k, v, causal=True, return_lse=True)
+    check(found, truth([q], [k], [v], causal=True))
+    mask = torch.rand(7, 40) < 0.5
+    found = flashinfer.single_prefill_with_kv_cache(q, k, v, custom_mask=mask, return_lse=True)
+    check(found, truth([q], [k], [v], masks=[mask]))
+
+
+def test_merged_states() -> None:
+    """States of parts become that of the whole; a mask keeps rows as they are."""
+    k, v, q = KEYS[3], VALUES[3], normal(6, HEADS, DIM)
+    ends = [0, 20, 20, 49]
+    parts = [truth([q], [k[i:j]], [v[i:j]]) for i, j in itertools.pairwise(ends)]
+    states = [(o.to(BF16), s.float()) for o, s in parts]
+    want = truth([q], [k], [v])
+    outputs, sums = (torch.stack(x, 1) for x in zip(*states, strict=True))
+    check(flashinfer.merge_states(outputs, sums), want)
+    pair = (*states[0], *states[2])
+    check(flashinfer.merge_state(*pair), want)
+    o, s = (x.clone() for x in states[0])
+    mask = torch.tensor([True, False] * 3)
+    flashinfer.merge_state_in_place(o, s, *states[2], mask)
+    check((o[mask], s[mask]), (want[0][mask], want[1][mask]))
+    assert torch.equal(o[~mask], states[0][0][~mask]) and torch.equal(s[~mask], states[0][1][~mask])
+
+
+def test_cascade() -> None:
+    """Two levels: pages that all share, and pages of each."""
+    shared, own = [8, 7], [[3, 1], [0]]
+    lengths, counts = [25, 9], [3, 2]
+    wrapper = flashinfer.MultiLevelCascadeAttentionWrapper(2, WORKSPACE)
+    wrapper.plan(
+        [offsets([5]), offsets(counts)],
+        [offsets([2]), offsets([2, 1])],
+        [i32(*shared), i32(3, 1, 0)],
+        [i32(PAGE), i32(9, 9)],
+        *SIZES,
+        PAGE,
+        causal=True,
+        q_data_type=BF16,
+    )
+    q = normal(5, HEADS, DIM)
+    keys, values = (
+        [
+            torch.cat([sequence(pool, shared, 32), sequence(pool, pages, n)])
+            for pages, n in zip(own, lengths, strict=True)
+        ]
+        for pool in (K_PAGES, V_PAGES)
+    )
+    o = wrapper.run(q, BOTH)
+    assert o.dtype == BF16
+    want, _ = truth(split(q, counts), keys, values, causal=True)
+    assert (o.double() - want).abs().max() < 0.02
+
+
+@pytest.fixture
+def no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("bad input must be refused before anything is compiled")
+
+    monkeypatch.setattr(plans, "compile", fail)
+
+
+def decode(made: dict[str, Any], planned: dict[str, Any], run: dict[str, Any]) -> None:
+    """A call of the wrapper for decoding with some arguments changed."""
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        **{"float_workspace_buffer": WORKSPACE, **made}
+    )
+    if "plan" not in planned:
+        rows = dict(zip(("indptr", "indices", "last_page_len"), ROWS, strict=True))
+        sizes = {
+            "num_qo_heads": HEADS,
+            "num_kv_heads": KV_HEADS,
+            "head_dim": DIM,
+            "page_size": PAGE,
+        }
+        wrapper.plan(**{**rows, **sizes, "q_data_type": BF16, **planned})
+    wrapper.run(**{"q": normal(4, HEADS, DIM), "paged_kv_cache": BOTH, **run})
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
+    "backend": ({"backend": "fa3"}, {}, {}, "^backend must be auto, got 'fa3'"),
+    "kernels of the caller": ({"jit_args": []}, {}, {}, "^jit_args must be None"),
+    "layout": ({"kv_layout": "NDH"}, {}, {}, "^kv_layout must be NHD or HND, got 'NDH'"),
+    "workspace": ({"float_workspace_buffer": None}, {}, {}, "^float_workspace_buffer must be a tensor"),
+    "no buffers": ({"use_cuda_graph": True}, {}, {}, "^paged_kv_indptr_buffer must be a tensor"),
+    "rotation": ({}, {"pos_encoding_mode": "ROPE_LLAMA"}, {}, "^pos_encoding_mode must be NONE"),
+    "slopes": ({}, {"pos_encoding_mode": "ALIBI"}, {}, "^pos_encoding_mode must be NONE"),
+    "theta": ({}, {"rope_theta": 1e6}, {}, "^rope_theta must be None or 10000.0"),
+    "size of parts": ({}, {"fixed_split_size": 4}, {}, "^fixed_split_size must be None or -1"),
+    "a table": ({}, {"block_tables": INDPTR}, {}, "^block_tables must be None"),
+    "offsets that fall": ({}, {"indptr": i32(0, 3, 2, 4, 8)}, {}, "^indptr must not decrease"),
+    "offsets beyond": ({}, {"indptr": i32(0, 3, 4, 4, 9)}, {}, "^indptr goes from 0 to 9"),
+    "a batch": ({}, {"last_page_len": i32(1, 2)}, {}, "^last_page_len has 2 entries"),
+    "a last page": ({}, {"last_page_len": i32(8, 17, 0, 1)}, {}, r"^last_page_len\[1\] is 17"),
+    "floats as indices": ({}, {"indices": INDICES.float()}, {}, "^indices must be of int32"),
+    "no page size": ({}, {"page_size": 0}, {}, "^page_size must be an integer from 1"),
+    "a dtype": ({}, {"q_data_type": torch.float64}, {}, "^q_data_type"),
+    "a window": ({}, {"window_left": -2}, {}, "^window_left must be -1 or more"),
+    "no plan": ({}, {"plan": None}, {}, "^plan has not been called"),
+    "rows of q": ({}, {}, {"q": normal(3, HEADS, DIM)}, "^q has 3 rows, plan was told 4 sequences of 1"),
+    "heads of q": ({}, {}, {"q": normal(4, 8, DIM)}, r"^q must be \[tokens, 4, 64\] as planned"),
+    "another dtype": ({}, {"q_data_type": "float16"}, {}, "^q is torch.bfloat16, plan was told"),
+    "heads of the cache": ({}, {"num_kv_heads": 4}, {}, "^paged_kv_cache has 2 heads of 64, plan was told 4"),
+    "pages of the cache": ({}, {"page_size": 32}, {}, "^paged_kv_cache has pages of 16, plan was told 32"),
+    "another window": ({}, {}, {"window_left": 3}, "^window_left is 3, plan was told -1"),
+    "other queries": ({}, {}, {"q_len_per_req": 2}, "^q_len_per_req is 2, plan was told 1"),
+    "4 bits": ({}, {}, {"kv_cache_sf": BOTH}, "^kv_cache_sf must be None"),
+    "scores left out": (
+        {}, {}, {"skip_softmax_threshold_scale_factor": 1.0}, "^skip_softmax_threshold_scale_factor must"),
+    "one pool": ({}, {}, {"paged_kv_cache": K_PAGES}, "^paged_kv_cache must be a tensor of rank 5"),
+    "three pools": ({}, {}, {"paged_kv_cache": (K_PAGES,) * 3}, "^paged_kv_cache must be a tensor or a pair"),
+    "memory for LSE": ({}, {}, {"lse": torch.empty(3, 4), "return_lse": True}, r"^lse must be \[4, 4\]"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_launch")
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    made, planned, run, message = REFUSED[name]
+    with pytest.raises(SpecError, match=message):
+        decode(made, planned, run)
+
+
+@pytest.mark.usefixtures("no_launch")
+def test_prefills_are_refused() -> None:
+    wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE)
+    plan = (offsets(QUERIES), *ROWS, *SIZES, PAGE)
+    for given, message in (
+        ({"custom_mask": torch.ones(3, dtype=torch.bool)}, r"^custom_mask must be \[412\]"),
+        ({"custom_mask": torch.ones(412)}, "^custom_mask must be a tensor of rank 1 of bool"),
+        ({"use_fp16_qk_reduction": True}, "^use_fp16_qk_reduction must be False"),
+        ({"prefix_len_ptr": INDPTR}, "^prefix_len_ptr must be None"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            wrapper.plan(*plan, q_data_type=BF16, **given)
+    with pytest.raises(SpecError, match="^qo_indptr has 1 sequences, those of keys are 4"):
+        wrapper.plan(offsets([3]), *plan[1:])
+    wrapper.plan(*plan, q_data_type=BF16)
+    with pytest.raises(SpecError, match="^q has 3 rows, plan was told 12"):
+        wrapper.run(normal(3, HEADS, DIM), BOTH)
+    with pytest.raises(SpecError, match="^run takes arguments for jit_args"):
+        wrapper.run(normal(12, HEADS, DIM), BOTH, 1.0)
+    with pytest.raises(SpecError, match="^custom_mask_buf must be None"):
+        flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, custom_mask_buf=INDPTR)
+    with pytest.raises(SpecError, match="^scale_k and k_scale are two names"):
+        flashinfer.single_prefill_with_kv_cache(
+            normal(3, HEADS, DIM), KEYS[0], VALUES[0], scale_k=1.0, k_scale=1.0
+        )
+    with pytest.raises(SpecError, match=r"^s must be \[2, 3, 4\] as v"):
+        flashinfer.merge_states(normal(2, 3, 4, 64), torch.zeros(2, 3, 5))
+    with pytest.raises(SpecError, match="^qo_indptr_arr must be a list of 2"):
+        cascade = flashinfer.MultiLevelCascadeAttentionWrapper(2, WORKSPACE)
+        cascade.plan([INDPTR], [INDPTR], [INDICES], [LAST], *SIZES, PAGE)
+
+
+def test_positions_are_those_of_flashinfer() -> None:
+    def names(function: Any, count: int) -> list[str]:
+        return list(inspect.signature(function).parameters)[1 : count + 1]
+
+    decode, prefill = (
+        flashinfer.BatchDecodeWithPagedKVCacheWrapper,
+        flashinfer.BatchPrefillWithPagedKVCacheWrapper,
+    )
+    assert names(decode.plan, 9) == [
+        *(
+            "indptr",
+            "indices",
+            "last_page_len",
+            "num_qo_heads",
+            "num_kv_heads",
+            "head_dim",
+            "page_size",
+        ),
+        *("pos_encoding_mode", "window_left"),
+    ]
+    assert names(prefill.plan, 12) == [
+        *("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len"),
+        *("num_qo_heads", "num_kv_heads", "head_dim_qk", "page_size", "head_dim_vo", "custom_mask"),
+        *("packed_custom_mask", "causal"),
+    ]
+    ragged = flashinfer.BatchPrefillWithRaggedKVCacheWrapper
+    assert names(ragged.plan, 6) == [
+        *("qo_indptr", "kv_indptr", "num_qo_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo"),
+    ]
+    for wrapper in (decode, prefill, ragged):
+        assert {"out", "lse", "return_lse", "enable_pdl"} <= set(
+            inspect.signature(wrapper.run).parameters
+        )
