@@ -9,6 +9,7 @@ from attn_mlir.passes.infrastructure.registry import register
 from attn_mlir.passes.target.module import target_of
 
 from . import (
+    chosen_rows,
     cluster_coverage,
     clusters,
     control,
@@ -32,6 +33,7 @@ from .sm_100a import gather, matmul
 from .structure import lower_kernel, thread_count
 
 FAMILIES = (
+    chosen_rows,
     cluster_coverage,
     clusters,
     control,

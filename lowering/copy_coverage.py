@@ -45,11 +45,16 @@ def _check_load_global(_: Site, op: ws.LoadGlobalOp) -> None:
 
 def _check_fragment(op: Any, tensor: Any) -> None:
     _check_limit(op, tensor)
+    if len(ws.FragmentType(op.fragment.type).shape) == 2:
+        check_wide_rows(op, tensor)
+
+
+def check_wide_rows(op: Any, tensor: Any) -> None:
+    """Raises VerifyError unless a fragment has rows of whole 16-byte units of dense columns."""
     kind = ws.FragmentType(op.fragment.type)
-    if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
+    if kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
-    if len(kind.shape) == 2:
-        _check_dense_columns(op, tensor)
+    _check_dense_columns(op, tensor)
 
 
 def _check_dense_columns(op: Any, tensor: Any) -> None:

@@ -64,6 +64,8 @@ TOUCHING = (  # operations that read or write tensors
     ws.GatherInOp,
     ws.LoadGlobalOp,
     ws.StoreGlobalOp,
+    ws.LoadRowsOp,
+    ws.StoreRowsOp,
     ws.ElementOp,
     ws.ArriveLastOp,
 )

@@ -144,6 +144,12 @@ class Signature:
             if len(ws.FragmentType(op.fragment.type).shape) == 2:
                 self._wide.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
+        elif isinstance(op, ws.StoreRowsOp):
+            self._wide.add(view_of(self.kernel, op.target).argument)
+            yield from self._addressed(op.target)
+        elif isinstance(op, ws.LoadRowsOp):
+            self._wide.add(view_of(self.kernel, op.source).argument)
+            yield from self._addressed(op.source)
         elif isinstance(op, ws.ArriveLastOp):
             yield from self._addressed(op.counter)
         elif isinstance(op, ws.CopyRowsOp):

@@ -39,7 +39,7 @@ from .dialect import (
     tile_type,
 )
 from .dot import WIDENED, DotOp
-from .global_memory import LoadGlobalOp, StoreGlobalOp
+from .global_memory import LoadGlobalOp, LoadRowsOp, StoreGlobalOp, StoreRowsOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
 from .memory import (
     ColumnsOp,
@@ -106,6 +106,7 @@ __all__ = [
     "LimitOp",
     "LoadGlobalOp",
     "LoadOp",
+    "LoadRowsOp",
     "MapOp",
     "MmaOp",
     "NextTileOp",
@@ -121,6 +122,7 @@ __all__ = [
     "SettleOp",
     "StoreGlobalOp",
     "StoreOp",
+    "StoreRowsOp",
     "Targets",
     "TileType",
     "TilesOp",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import I32, ext
+from attn_mlir.dialect._mlir import I32, ext, ir
 
-from .dialect import WS, FragmentType
+from .dialect import WS, FragmentType, fail
 from .memory import DIMS, check_global
 
 
@@ -78,3 +78,104 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
         """Coordinates and dims fit the tensor."""
         fragment = FragmentType(op.fragment.type)
         return check_global(op, op.target, fragment.shape, fragment.element)
+
+
+class LoadRowsOp(WS.Operation, name="load_rows"):
+    """Threads read a fragment whose rows lie anywhere in a tensor, each where a number says.
+
+    A row of the tensor that does not exist, such as one below 0, stands for zeros, and so does what
+    lies beyond the tensor's columns.
+
+    Operands:
+      source: tensor argument.
+      rows: fragment [R] of i32: row r of the fragment is row rows[r] of the tensor.
+      coords: i32 coordinates, one per tensor dimension; the numbers are added to that of the rows.
+
+    Attributes:
+      dims: the tensor dimensions that rows and columns run along. With one more entry between the
+        two, rows run through all of that dimension first: row n is at n / e of the first and n % e of the
+        second, whose extent is e.
+
+    Results:
+      fragment: [R, C].
+
+    Memory effects: reads the tensor. Hardware: any.
+
+    Example:
+      %angles = "ws.load_rows"(%cos, %positions, %zero, %zero)
+        {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+        : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+    """
+
+    source: ext.Operand[Any]
+    rows: ext.Operand[FragmentType]
+    coords: Sequence[ext.Operand[I32]]
+    dims: Any
+    fragment: ext.Result[FragmentType]
+
+    ATTRIBUTE_CLASSES = DIMS
+
+    @staticmethod
+    def verify_invariants(op: "LoadRowsOp") -> bool:
+        """Coordinates and dims fit the tensor; a number for each row."""
+        return _check_rows(op, op.source)
+
+
+class StoreRowsOp(WS.Operation, name="store_rows"):
+    """Threads write the rows of a fragment to a tensor, each to where a number says.
+
+    Rows of the tensor that do not exist, such as those below 0, are left out, and so are columns
+    beyond the tensor's. Which of two rows with one number is the last is not told.
+
+    Operands:
+      fragment: [R, C].
+      rows: fragment [R] of i32: row r of the fragment goes to row rows[r] of the tensor.
+      target: tensor argument.
+      coords: i32 coordinates, one per tensor dimension; the numbers are added to that of the rows.
+
+    Attributes:
+      dims: as of `ws.load_rows`.
+
+    Memory effects: writes the tensor. Hardware: any.
+
+    Example:
+      "ws.store_rows"(%keys, %slots, %pool, %zero, %zero, %head, %zero)
+        {dims = array<i32: 0, 1, 3>, operandSegmentSizes = array<i32: 1, 1, 1, 4>}
+        : (!ws.frag<vector<32x64xbf16>>, !ws.frag<vector<32xi32>>, memref<?x16x4x64xbf16>,
+          i32, i32, i32, i32) -> ()
+    """
+
+    fragment: ext.Operand[FragmentType]
+    rows: ext.Operand[FragmentType]
+    target: ext.Operand[Any]
+    coords: Sequence[ext.Operand[I32]]
+    dims: Any
+
+    ATTRIBUTE_CLASSES = DIMS
+
+    @staticmethod
+    def verify_invariants(op: "StoreRowsOp") -> bool:
+        """Coordinates and dims fit the tensor; a number for each row."""
+        return _check_rows(op, op.target)
+
+
+def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any) -> bool:
+    """Whether a fragment of rows, their numbers, coordinates and dims fit a tensor."""
+    fragment, rows = FragmentType(op.fragment.type), FragmentType(op.rows.type)
+    if len(fragment.shape) != 2:
+        return fail(op, f"expects a fragment [R, C], got {fragment}")
+    if rows.shape != fragment.shape[:1] or str(rows.element) != "i32":
+        return fail(op, f"expects {fragment.shape[0]} rows of i32, got {rows}")
+    if not isinstance(tensor.type, ir.MemRefType):
+        return fail(op, f"expects a memref, got {tensor.type}")
+    kind = ir.MemRefType(tensor.type)
+    if kind.element_type != fragment.element:
+        return fail(op, f"expects elements of {kind.element_type}, got {fragment.element}")
+    if len(op.coords) != kind.rank:
+        return fail(op, f"expects {kind.rank} coordinates, got {len(op.coords)}")
+    dims = list[int](op.dims)
+    if len(dims) not in (2, 3) or len(set(dims)) != len(dims):
+        return fail(op, f"expects 2 or 3 distinct dims, got {dims}")
+    if any(not 0 <= dim < kind.rank for dim in dims):
+        return fail(op, f"expects dims in 0..{kind.rank - 1}, got {dims}")
+    return True

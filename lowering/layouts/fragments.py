@@ -30,6 +30,7 @@ AXES = (ROW, COLUMN)
 PART_ELEMENTS = 32  # elements per vector of a strip; one tcgen05.ld.32x32b.x32 of f32
 WORD_BITS = 32  # of a register
 PACKED_BITS = (8, 16)  # elements of these widths share one
+UNIT_BITS = 128  # of the widest access; PTX ISA, ld and st
 MASK_BITS = 32  # columns per element of the bits that say what to keep
 
 
@@ -307,6 +308,18 @@ def row_per_lane(warps: int) -> Scheme:
     threads = (Digit(WARP_THREADS, ROW, 1), Digit(warps, None))
     block = Layout(threads[: 2 if warps > 1 else 1], (), (Digit(1, COLUMN, 1),))
     return Scheme("one row per lane", block)
+
+
+def units_of_rows(warps: int, columns: int, element_bits: int) -> Scheme:
+    """16 bytes of a row per thread, neighbours in neighbouring threads: whole lines of global memory.
+
+    A row that has an odd number of such units beside a power of two goes on in registers.
+    """
+    unit = UNIT_BITS // element_bits
+    count = columns // unit
+    across = min(count & -count, WARP_THREADS)  # the largest power of two that divides it
+    threads = (Digit(across, COLUMN, unit), Digit(WARP_THREADS * warps // across, ROW, 1))
+    return Scheme("16 bytes of a row per thread", Layout(threads, (), (Digit(unit, COLUMN, 1),)))
 
 
 def accumulator(warps: int) -> Scheme:

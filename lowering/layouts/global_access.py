@@ -50,12 +50,12 @@ def store_global(
             room = INT.sub(low.extent(tensor, dims[-1]), place[dims[-1]]) if is_open else None
             for access in several:
                 with nullcontext() if room is None else when(compare("sgt", room, access.column)):
-                    pointer = _further(start, access.column, fragment.kind.element)
+                    pointer = further(start, access.column, fragment.kind.element)
                     width = access.count * bits // 8
                     llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
 
 
-def _further(start: Value, elements: int, element: Any) -> Value:
+def further(start: Value, elements: int, element: Any) -> Value:
     """A pointer so many elements on."""
     by = ir.DenseI32ArrayAttr.get([elements])
     return llvm.GEPOp(start.type, start, [], by, cell_type(element), 0).result
@@ -90,29 +90,22 @@ def load_global(
             inside = [INT.sub(low.extent(tensor, dim), place[dim]) for dim in own.values()]
             for access in several:
                 beyond = [0 if axis == ROW else access.column for axis in own]
-                yield access, _load(kind, access, begin, list(zip(inside, beyond, strict=True)))
+                checks = [compare("sgt", room, by) for room, by in zip(inside, beyond, strict=True)]
+                yield access, load_where(functools.reduce(INT.both, checks), kind, access, begin)
 
     return from_accesses(kind, layout, loaded())
 
 
-def _load(
-    kind: ws.FragmentType,
-    access: Access,
-    begin: Value,
-    bounds: Sequence[tuple[Value, int]],
+def load_where(
+    condition: Value, kind: ws.FragmentType, access: Access, begin: Value
 ) -> list[Value]:
-    """The registers, or elements, of an access to the right of `begin`, or zeros.
-
-    Args:
-      bounds: per axis the room from `begin` on, and how far the access is from there.
-    """
+    """The registers, or elements, of an access to the right of `begin`; zeros unless it is inside."""
     bits, count, element = ws.element_bits(kind.element), access.count, cell_type(kind.element)
     if is_packed(kind) and count * bits >= WORD_BITS:
         element, count = i32(), count * bits // WORD_BITS
     shape = ir.VectorType.get([count], element)
-    pointer = _further(begin, access.column, kind.element)
-    checks = [compare("sgt", room, by) for room, by in bounds]
-    branch = scf.IfOp(functools.reduce(INT.both, checks), [shape], has_else=True)
+    pointer = further(begin, access.column, kind.element)
+    branch = scf.IfOp(condition, [shape], has_else=True)
     with ir.InsertionPoint(branch.then_block):
         scf.YieldOp([llvm.LoadOp(shape, pointer, alignment=access.count * bits // 8)])
     with ir.InsertionPoint(branch.else_block):

@@ -88,6 +88,7 @@ __all__ = [
     "limit",
     "load",
     "load_global",
+    "load_rows",
     "log2",
     "loop",
     "map_coordinates",
@@ -105,6 +106,7 @@ __all__ = [
     "settle",
     "store",
     "store_global",
+    "store_rows",
     "tile",
     "tiles",
     "times_rows",
@@ -370,6 +372,32 @@ def load_global(
     kind = ws.fragment_type(shape, ir.MemRefType(source.type).element_type)
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
     return ws.LoadGlobalOp(source, _coords(coords), numbers, kind).fragment
+
+
+def load_rows(
+    source: Value,
+    rows: Value,
+    columns: int,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+) -> Value:
+    """A fragment of so many columns, of the rows of a tensor with these numbers."""
+    shape = [ws.FragmentType(rows.type).shape[0], columns]
+    kind = ws.fragment_type(shape, ir.MemRefType(source.type).element_type)
+    numbers = ir.DenseI32ArrayAttr.get(list(dims))
+    return ws.LoadRowsOp(source, rows, _coords(coords), numbers, kind).fragment
+
+
+def store_rows(
+    fragment: Value,
+    rows: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    dims: Sequence[int],
+) -> None:
+    """Writes a fragment to the rows of a tensor with these numbers."""
+    numbers = ir.DenseI32ArrayAttr.get(list(dims))
+    ws.StoreRowsOp(fragment, rows, target, _coords(coords), numbers)
 
 
 def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> Value:

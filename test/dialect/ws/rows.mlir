@@ -62,3 +62,17 @@ func.func @token(%r: !ws.ring<none, 1, 2>, %way: i32) {
   "ws.commit"(%s) {by = "threads"} : (none) -> ()
   func.return
 }
+
+// Rows anywhere in a tensor, to registers and from there; pages are a dimension that rows run through.
+// CHECK-LABEL: func.func @chosen
+// CHECK: %[[ANGLES:.*]] = "ws.load_rows"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {{.*}}dims = array<i32: 0, 1>
+// CHECK: "ws.store_rows"(%[[ANGLES]], %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) {{.*}}dims = array<i32: 0, 1, 2>
+func.func @chosen(%x: memref<?x64xf32>, %y: memref<?x16x64xf32>, %rows: !ws.frag<vector<32xi32>>, %zero: i32) {
+  %angles = "ws.load_rows"(%x, %rows, %zero, %zero)
+    {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  "ws.store_rows"(%angles, %rows, %y, %zero, %zero, %zero)
+    {dims = array<i32: 0, 1, 2>, operandSegmentSizes = array<i32: 1, 1, 1, 3>}
+    : (!ws.frag<vector<32x64xf32>>, !ws.frag<vector<32xi32>>, memref<?x16x64xf32>, i32, i32, i32) -> ()
+  func.return
+}

@@ -185,3 +185,93 @@ func.func @f(%x: memref<?x64xbf16>, %tile: !ws.tile<vector<128x64xbf16>, "shared
     : (memref<?x64xbf16>, !ws.tile<vector<128x64xbf16>, "shared">, i32, i32) -> ()
   func.return
 }
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects a fragment [R, C], got !ws.frag<vector<32xf32>>}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<16xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects 32 rows of i32, got !ws.frag<vector<16xi32>>}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<16xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xf32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects 32 rows of i32, got !ws.frag<vector<32xf32>>}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xf32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: i32, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects a memref, got i32}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (i32, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf16>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects elements of f16, got f32}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf16>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects 2 coordinates, got 1}}
+  %f = "ws.load_rows"(%x, %rows, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 1>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects 2 or 3 distinct dims, got [0]}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects 2 or 3 distinct dims, got [1, 1]}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 1, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x64xf32>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.load_rows' op expects dims in 0..1, got [0, 2]}}
+  %f = "ws.load_rows"(%x, %rows, %z, %z) {dims = array<i32: 0, 2>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xf32>, !ws.frag<vector<32xi32>>, i32, i32) -> !ws.frag<vector<32x64xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%f: !ws.frag<vector<32x64xf32>>, %x: memref<?x64xf16>, %rows: !ws.frag<vector<32xi32>>, %z: i32) {
+  // expected-error @below {{'ws.store_rows' op expects elements of f16, got f32}}
+  "ws.store_rows"(%f, %rows, %x, %z, %z) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 1, 2>}
+    : (!ws.frag<vector<32x64xf32>>, !ws.frag<vector<32xi32>>, memref<?x64xf16>, i32, i32) -> ()
+  func.return
+}

@@ -1,0 +1,132 @@
+"""Fragments whose rows threads find one by one: `ws.load_rows` and `ws.store_rows`.
+
+A thread has the numbers of its own rows, and 16 bytes of each row where nothing else asks for
+another layout, so that the threads of a row touch whole lines of memory whatever row it is.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, llvm
+from attn_mlir.dialect.scalars import INT, compare, when
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .context import Fragment, Lowering, element_pointer, lowers
+from .copy_coverage import check_wide_rows
+from .coverage import Site, covers
+from .layouts.fragments import COLUMN, Access, Layout, units_of_rows
+from .layouts.global_access import further, load_where
+from .layouts.inference import Constraints, constrains
+from .layouts.shared import unit_elements
+from .layouts.values import from_accesses, moved, own_place, piece
+
+Value = Any
+RowsOp = ws.LoadRowsOp | ws.StoreRowsOp
+
+
+@constrains(ws.LoadRowsOp)
+@constrains(ws.StoreRowsOp)
+def _constrain(c: Constraints, op: RowsOp) -> None:
+    kind = ws.FragmentType(op.fragment.type)
+    scheme = units_of_rows(c.warps, kind.shape[1], ws.element_bits(kind.element))
+    if not scheme.misfit(kind.shape):
+        c.prefers(op, op.fragment, scheme)
+    c.view(op, op.fragment, op.rows, partial(Layout.without, axis=COLUMN))
+
+
+@covers(ws.LoadRowsOp)
+def _check_load(_: Site, op: ws.LoadRowsOp) -> None:
+    _check(op, op.source)
+
+
+@covers(ws.StoreRowsOp)
+def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
+    _check(op, op.target)
+
+
+def _check(op: RowsOp, tensor: Value) -> None:
+    """Rows of whole units along the last dimension of an argument."""
+    check_wide_rows(op, tensor)
+    if isinstance(tensor.owner, ws.LimitOp):
+        raise op_error(op, "expects a tensor without a limit")
+
+
+@lowers(ws.LoadRowsOp)
+def _load_rows(low: Lowering, op: ws.LoadRowsOp) -> None:
+    kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
+
+    def loaded() -> Iterator[tuple[Access, Sequence[Value]]]:
+        for accesses, exists, begin, room in _strips(low, op, op.source, layout):
+            for access in accesses:
+                inside = exists
+                if room is not None:
+                    inside = INT.both(exists, compare("sgt", room, access.column))
+                yield access, load_where(inside, kind, access, begin)
+
+    low[op.fragment] = from_accesses(kind, layout, loaded())
+
+
+@lowers(ws.StoreRowsOp)
+def _store_rows(low: Lowering, op: ws.StoreRowsOp) -> None:
+    fragment: Fragment = low[op.fragment]
+    element = fragment.kind.element
+    for accesses, exists, begin, room in _strips(low, op, op.target, fragment.layout):
+        with when(exists):
+            for access in accesses:
+                width = access.count * ws.element_bits(element) // 8
+                inside = None if room is None else compare("sgt", room, access.column)
+                with nullcontext() if inside is None else when(inside):
+                    pointer = further(begin, access.column, element)
+                    llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+
+
+def _strips(
+    low: Lowering, op: RowsOp, tensor: Value, layout: Layout
+) -> Iterator[tuple[list[Access], Value, Value, Value | None]]:
+    """Per row of this thread: its accesses, whether the tensor has it, where the thread's part of it
+    begins, and how many columns there are from there on, None where all of the fragment's."""
+    kind = ws.FragmentType(op.fragment.type)
+    *row_dims, column_dim = list[int](op.dims)
+    own, numbers = own_place(low, layout, COLUMN), low[op.rows].parts
+    accesses = layout.accesses(unit_elements(ws.element_bits(kind.element)))
+    for strip, several in groupby(accesses, key=lambda access: access.strip):
+        place = [low[coord] for coord in op.coords]
+        exists = _move_to_row(low, tensor, place, row_dims, numbers[strip])
+        first = place[column_dim]
+        place[column_dim] = INT.add(first, moved(own, 0))
+        room = None
+        if not _has_columns(tensor, op.coords[column_dim], kind.shape[1]):
+            room = INT.sub(low.extent(tensor, column_dim), place[column_dim])
+        yield list(several), exists, element_pointer(low, tensor, place), room
+
+
+def _has_columns(tensor: Value, first: Value, count: int) -> bool:
+    """Whether the tensor is known to have so many columns from the first one on."""
+    kind, owner = ir.MemRefType(tensor.type), first.owner
+    if kind.is_dynamic_dim(kind.rank - 1) or not isinstance(owner, arith.ConstantOp):
+        return False
+    begin = ir.IntegerAttr(owner.value).value
+    return 0 <= begin <= kind.get_dim_size(kind.rank - 1) - count
+
+
+def _move_to_row(
+    low: Lowering, tensor: Value, coords: list[Value], dims: Sequence[int], number: Value
+) -> Value:
+    """Moves the coordinates to a row; returns whether the tensor has it, whatever the number is."""
+    steps = [number]
+    if len(dims) > 1:
+        inner = low.extent(tensor, dims[1])
+        steps = [arith.DivUIOp(number, inner).result, arith.RemUIOp(number, inner).result]
+    exists = compare("sge", number, 0)
+    for dim, step in zip(dims, steps, strict=True):
+        coords[dim] = INT.add(coords[dim], step)
+        for check in (
+            compare("sge", coords[dim], 0),
+            compare("slt", coords[dim], low.extent(tensor, dim)),
+        ):
+            exists = INT.both(exists, check)
+    return exists
