@@ -12,6 +12,7 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
+    from attn_mlir.api.appending import append_kv
     from attn_mlir.api.attention import plan
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
@@ -38,6 +39,7 @@ __all__ = [
     "PagedKV",
     "Plan",
     "__version__",
+    "append_kv",
     "attention",
     "block_mask",
     "causal",
@@ -66,6 +68,7 @@ _MODULES = {
     "MhaSpec": "compiling.spec",
     "PagedKV": "caches",
     "Plan": "api.plan",
+    "append_kv": "api.appending",
     "attention": "calls",
     "block_mask": "block_masks.kinds",
     "causal": "masks",

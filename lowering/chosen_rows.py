@@ -16,7 +16,7 @@ from attn_mlir.dialect.scalars import INT, compare, when
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .context import Fragment, Lowering, element_pointer, lowers
-from .copy_coverage import check_wide_rows
+from .copy_coverage import check_dense_columns
 from .coverage import Site, covers
 from .layouts.fragments import COLUMN, Access, Layout, units_of_rows
 from .layouts.global_access import further, load_where
@@ -25,6 +25,7 @@ from .layouts.shared import unit_elements
 from .layouts.values import from_accesses, moved, own_place, piece
 
 Value = Any
+MIN_BITS = 64  # of a row: 8 bytes, 8 elements that are narrowed from 16 bytes
 RowsOp = ws.LoadRowsOp | ws.StoreRowsOp
 
 
@@ -49,8 +50,11 @@ def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
 
 
 def _check(op: RowsOp, tensor: Value) -> None:
-    """Rows of whole units along the last dimension of an argument."""
-    check_wide_rows(op, tensor)
+    """Rows in whole accesses along the last dimension of an argument."""
+    check_dense_columns(op, tensor)
+    kind = ws.FragmentType(op.fragment.type)
+    if kind.shape[1] * ws.element_bits(kind.element) % MIN_BITS:
+        raise op_error(op, f"expects rows of whole {MIN_BITS // 8}-byte pieces, got {kind}")
     if isinstance(tensor.owner, ws.LimitOp):
         raise op_error(op, "expects a tensor without a limit")
 

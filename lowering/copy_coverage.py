@@ -45,19 +45,15 @@ def _check_load_global(_: Site, op: ws.LoadGlobalOp) -> None:
 
 def _check_fragment(op: Any, tensor: Any) -> None:
     _check_limit(op, tensor)
-    if len(ws.FragmentType(op.fragment.type).shape) == 2:
-        check_wide_rows(op, tensor)
-
-
-def check_wide_rows(op: Any, tensor: Any) -> None:
-    """Raises VerifyError unless a fragment has rows of whole 16-byte units of dense columns."""
     kind = ws.FragmentType(op.fragment.type)
-    if kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
+    if len(kind.shape) == 2 and kind.shape[1] * ws.element_bits(kind.element) % (UNIT_BYTES * 8):
         raise op_error(op, f"expects rows of whole {UNIT_BYTES}-byte units, got {kind}")
-    _check_dense_columns(op, tensor)
+    if len(kind.shape) == 2:
+        check_dense_columns(op, tensor)
 
 
-def _check_dense_columns(op: Any, tensor: Any) -> None:
+def check_dense_columns(op: Any, tensor: Any) -> None:
+    """Raises VerifyError where columns run along another dimension than the last."""
     last = ir.MemRefType(tensor.type).rank - 1
     column_dim = list[int](op.dims)[-1]
     if column_dim != last:
@@ -72,7 +68,7 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         raise op_error(
             op, f"expects a tile of two dimensions and 8, 16 or 32-bit elements, got {kind}"
         )
-    _check_dense_columns(op, tensor)
+    check_dense_columns(op, tensor)
     rows = kind.shape[0]
     if rows % ATOM_ROWS or rows > MAX_BOX_ROWS:
         raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
@@ -166,7 +162,7 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
     ):
         raise op_error(op, "expects a slot from ws.acquire that is committed by thread_copies")
     _check_limit(op, op.source)
-    _check_dense_columns(op, op.source)
+    check_dense_columns(op, op.source)
     _check_units_of_rows(op, kind, step)
 
 

@@ -6,11 +6,12 @@ operation, so that a name at another operand's place is a mistake and not a choi
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args, get_origin
 
 from attn_mlir.dialect._mlir import ext, func, ir
-from attn_mlir.dialect.attn import CombineOp, MhaOp
+from attn_mlir.dialect.attn import AppendOp, CombineOp, MhaOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
@@ -101,14 +102,21 @@ def names_of(function: Any) -> list[str | None]:
 
 
 def _operands(function: Any) -> tuple[str, ...]:
-    """What the first arguments have to be called."""
-    return field_names(operation_of(function), ext.Operand)[: len(function.arguments)]
+    """What the first arguments have to be called: not those behind a choice of operands."""
+    operation = operation_of(function)
+    names = field_names(operation, ext.Operand)
+    chosen = [name for name in names if get_origin(operation.__annotations__[name]) is Sequence]
+    if len(chosen) > 1:
+        names = names[: names.index(chosen[0])]
+    return names[: len(function.arguments)]
 
 
 def operation_of(function: Any) -> type:
-    """The class of the operation that a function is for: `attn.combine` where it has one, else `attn.mha`."""
+    """The class of the operation that a function is for: `attn.combine` or `attn.append` where it has
+    one, else `attn.mha`."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    return CombineOp if any(isinstance(op, CombineOp) for op in body) else MhaOp
+    found = (kind for op in body for kind in (CombineOp, AppendOp) if isinstance(op, kind))
+    return next(found, MhaOp)
 
 
 def field_names(operation: type, kind: Any) -> tuple[str, ...]:

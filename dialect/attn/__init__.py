@@ -13,12 +13,14 @@ _OPERATION_MODULES = (
     "scaled",
     "mha",
     "combine",
+    "append",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
     "MASK_ATTRIBUTES": "attributes",
     "mask_to_attr": "attributes",
     "attr_to_mask": "attributes",
+    "AppendOp": "append",
     "CombineOp": "combine",
     "MhaOp": "mha",
     "make_mha": "mha",
@@ -44,6 +46,7 @@ _HOMES = {
     "SinkOp": "sink",
     "YieldOp": "yield_",
     "build_module": "builder",
+    "emit_append": "builder",
     "emit_combine": "builder",
     "emit_mha": "builder",
 }

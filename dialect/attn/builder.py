@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import func, ir
+from attn_mlir.dialect.attn.append import INTERLEAVED, AppendOp
 from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
@@ -16,7 +17,7 @@ from attn_mlir.dialect.attn.operands import ELEMENT_TYPES, Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
-from attn_mlir.dialect.attn.storage import views_of
+from attn_mlir.dialect.attn.storage import cache_views, views_of
 from attn_mlir.dialect.attn.workspace import WORKSPACE
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
@@ -127,6 +128,37 @@ def emit_combine(
     op = CombineOp(_type(o), _type(lse), arguments["parts"], arguments["lses"], sinks)
     if heads_along_rows:
         op.operation.attributes[HEADS_ALONG_ROWS] = ir.UnitAttr.get()
+    return op
+
+
+def emit_append(
+    arguments: Mapping[str, ir.Value],
+    *,
+    cache: Cache | None,
+    lengths: str,
+    interleaved: bool,
+) -> AppendOp:
+    """Builds one `attn.append` at the insertion point, with the operations that say how the cache lies.
+
+    Args:
+      arguments: `k_cache`, `v_cache`, `k_new`, `v_new`; the index arrays of `cache`; what tells where
+        tokens go: `slot_mapping`, `positions`, `batch_indices`, `cu_seqlens`; `cos` and `sin`; and
+        `k_scale` and `v_scale`, where there are any.
+      cache: how sequences lie in the cache; None where slots tell.
+      lengths: as of `cache_views`.
+      interleaved: sets `INTERLEAVED`.
+    """
+    k, v = arguments["k_cache"], arguments["v_cache"]
+    if cache is not None:
+        k, v = cache_views(cache, lengths, (k, v), arguments)
+    if "k_scale" in arguments:
+        k, v = make_scaled(k, arguments["k_scale"]), make_scaled(v, arguments["v_scale"])
+    told = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
+    lists = [[arguments[name]] if name in arguments else [] for name in told]
+    angles = [arguments[name] for name in ("cos", "sin") if name in arguments]
+    op = AppendOp(k, v, arguments["k_new"], arguments["v_new"], *lists, angles)
+    if interleaved:
+        op.operation.attributes[INTERLEAVED] = ir.UnitAttr.get()
     return op
 
 

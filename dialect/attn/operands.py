@@ -35,7 +35,7 @@ class Operand:
       dtype: of its elements, or of the number: a key of `ELEMENT_TYPES`.
       extents: of a tensor; an integer is part of the kernel, a name stands for what each call
         tells. Extents of one name are equal.
-      role: `in`, `out`, `inout` or `scalar`; what is `inout` is memory that the kernel works in.
+      role: `in`, `out`, `inout` for a tensor that the kernel writes into or works in, or `scalar`.
       default: of a number that calls may leave out.
     """
 

@@ -382,6 +382,28 @@ def views_of(
     return views
 
 
+def cache_views(
+    cache: Cache, lengths: str, caches: tuple[Any, Any], indices: Mapping[str, Any]
+) -> list[Any]:
+    """A cache's k and v with what arrays tell of their places and lengths, at the insertion point.
+
+    Args:
+      lengths: what tells the lengths, `seqused_k` or `cache_seqlens`; empty where nothing does.
+      caches: k and v as they are stored.
+      indices: values of the arrays, by name; may hold others.
+    """
+    views: list[Any] = []
+    for view in caches:
+        view = _found(view, cache, indices, of_values=len(views) > 0)
+        if lengths:
+            counted = "all" if lengths == "seqused_k" else "cached"
+            view = _limited(view, indices[lengths], counted=counted)
+        if cache.padded:
+            view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
+        views.append(view)
+    return views
+
+
 def _found(source: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
     """The sequences of a cache, as long as there is room for."""
     if cache.page_size:

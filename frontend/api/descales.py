@@ -110,3 +110,20 @@ def check_scaled(
                 f"{names.get(name, name)} makes a scale of scores from {product.min():.4g} to {product.max():.4g} with "
                 f"scale = {scale:.4g}: it must be from {F32_TINY:.4g} to {MAX_SCALE:.4g}"
             )
+
+
+def cache_factors(
+    scales: tuple[object, object] | None, dtype: str, batch: int, heads: int
+) -> dict[str, TensorView]:
+    """The factors of a cache of 8 bits as tables [1 or batch, 1 or heads] of f32, by name.
+
+    Args:
+      scales: k_scale and v_scale of the cache, of one element, [heads] or [batch, heads].
+      dtype: of the cache.
+
+    Raises:
+      SpecError: one is missing, or wrong as `descales_of` says.
+    """
+    names = ("k_scale", "v_scale")
+    given = zip(names, (None, None) if scales is None else scales, strict=True)
+    return {name: _table(value, name, dtype, batch, heads) for name, value in given}

@@ -120,7 +120,7 @@ def told_by(
     arrays = {name: dense_on_host(given[name], names.get(name, name)) for name in kinds.tensors}
     batch = _batch((queries, keys), arrays, names)
     told = arrays if cache is None else {**cache.arrays, **arrays}
-    contents = {name: _contents(value, names.get(name, name)) for name, value in told.items()}
+    contents = contents_of(told, names)
     longest = {side.name: _longest(side, contents) for side in (queries, keys)}
     if operands["q"].has_memory:
         lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
@@ -178,6 +178,17 @@ def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[
         if size != batch:
             raise SpecError(f"{name} has batch {size}, {first} has {batch}")
     return batch
+
+
+def contents_of(
+    arrays: Mapping[str, object], names: Mapping[str, str]
+) -> dict[str, Numbers | None]:
+    """What index arrays hold, by name; None for one that is on a GPU and not to be waited for.
+
+    Args:
+      names: what the caller calls an array, where that is not its own name.
+    """
+    return {name: _contents(value, names.get(name, name)) for name, value in arrays.items()}
 
 
 def _contents(value: object, name: str) -> Numbers | None:

@@ -140,14 +140,14 @@ class Plan:
         """Allocates and launches, with the arrays that the plan was made with.
 
         Returns:
-          The one result, or all of them as a tuple.
+          The one result, or all of them as a tuple; None where there is none.
 
         Raises:
           TargetError: the device cannot run a kernel, or the toolchain is incomplete.
           LaunchError: a launch failed.
         """
         results = tuple(self.execute().values())
-        return results[0] if len(results) == 1 else results
+        return results if len(results) > 1 else next(iter(results), None)
 
     def execute(self) -> dict[str, Any]:
         """As `run`; the results by name."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, shown
 
 OPERATIONS: Mapping[str, type[Request]] = {
-    request.operation: request for request in (MhaSpec, CombineSpec)
+    request.operation: request for request in (MhaSpec, CombineSpec, AppendSpec)
 }
 
 

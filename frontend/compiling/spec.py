@@ -393,13 +393,13 @@ class MhaSpec(Request):
             Operand("o", self.out_dtype, (*lead, rows, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
-            *(_table(name, "i32", rank) for name, rank in found_by.items()),
-            *(_table(name, "i32", 1) for name in self.lengths.tensors),
+            *(table(name, "i32", rank) for name, rank in found_by.items()),
+            *(table(name, "i32", 1) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
-            *(_table(name, "f32", 2) for name in self.descales),
+            *(table(name, "f32", 2) for name in self.descales),
             *(() if self.block is None else _lists()),
             *(
-                _table(x.name, x.dtype, x.rank)
+                table(x.name, x.dtype, x.rank)
                 for x in (self.modifier.tensors if self.modifier else ())
             ),
             *(_workspace(self.v_head_dim) if self.joined else ()),
@@ -457,14 +457,14 @@ class MhaSpec(Request):
 mha = MhaSpec
 
 
-def _table(name: str, dtype: str, rank: int) -> Operand:
+def table(name: str, dtype: str, rank: int) -> Operand:
     """A tensor whose extents each call tells."""
     return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))
 
 
 def _lists() -> tuple[Operand, ...]:
     """The lists of blocks: numbers of blocks, and which."""
-    counts, indices = (_table(name, "i32", 4) for name in BLOCK_LISTS)
+    counts, indices = (table(name, "i32", 4) for name in BLOCK_LISTS)
     return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices
 
 

@@ -3,6 +3,7 @@
 What is offered is listed in `__all__`; each function says what it refuses.
 """
 
+from attn_mlir.flashinfer.append import append_paged_kv_cache, get_batch_indices_positions
 from attn_mlir.flashinfer.cascade import MultiLevelCascadeAttentionWrapper
 from attn_mlir.flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.merging import merge_state, merge_state_in_place, merge_states
@@ -15,6 +16,8 @@ __all__ = [
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
     "MultiLevelCascadeAttentionWrapper",
+    "append_paged_kv_cache",
+    "get_batch_indices_positions",
     "merge_state",
     "merge_state_in_place",
     "merge_states",

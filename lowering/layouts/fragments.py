@@ -313,9 +313,10 @@ def row_per_lane(warps: int) -> Scheme:
 def units_of_rows(warps: int, columns: int, element_bits: int) -> Scheme:
     """16 bytes of a row per thread, neighbours in neighbouring threads: whole lines of global memory.
 
-    A row that has an odd number of such units beside a power of two goes on in registers.
+    A row that has an odd number of such units beside a power of two goes on in registers; one that
+    is shorter is in one thread.
     """
-    unit = UNIT_BITS // element_bits
+    unit = min(UNIT_BITS // element_bits, columns)
     count = columns // unit
     across = min(count & -count, WARP_THREADS)  # the largest power of two that divides it
     threads = (Digit(across, COLUMN, unit), Digit(WARP_THREADS * warps // across, ROW, 1))

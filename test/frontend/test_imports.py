@@ -54,7 +54,7 @@ ALLOWED = {
     "api": f"{LEAVES} {REQUEST} block_masks caches",
     "calls": "api pytorch",
     "flash": f"{LEAVES} api arrays caches calls compiling masks mods runtime trace",
-    "flashinfer": f"{LEAVES} caches calls compiling flash masks mods runtime trace",
+    "flashinfer": f"{LEAVES} api arrays caches calls compiling flash masks mods runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch trace",
     "cli": f"{LEAVES} compiling dialect.attn masks reference runtime",

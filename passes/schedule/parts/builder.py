@@ -512,6 +512,8 @@ def map_elements(body: Callable[[Value], Value], a: Value, /, *, element: Any = 
 def map_elements(
     body: Callable[[Value, Value], Value], a: Value, b: Value, /, *, element: Any = None
 ) -> Value: ...
+@overload
+def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value: ...
 def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
     """A `ws.map` that does not look at coordinates: `body(*elements)` returns the new element.
 
@@ -522,10 +524,15 @@ def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None
     return _map(lambda *arguments: body(*arguments[: len(inputs)]), inputs, kind.shape, element)
 
 
-def map_coordinates(body: Callable[[Value, Value, Value], Value], fragment: Value) -> Value:
-    """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element."""
+def map_coordinates(
+    body: Callable[[Value, Value, Value], Value], fragment: Value, *, element: Any = None
+) -> Value:
+    """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element.
+
+    `element` is the result's element type, that of the fragment when absent.
+    """
     kind = ws.FragmentType(fragment.type)
-    return _map(body, [fragment], kind.shape, kind.element)
+    return _map(body, [fragment], kind.shape, kind.element if element is None else element)
 
 
 def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:

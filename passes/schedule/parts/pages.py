@@ -34,6 +34,10 @@ class Pages(Sequences, Protocol):
         """What the list says for a page of a sequence; anything for one that it does not have."""
         ...
 
+    def room(self, batch: Value) -> Value:
+        """Positions that the pages of a sequence have, used or not."""
+        ...
+
 
 def page_size(pool: Value) -> int:
     """Positions of a page."""
@@ -83,6 +87,10 @@ class TablePages:
         """Of the table; the nearest one behind a row's end."""
         return b.element(self.table, [batch, number])
 
+    def room(self, batch: Value) -> Value:
+        """All pages of a row."""
+        return self.longest()
+
 
 @dataclass(frozen=True)
 class CsrPages:
@@ -120,12 +128,22 @@ class CsrPages:
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """(n - 1) x page + last of n pages; none where offsets are in the wrong order."""
-        size, total = page_size(self.pool), b.extent(self.indices, 0)
-        begin = b.INT.min(b.INT.max(self._offset(batch), 0), total)
-        end = b.INT.min(b.INT.max(self._offset(b.INT.add(batch, 1)), begin), total)
+        size = page_size(self.pool)
+        begin, end = self._ends(batch)
         last = b.INT.min(b.INT.max(b.element(self.last, [batch]), 1), size)
         whole = b.INT.mul(b.INT.sub(b.INT.sub(end, begin), 1), size)
         return _sequence(b.INT.max(b.INT.add(whole, last), 0))
+
+    def _ends(self, batch: Value) -> tuple[Value, Value]:
+        """Where the entries of a sequence begin and end, moved into the list."""
+        total = b.extent(self.indices, 0)
+        begin = b.INT.min(b.INT.max(self._offset(batch), 0), total)
+        return begin, b.INT.min(b.INT.max(self._offset(b.INT.add(batch, 1)), begin), total)
+
+    def room(self, batch: Value) -> Value:
+        """The sequence's own pages."""
+        begin, end = self._ends(batch)
+        return b.INT.mul(b.INT.sub(end, begin), page_size(self.pool))
 
     def _offset(self, number: Value) -> Value:
         return b.element(self.offsets, [number])

@@ -1,0 +1,204 @@
+"""`attn.append`: writes new keys and values into a cache."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from attn_mlir.dialect._mlir import ext, ir
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.storage import SEQUENCE_RANK, logical_type
+
+INTERLEAVED = "attn.interleaved"
+WIDE_TYPES = ("bf16", "f16")
+NARROW_TYPES = ("f8E4M3FN", "f8E5M2")
+ANGLE_TYPES = ("bf16", "f16", "f32")
+SLOT_TYPES = ("i32", "i64")
+TOKEN_RANK = 3  # [tokens, heads, columns]; one more with a dimension for the sequence
+ROTARY_STEP = 16  # of rotary_dim: halves are whole 16-byte units of 16-bit elements
+
+
+class AppendOp(AttnDialect.Operation, name="append"):
+    """Writes the keys and values of new tokens into a cache, each where it is told.
+
+    Which sequence a token belongs to: that of `sequences`; or the one whose rows `offsets` tells;
+    else that of its first dimension. Its position there: that of `positions`; else the new tokens of
+    a sequence are the last ones that it then has. Where that is in memory is what the operations say
+    that made the caches. Or `slots` tells it at once: token t goes to row slots[t] of the cache's
+    first two dimensions, which are counted through.
+
+    A token that belongs nowhere, such as one with a negative sequence, position or slot, or one past
+    the room that its sequence has, is left out: whatever the numbers hold, nothing is written beside
+    the tensors of the caches, nor into the room of another sequence. Two tokens of one place: either
+    may be there.
+
+    With angles the first 2 x C columns of a key of position p are rotated, as pairs (x, y) of the
+    columns i and i + C, or 2 i and 2 i + 1 where they are interleaved:
+
+        (x cos[p, i] - y sin[p, i],  y cos[p, i] + x sin[p, i])
+
+    Elements of another type than the cache's, and rotated ones, are computed in f32. Where the cache
+    is `attn.scaled` and its elements are narrower than the new ones, they are divided by the factors;
+    what is too large for 8 bits becomes the largest number.
+
+    Operands:
+      k_cache, v_cache: [batch, sequence, heads, columns], tensors or views. Sequences that end by
+        `attn.limited` are told apart by what their lengths count.
+      k_new, v_new: [tokens, heads, columns], or [batch, n, heads, columns]; of the caches' type,
+        or of bf16 or f16 where these have 8 bits.
+      slots: none, or [tokens], i32 or i64.
+      positions: none, or i32, of the shape of the tokens. With `slots` they are for the angles.
+      sequences: none, or [tokens], i32.
+      offsets: none, or [batch + 1], i32: sequence b has the tokens from offsets[b] to before
+        offsets[b + 1].
+      angles: none, or cos and sin, [positions, C] of bf16, f16 or f32.
+
+    Attributes:
+      attn.interleaved (optional, unit): pairs are neighbours.
+
+    Memory effects: writes the tensors of the caches. Hardware: any.
+
+    Example:
+      "attn.append"(%k, %v, %k_new, %v_new, %slots)
+        {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0>}
+        : (tensor<?x16x4x64xbf16>, tensor<?x16x4x64xbf16>, tensor<?x4x64xbf16>,
+          tensor<?x4x64xbf16>, tensor<?xi32>) -> ()
+    """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({INTERLEAVED: ir.UnitAttr})
+
+    k_cache: ext.Operand[Any]
+    v_cache: ext.Operand[Any]
+    k_new: ext.Operand[Any]
+    v_new: ext.Operand[Any]
+    slots: Sequence[ext.Operand[Any]]
+    positions: Sequence[ext.Operand[Any]]
+    sequences: Sequence[ext.Operand[Any]]
+    offsets: Sequence[ext.Operand[Any]]
+    angles: Sequence[ext.Operand[Any]]
+
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether the columns of a pair are neighbours."""
+        return INTERLEAVED in self.operation.attributes
+
+    @property
+    def rotary_dim(self) -> int:
+        """Columns that are rotated."""
+        return 2 * self.angles[0].type.shape[1] if len(self.angles) else 0
+
+    def verify_invariants(self) -> bool:
+        """Caches and tokens of one shape, element types, and what tells where tokens go."""
+        return all(
+            check()
+            for check in (
+                self._check_tensors,
+                self._check_types,
+                self._check_told,
+                self._check_angles,
+            )
+        )
+
+    def _check_tensors(self) -> bool:
+        for side in ("k", "v"):
+            cache, new = (
+                logical_type(getattr(self, f"{side}_cache")),
+                getattr(self, f"{side}_new").type,
+            )
+            if not isinstance(cache, ir.RankedTensorType) or cache.rank != SEQUENCE_RANK:
+                layout = "[batch, sequence, heads, columns]"
+                return self._fail(f"{side}_cache to stand for a tensor {layout}, got {cache}")
+            if not isinstance(new, ir.RankedTensorType) or new.rank not in (
+                TOKEN_RANK,
+                TOKEN_RANK + 1,
+            ):
+                return self._fail(f"{side}_new to be a tensor of rank 3 or 4, got {new}")
+            if any(cache.is_dynamic_dim(axis) for axis in (2, 3)):
+                return self._fail(f"static heads and columns in {side}_cache, got {cache}")
+            if list(new.shape)[-2:] != list(cache.shape)[2:]:
+                return self._fail(f"{side}_new with the heads and columns of {cache}, got {new}")
+        caches = [logical_type(self.k_cache), logical_type(self.v_cache)]
+        if caches[0].shape[2] != caches[1].shape[2]:
+            return self._fail(f"caches of as many heads, got {caches[0]} and {caches[1]}")
+        if list(self.k_new.type.shape)[:-1] != list(self.v_new.type.shape)[:-1]:
+            return self._fail(
+                f"k_new and v_new of one shape but for columns, got {self.k_new.type} and "
+                f"{self.v_new.type}"
+            )
+        return True
+
+    def _check_types(self) -> bool:
+        caches = {str(logical_type(x).element_type) for x in (self.k_cache, self.v_cache)}
+        new = {str(x.type.element_type) for x in (self.k_new, self.v_new)}
+        if len(caches) > 1 or len(new) > 1:
+            return self._fail(
+                f"caches of one element type and tokens of one, got {caches} and {new}"
+            )
+        (cache,), (token,) = caches, new
+        allowed = (cache, *(WIDE_TYPES if cache in NARROW_TYPES else ()))
+        if cache not in (*WIDE_TYPES, *NARROW_TYPES) or token not in allowed:
+            return self._fail(
+                f"tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of 8 "
+                f"bits, got {token} for {cache}"
+            )
+        return True
+
+    def _check_told(self) -> bool:
+        dims = list(self.k_new.type.shape)[:-2]
+        lists = {"slots": SLOT_TYPES, "positions": ("i32",), "sequences": ("i32",)}
+        for name, types in lists.items():
+            for operand in getattr(self, name):
+                kind = operand.type
+                is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == len(dims)
+                if not is_tensor or str(kind.element_type) not in types:
+                    shape = "[tokens]" if len(dims) == 1 else "[batch, n]"
+                    return self._fail(
+                        f"{name} to be a tensor {shape} of {', '.join(types)}, got {kind}"
+                    )
+        for operand in self.offsets:
+            kind = operand.type
+            is_list = isinstance(kind, ir.RankedTensorType) and kind.rank == 1
+            if not is_list or str(kind.element_type) != "i32":
+                return self._fail(f"offsets to be a tensor [batch + 1] of i32, got {kind}")
+        names = ("slots", "positions", "sequences", "offsets")
+        if any(len(getattr(self, name)) > 1 for name in names):
+            return self._fail(f"at most one tensor of each of {', '.join(names)}")
+        told = [name for name in ("slots", "sequences", "offsets") if len(getattr(self, name))]
+        if len(dims) == 1 and len(told) != 1:
+            got = " and ".join(told) or "nothing"
+            return self._fail(f"tokens [tokens, ...] with slots, sequences or offsets, got {got}")
+        if len(dims) == 2 and told:
+            return self._fail(f"tokens [tokens, ...] with {told[0]}, got [batch, n, ...]")
+        if len(self.sequences) and not len(self.positions):
+            return self._fail("positions beside sequences")
+        return True
+
+    def _check_angles(self) -> bool:
+        if not len(self.angles):
+            return not self.is_interleaved or self._fail("angles for pairs that are interleaved")
+        if len(self.angles) != 2:
+            return self._fail(f"cos and sin as angles, got {len(self.angles)} tensors")
+        kinds = [angle.type for angle in self.angles]
+        if (
+            kinds[0] != kinds[1]
+            or not isinstance(kinds[0], ir.RankedTensorType)
+            or kinds[0].rank != 2
+        ):
+            return self._fail(
+                f"cos and sin [positions, C] of one type, got {kinds[0]} and {kinds[1]}"
+            )
+        columns, most = kinds[0].shape[1], self.k_new.type.shape[-1]
+        if kinds[0].is_dynamic_dim(1) or 2 * columns % ROTARY_STEP or not 0 < 2 * columns <= most:
+            return self._fail(
+                f"angles of {ROTARY_STEP} columns of a key or a multiple, up to {most}, got {kinds[0]}"
+            )
+        if str(kinds[0].element_type) not in ANGLE_TYPES:
+            return self._fail(f"angles of {', '.join(ANGLE_TYPES)}, got {kinds[0]}")
+        if str(self.k_new.type.element_type) not in WIDE_TYPES:
+            return self._fail(f"keys of bf16 or f16 to rotate, got {self.k_new.type}")
+        if len(self.slots) and not len(self.positions):
+            return self._fail("positions for the angles beside slots")
+        return True
+
+    def _fail(self, message: str) -> bool:
+        self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
+        return False

@@ -1,0 +1,333 @@
+"""`append_kv`: check a cache and new tokens, and plan the launch that writes these into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from attn_mlir.api.appending_checks import check_places
+from attn_mlir.api.caches import Cached, cached
+from attn_mlir.api.descales import cache_factors
+from attn_mlir.api.lengths import contents_of
+from attn_mlir.api.plan import Plan, Step, carried_out
+from attn_mlir.arrays import dense_on_host, stream_of
+from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
+from attn_mlir.compiling.appending import (
+    ANGLE_DTYPES,
+    BATCH,
+    INDICES,
+    LENGTHS,
+    NEW,
+    OFFSETS,
+    SLOT_DTYPES,
+    SLOTS,
+    WIDE_DTYPES,
+    AppendSpec,
+)
+from attn_mlir.compiling.spec import DTYPES, NARROW_DTYPES
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.scalars import MAX_I32, flag
+from attn_mlir.runtime.tensors import TensorView, view
+
+ROTARY = "rotary must be (cos, sin, interleaved)"
+TOKEN_SHAPES = {3: "[tokens, heads, head_dim]", 4: "[batch, n, heads, head_dim]"}
+
+
+@carried_out
+def append_kv(
+    cache: ContiguousKV | PagedKV,
+    k_new: Any,
+    v_new: Any,
+    positions: Any = None,
+    *,
+    batch_indices: Any = None,
+    cu_seqlens: Any = None,
+    slot_mapping: Any = None,
+    rotary: tuple[Any, Any, bool] | None = None,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> Plan:
+    """Writes the keys and values of new tokens into a cache, in place and in one launch.
+
+    Where a token goes is told by one of three:
+
+    - `slot_mapping`: to the slot of its number, page x page_size + offset (in a cache without pages
+      row x positions + position). The cache's tables and lengths are not looked at.
+    - `positions`: to that position of its sequence, with `leftpad` counted from where it begins.
+    - the cache's lengths, where neither is given: the n new tokens of sequence b are the last ones
+      that it then has. With `counts_new=True` `seqused[b]` counts them already, and they go to the
+      positions from seqused[b] - n on; so do they with compressed rows, whose `last_page_len` counts
+      them, and without `seqused`, where a sequence fills its room. With `counts_new=False` they go to
+      those from seqused[b] on, as after FlashAttention's `cache_seqlens`. `seqused` counts `leftpad`.
+
+    The lengths of the cache stay what they are, and so does whatever no token is written to. A token
+    that belongs nowhere, such as one past the room of its sequence, is written nowhere.
+
+    Args:
+      cache: as of `attention`; of bf16, f16, float8_e4m3fn or float8_e5m2.
+      k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads, head_dim]
+        with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`. Of the cache's
+        dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these divided by
+        `k_scale`, and the largest number where that is too large.
+      v_new: the same for values, with v_head_dim.
+      positions: [tokens] or [batch, n], i32.
+      batch_indices: [tokens] i32, the sequence of each token. A negative one is ignored.
+      cu_seqlens: [batch + 1] i32: sequence b has the tokens from cu_seqlens[b] to before
+        cu_seqlens[b + 1]; others are ignored.
+      slot_mapping: [tokens] i32 or i64. A negative one is ignored.
+      rotary: (cos, sin, interleaved): of keys the first 2 x C columns are rotated, by row p of cos and
+        sin [positions, C] for the position p of its sequence; 2 x C is a multiple of 16. Pairs are the
+        columns i and i + C, or 2 i and 2 i + 1 if `interleaved`. With `slot_mapping` the positions
+        are given as well. q is not rotated here.
+      device, stream: as of `attention`.
+
+    Raises:
+      SpecError: an argument is wrong, or, of arrays in host memory, what it holds: tokens past the
+        room of their sequence, entries of tables out of range. Nothing was launched.
+      TargetError: the device cannot run the kernel, or the toolchain is incomplete.
+      LaunchError: the launch failed.
+    """
+    if not isinstance(cast(object, cache), CACHES):
+        raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
+    found = cached(cache)
+    call = _Call(found, view(k_new, "k_new"), view(v_new, "v_new"))
+    call.check()
+    told = _told(call, positions, batch_indices, cu_seqlens, slot_mapping, rotary is not None)
+    angles, interleaved = _angles(rotary, call)
+    kind = found.kind or Cache()
+    is_slots = told.kind == SLOTS
+    lengths = {} if is_slots or positions is not None else dict(found.lengths)
+    scaled = call.dtype in NARROW_DTYPES and call.new_dtype != call.dtype
+    spec = AppendSpec(
+        heads=int(call.k.shape[2]),
+        head_dim=int(call.k.shape[3]),
+        v_head_dim=int(call.v.shape[3]),
+        dtype=call.dtype,
+        new_dtype=call.new_dtype,
+        cache=_where_alone(kind) if is_slots else kind,
+        told=told.kind,
+        slot_dtype=view(slot_mapping, SLOTS).dtype if is_slots else None,
+        positions=positions is not None,
+        lengths=next((name for name in LENGTHS if name in lengths), None),
+        angles=angles["cos"].dtype if angles else None,
+        rotary_dim=2 * int(angles["cos"].shape[1]) if angles else 0,
+        interleaved=interleaved,
+        scaled=scaled,
+    )
+    lengths = {name: _lengths(call, value) for name, value in lengths.items()}
+    indices = {} if is_slots else dict(found.arrays)
+    factors: dict[str, TensorView] = {}
+    if scaled:
+        factors = cache_factors(found.scales, call.dtype, found.batch, spec.heads)
+        if is_slots and any(table.shape[0] > 1 for table in factors.values()):
+            raise SpecError("k_scale and v_scale per sequence need positions, got slot_mapping")
+    arrays = {**told.arrays, **indices, **lengths}
+    check_places(
+        found,
+        told.kind,
+        call.k_new.shape[:-2],
+        contents_of(arrays, found.names),
+        has_positions=positions is not None,
+        angle_count=angles["cos"].shape[0] if angles else None,
+    )
+    arguments = {"k_cache": call.k, "v_cache": call.v, "k_new": k_new, "v_new": v_new}
+    step = Step(spec, {**arguments, **arrays, **angles, **factors})
+    target = machine_of(device, call.k).target or DEFAULT_TARGET
+    stream = stream_of(stream, device, k_new, call.k_new)
+    return Plan([step], [], [], k_new, call.k_new, device, stream, target)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The tensors of a call."""
+
+    cache: Cached
+    k_new: TensorView
+    v_new: TensorView
+
+    @property
+    def k(self) -> TensorView:
+        """Of the cache, [pages, page, heads, head_dim] or [rows, positions, heads, head_dim]."""
+        return self.cache.operands["k"]
+
+    @property
+    def v(self) -> TensorView:
+        """Of the cache."""
+        return self.cache.operands["v"]
+
+    @property
+    def dtype(self) -> str:
+        """Of the cache."""
+        return self.k.dtype
+
+    @property
+    def new_dtype(self) -> str:
+        """Of the tokens."""
+        return self.k_new.dtype
+
+    def check(self) -> None:
+        """Refuses tensors that do not belong together.
+
+        Raises:
+          SpecError: names the tensor.
+        """
+        names = {"k": _name(self.cache, "k"), "v": _name(self.cache, "v")}
+        if self.dtype not in DTYPES:
+            raise SpecError(f"{names['k']} has dtype {self.dtype}, allowed are {', '.join(DTYPES)}")
+        if self.v.dtype != self.dtype:
+            raise SpecError(f"{names['v']} is {self.v.dtype}, {names['k']} is {self.dtype}")
+        if self.k.shape[:-1] != self.v.shape[:-1]:
+            raise SpecError(
+                f"{names['k']} and {names['v']} must agree but for head_dim, got "
+                f"{list(self.k.shape)} and {list(self.v.shape)}"
+            )
+        rows = self.k.shape[0] * self.k.shape[1]
+        if rows > MAX_I32:
+            raise SpecError(f"{names['k']} has {rows} positions, allowed are up to {MAX_I32}")
+        allowed = (self.dtype, *(WIDE_DTYPES if self.dtype in NARROW_DTYPES else ()))
+        for new, name, of in zip((self.k_new, self.v_new), NEW, (self.k, self.v), strict=True):
+            shape = list(new.shape)
+            if len(shape) not in TOKEN_SHAPES:
+                raise SpecError(f"{name} must be {' or '.join(TOKEN_SHAPES.values())}, got {shape}")
+            if new.dtype not in allowed:
+                raise SpecError(
+                    f"{name} is {new.dtype}, {names[name[0]]} is {of.dtype}: allowed are "
+                    f"{', '.join(allowed)}"
+                )
+            for axis, what in ((-2, "heads"), (-1, "elements per head")):
+                if shape[axis] != of.shape[axis]:
+                    raise SpecError(
+                        f"{name} has {shape[axis]} {what}, {names[name[0]]} has {of.shape[axis]}"
+                    )
+        if self.k_new.shape[:-1] != self.v_new.shape[:-1] or self.v_new.dtype != self.new_dtype:
+            raise SpecError(
+                "k_new and v_new must agree but for head_dim, got "
+                f"{list(self.k_new.shape)} of {self.new_dtype} and {list(self.v_new.shape)} of "
+                f"{self.v_new.dtype}"
+            )
+        if len(self.k_new.shape) == 4 and self.k_new.shape[0] != self.cache.batch:
+            raise SpecError(
+                f"k_new has batch {self.k_new.shape[0]}, "
+                f"{_name(self.cache, self.cache.counted_by)} has {self.cache.batch}"
+            )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What tells which sequence a token belongs to, and the arrays that do, by name."""
+
+    kind: str
+    arrays: Mapping[str, object]
+
+
+def _told(
+    call: _Call,
+    positions: object,
+    batch_indices: object,
+    cu_seqlens: object,
+    slot_mapping: object,
+    is_rotary: bool,
+) -> _Told:
+    """The arrays that tell where tokens go, checked but for what they hold.
+
+    Raises:
+      SpecError: arrays that are missing, too many or of a wrong kind.
+    """
+    tokens = call.k_new.shape[:-2]
+    given = {
+        SLOTS: slot_mapping,
+        "positions": positions,
+        INDICES: batch_indices,
+        OFFSETS: cu_seqlens,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    kinds = [name for name in (SLOTS, INDICES, OFFSETS) if name in given]
+    if len(kinds) > 1:
+        raise SpecError(f"{kinds[0]} and {kinds[1]} both tell where tokens go: pass one")
+    if len(tokens) == 2 and kinds:
+        raise SpecError(f"{kinds[0]} is for k_new {TOKEN_SHAPES[3]}, got {list(call.k_new.shape)}")
+    if len(tokens) == 1 and not kinds:
+        raise SpecError(
+            f"k_new {TOKEN_SHAPES[3]} needs {SLOTS}, {OFFSETS}, or positions and {INDICES}"
+        )
+    if INDICES in given and positions is None:
+        raise SpecError(f"positions are missing: {INDICES} alone does not tell where tokens go")
+    if SLOTS in given and (positions is not None) != is_rotary:
+        raise SpecError(
+            "positions and slot_mapping both tell where tokens go: pass one"
+            if positions is not None
+            else "positions are missing: rotary needs them beside slot_mapping"
+        )
+    shape = "[tokens]" if len(tokens) == 1 else "[batch, n]"
+    for name, value in given.items():
+        found = view(value, name)
+        dtypes = SLOT_DTYPES if name == SLOTS else ("i32",)
+        wanted = (call.cache.batch + 1,) if name == OFFSETS else tokens
+        if found.dtype not in dtypes or found.shape != wanted:
+            label = "[batch + 1]" if name == OFFSETS else shape
+            raise SpecError(
+                f"{name} must be {label} = {list(wanted)} of {' or '.join(dtypes)}, got "
+                f"{list(found.shape)} of {found.dtype}"
+            )
+    arrays = {name: dense_on_host(value, name) for name, value in given.items()}
+    return _Told(kinds[0] if kinds else BATCH, arrays)
+
+
+def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
+    """cos and sin by name, if there are any, and whether pairs are neighbours.
+
+    Raises:
+      SpecError: they are no angles of these keys.
+    """
+    if rotary is None:
+        return {}, False
+    parts = cast("tuple[Any, ...]", rotary) if isinstance(rotary, (tuple, list)) else ()
+    if len(parts) != 3:
+        raise SpecError(f"{ROTARY}, got {shown(rotary)}")
+    if call.new_dtype not in WIDE_DTYPES:
+        raise SpecError(f"rotary is for k_new of {' or '.join(WIDE_DTYPES)}, got {call.new_dtype}")
+    found = {
+        name: view(part, f"rotary's {name}")
+        for name, part in zip(("cos", "sin"), parts[:2], strict=True)
+    }
+    for name, angle in found.items():
+        if len(angle.shape) != 2 or angle.dtype not in ANGLE_DTYPES:
+            raise SpecError(
+                f"rotary's {name} must be [positions, rotary_dim / 2] of {', '.join(ANGLE_DTYPES)}, "
+                f"got {list(angle.shape)} of {angle.dtype}"
+            )
+    cos, sin = found.values()
+    if (cos.shape, cos.dtype) != (sin.shape, sin.dtype):
+        raise SpecError(
+            f"rotary's cos and sin must agree, got {list(cos.shape)} of {cos.dtype} and "
+            f"{list(sin.shape)} of {sin.dtype}"
+        )
+    return found, flag("rotary's interleaved", parts[2])
+
+
+def _lengths(call: _Call, lengths: object) -> object:
+    """The cache's lengths.
+
+    Raises:
+      SpecError: not one i32 per sequence.
+    """
+    found, batch = view(lengths, "seqused"), call.cache.batch
+    if found.dtype != "i32" or found.shape != (batch,):
+        raise SpecError(
+            f"seqused must be [batch] = [{batch}] of i32, got {list(found.shape)} of {found.dtype}"
+        )
+    return dense_on_host(lengths, "seqused")
+
+
+def _where_alone(kind: Cache) -> Cache:
+    """How a cache lies that slots find their way in: whatever lists its pages, it is one kernel."""
+    return Cache(page_size=kind.page_size, pages="table") if kind.page_size else Cache()
+
+
+def _name(cache: Cached, argument: str) -> str:
+    """What the caller calls an argument."""
+    return cache.names.get(argument, argument)

@@ -1,0 +1,229 @@
+"""The request for the kernel that writes new tokens into a cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, cast
+
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.spec import (
+    DTYPES,
+    HEAD_DIM_STEP,
+    MAX_HEADS,
+    NARROW_DTYPES,
+    NARROW_HEAD_DIM_STEP,
+    check_head_dim,
+    table,
+)
+from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import as_int, flag, integer
+
+WIDE_DTYPES = ("bf16", "f16")  # that 8 bits are made of, and that can be rotated
+ANGLE_DTYPES = ("bf16", "f16", "f32")
+SLOT_DTYPES = ("i32", "i64")
+MAX_PAGE = 1 << 20  # positions; far above any cache
+ROTARY_STEP = 16  # of rotary_dim: halves are whole 16-byte units of 16-bit elements
+
+BATCH, INDICES, OFFSETS, SLOTS = "batch", "batch_indices", "cu_seqlens", "slot_mapping"
+TOLD = {
+    BATCH: "by the first dimension of tokens [batch, n, ...]",
+    INDICES: "by an array of sequences",
+    OFFSETS: "by offsets",
+    SLOTS: "by slots",
+}
+LENGTHS = ("seqused_k", "cache_seqlens")
+
+
+def _one_of(name: str, value: object, allowed: Sequence[str]) -> Any:
+    """The text itself.
+
+    Raises:
+      SpecError: none of these.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise SpecError(f"{name} must be one of {', '.join(allowed)}, got {shown(value, 40)}")
+    return value
+
+
+def _option(name: str, allowed: Sequence[str], default: Any = dataclasses.MISSING) -> Any:
+    return option(converter=lambda value: _one_of(name, value, allowed), default=default)
+
+
+def _cache(value: Cache) -> Any:
+    if not isinstance(cast(object, value), Cache):
+        raise SpecError(
+            f"cache must be a Cache of attn_mlir.dialect.attn.cache, got {shown(value)}"
+        )
+    is_paged = bool(value.page_size)
+    if is_paged != (value.pages in PAGE_LISTS) or (is_paged and (value.selected or value.padded)):
+        raise SpecError(
+            "cache with a page_size, and no other, must list pages and have neither batch_idx nor "
+            f"leftpad, got {shown(value)}"
+        )
+    if is_paged:
+        integer("page_size", value.page_size, least=1, most=MAX_PAGE)
+    return value
+
+
+def _unchecked(value: int) -> Any:
+    """Converter of a size whose bounds depend on other options: `check_together` has the check."""
+    return value
+
+
+@request
+class AppendSpec(Request):
+    """Writing new tokens into a cache, for any number of tokens, sequences and pages.
+
+    Args:
+      heads: heads of the cache.
+      head_dim, v_head_dim: elements per head of keys and of values, in multiples of 8 up to 256; of
+        16 where the cache has 8 bits.
+      dtype: of the cache: `bf16`, `f16`, `e4m3` or `e5m2`.
+      new_dtype: of the tokens: that of the cache, or bf16 or f16 for one of 8 bits.
+      cache: how it lies.
+      told: which sequence a token belongs to: a key of `TOLD`.
+      slot_dtype: of the slots, `i32` or `i64`; None unless they tell.
+      positions: whether an array tells positions.
+      lengths: the array of lengths that tells positions otherwise, one of `LENGTHS`, if one does.
+      angles: dtype of cos and sin, or None where nothing is rotated.
+      rotary_dim: columns of keys that are rotated, a multiple of 16.
+      interleaved: whether the columns of a pair are neighbours.
+      scaled: whether elements are divided by factors before they are narrowed.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "append"
+
+    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
+    head_dim: int = option(converter=_unchecked)
+    v_head_dim: int = option(converter=_unchecked)
+    dtype: str = _option("dtype", DTYPES)
+    new_dtype: str = _option("new_dtype", DTYPES)
+    cache: Cache = option(
+        converter=_cache,
+        written=dataclasses.asdict,
+        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
+    )
+    told: str = _option("told", tuple(TOLD))
+    slot_dtype: str | None = _option("slot_dtype", SLOT_DTYPES, None)
+    positions: bool = option(converter=partial(flag, "positions"), default=False)
+    lengths: str | None = _option("lengths", LENGTHS, None)
+    angles: str | None = _option("angles", ANGLE_DTYPES, None)
+    rotary_dim: int = option(converter=_unchecked, default=0)
+    interleaved: bool = option(converter=partial(flag, "interleaved"), default=False)
+    scaled: bool = option(converter=partial(flag, "scaled"), default=False)
+
+    def check_together(self) -> None:
+        """Refuses sizes, dtypes and arrays that have no kernel together.
+
+        Raises:
+          SpecError: names the option and what is allowed.
+        """
+        step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
+        for name in ("head_dim", "v_head_dim"):
+            self._set(name, check_head_dim(name, getattr(self, name), step))
+        allowed = (self.dtype, *(WIDE_DTYPES if self.dtype in NARROW_DTYPES else ()))
+        _one_of("new_dtype", self.new_dtype, allowed)
+        if self.scaled and self.dtype == self.new_dtype:
+            raise SpecError("scaled is for tokens that are narrowed to 8 bits")
+        if (self.slot_dtype is not None) != (self.told == SLOTS):
+            raise SpecError(f"slot_dtype is for told = {SLOTS}, got {self.slot_dtype}")
+        if self.lengths is not None and (self.positions or self.told == SLOTS):
+            raise SpecError(f"lengths tell positions where nothing else does, got {self.lengths}")
+        if self.told == INDICES and not self.positions:
+            raise SpecError(f"told = {INDICES} needs positions")
+        self._check_angles()
+
+    def _check_angles(self) -> None:
+        columns = as_int(self.rotary_dim)
+        is_right = columns is not None and not columns % ROTARY_STEP and columns >= 0
+        if not is_right or columns > self.head_dim or bool(columns) != (self.angles is not None):
+            raise SpecError(
+                f"rotary_dim must be a multiple of {ROTARY_STEP} up to {self.head_dim} with angles, 0 "
+                f"without, got {shown(self.rotary_dim, 40)}"
+            )
+        if columns and self.new_dtype not in WIDE_DTYPES:
+            raise SpecError(f"rotary is for tokens of bf16 or f16, got {self.new_dtype}")
+        if self.interleaved and not columns:
+            raise SpecError("interleaved is for rotary_dim above 0")
+        if columns and self.told == SLOTS and not self.positions:
+            raise SpecError("rotary needs positions beside slots")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The cache, the tokens, then what tells where these go, and what becomes of them."""
+        tokens: tuple[str, ...] = ("batch", "sq") if self.told == BATCH else ("tokens",)
+        rows = self._rows
+        columns = (self.head_dim, self.v_head_dim)
+        found = [
+            Operand(name, self.dtype, (*rows, self.heads, width), "inout")
+            for name, width in zip(CACHES, columns, strict=True)
+        ]
+        found += [
+            Operand(name, self.new_dtype, (*tokens, self.heads, width))
+            for name, width in zip(NEW, columns, strict=True)
+        ]
+        if self.told == SLOTS:
+            found.append(Operand(SLOTS, cast(str, self.slot_dtype), tokens))
+        if self.positions:
+            found.append(Operand("positions", "i32", tokens))
+        if self.told == INDICES:
+            found.append(Operand(INDICES, "i32", tokens))
+        if self.told == OFFSETS:
+            found.append(table(OFFSETS, "i32", 1))
+        if self.angles is not None:
+            extents = ("angles", self.rotary_dim // 2)
+            found += [Operand(name, self.angles, extents) for name in ("cos", "sin")]
+        if self.told != SLOTS:
+            found += [table(name, "i32", rank) for name, rank in self.cache.arrays.items()]
+        if self.lengths is not None:
+            found.append(table(self.lengths, "i32", 1))
+        if self.scaled:
+            found += [table(name, "f32", 2) for name in ("k_scale", "v_scale")]
+        return tuple(found)
+
+    @property
+    def _rows(self) -> tuple[int | str, ...]:
+        """The first two extents of the caches."""
+        if self.cache.page_size:
+            return "pages", self.cache.page_size
+        is_batch = self.told == BATCH and not self.cache.selected
+        return ("batch" if is_batch else "rows"), "sk"
+
+    @property
+    def kernel_name(self) -> str:
+        """What is static."""
+        words = (
+            self.cache.short_name,
+            {BATCH: "", INDICES: "bi", OFFSETS: "cu", SLOTS: f"slots_{self.slot_dtype}"}[self.told],
+            "pos" if self.positions else "",
+            {"seqused_k": "uk", "cache_seqlens": "ck"}.get(self.lengths or "", ""),
+            f"rope{self.rotary_dim}{'i' if self.interleaved else ''}_{self.angles}"
+            if self.angles
+            else "",
+            self.dtype,
+            f"of_{self.new_dtype}" if self.new_dtype != self.dtype else "",
+            "scaled" if self.scaled else "",
+        )
+        values = f"v{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
+        name = "_".join(filter(None, words))
+        return f"attn_append_{name}_h{self.heads}_d{self.head_dim}{values}"
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.append`, which has no results."""
+        from attn_mlir.dialect.attn.builder import emit_append
+
+        cache = None if self.told == SLOTS else self.cache
+        emit_append(
+            arguments, cache=cache, lengths=self.lengths or "", interleaved=self.interleaved
+        )
+        return {}
+
+
+CACHES, NEW = ("k_cache", "v_cache"), ("k_new", "v_new")  # operands

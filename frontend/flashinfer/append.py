@@ -1,0 +1,154 @@
+"""Tokens into paged caches, as FlashInfer has it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import numpy as np
+
+from attn_mlir.api.appending import append_kv
+from attn_mlir.caches import PagedKV
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import integer
+from attn_mlir.runtime.tensors import view
+
+
+def append_paged_kv_cache(
+    append_key: Any,
+    append_value: Any,
+    batch_indices: Any,
+    positions: Any,
+    paged_kv_cache: Any,
+    kv_indices: Any,
+    kv_indptr: Any,
+    kv_last_page_len: Any,
+    kv_layout: str = "NHD",
+) -> None:
+    """As `flashinfer.append_paged_kv_cache`: writes keys and values of tokens into a paged cache.
+
+    Pages have to be there already: the lists of pages count the new tokens.
+
+    Args:
+      append_key: [tokens, kv_heads, head_dim]; append_value: [tokens, kv_heads, v_head_dim].
+      batch_indices: [tokens], the sequence of each token; a token with a negative one is ignored.
+      positions: [tokens], its position there.
+      paged_kv_cache: K and V side by side, [pages, 2, page, kv_heads, head_dim] (NHD) or
+        [pages, 2, kv_heads, page, head_dim] (HND), or a tuple of both as arrays of their own.
+      kv_indices: [entries], pages of all sequences; those of sequence b begin at kv_indptr[b].
+      kv_indptr: [batch + 1].
+      kv_last_page_len: [batch], positions in each last page.
+      kv_layout: NHD or HND.
+
+    Raises:
+      SpecError: an argument is wrong; see `append_kv`.
+    """
+    is_pair = isinstance(cast(object, paged_kv_cache), (tuple, list))
+    pools = tuple(cast("tuple[Any, ...]", paged_kv_cache)) if is_pair else (paged_kv_cache, None)
+    if len(pools) != 2:
+        raise SpecError(f"paged_kv_cache must be one array or a pair, got {len(pools)} arrays")
+    cache = PagedKV(
+        *pools,
+        layout=kv_layout,
+        indices=_narrow(kv_indices, "kv_indices"),
+        indptr=_narrow(kv_indptr, "kv_indptr"),
+        last_page_len=_narrow(kv_last_page_len, "kv_last_page_len"),
+    )
+    append_kv(
+        cache,
+        append_key,
+        append_value,
+        _narrow(positions, "positions"),
+        batch_indices=_narrow(batch_indices, "batch_indices"),
+    )
+
+
+def get_batch_indices_positions(
+    append_indptr: Any,
+    seq_lens: Any,
+    nnz: int,
+    batch_indices: Any = None,
+    positions: Any = None,
+) -> tuple[Any, Any]:
+    """As `flashinfer.get_batch_indices_positions`: where each token of a ragged batch belongs.
+
+    Sequence b has the tokens from append_indptr[b] to before append_indptr[b + 1], which are the last
+    ones of its seq_lens[b] positions. Tokens of no sequence have the index -1 and the position 0.
+    Nothing is read back from a GPU.
+
+    Args:
+      append_indptr: [batch + 1]; seq_lens: [batch], the new tokens counted; numpy or torch.
+      nnz: tokens.
+      batch_indices, positions: [nnz] of i32, memory for the results.
+
+    Returns:
+      Sequence and position of each token, [nnz] of i32, where the offsets are.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    count = integer("nnz", nnz)
+    offsets, lengths = (
+        view(x, n) for x, n in ((append_indptr, "append_indptr"), (seq_lens, "seq_lens"))
+    )
+    if len(offsets.shape) != 1 or not offsets.shape[0]:
+        raise SpecError(f"append_indptr must be [batch + 1], got {list(offsets.shape)}")
+    if lengths.shape != (offsets.shape[0] - 1,):
+        raise SpecError(f"seq_lens must be [{offsets.shape[0] - 1}], got {list(lengths.shape)}")
+    sequence, position = _found(append_indptr, seq_lens, count)
+    return (
+        _written("batch_indices", batch_indices, sequence),
+        _written("positions", positions, position),
+    )
+
+
+def _found(offsets: Any, lengths: Any, count: int) -> tuple[Any, Any]:
+    """Sequence and position of each token."""
+    if _is_torch(offsets):
+        torch: Any = sys.modules["torch"]
+        lengths = lengths.to(offsets.device)
+        tokens = torch.arange(count, device=offsets.device, dtype=offsets.dtype)
+        sequence = torch.searchsorted(offsets[1:].contiguous(), tokens, right=True)
+        where: Any = torch.where
+    else:
+        offsets, lengths = np.asarray(offsets), np.asarray(lengths)
+        tokens = np.arange(count, dtype=offsets.dtype)
+        sequence = np.searchsorted(offsets[1:], tokens, side="right")
+        where = np.where
+    batch = lengths.shape[0]
+    if not batch:
+        return _as_i32(tokens * 0 - 1), _as_i32(tokens * 0)
+    is_there = (tokens >= offsets[0]) & (sequence < batch)
+    sequence = where(is_there, sequence, 0)
+    position = tokens + lengths[sequence] - offsets[1:][sequence]
+    return _as_i32(where(is_there, sequence, -1)), _as_i32(where(is_there, position, 0))
+
+
+def _written(name: str, given: Any, found: Any) -> Any:
+    """The result, in the caller's memory where there is some."""
+    if given is None:
+        return found
+    memory = view(given, name)
+    if (memory.dtype, memory.shape) != ("i32", tuple(found.shape)):
+        raise SpecError(
+            f"{name} must be {list(found.shape)} of i32, got {list(memory.shape)} of {memory.dtype}"
+        )
+    given[:] = found
+    return given
+
+
+def _narrow(array: Any, name: str) -> Any:
+    """An index array in i32, of which torch makes i64."""
+    return _as_i32(array) if view(array, name).dtype == "i64" else array
+
+
+def _as_i32(array: Any) -> Any:
+    if _is_torch(array):
+        return array.int()
+    if isinstance(array, np.ndarray):
+        return cast("Any", array).astype(np.int32)
+    raise SpecError(f"index arrays must be numpy's or torch's, got {shown(type(array))}")
+
+
+def _is_torch(array: object) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"

@@ -1,0 +1,182 @@
+"""Where in a cache new tokens go: which sequence and position each has, and which row that is.
+
+A row is a position of the cache's first two dimensions, counted through: page and offset, or row
+and position. Numbers from arrays are trusted with nothing: a token that belongs nowhere has row -1,
+to which nothing is written.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import arith, ir
+
+from . import builder as b
+from .operands import pages_of, storage_steps
+from .pages import Pages, page_size
+
+Value = Any
+
+NOWHERE = -1
+MAX_ROW = 2**31 - 1
+
+
+class Token(NamedTuple):
+    """A new token; i32 each, and `exists` i1.
+
+    Attributes:
+      row: among the rows of all tokens.
+      coords: of the token in arrays that have an element for each.
+      exists: whether there is such a token.
+      sequence: which it belongs to, out of range where it belongs to none.
+      number: among the new tokens of its sequence, which are `count`.
+    """
+
+    row: Value
+    coords: tuple[Value, ...]
+    exists: Value
+    sequence: Value
+    number: Value
+    count: Value
+
+
+@dataclass(frozen=True)
+class Told:
+    """What says where tokens go: memrefs, each None where it is not given; see `attn.append`."""
+
+    slots: Value | None
+    positions: Value | None
+    sequences: Value | None
+    offsets: Value | None
+
+    @staticmethod
+    def of(op: attn.AppendOp, arguments: Mapping[Value, Value]) -> "Told":
+        """What an operation has, as arguments of the kernel."""
+        lists = (op.slots, op.positions, op.sequences, op.offsets)
+        return Told(*(arguments[values[0]] if len(values) else None for values in lists))
+
+
+@dataclass(frozen=True)
+class Destination:
+    """One of the two caches, and where its positions are.
+
+    Attributes:
+      tensor: memref of the kernel, [pages, page, ...] or [rows, positions, ...].
+      pages: of its sequences; None where each is one row.
+      indices: the row of each sequence; None where that is its number.
+      starts: the position in its row at which a sequence begins; None for 0.
+      lengths: positions of each sequence, those in front of its start as well; None for all that
+        there is room for.
+      counts_new: whether the lengths count the new tokens.
+      factors: [1 or batch, 1 or heads] that elements are divided by, or None.
+    """
+
+    tensor: Value
+    pages: Pages | None
+    indices: Value | None
+    starts: Value | None
+    lengths: Value | None
+    counts_new: bool
+    factors: Value | None
+
+    @staticmethod
+    def of(cache: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "Destination":
+        """What the storage operations say of a cache of `attn.append`."""
+        found: dict[str, Any] = {"indices": None, "starts": None, "lengths": None, "factors": None}
+        counts_new = True
+        for step in storage_steps(cache):
+            match step:
+                case attn.SelectedOp():
+                    found["indices"] = arguments[step.indices]
+                case attn.TrimmedOp():
+                    found["starts"] = arguments[step.counts]
+                case attn.LimitedOp():
+                    found["lengths"] = arguments[step.lengths]
+                    counts_new = not step.excludes_queries
+                case attn.ScaledOp():
+                    found["factors"] = arguments[step.factors]
+                case _:
+                    pass
+        pages = pages_of(cache, tensor, arguments)
+        return Destination(tensor, pages, counts_new=counts_new, **found)
+
+    def _count(self) -> Value:
+        """How many sequences there are."""
+        if self.pages is not None:
+            return self.pages.count()
+        return b.extent(self.tensor if self.indices is None else self.indices, 0)
+
+    def _start(self, sequence: Value) -> Value:
+        return b.constant(0) if self.starts is None else b.element(self.starts, [sequence])
+
+    def _length(self, token: Token) -> Value:
+        """Positions of the token's sequence with the new tokens, as far as arrays say."""
+        if self.lengths is not None:
+            length = b.element(self.lengths, [token.sequence])
+            return length if self.counts_new else b.INT.add(length, token.count)
+        if self.pages is not None:
+            return self.pages.of(token.sequence).length
+        return b.extent(self.tensor, 1)
+
+    def place(self, told: Told, token: Token) -> tuple[Value, Value]:
+        """The token's position in its sequence, and in the room that the sequence has."""
+        start = self._start(token.sequence)
+        if told.positions is not None:
+            position = b.element(told.positions, token.coords)
+            return position, b.INT.add(start, position)
+        left = b.INT.sub(token.count, token.number)
+        in_room = b.INT.sub(self._length(token), left)
+        return b.INT.sub(in_room, start), in_room
+
+    def row(self, told: Told, token: Token) -> Value:
+        """The row that the token goes to, or `NOWHERE`."""
+        if told.slots is not None:
+            return b.select(token.exists, _narrow(b.element(told.slots, token.coords)), _nowhere())
+        position, in_room = self.place(told, token)
+        checks = [
+            token.exists,
+            *_within(token.sequence, self._count()),
+            b.compare("sge", position, 0),
+        ]
+        if self.pages is None:
+            room, size = b.extent(self.tensor, 1), b.extent(self.tensor, 1)
+            line, offset = token.sequence, in_room
+            if self.indices is not None:
+                line = b.element(self.indices, [token.sequence])
+        else:
+            room, size = self.pages.room(token.sequence), b.constant(page_size(self.tensor))
+            inside = b.INT.max(in_room, 0)
+            number = b.INT.floordiv(inside, size)
+            line = self.pages.entry(token.sequence, number)
+            offset = b.INT.sub(inside, b.INT.mul(number, size))
+        checks += [*_within(in_room, room), *_within(line, b.extent(self.tensor, 0))]
+        row = b.INT.add(b.INT.mul(line, size), offset)
+        return b.select(_all(checks), row, _nowhere())
+
+
+def _nowhere() -> Value:
+    return b.constant(NOWHERE)
+
+
+def _within(number: Value, end: Value) -> list[Value]:
+    """Conditions that a number is from 0 to before an end."""
+    return [b.compare("sge", number, 0), b.compare("slt", number, end)]
+
+
+def _all(conditions: Iterable[Value]) -> Value:
+    return functools.reduce(b.INT.both, conditions)
+
+
+def _narrow(slot: Value) -> Value:
+    """A slot as i32; `NOWHERE` for one that i32 has no number for."""
+    if slot.type == b.i32():
+        return slot
+    i64 = slot.type
+    low, high = (arith.ConstantOp(i64, ir.IntegerAttr.get(i64, x)).result for x in (0, MAX_ROW))
+    fits = b.INT.both(
+        arith.CmpIOp(arith.CmpIPredicate.sge, slot, low).result,
+        arith.CmpIOp(arith.CmpIPredicate.sle, slot, high).result,
+    )
+    return b.select(fits, arith.TruncIOp(b.i32(), slot).result, _nowhere())
