@@ -127,17 +127,17 @@ class AppendOp(AttnDialect.Operation, name="append"):
         return True
 
     def _check_types(self) -> bool:
-        caches = {str(logical_type(x).element_type) for x in (self.k_cache, self.v_cache)}
-        new = {str(x.type.element_type) for x in (self.k_new, self.v_new)}
-        if len(caches) > 1 or len(new) > 1:
+        operands = (self.k_cache, self.v_cache, self.k_new, self.v_new)
+        cache, values, token, new = (str(logical_type(x).element_type) for x in operands)
+        if (cache, token) != (values, new):
             return self._fail(
-                f"caches of one element type and tokens of one, got {caches} and {new}"
+                "caches of one element type and tokens of one, got "
+                + (f"{token} and {new} for {cache}" if cache == values else f"{cache} and {values}")
             )
-        (cache,), (token,) = caches, new
         allowed = (cache, *(WIDE_TYPES if cache in NARROW_TYPES else ()))
         if cache not in (*WIDE_TYPES, *NARROW_TYPES) or token not in allowed:
             return self._fail(
-                f"tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of 8 "
+                "tokens of the cache's type, bf16, f16 or of 8 bits, or of bf16 or f16 for one of 8 "
                 f"bits, got {token} for {cache}"
             )
         return True

@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn import build_module
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.lowering import compile as compiler
@@ -23,6 +25,18 @@ from attn_mlir.lowering import compile as compiler
 REQUESTS = [
     am.mha(heads=4, head_dim=64, kv_heads=2, dtype="e4m3"),
     CombineSpec(heads=2, v_head_dim=64, out_dtype="bf16", sinks="f16", return_lse=True),
+    AppendSpec(
+        heads=2,
+        head_dim=64,
+        v_head_dim=32,
+        dtype="e4m3",
+        new_dtype="bf16",
+        cache=Cache(page_size=16, pages="csr"),
+        told="cu_seqlens",
+        angles="f32",
+        rotary_dim=32,
+        scaled=True,
+    ),
 ]
 
 
@@ -37,7 +51,7 @@ def test_the_canonical_form_is_read_back(example: Request) -> None:
     assert request_of(fields) == example
     with pytest.raises(SpecError, match="it is not in canonical form"):
         request_of({**fields, "further": 1})
-    with pytest.raises(SpecError, match="op must be one of mha, combine, got 'other'"):
+    with pytest.raises(SpecError, match="op must be one of mha, combine, append, got 'other'"):
         request_of({**fields, "op": "other"})
 
 
