@@ -1,0 +1,460 @@
+"""`append_kv` and FlashInfer's functions: what does not belong together is refused by the caller's names."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import attn_mlir as am
+from attn_mlir import flashinfer
+from attn_mlir.api import plan as plans
+from attn_mlir.compiling.appending import AppendSpec
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.kernel import launching_on
+
+Array = npt.NDArray[Any]
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+
+
+class Planned(Exception):
+    """A call that would have been compiled."""
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Planned
+
+    monkeypatch.setattr(plans, "compile", fail)
+
+
+def i32(*numbers: Any) -> Array:
+    return np.array(numbers, np.int32)
+
+
+def zeros(*shape: int, dtype: Any = BF16) -> Array:
+    return np.zeros(shape, dtype)
+
+
+TABLE = i32([0, 1, 2], [3, 4, 5])
+USED = i32(40, 17)
+
+
+def paged(**changes: Any) -> am.PagedKV:
+    pools = {"k_pages": zeros(6, 16, 2, 64), "v_pages": zeros(6, 16, 2, 64)}
+    return am.PagedKV(**{**pools, "page_table": TABLE, "seqused": USED, **changes})
+
+
+def narrow(**changes: Any) -> am.PagedKV:
+    pools = {name: zeros(6, 16, 2, 64, dtype=E4M3) for name in ("k_pages", "v_pages")}
+    return paged(**pools, **changes)
+
+
+def compressed(**changes: Any) -> am.PagedKV:
+    rows = {"indptr": i32(0, 3, 5), "indices": i32(0, 1, 2, 3, 4), "last_page_len": i32(8, 1)}
+    return paged(page_table=None, seqused=None, **{**rows, **changes})
+
+
+def rows(**changes: Any) -> am.ContiguousKV:
+    sides = {"k": zeros(2, 48, 2, 64), "v": zeros(2, 48, 2, 64)}
+    return am.ContiguousKV(**{**sides, "seqused": USED, **changes})
+
+
+def call(cache: Any, k_new: Any = None, v_new: Any = None, **options: Any) -> None:
+    """Two new tokens of each of two sequences, unless told otherwise."""
+    k_new = zeros(2, 2, 2, 64) if k_new is None else k_new
+    am.append_kv(cache, k_new, k_new if v_new is None else v_new, **options, device="emulator")
+
+
+FLAT = zeros(4, 2, 64)
+BY_INDEX = {"k_new": FLAT, "positions": i32(3, 4, 5, 47), "batch_indices": i32(0, 1, 1, 0)}
+ANGLES = zeros(48, 16, dtype=np.float32)
+
+WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no cache": (zeros(2, 48, 2, 64), {}, "cache must be a PagedKV or a ContiguousKV, got"),
+    "rank": (
+        paged(),
+        {"k_new": zeros(2, 64)},
+        r"k_new must be \[tokens, heads, head_dim\] or \[bat",
+    ),
+    "heads": (paged(), {"k_new": zeros(2, 2, 3, 64)}, "k_new has 3 heads, k_pages has 2"),
+    "columns": (
+        paged(),
+        {"k_new": zeros(2, 2, 2, 64), "v_new": zeros(2, 2, 2, 32)},
+        "v_new has 32 elements per head, v_pages has 64",
+    ),
+    "dtype": (
+        rows(),
+        {"k_new": zeros(2, 2, 2, 64, dtype=np.float16)},
+        "k_new is f16, k is bf16: allowed are bf16",
+    ),
+    "dtype of 8 bits": (
+        narrow(),
+        {"k_new": zeros(2, 2, 2, 64, dtype=np.float32)},
+        "k_new is f32, k_pages is e4m3: allowed are e4m3, bf16, f16",
+    ),
+    "tokens differ": (
+        paged(),
+        {"k_new": zeros(2, 2, 2, 64), "v_new": zeros(2, 3, 2, 64)},
+        "k_new and v_new must agree but for head_dim",
+    ),
+    "batch": (paged(), {"k_new": zeros(3, 2, 2, 64)}, "k_new has batch 3, page_table has 2"),
+    "cache of f32": (
+        rows(k=zeros(2, 48, 2, 64, dtype=np.float32), v=zeros(2, 48, 2, 64, dtype=np.float32)),
+        {"k_new": zeros(2, 2, 2, 64, dtype=np.float32)},
+        "k has dtype f32, allowed are bf16, f16, e4m3, e5m2",
+    ),
+    "untold": (
+        paged(),
+        {"k_new": FLAT},
+        r"needs slot_mapping, cu_seqlens, or positions and batch_in",
+    ),
+    "no positions": (
+        paged(),
+        {**BY_INDEX, "positions": None},
+        "positions are missing: batch_indices alone",
+    ),
+    "told twice": (
+        paged(),
+        {**BY_INDEX, "slot_mapping": i32(0, 1, 2, 3)},
+        "slot_mapping and batch_indices both tell where tokens go: pass one",
+    ),
+    "slots and positions": (
+        paged(),
+        {"k_new": FLAT, "positions": i32(0, 1, 2, 3), "slot_mapping": i32(0, 1, 2, 3)},
+        "positions and slot_mapping both tell where tokens go",
+    ),
+    "slots with a batch": (
+        paged(),
+        {"slot_mapping": i32(0, 1, 2, 3)},
+        r"slot_mapping is for k_new \[tokens, heads, head_dim\], got \[2, 2, 2, 64\]",
+    ),
+    "slots of a dtype": (
+        paged(),
+        {"k_new": FLAT, "slot_mapping": np.zeros(4, np.int16)},
+        r"slot_mapping must be \[tokens\] = \[4\] of i32 or i64, got \[4\] of i16",
+    ),
+    "positions of a dtype": (
+        paged(),
+        {**BY_INDEX, "positions": np.zeros(4, np.int64)},
+        r"positions must be \[tokens\] = \[4\] of i32, got \[4\] of i64",
+    ),
+    "positions of a shape": (
+        paged(),
+        {"positions": i32(1, 2, 3, 4)},
+        r"positions must be \[batch, n\] = \[2, 2\] of i32, got \[4\]",
+    ),
+    "offsets of a shape": (
+        paged(),
+        {"k_new": FLAT, "cu_seqlens": i32(0, 4)},
+        r"cu_seqlens must be \[batch \+ 1\] = \[3\] of i32, got \[2\]",
+    ),
+    "lengths of a shape": (paged(seqused=i32(3)), {}, r"seqused must be \[batch\] = \[2\] of i32"),
+    "slot too large": (
+        paged(),
+        {"k_new": FLAT, "slot_mapping": i32(0, -5, 96, 3)},
+        r"slot_mapping\[2\] is 96: k_pages has slots 0 to 95",
+    ),
+    "sequence too large": (
+        paged(),
+        {**BY_INDEX, "batch_indices": i32(0, -1, 2, 0)},
+        r"batch_indices\[2\] is 2: there are sequences 0 to 1",
+    ),
+    "position too large": (
+        paged(),
+        {**BY_INDEX, "positions": i32(3, 4, 48, 5)},
+        "positions have 48 for token 2: append over the end, sequence 1 has room for positions 0 to 47",
+    ),
+    "position below 0": (
+        rows(),
+        {**BY_INDEX, "positions": i32(3, 4, -1, 5)},
+        "positions have -1 for token 2: append over the end",
+    ),
+    "position behind padding": (
+        rows(leftpad=i32(4, 0)),
+        {**BY_INDEX, "positions": i32(44, 4, 6, 5)},
+        "positions have 44 for token 0: append over the end, .* 0 to 43",
+    ),
+    "over the end": (
+        paged(seqused=i32(40, 49)),
+        {},
+        "seqused tells that new tokens of sequence 1 end at 49 .*: append over the end, positions are 0",
+    ),
+    "over the end by the new ones": (
+        rows(seqused=i32(40, 47), counts_new=False),
+        {},
+        "seqused tells that new tokens of sequence 1 end at 49 .*: append over the end",
+    ),
+    "before the beginning": (
+        paged(seqused=i32(1, 17)),
+        {},
+        "seqused tells that new tokens of sequence 0 end at 1 and token 0 lies at -1: append over",
+    ),
+    "over the end of compressed rows": (
+        compressed(),
+        {"k_new": zeros(2, 18, 2, 64)},
+        "the cache tells that new tokens of sequence 1 end at 17 and token 18 lies at -1",
+    ),
+    "offsets that fall": (
+        paged(),
+        {"k_new": FLAT, "cu_seqlens": i32(0, 3, 2)},
+        r"cu_seqlens must rise from 0 or more to at most 4, the tokens, got \[0, 3, 2\]",
+    ),
+    "a page that is none": (
+        paged(page_table=i32([0, 1, 6], [3, -1, 5])),
+        {},
+        r"page_table\[0, 2\] is 6: k_pages has pages 0 to 5",
+    ),
+    "an entry that is none": (
+        compressed(indices=i32(0, 1, 2, 3, 9)),
+        {},
+        r"indices\[4\] is 9: k_pages has pages 0 to 5",
+    ),
+    "a row that is none": (
+        rows(batch_idx=i32(1, 2)),
+        {},
+        r"batch_idx\[1\] is 2: k has rows 0 to 1",
+    ),
+    "no factors": (narrow(), {}, "k_scale is missing: e4m3 operands need their factors"),
+    "factors of sequences": (
+        narrow(k_scale=np.ones((2, 2), np.float32), v_scale=np.ones(1, np.float32)),
+        {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)},
+        "k_scale and v_scale per sequence need positions, got slot_mapping",
+    ),
+    "rotary of two": (
+        paged(),
+        {"rotary": (ANGLES, ANGLES)},
+        r"rotary must be \(cos, sin, interleaved",
+    ),
+    "rotary of 8 bits": (
+        narrow(),
+        {"k_new": zeros(2, 2, 2, 64, dtype=E4M3), "rotary": (ANGLES, ANGLES, False)},
+        "rotary is for k_new of bf16 or f16, got e4m3",
+    ),
+    "rotary of a rank": (
+        paged(),
+        {"rotary": (ANGLES[None], ANGLES[None], False)},
+        r"rotary's cos must be \[positions, rotary_dim / 2\] of bf16, f16, f32, got \[1, 48, 16\]",
+    ),
+    "rotary that differs": (
+        paged(),
+        {"rotary": (ANGLES, ANGLES[:40], False)},
+        r"rotary's cos and sin must agree, got \[48, 16\] of f32 and \[40, 16\] of f32",
+    ),
+    "rotary of 12 columns": (
+        paged(),
+        {"rotary": (zeros(48, 6), zeros(48, 6), False)},
+        "rotary_dim must be a multiple of 16 up to 64 with angles, 0 without, got 12",
+    ),
+    "rotary of too many columns": (
+        paged(),
+        {"rotary": (zeros(48, 40), zeros(48, 40), False)},
+        "rotary_dim must be a multiple of 16 up to 64 with angles, 0 without, got 80",
+    ),
+    "rotary, interleaved of no kind": (
+        paged(),
+        {"rotary": (ANGLES, ANGLES, 2)},
+        "rotary's interleaved must be True or False",
+    ),
+    "rotary with slots": (
+        paged(),
+        {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3), "rotary": (ANGLES, ANGLES, False)},
+        "positions are missing: rotary needs them beside slot_mapping",
+    ),
+    "too few angles": (
+        paged(),
+        {"rotary": (ANGLES[:39], ANGLES[:39], False)},
+        "rotary needs angles of position 39: cos and sin have rows 0 to 38",
+    ),
+    "a device that is none": (
+        paged(),
+        {"device": "tpu"},
+        "device must be 'cuda', 'emulator', a device",
+    ),
+}
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refused_by_its_name(name: str) -> None:
+    cache, options, message = WRONG[name]
+    options = {"device": "emulator", **options}
+    k_new = options.pop("k_new", zeros(2, 2, 2, 64))
+    v_new = options.pop("v_new", k_new)
+    with pytest.raises(SpecError, match=message):
+        am.append_kv(cache, k_new, v_new, **options)
+
+
+RIGHT: dict[str, tuple[Any, dict[str, Any]]] = {
+    "the last position": (paged(seqused=i32(48, 2)), {}),
+    "the last position, behind it": (rows(seqused=i32(46, 0), counts_new=False), {}),
+    "all of a row": (rows(seqused=None), {"k_new": zeros(2, 48, 2, 64)}),
+    "entries of no token": (paged(page_table=i32([9, 1, 2], [3, 4, -1])), {}),
+    "padding": (paged(), {**BY_INDEX, "batch_indices": i32(0, -1, -2, 0)}),
+    "offsets within": (paged(), {"k_new": FLAT, "cu_seqlens": i32(1, 2, 3)}),
+    "as many angles": (paged(), {"rotary": (ANGLES[:40], ANGLES[:40], True)}),
+}
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_just_right_goes_on(name: str) -> None:
+    cache, options = RIGHT[name]
+    with pytest.raises(Planned):
+        call(cache, **options)
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize(
+    "name", ["position too large", "over the end", "a page that is none", "slot too large"]
+)
+def test_arrays_on_a_gpu_are_not_waited_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attn_mlir.api.lengths._contents", lambda value, name: None)  # pyright: ignore
+    cache, options, _ = WRONG[name]
+    with pytest.raises(Planned):
+        call(cache, **options)
+
+
+def test_a_cache_that_cannot_be_written_to_is_refused() -> None:
+    cache = paged()
+    cache.v_pages.flags.writeable = False
+    with pytest.raises(SpecError, match="v_cache is an output, but its memory is read-only"):
+        call(cache)
+
+
+def test_tokens_that_lie_in_the_cache_are_refused() -> None:
+    cache = paged()
+    with pytest.raises(SpecError, match="k_cache is an output, but it shares memory with k_new"):
+        call(cache, cache.k_pages[0, :4], zeros(4, 2, 64), slot_mapping=i32(20, 21, 22, 23))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head_dim": 72}, "head_dim 72 has no kernel: supported are multiples of 16 up to 256"),
+        (
+            {"told": "guess"},
+            "told must be one of batch, batch_indices, cu_seqlens, slot_mapping, got",
+        ),
+        ({"new_dtype": "f32"}, "new_dtype must be one of bf16, f16, e4m3, e5m2, got 'f32'"),
+        ({"new_dtype": "e5m2"}, "new_dtype must be one of e4m3, bf16, f16, got 'e5m2'"),
+        ({"new_dtype": "e4m3"}, "scaled is for tokens that are narrowed to 8 bits"),
+        ({"slot_dtype": "i32"}, "slot_dtype is for told = slot_mapping, got i32"),
+        ({"positions": True, "lengths": "seqused_k"}, "lengths tell positions where nothing else"),
+        ({"told": "batch_indices"}, "told = batch_indices needs positions"),
+        ({"interleaved": True}, "interleaved is for rotary_dim above 0"),
+        ({"rotary_dim": 16}, "rotary_dim must be a multiple of 16 up to 64 with angles, 0 without"),
+        ({"cache": Cache(page_size=16)}, "cache with a page_size, and no other, must list pages"),
+        ({"cache": None}, "cache must be a Cache"),
+    ],
+)
+def test_requests_without_a_kernel(changes: dict[str, Any], message: str) -> None:
+    spec = {"heads": 2, "head_dim": 64, "v_head_dim": 64, "dtype": "e4m3", "new_dtype": "bf16"}
+    spec |= {"cache": Cache(page_size=16, pages="table"), "told": "batch", "scaled": True}
+    AppendSpec(**spec)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=message):
+        AppendSpec(**{**spec, **changes})  # type: ignore[arg-type]
+
+
+def test_one_kernel_for_all_that_slots_lead_to() -> None:
+    """Tables, lengths and counts of pages make no kernels of their own."""
+    slots = {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)}
+    planner = getattr(am.append_kv, "planner")  # noqa: B009
+    k_new = slots.pop("k_new")
+    plans_of = [
+        planner(c, k_new, k_new, **slots) for c in (paged(), compressed(), paged(counts_new=False))
+    ]
+    assert len({plan.steps[0].request for plan in plans_of}) == 1
+    assert (
+        "attn_append_p16_slots_i32_bf16_h2_d64(k_cache, v_cache, k_new, v_new, slot_mapping)"
+        in str(plans_of[0])
+    )
+
+
+class TestFlashInfer:
+    """Their functions; the example is that of their documentation, restated in numbers."""
+
+    def test_where_tokens_belong(self) -> None:
+        found = flashinfer.get_batch_indices_positions(i32(0, 1, 3, 6, 10), i32(5, 5, 5, 5), 10)
+        assert found[0].tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+        assert found[1].tolist() == [4, 3, 4, 2, 3, 4, 1, 2, 3, 4]
+        assert {x.dtype for x in found} == {np.dtype(np.int32)}
+
+    def test_tokens_of_no_sequence(self) -> None:
+        batch, positions = flashinfer.get_batch_indices_positions(
+            np.array([1, 1, 3]), np.array([7, 9]), 5
+        )
+        assert (batch.tolist(), positions.tolist()) == ([-1, 1, 1, -1, -1], [0, 7, 8, 0, 0])
+        empty = flashinfer.get_batch_indices_positions(i32(0), i32(), 2)
+        assert empty[0].tolist() == [-1, -1]
+
+    def test_memory_of_the_caller(self) -> None:
+        memory = i32(9, 9), i32(9, 9)
+        found = flashinfer.get_batch_indices_positions(i32(0, 2), i32(8), 2, *memory)
+        assert found[0] is memory[0] and found[1] is memory[1]
+        assert memory[0].tolist() == [0, 0] and memory[1].tolist() == [6, 7]
+        with pytest.raises(SpecError, match=r"positions must be \[2\] of i32, got \[3\] of i32"):
+            flashinfer.get_batch_indices_positions(i32(0, 2), i32(8), 2, None, i32(0, 0, 0))
+
+    @pytest.mark.parametrize(
+        ("offsets", "lengths", "message"),
+        [
+            (i32([0, 2]), i32(3), r"append_indptr must be \[batch \+ 1\], got \[1, 2\]"),
+            (i32(0, 2), i32(3, 4), r"seq_lens must be \[1\], got \[2\]"),
+        ],
+    )
+    def test_wrong_offsets(self, offsets: Array, lengths: Array, message: str) -> None:
+        with pytest.raises(SpecError, match=message):
+            flashinfer.get_batch_indices_positions(offsets, lengths, 2)
+
+    @pytest.mark.parametrize("layout", ["NHD", "HND"])
+    @pytest.mark.parametrize("in_one_pool", [True, False])
+    def test_a_paged_cache(self, layout: str, in_one_pool: bool) -> None:
+        random = np.random.default_rng(0)
+        inner = (16, 2, 64) if layout == "NHD" else (2, 16, 64)
+        pool = np.full((5, 2, *inner), np.nan, BF16)
+        given = pool if in_one_pool else (pool[:, 0].copy(), pool[:, 1].copy())
+        new = [random.standard_normal((6, 2, 64)).astype(BF16) for _ in range(2)]
+        indptr, indices, last = np.array([0, 2, 3]), np.array([4, 0, 2]), np.array([2, 16])
+        told = flashinfer.get_batch_indices_positions(i32(0, 3, 5), i32(18, 16), 6)
+        with launching_on(am.EmulatorDevice(check="all")):
+            found = flashinfer.append_paged_kv_cache(
+                *new, *told, given, indices, indptr, last, layout
+            )
+        assert found is None
+        for side, rows_of in enumerate(new):
+            got = pool[:, side] if in_one_pool else given[side]
+            got = got if layout == "NHD" else got.swapaxes(1, 2)
+            places = [(4, 15), (0, 0), (0, 1), (2, 14), (2, 15)]
+            assert all(
+                (got[place] == row).all() for place, row in zip(places, rows_of, strict=False)
+            )
+            assert np.isfinite(got.astype(np.float32)).any((2, 3)).sum() == len(places)
+
+    @pytest.mark.usefixtures("no_compiler")
+    def test_wrong_pools(self) -> None:
+        new, lists = FLAT, (i32(0), i32(0, 1), i32(16))
+        told = (i32(0, 0, 0, 0), i32(0, 1, 2, 3))
+        with pytest.raises(
+            SpecError, match="paged_kv_cache must be one array or a pair, got 1 arrays"
+        ):
+            flashinfer.append_paged_kv_cache(new, new, *told, (zeros(1, 16, 2, 64),), *lists)
+        with pytest.raises(SpecError, match="layout must be NHD or HND, got 'NDH'"):
+            flashinfer.append_paged_kv_cache(new, new, *told, zeros(1, 2, 16, 2, 64), *lists, "NDH")
+
+
+def test_caches_stay_as_they_are() -> None:
+    """Lengths are not changed, and a cache may be used again."""
+    cache = rows(counts_new=False)
+    fields = {f.name: getattr(cache, f.name) for f in dataclasses.fields(cache)}
+    ones = np.ones((2, 2, 2, 64), BF16)
+    call(cache, ones)
+    assert all(getattr(cache, name) is value for name, value in fields.items())
+    assert (cache.k[0, 40:42] == 1).all() and (cache.v[1, 17:19] == 1).all()
+    assert cache.k.sum() == ones.sum() and cache.seqused.tolist() == [40, 17]
