@@ -285,9 +285,9 @@ def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
     """
     if rotary is None:
         return {}, False
-    parts = cast("tuple[Any, ...]", rotary) if isinstance(rotary, (tuple, list)) else ()
+    parts = cast("tuple[Any, ...]", rotary if isinstance(rotary, (tuple, list)) else ())
     if len(parts) != 3:
-        raise SpecError(f"{ROTARY}, got {shown(rotary)}")
+        raise SpecError(f"{ROTARY}, got {shown(cast(object, rotary))}")
     if call.new_dtype not in WIDE_DTYPES:
         raise SpecError(f"rotary is for k_new of {' or '.join(WIDE_DTYPES)}, got {call.new_dtype}")
     found = {

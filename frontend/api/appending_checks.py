@@ -6,13 +6,17 @@ A kernel leaves out tokens that have none; a caller whose arrays can be read is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from attn_mlir.api.caches import Cached, Contents, Numbers, check_found, lengths_of
+from attn_mlir.api.caches import Cached, Contents, check_found, lengths_of
 from attn_mlir.compiling.appending import BATCH, INDICES, LENGTHS, OFFSETS, SLOTS
 from attn_mlir.dialect.attn.cache import CSR
 from attn_mlir.errors import SpecError, shown
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,9 @@ class _Tokens:
       back: how many new tokens of its sequence follow, itself counted.
     """
 
-    index: Numbers
-    sequence: Numbers
-    back: Numbers
+    index: Array
+    sequence: Array
+    back: Array
 
 
 def check_places(
@@ -51,70 +55,89 @@ def check_places(
     Raises:
       SpecError: names the array, the entry and what is allowed.
     """
-    k, called = cache.operands["k"], cache.names.get("k", "k")
     positions = contents.get("positions")
-    positions = None if positions is None else positions.reshape(-1)
+    if positions is not None:
+        positions = positions.reshape(-1)
     if told == SLOTS:
-        if (slots := contents[SLOTS]) is not None:
-            end = k.shape[0] * k.shape[1]
-            _refuse(SLOTS, slots, slots >= end, f"{called} has slots 0 to {end - 1}")
-            if positions is not None and angle_count is not None:
-                _check_angles("positions", positions, positions[slots >= 0], angle_count)
+        _check_slots(cache, contents[SLOTS], positions, angle_count)
         return
-    room = _room(cache, contents)
-    tokens = _tokens(cache, told, shape, contents)
-    if room is None or tokens is None:
-        return
+    room, tokens = _room(cache, contents), _tokens(cache, told, shape, contents)
     starts = contents.get("leftpad", np.zeros(cache.batch, np.int32))
-    if starts is None:
+    if room is None or tokens is None or starts is None or (has_positions and positions is None):
         return
     if "leftpad" in contents:
         check_found(cache, {"leftpad": starts}, room)
-    if has_positions:
-        if positions is None:
-            return
-        own = positions[tokens.index].astype(np.int64)
-        places = own + starts[tokens.sequence]
-        wrong = (own < 0) | (places >= room[tokens.sequence])
-        if wrong.any():
-            t = int(np.argmax(wrong))
-            b = tokens.sequence[t]
-            raise SpecError(
-                f"positions have {own[t]} for token {tokens.index[t]}: append over the end, sequence "
-                f"{b} has room for positions 0 to {room[b] - starts[b] - 1}"
-            )
+    if positions is not None:
+        places = _told_places(positions, tokens, starts, room)
     else:
         ends = _ends(cache, tokens, contents, room)
         if ends is None:
             return
-        places = ends[tokens.sequence] - tokens.back
-        own = places - starts[tokens.sequence]
-        wrong = (own < 0) | (ends[tokens.sequence] > room[tokens.sequence])
-        if wrong.any():
-            t = int(np.argmax(wrong))
-            b = tokens.sequence[t]
-            name = cache.names.get(next(iter(cache.lengths), ""), "the cache")
-            raise SpecError(
-                f"{name} tells that new tokens of sequence {b} end at {ends[b]} and token "
-                f"{tokens.index[t]} lies at {places[t]}: append over the end, positions are "
-                f"{starts[b]} to {room[b] - 1}"
-            )
+        name = cache.names.get(next(iter(cache.lengths), ""), "the cache")
+        places = _last_places(name, ends, tokens, starts, room)
     if angle_count is not None:
-        _check_angles("rotary", own, own, angle_count)
+        own = places - starts[tokens.sequence]
+        _check_angles("rotary", own, angle_count)
     _check_entries(cache, tokens, places, contents)
 
 
-def _check_angles(name: str, positions: Numbers, used: Numbers, count: int) -> None:
+def _check_slots(
+    cache: Cached, slots: Array | None, positions: Array | None, angle_count: int | None
+) -> None:
+    """Refuses slots that the cache does not have, and positions of others without angles."""
+    if slots is None:
+        return
+    k, called = cache.operands["k"], cache.names.get("k", "k")
+    end = k.shape[0] * k.shape[1]
+    _refuse(SLOTS, slots, slots >= end, f"{called} has slots 0 to {end - 1}")
+    if positions is not None and angle_count is not None:
+        _check_angles("rotary", positions[slots >= 0], angle_count)
+
+
+def _told_places(positions: Array, tokens: _Tokens, starts: Array, room: Array) -> Array:
+    """The place of each token in its sequence's room, where positions tell."""
+    own, b = positions[tokens.index].astype(np.int64), tokens.sequence
+    places = own + starts[b]
+    wrong = (own < 0) | (places >= room[b])
+    if wrong.any():
+        t = int(np.argmax(wrong))
+        raise SpecError(
+            f"positions have {own[t]} for token {tokens.index[t]}: append over the end, sequence "
+            f"{b[t]} has room for positions 0 to {room[b[t]] - starts[b[t]] - 1}"
+        )
+    return places
+
+
+def _last_places(name: str, ends: Array, tokens: _Tokens, starts: Array, room: Array) -> Array:
+    """The place of each token in its sequence's room, where new tokens are the last ones.
+
+    Args:
+      name: of what tells the ends.
+    """
+    b = tokens.sequence
+    places = ends[b] - tokens.back
+    wrong = (places < starts[b]) | (ends[b] > room[b])
+    if wrong.any():
+        t = int(np.argmax(wrong))
+        raise SpecError(
+            f"{name} tells that new tokens of sequence {b[t]} end at {ends[b[t]]} and token "
+            f"{tokens.index[t]} lies at {places[t]}: append over the end, positions are "
+            f"{starts[b[t]]} to {room[b[t]] - 1}"
+        )
+    return places
+
+
+def _check_angles(name: str, positions: Array, count: int) -> None:
     """Refuses positions that cos and sin have no row for."""
-    wrong = (used < 0) | (used >= count)
+    wrong = (positions < 0) | (positions >= count)
     if wrong.any():
         raise SpecError(
-            f"{name} needs angles of position {used[np.argmax(wrong)]}: cos and sin have rows 0 to "
-            f"{count - 1}"
+            f"{name} needs angles of position {positions[np.argmax(wrong)]}: cos and sin have rows 0 "
+            f"to {count - 1}"
         )
 
 
-def _refuse(name: str, numbers: Numbers, wrong: np.ndarray, there: str) -> None:
+def _refuse(name: str, numbers: Array, wrong: Array, there: str) -> None:
     if wrong.any():
         place = int(np.argmax(wrong))
         raise SpecError(f"{name}[{place}] is {numbers[place]}: {there}")
@@ -145,7 +168,7 @@ def _tokens(cache: Cached, told: str, shape: tuple[int, ...], contents: Contents
     return _Tokens(index, sequence, found[1:][sequence] - index)
 
 
-def _room(cache: Cached, contents: Contents) -> Numbers | None:
+def _room(cache: Cached, contents: Contents) -> Array | None:
     """Positions that each sequence has memory for; None where that cannot be read."""
     if cache.kind is None or cache.kind.pages != CSR:
         return np.full(cache.batch, cache.most, np.int64)
@@ -156,7 +179,7 @@ def _room(cache: Cached, contents: Contents) -> Numbers | None:
     return np.diff(offsets.astype(np.int64)) * cache.kind.page_size
 
 
-def _ends(cache: Cached, tokens: _Tokens, contents: Contents, room: Numbers) -> Numbers | None:
+def _ends(cache: Cached, tokens: _Tokens, contents: Contents, room: Array) -> Array | None:
     """Positions of each sequence once the tokens are there."""
     for name in LENGTHS:
         if name in contents:
@@ -171,7 +194,7 @@ def _ends(cache: Cached, tokens: _Tokens, contents: Contents, room: Numbers) -> 
     return room if lengths is None else lengths.astype(np.int64)
 
 
-def _check_entries(cache: Cached, tokens: _Tokens, places: Numbers, contents: Contents) -> None:
+def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Contents) -> None:
     """Refuses entries of tables that tokens are led by and that name nothing."""
     k, called = cache.operands["k"], cache.names.get("k", "k")
     if (rows := contents.get("batch_idx")) is not None:

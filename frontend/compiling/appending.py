@@ -142,8 +142,8 @@ class AppendSpec(Request):
 
     def _check_angles(self) -> None:
         columns = as_int(self.rotary_dim)
-        is_right = columns is not None and not columns % ROTARY_STEP and columns >= 0
-        if not is_right or columns > self.head_dim or bool(columns) != (self.angles is not None):
+        is_right = columns is not None and columns in range(0, self.head_dim + 1, ROTARY_STEP)
+        if not is_right or bool(columns) != (self.angles is not None):
             raise SpecError(
                 f"rotary_dim must be a multiple of {ROTARY_STEP} up to {self.head_dim} with angles, 0 "
                 f"without, got {shown(self.rotary_dim, 40)}"

@@ -147,7 +147,7 @@ def _as_i32(array: Any) -> Any:
         return array.int()
     if isinstance(array, np.ndarray):
         return cast("Any", array).astype(np.int32)
-    raise SpecError(f"index arrays must be numpy's or torch's, got {shown(type(array))}")
+    raise SpecError(f"index arrays must be numpy's or torch's, got {shown(array, 60)}")
 
 
 def _is_torch(array: object) -> bool:

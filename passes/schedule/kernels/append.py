@@ -7,7 +7,7 @@ wherever they go; K and V are read before either is written, which keeps more of
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,7 +85,7 @@ def _check(function: Any, op: attn.AppendOp) -> None:
     if [*caches, op.k_new, op.v_new] != list(function.arguments)[:4]:
         raise op_error(op, "expects the function's first arguments as its first operands, in order")
     for cache in (op.k_cache, op.v_cache):
-        steps = [type(step) for step in storage_steps(cache)]
+        steps: list[Any] = [type(step) for step in storage_steps(cache)]
         if len(set(steps)) != len(steps) or attn.RaggedOp in steps:
             raise op_error(
                 op, "expects caches that each storage operation looks at once, not ragged"
@@ -99,7 +99,7 @@ def _check(function: Any, op: attn.AppendOp) -> None:
 
 def _arguments(function: Any, op: attn.AppendOp) -> list[b.Argument]:
     """The function's arguments; extents of one name are equal."""
-    kinds = [type(step) for step in storage_steps(op.k_cache)]
+    kinds: list[Any] = [type(step) for step in storage_steps(op.k_cache)]
     pool = root(op.k_cache).type
     is_batch = op.k_new.type.rank > 3
     if not pool.is_dynamic_dim(1):
@@ -299,7 +299,7 @@ def _append(problem: Problem, place: Place) -> None:
             b.store_rows(piece, to, of.tensor, [0, 0, place.head, number * width], [0, 1, 3])
 
 
-def _each_row(problem: Problem, body: Any, element: Any = None) -> Value:
+def _each_row(problem: Problem, body: Callable[[Value], Value], element: Any = None) -> Value:
     """A fragment [tokens] of what a function says of each row of the tile."""
     return b.generate(body, [problem.tokens], b.i32() if element is None else element)
 
