@@ -2,20 +2,6 @@
 
 // The kernel of few queries has no choice of tiles, and a few orders.
 
-// An element without a kernel.
-
-func.func @f(%q: tensor<?x?x2x64xf8E4M3FN>, %k: tensor<?x?x1x64xf8E4M3FN>, %v: tensor<?x?x1x64xf8E4M3FN>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op has no kernel for f8E4M3FN elements: supported are bf16 and f16}}
-  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
-  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
-    "attn.yield"(%score) : (f32) -> ()
-  }) {mask = #attn.null, attn.schedule = "mha-streaming"}
-    : (tensor<?x?x2x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, tensor<?x?x1x64xf8E4M3FN>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
-  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
-}
-
-// -----
-
 // A head size without one.
 
 func.func @f(%q: tensor<?x?x2x264xbf16>, %k: tensor<?x?x1x264xbf16>, %v: tensor<?x?x1x264xbf16>, %scale: f32) -> (tensor<?x?x2x264xbf16>, tensor<?x2x?xf32>) {
