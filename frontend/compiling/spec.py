@@ -28,9 +28,9 @@ from attn_mlir.passes.target.tiling import (
     MAX_Q_TILES,
     PAGE_SIZES,
     STREAM_KEYS,
+    SCHEDULES,
     STREAMED,
     TILE_N,
-    TILED,
     Pieces,
     key_tiles_for,
 )
@@ -101,8 +101,9 @@ def _tile_order(value: str | None) -> Any:
 
 
 def _schedule(value: str | None) -> Any:
-    if not _is_one_of((TILED, STREAMED), value):
-        raise SpecError(f"schedule must be {TILED}, {STREAMED} or None, got {shown(value, 40)}")
+    if not _is_one_of(SCHEDULES, value):
+        allowed = ", ".join(SCHEDULES)
+        raise SpecError(f"schedule must be {allowed} or None, got {shown(value, 40)}")
     return value
 
 
@@ -421,7 +422,7 @@ class MhaSpec(Request):
             mask,
             "part" if self.partial else "",
             "joined" if self.joined else "",
-            "stream" if self.schedule == STREAMED else "",
+            SCHEDULES[self.schedule] if self.schedule is not None else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
             "" if self.cache is None else self.cache.short_name,

@@ -18,11 +18,19 @@ PAGE_SIZES = "8, 16, 32, and multiples of 64"
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
+HELD = "mha-registers"  # many queries, with sums in registers
+SCHEDULES = {TILED: "", STREAMED: "stream", HELD: "held"}  # of attention, and their part of a name
 STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of its key tiles
 STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
 STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
 JOIN_WARPS = (4, 1)  # that put parts together, at most: with O in one warp, and in two
+HELD_KEYS = tuple(range(128, 0, -16))  # of the key tiles of the third: K of a product of 16 bits
+FEWEST_HELD_KEYS = 80  # with three groups; fewer wait for shared memory (measured, bare loops)
+HELD_FOR_REST = 32  # registers beside S, P and O: maxima, sums, factors, descriptors, masks
+MOST_HELD = 240  # FlashAttention-3's, and what a thread can name with room for the assembler's own
+LEAST_OF_OTHERS, MOST_OF_OTHERS = 24, 56
+MOST_HELD_STAGES = 4  # of K and of V; two are enough where both come from the cache
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 
 
@@ -194,4 +202,75 @@ def tiling_for(
         f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
         f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory, or S "
         f"and O the tensor memory of {target.chip}"
+    )
+
+
+def held_registers(target: Target, groups: int) -> tuple[int, int]:
+    """Registers of each thread of the groups that hold S, P and O, and of those behind them.
+
+    The last ones copy, and take what the others leave of equal shares.
+    """
+    pool, step = target.register_pool(groups + 1), target.register_step
+    attending = (pool - LEAST_OF_OTHERS) // groups // step * step
+    attending = min(attending, MOST_HELD)
+    return attending, min(pool - groups * attending, MOST_OF_OTHERS)
+
+
+def held_tiling_for(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int,
+    *,
+    output_bits: int = 16,
+    page_size: int = 0,
+    groups: int = 0,
+    tile_n: int = 0,
+) -> Tiling:
+    """The tiles of a kernel whose groups hold S, P and O of 16 bits in registers.
+
+    As many groups as leave each thread registers for a key tile of 80, and then the largest key
+    tile that registers and shared memory have room for twice: three groups keep the tensor core
+    busy, and each more reads K and V from the cache once less.
+
+    Args:
+      target: what a CTA may have.
+      head_dim: elements per row of Q and K.
+      v_head_dim: of V and O.
+      output_bits: width of an element of O.
+      page_size: of the pages that keys and values lie in; 0 without.
+      groups, tile_n: what they have to be, where it is not 0.
+
+    Raises:
+      SpecError: no tiles fit.
+    """
+    rows = target.rows_per_product
+    q_bytes = shared_tile_bytes(rows, head_dim, 16)
+    o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
+    left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
+    allowed = [tile_n] if tile_n else [n for n in HELD_KEYS if _goes_with_pages(n, page_size)]
+    for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
+        if groups not in (0, count):
+            continue
+        budget = held_registers(target, count)[0] - HELD_FOR_REST - -(-v_head_dim // 16) * 8
+        for keys in allowed:
+            stage = sum(shared_tile_bytes(keys, size, 16) for size in (head_dim, v_head_dim))
+            stages = (left_bytes - count * (q_bytes + o_bytes)) // stage
+            fits = tile_n or (keys >= least and 3 * keys <= 4 * budget)
+            if fits and stages >= 2:
+                return Tiling(count, keys, min(stages, MOST_HELD_STAGES))
+    raise SpecError(
+        f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
+        f"no kernel: two key tiles and what is staged of Q and O exceed shared memory, or S, P and "
+        f"O the registers of {target.chip}"
+    )
+
+
+def _goes_with_pages(tile_n: int, page_size: int) -> bool:
+    """Whether a key tile is part of a page, or made of a few whole ones."""
+    if page_size == 0:
+        return True
+    if page_size % PAGE_STEP:
+        return False
+    return page_size % tile_n == 0 or (
+        tile_n % page_size == 0 and tile_n // page_size <= MAX_PAGES
     )

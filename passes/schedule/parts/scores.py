@@ -4,11 +4,13 @@ Pure functions over fragments, whatever memory they come from and whoever holds 
 of a row are in `online`.
 """
 
+from typing import NamedTuple
+
 from attn_mlir.dialect import ws
 
 from . import builder as b
 from .masking import Test, hide
-from .online import Row
+from .online import Row, is_large
 from .problem import Problem, Value, WorkTile
 from .visited import VisitedTiles
 
@@ -50,6 +52,37 @@ def seen(
     if test is not None:
         scores = hide(problem, tile, scores, test, row0, column0)
     return scores
+
+
+class Weighed(NamedTuple):
+    """What a tile of scores leaves behind.
+
+    Attributes:
+      maximum, total: of the rows so far.
+      factor: what O so far has to be multiplied by.
+      weights: P, unrounded f32.
+    """
+
+    maximum: Value
+    total: Value
+    factor: Value
+    weights: Value
+
+
+def weigh(problem: Problem, row: Row, scores: Value, maximum: Value, total: Value) -> Weighed:
+    """A step of online softmax over scores that count, from what the rows have so far."""
+    found = b.reduce_rows("max", scores, maximum)
+    factor = b.map_elements(row.factor, maximum, found)
+    maximum = b.map_elements(row.maximum, maximum, found)
+    offset = b.map_elements(row.offset, maximum)
+    (weighed,) = b.chosen(
+        b.any_row(b.map_elements(is_large, offset, element=b.i1())),
+        [scores.type],
+        lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
+        lambda: [weights(problem, row, scores, offset)],
+    )
+    total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
+    return Weighed(maximum, total, factor, weighed)
 
 
 def _modified(

@@ -31,6 +31,7 @@ class Storage:
         widest = max(problem.columns, problem.v_columns)
         keys = b.tile([config.tile_n, widest], element, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
+        self.k = self.v = self.kv
         self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
         self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
         out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")

@@ -15,9 +15,9 @@ from attn_mlir.passes.target.tiling import Slices
 from . import builder as b
 from .kv_source import KVSource
 from .masking import Test
-from .online import Row, is_large
+from .online import Row
 from .problem import Problem, Value, WorkTile
-from .scores import reciprocal, seen, store_lse, weights, with_sink
+from .scores import reciprocal, seen, store_lse, weigh, with_sink
 from .visited import visit
 from .widening import WideQueries, widened
 
@@ -186,17 +186,7 @@ def attend(
         scores = products(strip(slot, problem.columns))
         b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
-        found = b.reduce_rows("max", scores, maximum)
-        factor = b.map_elements(row.factor, maximum, found)
-        maximum = b.map_elements(row.maximum, maximum, found)
-        offset = b.map_elements(row.offset, maximum)
-        (weighed,) = b.chosen(
-            b.any_row(b.map_elements(is_large, offset, element=b.i1())),
-            [scores.type],
-            lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
-            lambda: [weights(problem, row, scores, offset)],
-        )
-        total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
+        maximum, total, factor, weighed = weigh(problem, row, scores, maximum, total)
         narrow = b.rounded(weighed, problem.product)
         slot = storage.kv.wait()
         values = strip(slot, storage.columns)

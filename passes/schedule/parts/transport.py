@@ -1,6 +1,7 @@
 """The roles that move tiles and start products: load, mma, epilogue. Each runs on one thread."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from . import builder as b
 from .kv_source import KVSource
@@ -8,18 +9,26 @@ from .problem import Problem, Value, WorkTile
 from .storage import Storage
 
 
+class Loaded(Protocol):
+    """The rings that `load` fills: of queries, of keys and of values, which may be one."""
+
+    q: b.Ring
+    k: b.Ring
+    v: b.Ring
+
+
 def keys_in(problem: Problem, slot: Value) -> Value:
-    """A slot of the K/V ring as a tile of keys."""
+    """A slot of a ring as a tile of keys."""
     return b.view(slot, [problem.config.tile_n, problem.columns], problem.element)
 
 
 def values_in(problem: Problem, slot: Value) -> Value:
-    """A slot of the K/V ring as a tile of values."""
+    """A slot of a ring as a tile of values."""
     return b.view(slot, [problem.config.tile_n, problem.v_columns], problem.element)
 
 
-def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once and the K/V ring in the order K(0) Q V(0) K(1) V(1) ...
+def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) -> None:
+    """Fills Q once, and the rings of K and V in the order K(0) Q V(0) K(1) V(1) ...
 
     Where the next tile lies is read as soon as the copies of a tile have been issued: it arrives while
     those of the next one wait for their slots.
@@ -27,12 +36,12 @@ def load(problem: Problem, storage: Storage, source: KVSource, tile: WorkTile) -
     keys = problem.keys(tile)
 
     def fill_keys(column: Value, found: Sequence[Value]) -> None:
-        slot = storage.kv.acquire()
+        slot = storage.k.acquire()
         source.load_keys(keys_in(problem, slot), tile, column, found)
         b.commit(slot, "copy_engine")
 
     def fill_values(column: Value, found: Sequence[Value]) -> None:
-        slot = storage.kv.acquire()
+        slot = storage.v.acquire()
         source.load_values(values_in(problem, slot), tile, column, found)
         b.commit(slot, "copy_engine")
 

@@ -55,17 +55,23 @@ def visit(
     phases: Phases,
     state: list[Value],
     turn_of: Callable[..., list[Value]],
+    *,
+    first: int = 0,
 ) -> list[Value]:
-    """Carries a state through all turns, in loops that differ by what has to be tested.
+    """Carries a state through the turns, in loops that differ by what has to be tested.
 
     Args:
       turn_of: from the test, if any, the turn and the state to the next state.
+      first: the turn to begin with; there are as many.
     """
+    if first:
+        left = None if phases.left is None else b.INT.max(phases.left, first)
+        phases = Phases(b.INT.max(phases.plain, first), left)
 
     def turns(begin: Value | int, end: Value, test: Test | None) -> list[Value]:
         return b.loop(begin, end, state, lambda *args: turn_of(test, *args))
 
-    state = turns(0, phases.plain, Test.ALL)
+    state = turns(first, phases.plain, Test.ALL)
     if phases.left is None:
         return turns(phases.plain, keys.count, None)
     state = turns(phases.plain, phases.left, None)

@@ -1,0 +1,204 @@
+"""From `attn.mha` to a `ws.kernel` whose groups of threads hold S, P and O in registers.
+
+A work tile is 128 or 192 query rows of one head, 64 for each group of four warps, which attends by
+itself; behind the groups one warp stores O and one loads.
+
+```text
+load --q,k,v--> attend[0..2] --out--> leave
+```
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
+from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.held import HeldStorage, attend
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.transport import epilogue, load
+from attn_mlir.passes.schedule.registry import register
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.tile_order import default_order
+from attn_mlir.passes.target.tiling import (
+    HELD,
+    MAX_HEAD_DIM,
+    held_registers,
+    held_tiling_for,
+    packed_heads,
+)
+
+ELEMENT_TYPES = ("bf16", "f16")
+
+
+@dataclass(frozen=True)
+class HeldConfig(Config):
+    """How one attention operation is computed; `q_tiles` are the groups.
+
+    Attributes:
+      attend_registers, other_registers: per thread of the groups, and of the warps behind them.
+    """
+
+    tile_m: int = 64
+    kv_stages: int = 2
+    exp2_period: int = 0
+    attend_registers: int = 240
+    other_registers: int = 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """Wishes: an option other than 0 overrides what the sizes say.
+
+    Attributes:
+      q_tiles: groups of four warps with 64 query rows each, 1 to 3.
+      tile_n: key columns per tile.
+      kv_stages: slots of each of the rings of K and V.
+      tile_order: one of `TILE_ORDERS` but `clc`; where none is given by queries and mask.
+    """
+
+    q_tiles: int = 0
+    tile_n: int = 0
+    kv_stages: int = 0
+    tile_order: str = ""
+
+
+@register
+class MhaRegisters:
+    """Attention with S, P and O in the registers of the groups that issue the products."""
+
+    name: ClassVar[str] = HELD
+    operation: ClassVar[type[Any]] = attn.MhaOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Products that leave their sums in registers, for which this kernel divides its roles."""
+        return "" if target.accumulator == "registers" else "products that accumulate in registers"
+
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
+        """None that does not name it."""
+        return False
+
+    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Takes the tiles that registers and shared memory have room for.
+
+        Raises:
+          VerifyError: an operation without a kernel, or a configuration that cannot be.
+        """
+        wishes = Options(**options)
+        _refuse_unsupported(op)
+        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op))
+        try:
+            tiles = held_tiling_for(
+                target,
+                op.head_dim,
+                op.v_head_dim,
+                output_bits=ws.element_bits(op.output_type),
+                page_size=page_size_of(op.k),
+                groups=wishes.q_tiles,
+                tile_n=wishes.tile_n,
+            )
+        except SpecError as error:
+            raise op_error(op, f"has no kernel: {error}") from error
+        attending, others = held_registers(target, tiles.q_tiles)
+        chosen = HeldConfig(
+            tile_m=target.rows_per_product,
+            q_tiles=tiles.q_tiles,
+            tile_n=tiles.tile_n,
+            kv_stages=wishes.kv_stages or tiles.kv_stages,
+            packed_heads=1
+            if has_padded_queries(op)
+            else packed_heads(target, op.heads // op.kv_heads),
+            tile_order=order,
+            attend_registers=attending,
+            other_registers=others,
+        )
+        config = dataclasses.replace(chosen, **HeldConfig.given(op))
+        _check(op, config, target)
+        op.attributes[CONFIG] = config.to_attr()
+
+    def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one attention operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or its score modifier is not element-wise.
+        """
+        with attention_kernel(function, op, HeldConfig) as (kernel, problem, source):
+            _emit_roles(problem, HeldConfig.of(op), HeldStorage(problem), source)
+        return kernel
+
+
+def _refuse_unsupported(op: attn.MhaOp) -> None:
+    """Raises VerifyError for a legal `attn.mha` that the kernel does not compute."""
+    element = str(op.element_type)
+    if element not in ELEMENT_TYPES:
+        allowed = " and ".join(ELEMENT_TYPES)
+        raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
+        if size % 8 or not 8 <= size <= MAX_HEAD_DIM:
+            allowed = f"multiples of 8 up to {MAX_HEAD_DIM}"
+            raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
+
+
+def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
+    """Raises VerifyError for a configuration that the kernel cannot have.
+
+    Shared memory is not checked here: the planner has the buffers and names them.
+    """
+    if config.tile_m != target.rows_per_product:
+        rows = target.rows_per_product
+        raise op_error(op, f"expects tile_m of {rows}, that of a product, got {config.tile_m}")
+    if config.q_tiles not in (1, 2, 3):
+        raise op_error(op, f"expects q_tiles of 1 to 3, got {config.q_tiles}")
+    if config.tile_n % 16 or not 16 <= config.tile_n <= 256:
+        raise op_error(op, f"expects tile_n in multiples of 16 up to 256, got {config.tile_n}")
+    if config.kv_stages < 2:
+        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    if config.exp2_period:
+        raise op_error(op, f"expects exp2_period of 0, got {config.exp2_period}")
+    if not 0 <= config.rescale_threshold <= 8:
+        raise op_error(op, f"expects rescale_threshold of 0 to 8, got {config.rescale_threshold}")
+    group, packed = op.heads // op.kv_heads, config.packed_heads
+    if packed < 1 or group % packed or config.tile_m % packed:
+        raise op_error(
+            op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
+        )
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    if config.tile_order not in allowed:
+        names = ", ".join(allowed)
+        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
+    wanted = config.q_tiles * config.attend_registers + config.other_registers
+    pool = target.register_pool(config.q_tiles + 1)
+    if wanted > pool:
+        raise op_error(
+            op,
+            f"expects q_tiles x attend_registers + other_registers of at most {pool}, got {wanted}",
+        )
+
+
+def _emit_roles(
+    problem: Problem, config: HeldConfig, storage: HeldStorage, source: KVSource
+) -> None:
+    def work(body: Callable[[WorkTile], None]) -> None:
+        with every_tile_with_queries(problem) as tile:
+            body(tile)
+
+    groups, rest = config.q_tiles, config.other_registers
+    warps = groups * WARPGROUP_WARPS
+    with b.role(
+        "attend", first=0, warps=warps, groups=groups, registers=config.attend_registers
+    ) as way:
+        work(lambda tile: attend(problem, storage, tile, way))
+    with b.role("leave", first=warps, warps=1, lanes=1, registers=rest):
+        work(lambda tile: epilogue(problem, storage.out, tile))
+    with b.role("load", first=warps + 1, warps=1, lanes=1, registers=rest):
+        work(lambda tile: load(problem, storage, source, tile))

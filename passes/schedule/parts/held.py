@@ -1,0 +1,156 @@
+"""Attention of groups of threads that hold S, P and O of their query rows in registers.
+
+A group is four warps with 64 query rows: it issues the products, asynchronous ones, and does all
+that is between them. While the tensor core multiplies the probabilities of one key tile with its
+values, the group already works on the scores of the next:
+
+```text
+issue S(n) = Q K(n)^T      issue O += P(n-1) V(n-1)
+settle S(n)                mask, maxima, weights, sums of tile n
+settle O                   P(n) = weights, rounded; O to the new maxima, where they moved
+```
+
+Nothing is in flight at the end of a step, and no register of a product that is in flight is written:
+the assembler would wait for it.
+"""
+
+import math
+
+from attn_mlir.dialect._mlir import ir
+
+from . import builder as b
+from .masking import Test
+from .online import Row
+from .problem import Problem, Value, WorkTile
+from .scores import reciprocal, seen, store_lse, weigh, with_sink
+from .visited import VisitedTiles, visit
+
+
+class HeldStorage:
+    """The rings of the kernel; the ways of `q` and `out` are its groups.
+
+    ```text
+    load --q,k,v--> attend --out--> leave
+    ```
+    Keys and values have rings of their own, since a step uses the keys of a tile and the values of
+    the one before it.
+    """
+
+    def __init__(self, problem: Problem):
+        config, element = problem.config, problem.element
+        ways, stages = config.q_tiles, config.kv_stages
+        rows, keys, columns = config.tile_m, config.tile_n, problem.v_columns
+        self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), ways=ways)
+        self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
+        self.v = b.Ring("v", b.tile([keys, columns], element, "shared"), stages=stages)
+        self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)
+
+
+def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -> None:
+    """Attention of the query rows of a group: O / l to the out ring, the LSE to memory."""
+    config = problem.config
+    keys = problem.keys(tile)
+    row = Row.of(problem, problem.score_scale(tile))
+    row0 = problem.first_position(tile, way)
+    zero = b.f32_constant(0.0)
+    state = [b.fill([config.tile_m], b.f32_constant(-math.inf)), b.fill([config.tile_m], zero)]
+    state.append(b.fill([config.tile_m, problem.v_columns], zero))
+    steps = _Steps(problem, storage, tile, way, keys, row, row0)
+    maximum, total, sums = b.chosen(
+        keys.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
+    )
+    divisor = with_sink(problem, row, tile, row0, maximum, total)
+    output = problem.output_factor(tile)
+    inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
+    store_lse(problem, row, tile, row0, maximum, total)
+    slot = storage.out.acquire(way)
+    b.store(b.rounded(b.times_rows(sums, inverse), problem.output), slot)
+    b.commit(slot, "threads")
+
+
+class _Steps:
+    """The turns of one work tile, at least one; the state of a group is (maximum, total, O)."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        storage: HeldStorage,
+        tile: WorkTile,
+        way: Value,
+        keys: VisitedTiles,
+        row: Row,
+        row0: Value,
+    ):
+        self._problem, self._storage, self._tile = problem, storage, tile
+        self._keys, self._row, self._row0, self._way = keys, row, row0, way
+        self._scale = problem.score_scale(tile)
+
+    def all(self, state: list[Value]) -> list[Value]:
+        """Every turn: the first product of scores alone, then steps, then the last O alone."""
+        keys, turn, (maximum, total, sums) = self._keys, b.constant(0), state
+        phases = keys.phases(self._way)
+        self._queries = self._storage.q.wait(self._way)
+        slot = self._storage.k.wait()
+        scores = b.settle(self._scores(slot))
+        b.release(slot, "threads")
+        (scores,) = b.chosen(
+            b.compare("sgt", phases.plain, 0),
+            [scores.type],
+            lambda: [self._seen(scores, Test.ALL, turn)],
+            lambda: [self._seen(scores, Test.ALL if phases.left is not None else None, turn)],
+        )
+        first = weigh(self._problem, self._row, scores, maximum, total)
+        narrow = b.rounded(first.weights, self._problem.element)
+        state = [first.maximum, first.total, sums, narrow]
+        maximum, total, sums, narrow = visit(keys, phases, state, self._step, first=1)
+        b.release(self._queries, "threads")
+        values = self._storage.v.wait()
+        sums = b.settle(self._weighted(sums, narrow, values))
+        b.release(values, "threads")
+        return [maximum, total, sums]
+
+    def _step(
+        self,
+        test: Test | None,
+        turn: Value,
+        maximum: Value,
+        total: Value,
+        sums: Value,
+        narrow: Value,
+    ) -> list[Value]:
+        """The scores of a turn, beside the values of the turn before."""
+        key = self._storage.k.wait()
+        raw = self._scores(key)
+        values = self._storage.v.wait()
+        weighted = self._weighted(sums, narrow, values)
+        scores = b.settle(raw, newest=1)
+        b.release(key, "threads")
+        step = weigh(
+            self._problem, self._row, self._seen(scores, test, turn), maximum, total
+        )
+        sums = b.settle(weighted)
+        b.release(values, "threads")
+        narrow = b.rounded(step.weights, self._problem.element)
+        moved = b.any_row(b.map_elements(_is_below_one, step.factor, element=b.i1()))
+        (sums,) = b.chosen(
+            moved, [sums.type], lambda: [b.times_rows(sums, step.factor)], lambda: [sums]
+        )
+        return [step.maximum, step.total, sums, narrow]
+
+    def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
+        keys, row0, scale = self._keys, self._row0, self._scale
+        return seen(self._problem, self._tile, scores, test, keys, turn, row0, scale)
+
+    def _scores(self, keys: Value) -> Value:
+        """Q K^T, pending."""
+        config, zero = self._problem.config, b.f32_constant(0.0)
+        empty = b.fill([config.tile_m, config.tile_n], zero)
+        return b.product(empty, self._queries, keys, accumulate=False, b_layout="nk")
+
+    def _weighted(self, sums: Value, narrow: Value, values: Value) -> Value:
+        """O + P V, pending."""
+        return b.product(sums, narrow, values, accumulate=True, b_layout="kn")
+
+
+def _is_below_one(factor: Value) -> Value:
+    return b.fcompare("OLT", factor, b.f32_constant(1.0))
