@@ -24,6 +24,14 @@ def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
     return arith.OrIOp(wide, _i64(operand.descriptor)).result
 
 
+def low_word(low: Lowering, tile: TileRef, operand: Operand) -> Value:
+    """The low word of the matrix descriptor of a shared tile, K step 0; only it has the address."""
+    address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
+    masked = arith.AndIOp(address, constant(ADDRESS_MASK)).result
+    units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
+    return arith.OrIOp(units, constant(operand.descriptor & (1 << 32) - 1)).result
+
+
 def advanced(descriptor: Value, step_bytes: int) -> Value:
     """The same matrix `step_bytes` further on; the address field does not overflow."""
     if not step_bytes:

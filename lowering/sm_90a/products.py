@@ -15,9 +15,9 @@ from ..context import Fragment, Lowering, lowers
 from ..layouts.fragments import accumulator, operand_a
 from ..layouts.inference import Constraints, constrains
 from ..layouts.values import words_of_strips
-from ..matrix_descriptors import advanced, matrix_descriptor
+from ..matrix_descriptors import ADDRESS_UNIT_BITS, low_word
 from .descriptors import ELEMENT_NAMES, a_registers, sum_registers, warpgroup_operand
-from .wgmma import Wgmma, issue_wgmma, wait_wgmma
+from .wgmma import Registers, Walk, Wgmma, issue_wgmma, wait_wgmma
 
 Value = Any
 
@@ -45,11 +45,11 @@ def _product(low: Lowering, op: ws.ProductOp) -> None:
     form = Wgmma(columns, ELEMENT_NAMES[str(element)], bits, b_is_mn_major=is_mn_major)
     strips = words_of_strips(sums)
     registers = [strips[strip][number] for strip, number in sum_registers(columns)]
-    a_steps = _a_steps(low, op.a, bits)
-    b_steps = _descriptors(low, op.b, bits, is_mn_major=is_mn_major)
+    a = _a_operand(low, op.a, bits)
+    b_walk = _walk(low, op.b, bits, is_mn_major=is_mn_major)
     fixed = _fixed(op.accumulate)
     accumulate = low[op.accumulate] if fixed is None else fixed
-    low[op.pending] = issue_wgmma(form, registers, a_steps, b_steps, accumulate)
+    low[op.pending] = issue_wgmma(form, registers, a, b_walk, accumulate)
 
 
 def _fixed(condition: Value) -> bool | None:
@@ -60,23 +60,23 @@ def _fixed(condition: Value) -> bool | None:
     return None
 
 
-def _a_steps(low: Lowering, a: Value, bits: int) -> list[list[Value]]:
-    """Per K step the descriptor of A, or the four registers that hold it."""
+def _a_operand(low: Lowering, a: Value, bits: int) -> Walk | Registers:
+    """Where A lies: in shared memory, or per K step in four registers."""
     if isinstance(a.type, ws.TileType):
-        return [[step] for step in _descriptors(low, a, bits, is_mn_major=False)]
+        return _walk(low, a, bits, is_mn_major=False)
     fragment: Fragment = low[a]
     strips = words_of_strips(fragment)
     steps = a_registers(fragment.kind.shape[1], bits)
     return [[strips[strip][word] for strip, word in step] for step in steps]
 
 
-def _descriptors(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> list[Value]:
-    """The descriptor of a shared tile for each K step."""
+def _walk(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> Walk:
+    """Where a shared tile lies, K step by K step."""
     tile = low.tile(value)
     rows, columns = tile.kind.shape
     operand = warpgroup_operand(rows, columns, bits, is_mn_major=is_mn_major)
-    start = matrix_descriptor(low, tile, operand)
-    return [advanced(start, step) for step in operand.step_bytes]
+    steps = tuple(step >> ADDRESS_UNIT_BITS for step in operand.step_bytes)
+    return Walk(low_word(low, tile, operand), operand.descriptor >> 32, steps)
 
 
 @lowers(ws.SettleOp)

@@ -37,11 +37,41 @@ class Wgmma:
         return f"wgmma.mma_async.sync.aligned.{kinds} {sums}, {a}, {b}, {accumulate}, {flags};"
 
 
+@dataclass(frozen=True)
+class Walk:
+    """An operand in shared memory: the descriptors of its K steps, which differ in the low word.
+
+    Attributes:
+      start: i32, the low word of the first one.
+      high: the high word.
+      steps: what each step adds to the low word; none carries, since the address ends below its
+        field.
+    """
+
+    start: Value
+    high: int
+    steps: tuple[int, ...]
+
+    def text(self, name: str, start: str) -> tuple[list[str], list[str]]:
+        """Instructions that make the descriptors, from an operand of the text, and their names."""
+        names = [f"{name}{number}" for number in range(len(self.steps))]
+        text = [f".reg .b32 {name}_low, {name}_high; mov.b32 {name}_high, {self.high:#x};"]
+        text.append(f".reg .b64 {', '.join(names)};")
+        for descriptor, step in zip(names, self.steps, strict=True):
+            text.append(f"add.u32 {name}_low, {start}, {step};")
+            text.append(f"mov.b64 {descriptor}, {{{name}_low, {name}_high}};")
+        return text, names
+
+
+Registers = Sequence[Sequence[Value]]
+"""A in registers: per K step four of them (i32)."""
+
+
 def issue_wgmma(
     form: Wgmma,
     sums: Sequence[Value],
-    a_steps: Sequence[Sequence[Value]],
-    b_steps: Sequence[Value],
+    a: Walk | Registers,
+    b: Walk,
     accumulate: Value | bool,
 ) -> list[Value]:
     """A product as one group: fence, an instruction per K step, commit.
@@ -49,8 +79,7 @@ def issue_wgmma(
     Args:
       form: shape and types.
       sums: the accumulator registers; not read where `accumulate` is False.
-      a_steps: per K step a descriptor (i64), or four registers (i32).
-      b_steps: per K step a descriptor.
+      a, b: the operands, of as many K steps.
       accumulate: i1; whether the first step adds to the sums. The others do.
 
     Returns:
@@ -59,26 +88,30 @@ def issue_wgmma(
     count = len(sums)
     tied = [] if accumulate is False else list(sums)
     flag = [] if isinstance(accumulate, bool) else [arith.ExtUIOp(i32(), accumulate).result]
-    a_values = [value for step in a_steps for value in step]
-    in_registers = len(a_steps[0]) > 1
-    inputs = [*tied, *a_values, *b_steps, *flag]
+    a_values = [a.start] if isinstance(a, Walk) else [value for step in a for value in step]
+    inputs = [*tied, *a_values, b.start, *flag]
     numbers = iter(range(count + len(tied), count + len(inputs)))
     registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}"
-    a_names = [[f"${next(numbers)}" for _ in step] for step in a_steps]
-    b_names = [f"${next(numbers)}" for _ in b_steps]
-    text = ["wgmma.fence.sync.aligned;"]
+    text: list[str] = []
+    if isinstance(a, Walk):
+        made, a_names = a.text("a", f"${next(numbers)}")
+        text += made
+    else:
+        a_names = ["{" + ", ".join(f"${next(numbers)}" for _ in step) + "}" for step in a]
+    made, b_names = b.text("b", f"${next(numbers)}")
+    text += made
     first = str(int(accumulate is True))
     if flag:
         first = "accumulate"
-        text.insert(0, f".reg .pred {first}; setp.ne.b32 {first}, ${next(numbers)}, 0;")
-    for number, (a, b) in enumerate(zip(a_names, b_names, strict=True)):
-        a_name = "{" + ", ".join(a) + "}" if in_registers else a[0]
+        text.append(f".reg .pred {first}; setp.ne.b32 {first}, ${next(numbers)}, 0;")
+    text.append("wgmma.fence.sync.aligned;")
+    for number, (left, right) in enumerate(zip(a_names, b_names, strict=True)):
         add = first if number == 0 else "1"
-        text.append(form.instruction(registers, a_name, b, add, in_registers=in_registers))
+        is_held = not isinstance(a, Walk)
+        text.append(form.instruction(registers, left, right, add, in_registers=is_held))
     text.append("wgmma.commit_group.sync.aligned;")
     constraints = [str(i) for i in range(len(tied))]
-    constraints += ["r" if in_registers else "l"] * len(a_values)
-    constraints += ["l"] * len(b_steps) + ["r"] * len(flag)
+    constraints += ["r"] * (len(a_values) + 1 + len(flag))
     return _redefined("{ " + " ".join(text) + " }", count, inputs, constraints)
 
 
