@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,20 +26,37 @@ def recorded(call: Callable[..., object], arguments: Sequence[Sequence[Any]]) ->
     return graph
 
 
-def replayed(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, Spread]:
-    """Seconds per call of each graph, which holds so many."""
+def replayed(
+    graphs: Mapping[str, Any], calls: int, rounds: int, *, seconds: float = 0.0
+) -> dict[str, Spread]:
+    """Seconds per call of each graph, which holds so many.
+
+    Args:
+      graphs: by name, replayed in turns.
+      calls: in a graph.
+      rounds: readings of each.
+      seconds: that a reading lasts at least; one replay by default.
+    """
     torch: Any = importlib.import_module("torch")
     found: dict[str, list[Any]] = {name: [] for name in graphs}
-    for number in range(WARM_UP + rounds):
+    times = dict.fromkeys(graphs, 1)
+    if seconds:
+        once = replayed(graphs, 1, 1)
+        times = {name: math.ceil(seconds / once[name].median) for name in graphs}
+    warm_up = 0 if seconds else WARM_UP
+    for number in range(warm_up + rounds):
         for name, graph in graphs.items():
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            graph.replay()
+            for _ in range(times[name]):
+                graph.replay()
             end.record()
-            if number >= WARM_UP:
+            if number >= warm_up:
                 found[name].append((begin, end))
     torch.cuda.synchronize()
     return {
-        name: Spread.of([begin.elapsed_time(end) * 1e-3 / calls for begin, end in pairs])
+        name: Spread.of(
+            [begin.elapsed_time(end) * 1e-3 / (calls * times[name]) for begin, end in pairs]
+        )
         for name, pairs in found.items()
     }

@@ -17,6 +17,7 @@ from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Device, Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
+from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.tensors import TensorView
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
@@ -196,7 +197,8 @@ def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
         return Machine(known[-1] if known else None, chosen.gpu.sm_count)
     if isinstance(chosen, EmulatorDevice):
         return Machine(chosen.target, chosen.multiprocessors)
-    return Machine(None, EmulatorDevice.multiprocessors)
+    target = chosen.target if isinstance(chosen, IdleDevice) else None
+    return Machine(target, EmulatorDevice.multiprocessors)
 
 
 def _usable_gpu() -> CudaDevice | None:

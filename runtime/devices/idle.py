@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 
 
+@dataclass(frozen=True)
 class IdleDevice:
-    """Takes every launch and does nothing."""
+    """Takes every launch and does nothing.
 
-    name = "idle"
+    Attributes:
+      target: the chip that it passes for; None where any will do.
+    """
+
+    name: ClassVar[str] = "idle"
+    target: str | None = None
 
     def refusal(self, bundle: Bundle) -> str | None:
         """None: it takes every bundle."""

@@ -1,0 +1,212 @@
+"""Attention of many queries beside cuDNN and FlexAttention on one GPU, in TFLOP/s.
+
+    python bench/attention.py --write DIR [--target sm_90a]       where the compiler is
+    ATTN_MLIR_BUNDLES=DIR python bench/attention.py               where the GPU is; needs torch
+    ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --query-tiles 2 3
+
+16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values. All run in turns from
+CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the pairs
+that the mask shows. A sample of rows is compared with float32 attention. Exit code: 0 when all are
+right, 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import attn_mlir as am
+from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.compiling.compiler import recording
+from attn_mlir.compiling.prebuild import Collector
+from attn_mlir.files import make_folder
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import launching_on
+
+TOKENS, WIDTH = 16384, 2048  # of a batch, and of all heads of a token
+HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))  # of Q and K, and of V
+LENGTHS = (1024, 4096, 16384)
+MASKS: Mapping[str, Callable[[], am.Mask]] = {"full": am.full, "causal": am.causal}
+TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard normal values
+SAMPLE = 64  # rows of the first and of the last head that are compared
+CALLS = 4  # in a graph
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the table."""
+
+    head_dim: int
+    v_head_dim: int
+    mask: str
+    length: int
+
+    @property
+    def heads(self) -> int:
+        """Of Q, K and V."""
+        return WIDTH // self.head_dim
+
+    @property
+    def batch(self) -> int:
+        """Sequences."""
+        return TOKENS // self.length
+
+    @property
+    def flops(self) -> float:
+        """Of both products, over the pairs that the mask shows."""
+        pairs = self.length * self.length
+        if self.mask == "causal":
+            pairs = self.length * (self.length + 1) / 2
+        return 2.0 * self.batch * self.heads * pairs * (self.head_dim + self.v_head_dim)
+
+    def operands(self, torch: Any) -> tuple[Any, Any, Any]:
+        """q, k and v [batch, length, heads, head size], drawn."""
+        torch.manual_seed(self.length)
+        sizes = (self.head_dim, self.head_dim, self.v_head_dim)
+        shapes = ((self.batch, self.length, self.heads, size) for size in sizes)
+        q, k, v = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in shapes)
+        return q, k, v
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way of ours to compute it; None leaves it to the defaults."""
+
+    query_tiles: int | None = None
+    tile_order: str | None = None
+
+    def __str__(self) -> str:
+        given = (self.query_tiles and f"{self.query_tiles} query tiles", self.tile_order)
+        return ", ".join(["ours", *filter(None, given)])
+
+    def __call__(self, mask: am.Mask, q: Any, k: Any, v: Any) -> Any:
+        """O."""
+        return am.attention(
+            q,
+            k,
+            v,
+            mask=mask,
+            schedule="mha-registers",
+            query_tiles=self.query_tiles,
+            tile_order=self.tile_order,
+        )
+
+
+def cudnn(torch: Any, mask: str) -> Callable[..., Any]:
+    """Attention by cuDNN, through torch."""
+    functional = torch.nn.functional
+    backends = importlib.import_module("torch.nn.attention")
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        with backends.sdpa_kernel(backends.SDPBackend.CUDNN_ATTENTION):
+            attend = functional.scaled_dot_product_attention
+            return attend(q, k, v, is_causal=mask == "causal").transpose(1, 2)
+
+    return call
+
+
+def error(torch: Any, cell: Cell, operands: Sequence[Any], o: Any) -> float:
+    """The largest error of sampled rows, in units of what is allowed."""
+    rows = torch.linspace(0, cell.length - 1, SAMPLE, device="cuda").long()
+    keys = torch.arange(cell.length, device="cuda")
+    worst = 0.0
+    for b, head in {(0, 0), (cell.batch - 1, cell.heads - 1)}:
+        q, k, v = (x[b, :, head].float() for x in operands)
+        scores = q[rows] @ k.T / cell.head_dim**0.5
+        if cell.mask == "causal":
+            scores = scores.masked_fill(keys > rows[:, None], float("-inf"))
+        difference = (o[b, rows, head].float() - scores.softmax(-1) @ v).abs().max().item()
+        worst = max(worst, difference / TOLERANCE)
+    return worst
+
+
+def clock() -> str:
+    """What the GPU says of itself now: clock, power, temperature."""
+    query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.splitlines()[0] if found.returncode == 0 else "clock unknown"
+
+
+def row(torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rounds: int) -> bool:
+    """Measures and prints one cell; whether the sampled rows were right."""
+    operands = cell.operands(torch)
+    mask = MASKS[cell.mask]()
+    calls = {str(v): functools.partial(v, mask) for v in variants}
+    calls["cuDNN"] = cudnn(torch, cell.mask)
+    worst = {name: error(torch, cell, operands, call(*operands)) for name, call in calls.items()}
+    graphs = {name: recorded(call, [operands] * CALLS) for name, call in calls.items()}
+    found = replayed(graphs, CALLS, rounds, seconds=seconds)
+    sizes = f"D={cell.head_dim}"
+    sizes += f"/{cell.v_head_dim}" if cell.v_head_dim != cell.head_dim else ""
+    print(f"{sizes} {cell.mask} {cell.length}: {clock()}")
+    for name, spread in found.items():
+        rate = cell.flops / spread.median * 1e-12
+        ratio = found["cuDNN"].median / spread.median
+        print(
+            f"  {rate:6.1f} TFLOP/s {ratio:6.3f} of cuDNN  {name:40s} {spread.text('us', 1, 1e6)}"
+            f"  error {worst[name]:.2f} of what is allowed"
+        )
+    sys.stdout.flush()
+    return max(worst[str(v)] for v in variants) <= 1
+
+
+def write(
+    folder: Path, targets: Sequence[str], cells: Sequence[Cell], variants: Sequence[Variant]
+) -> None:
+    """Compiles what the benchmark asks for."""
+    import ml_dtypes
+    import numpy as np
+
+    keep = Collector(make_folder(folder))
+    for cell, variant, target in itertools.product(cells, variants, targets):
+        sizes = (cell.head_dim, cell.head_dim, cell.v_head_dim)
+        shape = (1, cell.length, cell.heads)
+        q, k, v = (np.zeros((*shape, size), ml_dtypes.bfloat16) for size in sizes)
+        with recording(keep), launching_on(IdleDevice(target)):
+            variant(MASKS[cell.mask](), q, k, v)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Attention of many queries beside cuDNN.")
+    parser.add_argument("--write", type=Path, metavar="DIR", help="compile what a run needs to DIR")
+    parser.add_argument("--target", action="append", help="chip to compile for (default: sm_90a)")
+    parser.add_argument(
+        "--cell", nargs=3, action="append", metavar=("D", "MASK", "LENGTH"), default=[]
+    )
+    parser.add_argument(
+        "--query-tiles", type=int, nargs="+", default=[0], help="of a work tile; 0 chooses"
+    )
+    parser.add_argument(
+        "--tile-order", nargs="+", default=[""], help="of work tiles; '' chooses", metavar="ORDER"
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="that a reading lasts")
+    parser.add_argument("--rounds", type=int, default=3, help="readings that count")
+    given = parser.parse_args()
+    values = dict(HEAD_DIMS)
+    cells = [Cell(int(d), values[int(d)], mask, int(length)) for d, mask, length in given.cell]
+    if not cells:
+        every = itertools.product(HEAD_DIMS, MASKS, LENGTHS)
+        cells = [Cell(*sizes, mask, length) for sizes, mask, length in every]
+    pairs = itertools.product(given.query_tiles, given.tile_order)
+    variants = [Variant(tiles or None, order or None) for tiles, order in pairs]
+    if given.write is not None:
+        write(given.write, given.target or ["sm_90a"], cells, variants)
+        return 0
+    torch = importlib.import_module("torch")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {TOKENS} tokens, bf16")
+    right = [row(torch, cell, variants, given.seconds, given.rounds) for cell in cells]
+    return int(not all(right))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
