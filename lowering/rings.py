@@ -27,7 +27,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
-from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
+from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, shared_tile_bytes
 
@@ -58,7 +58,7 @@ ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or wr
     ws.ClaimOp,
 )
 PRODUCER = "producer"  # the side of a ring that acquires
-_THREADS = {"threads", "thread_copies"}  # agents that access memory as threads do
+_THREADS = {"threads", "warps", "thread_copies"}  # agents that access memory as threads do
 
 
 class RingState:
@@ -369,7 +369,13 @@ def _hand_over(
     is_shared = slot.ring.space == "shared"
     if (engine_follows and is_shared) or _guards_a_buffer(low):
         _fence_proxy()
-    arrive(low, barriers, slot.index, lists)
+    if by == "threads":
+        arrive(low, barriers, slot.index, lists)
+        return
+    nvvm.SyncWarpOp(constant(FULL_WARP))
+    lane = arith.AndIOp(low.active.thread, constant(WARP_THREADS - 1)).result
+    with when(compare("eq", lane, 0)):
+        arrive(low, barriers, slot.index, lists)
 
 
 def _commit_products(low: Lowering, address: Value, told: Mapping[int, Sequence[int]]) -> None:

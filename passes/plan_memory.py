@@ -15,11 +15,17 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.errors import ResourceError
 from attn_mlir.passes.analysis.protocol.simulate import Trace, precedes
-from attn_mlir.passes.analysis.protocol.skeleton import Process, fixed_way, processes, steps
+from attn_mlir.passes.analysis.protocol.skeleton import (
+    Process,
+    Step,
+    fixed_way,
+    processes,
+    steps,
+)
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import location_text, op_error
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.limits import WARP_THREADS, Target, shared_tile_bytes
 from attn_mlir.passes.target.module import target_of
 
 from .check_registers import check_registers
@@ -211,8 +217,8 @@ def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
 def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
-    A handover by an engine counts once; by threads or their copies, once per thread of the group;
-    those of all who fill or use a slot together add up. In a cluster they do at each CTA that they
+    A handover by an engine counts once; by threads or their copies, once per thread of the group,
+    by warps once per warp; those of all who fill or use a slot together add up. In a cluster they do at each CTA that they
     are listed for, but for copies, where the one arrival is of the CTA that waits for their bytes.
 
     Raises:
@@ -223,13 +229,26 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
         for step in steps(process):
             if step.ring == ring and step.by:
                 lists = ring.owner.full_at if step.kind == "commit" else ring.owner.empty_at
-                count = process.threads if step.by in BY_EVERY_THREAD else 1
+                count = _arrivals_of(process, step)
                 way = fixed_way(process, step)
                 for rank in lists[process.rank]:
                     is_bytes = step.kind == "commit" and step.by == "copy_engine"
                     if not is_bytes or rank == process.rank:
                         arrived[step.kind, way, rank, number, step.by] = count
     return _one_number(ring, arrived, "commit"), _one_number(ring, arrived, "release")
+
+
+def _arrivals_of(process: Process, step: Step) -> int:
+    """Arrivals of a process at one handover."""
+    if step.by == "warps":
+        if process.threads % WARP_THREADS:
+            raise op_error(
+                step.op,
+                f"expects a role of whole warps for a handover by warps, got {process.threads} "
+                f"threads in role {process.label}",
+            )
+        return process.threads // WARP_THREADS
+    return process.threads if step.by in BY_EVERY_THREAD else 1
 
 
 def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str) -> int:

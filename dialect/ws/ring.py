@@ -4,6 +4,7 @@ A ring's producer acquires a slot, fills it and commits it; each consumer waits 
 it and releases it. `by` on commit and release names who completes the step:
 
 * `threads`: every thread of the role arrives, its own reads and writes done;
+* `warps`: as `threads`, but the threads of a warp meet, and one of them arrives for all;
 * `tensor_core`: when all products that this thread issued before are complete;
 * `copy_engine`: for commit, when the slot's bytes have landed, for release, when the copies out of
   the slot have read it;
@@ -26,9 +27,9 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .cluster import Targets, check_targets, targets
 from .dialect import WS, BufferType, RingType, TileType, fail
 
-AGENTS = ("threads", "tensor_core", "copy_engine", "thread_copies")
-_RELEASING = AGENTS[:3]
-_PASSING = AGENTS[:2]  # commits of tokens
+AGENTS = ("threads", "warps", "tensor_core", "copy_engine", "thread_copies")
+_RELEASING = AGENTS[:4]
+_PASSING = AGENTS[:3]  # commits of tokens
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
@@ -190,7 +191,7 @@ class CommitOp(WS.Operation, name="commit"):
       slot: from `ws.acquire`.
 
     Attributes:
-      by: `threads`, `tensor_core`, `copy_engine` or `thread_copies`, see the module.
+      by: `threads`, `warps`, `tensor_core`, `copy_engine` or `thread_copies`, see the module.
 
     Memory effects: publishes what was written to the slot. Hardware: mbarriers, sm_90 on;
     `tensor_core` needs sm_100.
@@ -245,7 +246,7 @@ class ReleaseOp(WS.Operation, name="release"):
       slot: from `ws.wait`.
 
     Attributes:
-      by: `threads`, `tensor_core` or `copy_engine`, see the module.
+      by: `threads`, `warps`, `tensor_core` or `copy_engine`, see the module.
 
     Memory effects: ends the use of the slot. Hardware: mbarriers, sm_90 on; `tensor_core` needs
     sm_100.

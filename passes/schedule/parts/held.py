@@ -65,7 +65,7 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     store_lse(problem, row, tile, row0, maximum, total)
     slot = storage.out.acquire(way)
     b.store(b.rounded(b.times_rows(sums, inverse), problem.output), slot)
-    b.commit(slot, "threads")
+    b.commit(slot, "warps")
 
 
 class _Steps:
@@ -92,7 +92,7 @@ class _Steps:
         self._queries = self._storage.q.wait(self._way)
         slot = self._storage.k.wait()
         scores = b.settle(self._scores(slot))
-        b.release(slot, "threads")
+        b.release(slot, "warps")
         (scores,) = b.chosen(
             b.compare("sgt", phases.plain, 0),
             [scores.type],
@@ -103,10 +103,10 @@ class _Steps:
         narrow = b.rounded(first.weights, self._problem.element)
         state = [first.maximum, first.total, sums, narrow]
         maximum, total, sums, narrow = visit(keys, phases, state, self._step, first=1)
-        b.release(self._queries, "threads")
+        b.release(self._queries, "warps")
         values = self._storage.v.wait()
         sums = b.settle(self._weighted(sums, narrow, values))
-        b.release(values, "threads")
+        b.release(values, "warps")
         return [maximum, total, sums]
 
     def _step(
@@ -124,12 +124,12 @@ class _Steps:
         values = self._storage.v.wait()
         weighted = self._weighted(sums, narrow, values)
         scores = b.settle(raw, newest=1)
-        b.release(key, "threads")
+        b.release(key, "warps")
         step = weigh(
             self._problem, self._row, self._seen(scores, test, turn), maximum, total
         )
         sums = b.settle(weighted)
-        b.release(values, "threads")
+        b.release(values, "warps")
         narrow = b.rounded(step.weights, self._problem.element)
         moved = b.any_row(b.map_elements(_is_below_one, step.factor, element=b.i1()))
         (sums,) = b.chosen(
