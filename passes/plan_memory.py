@@ -182,24 +182,51 @@ def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
     """First fit, largest first; items whose lives do not meet may overlap."""
     placed: list[tuple[Item, int]] = []
     for item in sorted(items, key=lambda item: -item.total):
-        taken = [(offset, other) for other, offset in placed if _meet(item, other, traces)]
-        offset = 0
-        for begin, other in sorted(taken, key=lambda pair: pair[0]):
-            if offset + item.total <= begin:
-                break
-            offset = max(offset, _align(begin + other.total, item.alignment))
+        taken = [(other, at) for other, at in placed if _meet(item, other, traces)]
+        ends = (_align(at + other.total, item.alignment) for other, at in taken)
+        begins = (at for other, at in taken if _are_alike(item, other))
+        offset = next(
+            offset
+            for offset in sorted({0, *ends, *begins})
+            if not any(_collide(item, offset, other, at, traces) for other, at in taken)
+        )
         placed.append((item, offset))
     return {item.value: offset for item, offset in placed}
 
 
-def _meet(a: Item, b: Item, traces: Sequence[Trace]) -> bool:
-    """Whether two items are in use at the same time in some run; a buffer always is."""
+def _are_alike(a: Item, b: Item) -> bool:
+    """Whether two rings have as many ways of one size, which can lie in one another's place."""
+    are_rings = isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)
+    return are_rings and _ways(a) == _ways(b) > 1 and a.total == b.total
+
+
+def _ways(item: Item) -> int:
+    return ws.RingType(item.value.type).ways
+
+
+def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> bool:
+    """Whether two items that meet would lie in each other's way; alike ones may share way by way."""
+    if at + a.total <= there or there + b.total <= at:
+        return False
+    if at != there or not _are_alike(a, b):
+        return True
+    return any(_meet(a, b, traces, (way, way)) for way in range(_ways(a)))
+
+
+def _meet(
+    a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None
+) -> bool:
+    """Whether two items are in use at the same time in some run; a buffer always is.
+
+    Args:
+      ways: of the two that count, where not all do.
+    """
     if not (isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)):
         return True
     if not any(_is_used(trace, a) and _is_used(trace, b) for trace in traces):
         return True
     orders = ((a.value, b.value), (b.value, a.value))
-    return not any(all(precedes(trace, *order) for trace in traces) for order in orders)
+    return not any(all(precedes(trace, *order, ways) for trace in traces) for order in orders)
 
 
 def _is_used(trace: Trace, item: Item) -> bool:

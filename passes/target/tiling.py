@@ -221,6 +221,7 @@ def held_tiling_for(
     head_dim: int,
     v_head_dim: int,
     *,
+    tile_order: str = "single",
     output_bits: int = 16,
     page_size: int = 0,
     groups: int = 0,
@@ -236,6 +237,8 @@ def held_tiling_for(
       target: what a CTA may have.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
+      tile_order: of the work tiles. A CTA that works on one alone stages O where Q was, if they are
+        of one size.
       output_bits: width of an element of O.
       page_size: of the pages that keys and values lie in; 0 without.
       groups, tile_n: what they have to be, where it is not 0.
@@ -246,6 +249,8 @@ def held_tiling_for(
     rows = target.rows_per_product
     q_bytes = shared_tile_bytes(rows, head_dim, 16)
     o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
+    shares = tile_order not in LOOPING_ORDERS and q_bytes == o_bytes
+    row_bytes = q_bytes if shares else q_bytes + o_bytes
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = [tile_n] if tile_n else [n for n in HELD_KEYS if _goes_with_pages(n, page_size)]
     for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
@@ -254,7 +259,7 @@ def held_tiling_for(
         budget = held_registers(target, count)[0] - HELD_FOR_REST - -(-v_head_dim // 16) * 8
         for keys in allowed:
             stage = sum(shared_tile_bytes(keys, size, 16) for size in (head_dim, v_head_dim))
-            stages = (left_bytes - count * (q_bytes + o_bytes)) // stage
+            stages = (left_bytes - count * row_bytes) // stage
             fits = tile_n or (keys >= least and 3 * keys <= 4 * budget)
             if fits and stages >= 2:
                 return Tiling(count, keys, min(stages, MOST_HELD_STAGES))

@@ -12,7 +12,7 @@ from attn_mlir.expr import Expr, names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .integers import RANK, sizes
-from .skeleton import COORDINATES, GROUP, Branch, Loop, Node, Process, Step, Tiles
+from .skeleton import COORDINATES, GROUP, Branch, Loop, Meeting, Node, Process, Step, Tiles
 from .sums import Sum, Sums, add, constant, multiply
 
 
@@ -47,7 +47,9 @@ class Counting:
                 case Branch(then=then, otherwise=otherwise):
                     self._branch(node, then, times, found, holds=True)
                     self._branch(node, otherwise, times, found, holds=False)
-                case _:
+                case Meeting():
+                    pass
+                case Step():
                     key = (node.ring, self._way(node), node.kind)
                     found[key] = add(found.get(key, Counter()), times)
 

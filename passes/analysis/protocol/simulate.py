@@ -20,7 +20,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .crossings import Crossings, Key
-from .skeleton import Branch, Loop, Node, Process, Sizes, Step, Tiles, named_sizes
+from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes
 
 Clock = dict[Any, int]  # by component, the bits of its events that have happened
 Tick = tuple[Any, int]  # the mark of an event: a component and a bit of it
@@ -103,6 +103,8 @@ class _Runner:
             match node:
                 case Step():
                     yield node
+                case Meeting():
+                    _join(self.heard, self.clock)
                 case Tiles(body=body):
                     for tile in self.network.tiles:
                         self.sizes.update(tile)
@@ -352,16 +354,29 @@ def _ring_label(ring: Any) -> str:
     return ring.owner.label
 
 
-def precedes(trace: Trace, first: Any, second: Any) -> bool:
+def precedes(
+    trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None
+) -> bool:
     """Whether everything that happens to ring `first` is over when `second` is first acquired.
 
     Args:
       trace: a finished simulation.
-      first, second: rings (SSA values); all their ways count.
+      first, second: rings (SSA values).
+      ways: that count, one of each; all of them by default.
     """
-    before = [e for (ring, _), events in trace.events.items() if ring == first for e in events]
-    for (ring, _), events in trace.events.items():
-        if ring != second:
+    of_first, of_second = (None, None) if ways is None else ways
+
+    def is_of(key: Key, ring: Any, way: int | None) -> bool:
+        return key[0] == ring and way in (None, key[1])
+
+    before = [
+        event
+        for key, events in trace.events.items()
+        if is_of(key, first, of_first)
+        for event in events
+    ]
+    for key, events in trace.events.items():
+        if not is_of(key, second, of_second):
             continue
         for event in events:
             if event.kind == "acquire" and not all(event.knows(other) for other in before):

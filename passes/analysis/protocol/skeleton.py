@@ -93,7 +93,12 @@ class Tiles:
     body: "tuple[Node, ...]"
 
 
-Node = Step | Loop | Branch | Tiles
+@dataclass(frozen=True)
+class Meeting:
+    """A `ws.barrier`: each thread of the group goes on knowing what the others have done."""
+
+
+Node = Step | Loop | Branch | Tiles | Meeting
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,8 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             kind = "commit" if isinstance(op, ws.CommitOp) else "release"
             way = formulas(opener.way)
             nodes.append(Step(kind, opener.ring, way, op.slot, op.by.value, op))
+        elif isinstance(op, ws.BarrierOp):
+            nodes.append(Meeting())
         elif isinstance(op, ws.TilesOp):
             for name, argument in zip(COORDINATES, op.body.blocks[0].arguments, strict=False):
                 formulas.name(argument, name)
@@ -163,7 +170,7 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
         elif isinstance(op, scf.ForOp):
             index = formulas.name(op.induction_variable, f"loop{len(formulas)}", moves=True)
             body = _nodes(op.region.blocks[0].operations, formulas)
-            if body:
+            if _takes_steps(body):
                 begin, end = formulas(op.lowerBound), formulas(op.upperBound)
                 nodes.append(Loop(op, index, begin, end, _loop_step(op, formulas), body))
         elif isinstance(op, scf.IfOp):
@@ -171,9 +178,14 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
             branches = [_nodes(r.blocks[0].operations, formulas) for r in regions] + [()]
             if _same_handovers(branches[0], branches[1]):
                 nodes += branches[0]
-            elif any(branches):
+            elif any(map(_takes_steps, branches)):
                 nodes.append(Branch(op, formulas(op.condition), branches[0], branches[1]))
     return tuple(nodes)
+
+
+def _takes_steps(nodes: Sequence[Node]) -> bool:
+    """Whether there is anything but meetings, which without steps between them change nothing."""
+    return not all(isinstance(node, Meeting) for node in nodes)
 
 
 def _loop_step(op: Any, formulas: "Formulas") -> int:

@@ -101,6 +101,7 @@ class MhaRegisters:
                 target,
                 op.head_dim,
                 op.v_head_dim,
+                tile_order=order,
                 output_bits=ws.element_bits(op.output_type),
                 page_size=page_size_of(op.k),
                 groups=wishes.q_tiles,

@@ -49,6 +49,7 @@ __all__ = [
     "Ring",
     "any_row",
     "arrive_last",
+    "barrier",
     "broadcast",
     "chosen",
     "claim",
@@ -592,6 +593,11 @@ def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int)
     i64 = ir.IntegerType.get_signless(64)
     attributes = [ir.IntegerAttr.get(i64, number) for number in (period, count, begin, end)]
     return ws.Exp2Op(exponent, *attributes, exponent.type).fragment
+
+
+def barrier() -> None:
+    """The threads of the group wait for one another."""
+    ws.BarrierOp()
 
 
 def any_row(rows: Value) -> Value:

@@ -63,6 +63,7 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
+    b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
     slot = storage.out.acquire(way)
     b.store(b.rounded(b.times_rows(sums, inverse), problem.output), slot)
     b.commit(slot, "warps")
