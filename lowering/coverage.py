@@ -246,6 +246,16 @@ def _check_reduce(site: Site, op: ws.ReduceOp) -> None:
         raise op_error(op, "expects a reduction over what one warp holds")
 
 
+@covers(ws.FoldOp)
+def _check_fold(site: Site, op: ws.FoldOp) -> None:
+    whole, part = site.layouts[op.fragment], site.layouts[op.totals]
+    columns = ws.FragmentType(op.totals.type).shape[1]
+    widths = part.part_widths
+    is_even = len(widths) == 1 and not any(width % widths[0] for width in whole.part_widths)
+    if part.extent(COLUMN) != columns or not is_even:
+        raise op_error(op, f"expects columns that each thread has some of, got {columns}")
+
+
 @covers(ws.AnyOp)
 def _check_any(site: Site, op: ws.AnyOp) -> None:
     if not site.layouts[op.rows].is_single:

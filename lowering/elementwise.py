@@ -22,7 +22,7 @@ from .approximations import EXPANSIONS
 from .context import BYTE_BITS, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
 from .layouts import Layout
-from .layouts.reductions import reduced
+from .layouts.reductions import folded, reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
 from .narrow import round_and_pack, widen_and_pack
 from .scalar_ops import check_scalar
@@ -348,6 +348,12 @@ def _reduce(low: Lowering, op: ws.ReduceOp) -> None:
     init: Fragment = low[op.init]
     parts = reduced(low[op.fragment], init, op.kind.value, op.axis)
     low[op.totals] = Fragment(init.kind, init.layout, parts)
+
+
+@lowers(ws.FoldOp)
+def _fold(low: Lowering, op: ws.FoldOp) -> None:
+    init: Fragment = low[op.init]
+    low[op.totals] = Fragment(init.kind, init.layout, folded(low[op.fragment], init))
 
 
 @lowers(ws.AnyOp)

@@ -183,6 +183,42 @@ class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
         return _axis(self)
 
 
+class FoldOp(WS.Operation, name="fold", traits=[Pure]):
+    """Sums of columns that lie c apart, [R, C] -> [R, c], that start from `init`.
+
+    Column i of the result is that of `init` plus the columns i, i + c, i + 2 c, ... A row sum that
+    many steps add to is folded in each, where no thread needs another, and reduced at the end.
+
+    Operands:
+      fragment: [R, C], f32.
+      init: [R, c], as the result; c divides C.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %some = "ws.fold"(%p, %before)
+        : (!ws.frag<vector<64x128xf32>>, !ws.frag<vector<64x8xf32>>) -> !ws.frag<vector<64x8xf32>>
+    """
+
+    fragment: ext.Operand[FragmentType]
+    init: ext.Operand[FragmentType]
+    totals: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "FoldOp") -> bool:
+        """f32 of rank 2, as many rows, and columns that divide."""
+        full, init, totals = (FragmentType(v.type) for v in (op.fragment, op.init, op.totals))
+        if init != totals:
+            return fail(op, f"expects init of the result's type {totals}, got {init}")
+        for kind in (full, init):
+            if len(kind.shape) != 2 or not isinstance(kind.element, ir.F32Type):
+                return fail(op, f"expects fragments of rank 2 and f32, got {kind}")
+        (rows, columns), (kept, width) = full.shape, init.shape
+        if rows != kept or columns % width:
+            return fail(op, f"expects {rows} rows, and columns that divide {columns}, got {init}")
+        return True
+
+
 class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
     """A value per row repeated along the columns, [R] -> [R, C], or per column along the rows.
 

@@ -248,6 +248,16 @@ class Layout:
             return replace(self, threads=threads, elements=())
         return replace(self, threads=threads, strips=())
 
+    def narrowed(self, columns: int) -> "Layout":
+        """The layout of the first columns, of which every thread has as many."""
+        assert self.along == COLUMN
+        elements = [
+            replace(digit, count=min(digit.count, columns // digit.step))
+            for digit in self.elements
+            if digit.step < columns
+        ]
+        return replace(self, elements=tuple(elements))
+
     def mask(self) -> "Layout":
         """The layout of a bit per element, `MASK_BITS` columns to a word, word w those from 32 w on.
 

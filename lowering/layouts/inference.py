@@ -263,6 +263,13 @@ def _reduce(c: Constraints, op: ws.ReduceOp) -> None:
     c.view(op, op.fragment, op.totals, partial(Layout.without, axis=op.axis))
 
 
+@constrains(ws.FoldOp)
+def _fold(c: Constraints, op: ws.FoldOp) -> None:
+    c.same(op, [op.init, op.totals])
+    columns = ws.FragmentType(op.totals.type).shape[1]
+    c.view(op, op.fragment, op.totals, partial(Layout.narrowed, columns=columns))
+
+
 @constrains(ws.BroadcastOp)
 def _broadcast(c: Constraints, op: ws.BroadcastOp) -> None:
     c.view(op, op.fragment, op.line, partial(Layout.without, axis=op.axis))

@@ -50,6 +50,24 @@ def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[V
     return tuple(arith.AddFOp(a, b).result for a, b in zip(starts, totals, strict=True))
 
 
+def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
+    """The parts of a fragment in the layout of `init`: its own plus those that lie as far apart as
+    it has columns."""
+    (width,) = init.layout.part_widths
+    totals: list[Value] = []
+    for parts, start in zip(parts_of_strips(fragment), init.parts, strict=True):
+        level = [
+            vector.ExtractStridedSliceOp(start.type, part, [first], [width], [1]).result
+            for part in parts
+            for first in range(0, part.type.shape[0], width)
+        ]
+        while len(level) > 1:
+            pairs = zip_longest(level[::2], level[1::2])
+            level = [a if b is None else arith.AddFOp(a, b).result for a, b in pairs]
+        totals.append(arith.AddFOp(start, level[0]).result)
+    return tuple(totals)
+
+
 def _maximum(parts: Sequence[Value], init: Value) -> Value:
     """The backend makes a tree of 3-input maxima of each vector reduction."""
     kind = ir.Attribute.parse("#vector.kind<maxnumf>")

@@ -72,6 +72,7 @@ __all__ = [
     "f32_constant",
     "fabs",
     "fadd",
+    "false",
     "fcompare",
     "fdiv",
     "fill",
@@ -79,6 +80,7 @@ __all__ = [
     "fmax",
     "fmul",
     "fneg",
+    "fold",
     "fsub",
     "generate",
     "grid_dependency_wait",
@@ -567,6 +569,11 @@ def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
     return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).totals
 
 
+def fold(fragment: Value, init: Value) -> Value:
+    """Sums of columns that lie as far apart as `init` has columns, starting from it."""
+    return ws.FoldOp(fragment, init, init.type).totals
+
+
 def broadcast(rows: Value, column_count: int) -> Value:
     """A row value repeated along the columns."""
     kind = ws.FragmentType(rows.type)
@@ -598,6 +605,11 @@ def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int)
 def barrier() -> None:
     """The threads of the group wait for one another."""
     ws.BarrierOp()
+
+
+def false() -> Value:
+    """i1."""
+    return arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 0)).result
 
 
 def any_row(rows: Value) -> Value:

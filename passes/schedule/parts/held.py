@@ -14,15 +14,13 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
-import math
-
 from attn_mlir.dialect._mlir import ir
 
 from . import builder as b
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
-from .scores import reciprocal, seen, store_lse, weigh, with_sink
+from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import VisitedTiles, visit
 
 
@@ -52,13 +50,14 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     keys = problem.keys(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
-    zero = b.f32_constant(0.0)
-    state = [b.fill([config.tile_m], b.f32_constant(-math.inf)), b.fill([config.tile_m], zero)]
-    state.append(b.fill([config.tile_m, problem.v_columns], zero))
+    sums = b.fill([config.tile_m, problem.v_columns], b.f32_constant(0.0))
+    state = [*Rows.none(row, config.tile_m), sums]
     steps = _Steps(problem, storage, tile, way, keys, row, row0)
-    maximum, total, sums = b.chosen(
+    *found, sums = b.chosen(
         keys.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
     )
+    rows = Rows(*found)
+    maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
@@ -70,7 +69,7 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
 
 
 class _Steps:
-    """The turns of one work tile, at least one; the state of a group is (maximum, total, O)."""
+    """The turns of one work tile, at least one; the state of a group is (*rows, O)."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class _Steps:
 
     def all(self, state: list[Value]) -> list[Value]:
         """Every turn: the first product of scores alone, then steps, then the last O alone."""
-        keys, turn, (maximum, total, sums) = self._keys, b.constant(0), state
+        keys, turn, (*found, sums) = self._keys, b.constant(0), state
         phases = keys.phases(self._way)
         self._queries = self._storage.q.wait(self._way)
         slot = self._storage.k.wait()
@@ -100,43 +99,32 @@ class _Steps:
             lambda: [self._seen(scores, Test.ALL, turn)],
             lambda: [self._seen(scores, Test.ALL if phases.left is not None else None, turn)],
         )
-        first = weigh(self._problem, self._row, scores, maximum, total)
-        narrow = b.rounded(first.weights, self._problem.element)
-        state = [first.maximum, first.total, sums, narrow]
-        maximum, total, sums, narrow = visit(keys, phases, state, self._step, first=1)
+        first = weigh(self._problem, self._row, scores, Rows(*found))
+        state = [*first.rows, sums, b.rounded(first.weights, self._problem.element)]
+        *found, sums, narrow = visit(keys, phases, state, self._step, first=1)
         b.release(self._queries, "warps")
         values = self._storage.v.wait()
         sums = b.settle(self._weighted(sums, narrow, values))
         b.release(values, "warps")
-        return [maximum, total, sums]
+        return [*found, sums]
 
-    def _step(
-        self,
-        test: Test | None,
-        turn: Value,
-        maximum: Value,
-        total: Value,
-        sums: Value,
-        narrow: Value,
-    ) -> list[Value]:
+    def _step(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
         """The scores of a turn, beside the values of the turn before."""
+        *found, sums, narrow = state
         key = self._storage.k.wait()
         raw = self._scores(key)
         values = self._storage.v.wait()
         weighted = self._weighted(sums, narrow, values)
         scores = b.settle(raw, newest=1)
         b.release(key, "warps")
-        step = weigh(
-            self._problem, self._row, self._seen(scores, test, turn), maximum, total
-        )
+        scores = self._seen(scores, test, turn)
+        step = weigh(self._problem, self._row, scores, Rows(*found))
         sums = b.settle(weighted)
         b.release(values, "warps")
-        narrow = b.rounded(step.weights, self._problem.element)
-        moved = b.any_row(b.map_elements(_is_below_one, step.factor, element=b.i1()))
         (sums,) = b.chosen(
-            moved, [sums.type], lambda: [b.times_rows(sums, step.factor)], lambda: [sums]
+            step.moved, [sums.type], lambda: [b.times_rows(sums, step.factor)], lambda: [sums]
         )
-        return [step.maximum, step.total, sums, narrow]
+        return [*step.rows, sums, b.rounded(step.weights, self._problem.element)]
 
     def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
         keys, row0, scale = self._keys, self._row0, self._scale
@@ -152,6 +140,3 @@ class _Steps:
         """O + P V, pending."""
         return b.product(sums, narrow, values, accumulate=True, b_layout="kn")
 
-
-def _is_below_one(factor: Value) -> Value:
-    return b.fcompare("OLT", factor, b.f32_constant(1.0))

@@ -60,6 +60,11 @@ class Row:
         """How far m lies below `found`, in log2 units; never above 0."""
         return b.fmul(b.fsub(maximum, self.reference(found)), self.scale_log2)
 
+    def moves(self, maximum: Value, found: Value) -> Value:
+        """i1: whether the maximum has to follow `found`, at least m."""
+        lag = self._lag(maximum, found)
+        return b.fcompare("ULT", lag, b.f32_constant(-float(self.threshold)))
+
     def _is_kept(self, maximum: Value, found: Value) -> Value:
         lag = self._lag(maximum, found)
         return b.fcompare("OGE", lag, b.f32_constant(-float(self.threshold)))

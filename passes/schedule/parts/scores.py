@@ -4,16 +4,19 @@ Pure functions over fragments, whatever memory they come from and whoever holds 
 of a row are in `online`.
 """
 
+import math
 from typing import NamedTuple
 
 from attn_mlir.dialect import ws
 
 from . import builder as b
 from .masking import Test, hide
-from .online import Row, is_large
+from .online import Row
+from .online import is_large as is_too_coarse
 from .problem import Problem, Value, WorkTile
 from .visited import VisitedTiles
 
+TOTAL_COLUMNS = 8  # of the sums of a row: those of a quad, of which each thread has its own
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
 FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
 
@@ -54,35 +57,79 @@ def seen(
     return scores
 
 
+class Rows(NamedTuple):
+    """What online softmax knows of its rows so far; a loop carries these values.
+
+    Attributes:
+      maximum: [rows], which may be stale.
+      offset: [rows], what goes with it.
+      is_large: i1, whether the offset of a row of this warp is.
+      totals: [rows, 8], sums of weights that a reduction adds up at the end.
+    """
+
+    maximum: Value
+    offset: Value
+    is_large: Value
+    totals: Value
+
+    @classmethod
+    def none(cls, row: Row, count: int) -> "Rows":
+        """Of so many rows that have seen no key."""
+        maximum = b.fill([count], b.f32_constant(-math.inf))
+        totals = b.fill([count, TOTAL_COLUMNS], b.f32_constant(0.0))
+        return cls(maximum, b.map_elements(row.offset, maximum), b.false(), totals)
+
+    def total(self) -> Value:
+        """[rows], l."""
+        (count,) = ws.FragmentType(self.maximum.type).shape
+        return b.reduce_rows("add", self.totals, b.fill([count], b.f32_constant(0.0)))
+
+
 class Weighed(NamedTuple):
     """What a tile of scores leaves behind.
 
     Attributes:
-      maximum, total: of the rows so far.
-      factor: what O so far has to be multiplied by.
+      rows: what is known of them now.
+      moved: i1, whether the maximum of a row of this warp has moved.
+      factor: [rows], what O so far has to be multiplied by.
       weights: P, unrounded f32.
     """
 
-    maximum: Value
-    total: Value
+    rows: Rows
+    moved: Value
     factor: Value
     weights: Value
 
 
-def weigh(problem: Problem, row: Row, scores: Value, maximum: Value, total: Value) -> Weighed:
-    """A step of online softmax over scores that count, from what the rows have so far."""
+def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
+    """A step of online softmax over scores that count.
+
+    Where no maximum of a warp moves, it goes on with what it has.
+    """
+    maximum, offset, is_large, totals = rows
     found = b.reduce_rows("max", scores, maximum)
-    factor = b.map_elements(row.factor, maximum, found)
-    maximum = b.map_elements(row.maximum, maximum, found)
-    offset = b.map_elements(row.offset, maximum)
+    moved = b.any_row(b.map_elements(row.moves, maximum, found, element=b.i1()))
+
+    def to_new_maxima() -> list[Value]:
+        factor = b.map_elements(row.factor, maximum, found)
+        reached = b.map_elements(row.maximum, maximum, found)
+        following = b.map_elements(row.offset, reached)
+        large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
+        return [reached, following, large, b.times_rows(totals, factor), factor]
+
+    ones = b.fill(ws.FragmentType(maximum.type).shape, b.f32_constant(1.0))
+    kinds = [value.type for value in (*rows, maximum)]
+    maximum, offset, is_large, totals, factor = b.chosen(
+        moved, kinds, to_new_maxima, lambda: [*rows, ones]
+    )
     (weighed,) = b.chosen(
-        b.any_row(b.map_elements(is_large, offset, element=b.i1())),
+        is_large,
         [scores.type],
         lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
         lambda: [weights(problem, row, scores, offset)],
     )
-    total = b.reduce_rows("add", weighed, b.map_elements(b.fmul, total, factor))
-    return Weighed(maximum, total, factor, weighed)
+    rows = Rows(maximum, offset, is_large, b.fold(weighed, totals))
+    return Weighed(rows, moved, factor, weighed)
 
 
 def _modified(

@@ -6,7 +6,6 @@ the registers of a warp, two share a strip: both find its weights, and each has 
 See `kernels.streaming` for who hands what to whom.
 """
 
-import math
 from collections.abc import Sequence
 
 from attn_mlir.dialect._mlir import ir
@@ -17,7 +16,7 @@ from .kv_source import KVSource
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
-from .scores import reciprocal, seen, store_lse, weigh, with_sink
+from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import visit
 from .widening import WideQueries, widened
 
@@ -25,6 +24,7 @@ STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' 
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+ROW_VALUES = len(Rows._fields)  # of what a loop carries
 
 
 class StreamStorage:
@@ -180,31 +180,33 @@ def attend(
         return b.rows(tile, first, STRIP_KEYS)
 
     def turn_of(
-        test: Test | None, turn: Value, maximum: Value, total: Value, *sums: Value
+        test: Test | None, turn: Value, *state: Value
     ) -> list[Value]:
+        known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
         slot = storage.kv.wait()
         scores = products(strip(slot, problem.columns))
         b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
-        maximum, total, factor, weighed = weigh(problem, row, scores, maximum, total)
-        narrow = b.rounded(weighed, problem.product)
+        step = weigh(problem, row, scores, known)
+        narrow = b.rounded(step.weights, problem.product)
         slot = storage.kv.wait()
         values = strip(slot, storage.columns)
         values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
-        scaled = [b.times_rows(x, factor) for x in sums]
+        scaled = [b.times_rows(x, step.factor) for x in sums]
         following = [
             b.dot(x, narrow, operand(b.columns(values, *part)), b_layout="kn", widened=widens)
             for x, part in zip(scaled, sum_parts, strict=True)
         ]
         b.release(slot, "threads")
-        return [maximum, total, *following]
+        return [*step.rows, *following]
 
-    state = [b.fill([rows], b.f32_constant(-math.inf)), b.fill([rows], zero)]
+    state = [*Rows.none(row, rows)]
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
-    found = visit(keys, keys.phases(0), state, turn_of)
+    state = visit(keys, keys.phases(0), state, turn_of)
+    known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
     if not is_held:
         b.release(q_slot, "threads")
-    storage.hand_over(number, warp, slice_, *found)
+    storage.hand_over(number, warp, slice_, known.maximum, known.total(), *sums)
 
 
 def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
