@@ -8,8 +8,10 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
+    HELD,
     MAX_Q_TILES,
     STREAM_ROWS,
+    held_tiling_for,
     is_streamed,
     packed_heads,
     query_tiles_for,
@@ -32,16 +34,28 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
     """
     machine = target_named(target)
     heads = packed_heads(machine, spec.group)
-    tiling = tiling_for(
-        machine,
-        spec.head_dim,
-        spec.v_head_dim,
-        q_tiles=spec.query_tiles or query_tiles_for(machine, sq, spec.group) or MAX_Q_TILES,
-        tile_order=spec.tile_order or "single",
-        element_bits=8 if spec.is_narrow else 16,
-        output_bits=32 if spec.out_dtype == "f32" else 16,
-        page_size=0 if spec.cache is None else spec.cache.page_size,
-    )
+    tiles = spec.query_tiles or query_tiles_for(machine, sq, spec.group)
+    order = spec.tile_order or "single"
+    output_bits = 32 if spec.out_dtype == "f32" else 16
+    page_size = 0 if spec.cache is None else spec.cache.page_size
+    sizes = (machine, spec.head_dim, spec.v_head_dim)
+    if spec.schedule == HELD:
+        tiling = held_tiling_for(
+            *sizes,
+            tile_order=order,
+            output_bits=output_bits,
+            page_size=page_size,
+            groups=tiles or 0,
+        )
+    else:
+        tiling = tiling_for(
+            *sizes,
+            q_tiles=tiles or MAX_Q_TILES,
+            tile_order=order,
+            element_bits=8 if spec.is_narrow else 16,
+            output_bits=output_bits,
+            page_size=page_size,
+        )
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 
 

@@ -25,6 +25,8 @@ STREAM_KEYS = 128  # of its key tiles
 STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
 STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
 JOIN_WARPS = (4, 1)  # that put parts together, at most: with O in one warp, and in two
+MOST_GROUPS = 3  # of the third schedule, one query tile each
+SPARE_ROWS = 1.05  # of the rows that there are; measured on an H200, `bench/attention.py`
 HELD_KEYS = tuple(range(128, 0, -16))  # of the key tiles of the third: K of a product of 16 bits
 FEWEST_HELD_KEYS = 80  # with three groups; fewer wait for shared memory (measured, bare loops)
 HELD_FOR_REST = 32  # registers beside S, P and O: maxima, sums, factors, descriptors, masks
@@ -150,8 +152,15 @@ class Pieces(NamedTuple):
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:
-    """One query tile where all rows fit one; else None, as many as head sizes allow."""
-    return 1 if sq * packed_heads(target, group) <= target.rows_per_product else None
+    """One query tile where all rows fit one; else None, as many as head sizes allow.
+
+    Two where products leave their sums in registers and three tiles would have many rows too many.
+    """
+    count, rows = sq * packed_heads(target, group), target.rows_per_product
+    if count <= rows:
+        return 1
+    most = -(-count // (MOST_GROUPS * rows)) * MOST_GROUPS * rows
+    return 2 if target.accumulator == "registers" and most > count * SPARE_ROWS else None
 
 
 def tiling_for(

@@ -76,6 +76,14 @@ FAMILIES: tuple[Family, ...] = (
      "keys and values": "e4m3 under 16 bits", "factors": "per tensor", "kernel": "for sm_90a"},
     {"heads": "8/1", "queries": "7", "keys": "300", "dtype": "e4m3", "factors": "per sequence",
      "kernel": "for sm_90a"},
+    {**LONG, **CAUSAL, "kernel": "in registers"},
+    {**WIDE, "mask": "& two-sided window", "kernel": "in registers"},
+    {**WIDE, **CAUSAL, "head sizes": "192x128", "kernel": "in registers", "query tiles": "2"},
+    {**CAUSAL, "head sizes": "256x256", "queries": "128", "keys": "200", "kernel": "in registers"},
+    {**TURNS, **CAUSAL, "kernel": "in registers", "tile order": "persistent"},
+    {**BATCH, **CAUSAL, "lengths": "ragged with holes", "kernel": "in registers"},
+    {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "in registers"},
+    {**LONG, **CAUSAL, "score_mod": "alibi", "sinks": "f16", "kernel": "in registers"},
 )  # fmt: skip
 
 

@@ -43,6 +43,15 @@ def _can_stream_pages(size: int) -> bool:
     return size not in (8, 192)  # key tiles have 128 keys
 
 
+def _fits_registers(problem: Problem) -> bool:
+    return not problem.is_narrow and problem.kv_dtype is None and problem.block_size is None
+
+
+def _in_registers(problem: Problem) -> None:
+    problem.device.update(target="sm_90a")
+    problem.call["schedule"] = "mha-registers"
+
+
 @dataclass(frozen=True)
 class Choice:
     """One value of an axis.
@@ -415,6 +424,7 @@ AXES: tuple[Axis, ...] = (
             _plain("of the target"),
             _call("streaming", _can_stream, schedule="mha-streaming"),
             Choice("for sm_90a", lambda p: p.device.update(target="sm_90a"), _can_stream),
+            Choice("in registers", _in_registers, _fits_registers),
         ],
     ),
     Axis(
@@ -429,7 +439,7 @@ AXES: tuple[Axis, ...] = (
         [
             _plain("auto"),
             *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent")),
-            _call("clc", lambda p: not p.streams, tile_order="clc"),
+            _call("clc", lambda p: "target" not in p.device and not p.streams, tile_order="clc"),
             _call("ragged", lambda p: p.is_ragged, tile_order="ragged"),
         ],
     ),

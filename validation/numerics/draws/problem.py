@@ -128,8 +128,9 @@ class Problem:
     @property
     def streams(self) -> bool:
         """Whether its kernel streams keys past few queries."""
-        is_asked = "schedule" in self.call or self.device.get("target") == "sm_90a"
-        return is_asked or self.kv_dtype is not None
+        asked = self.call.get("schedule")
+        by_default = not asked and self.device.get("target") == "sm_90a"
+        return asked == "mha-streaming" or by_default or self.kv_dtype is not None
 
     @property
     def max_cost(self) -> float:
