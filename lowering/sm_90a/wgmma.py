@@ -52,14 +52,24 @@ class Walk:
     high: int
     steps: tuple[int, ...]
 
-    def text(self, name: str, start: str) -> tuple[list[str], list[str]]:
-        """Instructions that make the descriptors, from an operand of the text, and their names."""
+    def text(self, name: str, start: str, *, wide: bool) -> tuple[list[str], list[str]]:
+        """Instructions that make the descriptors, from an operand of the text, and their names.
+
+        Args:
+          name: of their registers.
+          start: the operand.
+          wide: whether to add to both words at once. The assembler makes one instruction of that
+            for B and three for A, whose registers it does not keep uniform then.
+        """
         names = [f"{name}{number}" for number in range(len(self.steps))]
         text = [f".reg .b32 {name}_low, {name}_high; mov.b32 {name}_high, {self.high:#x};"]
         text.append(f".reg .b64 {', '.join(names)};")
-        for descriptor, step in zip(names, self.steps, strict=True):
-            text.append(f"add.u32 {name}_low, {start}, {step};")
-            text.append(f"mov.b64 {descriptor}, {{{name}_low, {name}_high}};")
+        for number, (descriptor, step) in enumerate(zip(names, self.steps, strict=True)):
+            if wide and number:
+                text.append(f"add.s64 {descriptor}, {names[0]}, {step};")
+            else:
+                text.append(f"add.u32 {name}_low, {start}, {step};")
+                text.append(f"mov.b64 {descriptor}, {{{name}_low, {name}_high}};")
         return text, names
 
 
@@ -94,11 +104,11 @@ def issue_wgmma(
     registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}"
     text: list[str] = []
     if isinstance(a, Walk):
-        made, a_names = a.text("a", f"${next(numbers)}")
+        made, a_names = a.text("a", f"${next(numbers)}", wide=False)
         text += made
     else:
         a_names = ["{" + ", ".join(f"${next(numbers)}" for _ in step) + "}" for step in a]
-    made, b_names = b.text("b", f"${next(numbers)}")
+    made, b_names = b.text("b", f"${next(numbers)}", wide=True)
     text += made
     first = str(int(accumulate is True))
     if flag:

@@ -60,10 +60,16 @@ class Row:
         """How far m lies below `found`, in log2 units; never above 0."""
         return b.fmul(b.fsub(maximum, self.reference(found)), self.scale_log2)
 
-    def moves(self, maximum: Value, found: Value) -> Value:
-        """i1: whether the maximum has to follow `found`, at least m."""
-        lag = self._lag(maximum, found)
-        return b.fcompare("ULT", lag, b.f32_constant(-float(self.threshold)))
+    def limit(self, maximum: Value) -> Value:
+        """The score up to which m may stay: m + threshold / c."""
+        if not self.threshold:
+            return maximum
+        slack = b.fdiv(b.f32_constant(float(self.threshold)), self.scale_log2)
+        return b.fadd(maximum, slack)
+
+    def step(self, maximum: Value, reached: Value) -> Value:
+        """What O and the row sum so far have to be multiplied by where m becomes `reached`."""
+        return b.exp2(self._lag(maximum, reached))
 
     def _is_kept(self, maximum: Value, found: Value) -> Value:
         lag = self._lag(maximum, found)

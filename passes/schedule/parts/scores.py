@@ -63,12 +63,14 @@ class Rows(NamedTuple):
     Attributes:
       maximum: [rows], which may be stale.
       offset: [rows], what goes with it.
+      limit: [rows], the score up to which the maximum stays.
       is_large: i1, whether the offset of a row of this warp is.
       totals: [rows, 8], sums of weights that a reduction adds up at the end.
     """
 
     maximum: Value
     offset: Value
+    limit: Value
     is_large: Value
     totals: Value
 
@@ -77,7 +79,7 @@ class Rows(NamedTuple):
         """Of so many rows that have seen no key."""
         maximum = b.fill([count], b.f32_constant(-math.inf))
         totals = b.fill([count, TOTAL_COLUMNS], b.f32_constant(0.0))
-        return cls(maximum, b.map_elements(row.offset, maximum), b.false(), totals)
+        return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), totals)
 
     def total(self) -> Value:
         """[rows], l."""
@@ -106,20 +108,22 @@ def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
 
     Where no maximum of a warp moves, it goes on with what it has.
     """
-    maximum, offset, is_large, totals = rows
+    maximum, _, limit, _, totals = rows
     found = b.reduce_rows("max", scores, maximum)
-    moved = b.any_row(b.map_elements(row.moves, maximum, found, element=b.i1()))
+    moves = b.map_elements(_is_beyond, found, limit, element=b.i1())
+    moved = b.any_row(moves)
 
     def to_new_maxima() -> list[Value]:
-        factor = b.map_elements(row.factor, maximum, found)
-        reached = b.map_elements(row.maximum, maximum, found)
+        reached = b.map_rows(lambda f, m, end, _: b.select(_is_beyond(f, end), f, m), found, maximum, limit)
+        factor = b.map_elements(row.step, maximum, reached)
         following = b.map_elements(row.offset, reached)
         large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
-        return [reached, following, large, b.times_rows(totals, factor), factor]
+        ends = b.map_elements(row.limit, reached)
+        return [reached, following, ends, large, b.times_rows(totals, factor), factor]
 
     ones = b.fill(ws.FragmentType(maximum.type).shape, b.f32_constant(1.0))
     kinds = [value.type for value in (*rows, maximum)]
-    maximum, offset, is_large, totals, factor = b.chosen(
+    maximum, offset, limit, is_large, totals, factor = b.chosen(
         moved, kinds, to_new_maxima, lambda: [*rows, ones]
     )
     (weighed,) = b.chosen(
@@ -128,8 +132,13 @@ def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
         lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
         lambda: [weights(problem, row, scores, offset)],
     )
-    rows = Rows(maximum, offset, is_large, b.fold(weighed, totals))
+    rows = Rows(maximum, offset, limit, is_large, b.fold(weighed, totals))
     return Weighed(rows, moved, factor, weighed)
+
+
+def _is_beyond(found: Value, limit: Value) -> Value:
+    """i1; also where the limit is that of a scale so small that it is no number."""
+    return b.fcompare("UGT", found, limit)
 
 
 def _modified(
