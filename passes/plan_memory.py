@@ -213,9 +213,7 @@ def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> 
     return any(_meet(a, b, traces, (way, way)) for way in range(_ways(a)))
 
 
-def _meet(
-    a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None
-) -> bool:
+def _meet(a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None) -> bool:
     """Whether two items are in use at the same time in some run; a buffer always is.
 
     Args:

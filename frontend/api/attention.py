@@ -13,7 +13,16 @@ from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
-from attn_mlir.compiling.spec import DTYPES, NARROW_DTYPES, OUT_DTYPES, MhaSpec, check_streamed, mha
+from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.spec import (
+    DTYPES,
+    NARROW_DTYPES,
+    OUT_DTYPES,
+    MhaSpec,
+    check_registers,
+    check_streamed,
+    mha,
+)
 from attn_mlir.compiling.splits import joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
@@ -21,7 +30,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import is_streamed, query_tiles_for
+from attn_mlir.passes.target.tiling import STREAMED, query_tiles_for
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
@@ -167,8 +176,10 @@ def attention(
         from attn_mlir.block_masks.blocks import of_call
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
-    splits = split_count(num_splits, spec, told.sizes, lambda: machine_of(device, operands["q"]))
-    joined = splits > 1 and joins_parts(spec, machine_of(device, operands["q"]))
+    machine = machine_of(device, operands["q"])
+    spec = routed(spec, told.sizes["sq"], machine)
+    splits = split_count(num_splits, spec, told.sizes, lambda: machine)
+    joined = splits > 1 and joins_parts(spec)
     own_sinks = sinks if splits == 1 or joined else None
     modifier, captured = trace(score_mod, mask_mod, own_sinks)
     for mod in (score_mod, mask_mod):
@@ -224,11 +235,14 @@ def planned(
         shape = (*q.shape[:-1], spec.v_head_dim)
         given_o = given_output(out, shape, spec.out_dtype, operands)
     told = told_by(operands) if told is None else told
-    kernel = spec
-    target = machine_of(device, q).target or DEFAULT_TARGET
+    machine = machine_of(device, q)
+    target = machine.target or DEFAULT_TARGET
     chip = target_named(target)
-    if is_streamed(chip, spec.schedule):
-        check_streamed(spec, target)
+    kernel = spec = routed(spec, told.sizes["sq"], machine)
+    if chip.accumulator == "registers":
+        check_registers(spec, target)
+    if spec.schedule == STREAMED:
+        check_streamed(spec)
     elif spec.query_tiles is None and spec.block is None:
         tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
         kernel = dataclasses.replace(spec, query_tiles=tiles)

@@ -27,10 +27,11 @@ from attn_mlir.passes.target.tiling import (
     MAX_PAGES,
     MAX_Q_TILES,
     PAGE_SIZES,
-    STREAM_KEYS,
     SCHEDULES,
+    STREAM_KEYS,
     STREAMED,
     TILE_N,
+    TILED,
     Pieces,
     key_tiles_for,
 )
@@ -498,16 +499,27 @@ def dtype_name(dtype: object, argument: str, allowed: Sequence[str]) -> str:
     raise SpecError(f"{argument} {shown(dtype)} has no kernel: supported are {', '.join(allowed)}")
 
 
-def check_streamed(spec: MhaSpec, target: str | None = None) -> None:
-    """Refuses what a kernel that streams keys past few queries does not compute.
-
-    Args:
-      target: the chip that has no other kernel, if that is the reason for it.
+def check_registers(spec: MhaSpec, target: str) -> None:
+    """Refuses what no kernel of a target whose products leave their sums in registers computes.
 
     Raises:
       SpecError: names the option.
     """
-    where = f"schedule {STREAMED}" if target is None else f"{target}"
+    if spec.schedule == TILED:
+        raise SpecError(f"{target} has no schedule {TILED}: it has no tensor memory")
+    if spec.block is not None:
+        raise SpecError(f"{target} has no kernel for a block_mask: pass mask and mask_mod")
+    if spec.tile_order == "clc":
+        raise SpecError(f"{target} has no kernel for tile_order clc")
+
+
+def check_streamed(spec: MhaSpec) -> None:
+    """Refuses what a kernel that streams keys past few queries does not compute.
+
+    Raises:
+      SpecError: names the option.
+    """
+    where = f"schedule {STREAMED}"
     if spec.block is not None:
         raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
     page = 0 if spec.cache is None else spec.cache.page_size

@@ -15,7 +15,7 @@ from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import TILE_N, is_streamed
+from attn_mlir.passes.target.tiling import STREAMED, TILE_N
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 
@@ -54,7 +54,7 @@ def split_count(
     wanted = check_num_splits(num_splits)
     if wanted == 1:
         return 1
-    fits = spec.v_head_dim <= MAX_F32_HEAD_DIM or joins_parts(spec, machine())
+    fits = spec.v_head_dim <= MAX_F32_HEAD_DIM or joins_parts(spec)
     if wanted > 1 and not fits:
         raise SpecError(
             f"num_splits {wanted} needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
@@ -68,7 +68,7 @@ def split_count(
         return wanted
     found = machine()
     target = found.target or DEFAULT_TARGET
-    streams = is_streamed(target_named(target), spec.schedule)
+    streams = spec.schedule == STREAMED
     return chosen_splits(
         work_tiles=work_tiles(spec, sizes, target),
         key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
@@ -77,14 +77,14 @@ def split_count(
     )
 
 
-def joins_parts(spec: MhaSpec, machine: Machine) -> bool:
+def joins_parts(spec: MhaSpec) -> bool:
     """Whether the kernel of the parts combines them itself.
 
     The kernel that streams keys does: its O is of few rows, which the last CTA of a work tile reads
     in less time than a second launch takes. The parts of many queries are combined by a kernel whose
     CTAs share that work.
     """
-    return is_streamed(target_named(machine.target or DEFAULT_TARGET), spec.schedule)
+    return spec.schedule == STREAMED
 
 
 def part_spec(spec: MhaSpec) -> MhaSpec:

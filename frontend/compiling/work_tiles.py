@@ -11,8 +11,8 @@ from attn_mlir.passes.target.tiling import (
     HELD,
     MAX_Q_TILES,
     STREAM_ROWS,
+    STREAMED,
     held_tiling_for,
-    is_streamed,
     packed_heads,
     query_tiles_for,
     streamed_heads,
@@ -71,7 +71,7 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       SpecError: there is no kernel.
       TargetError: no such chip.
     """
-    if is_streamed(target_named(target), spec.schedule):
+    if spec.schedule == STREAMED:
         heads = streamed_heads(spec.group, is_padded=spec.has_padded_queries)
         positions = STREAM_ROWS // heads
     else:

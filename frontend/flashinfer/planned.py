@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.calls import attention
+from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.spec import NARROW_DTYPES, mha
 from attn_mlir.compiling.splits import split_count
 from attn_mlir.errors import SpecError
@@ -87,7 +88,9 @@ class Problem:
         )
         place = view(torch.empty(0, device=device), "device")
         sizes = {"batch": batch, "sq": sq, "sk": sk}
-        count = 1 if unsplit else split_count(0, spec, sizes, lambda: machine_of(None, place))
+        machine = machine_of(None, place)
+        spec = routed(spec, sq, machine)
+        count = 1 if unsplit else split_count(0, spec, sizes, lambda: machine)
         return dataclasses.replace(self, num_splits=count)
 
     def check(self, q: Any) -> None:

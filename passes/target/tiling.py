@@ -75,12 +75,6 @@ def packed_heads(target: Target, group: int) -> int:
     return group if target.rows_per_product % group == 0 else 1
 
 
-def is_streamed(target: Target, schedule: str | None) -> bool:
-    """Whether a kernel streams keys past few queries: where that is asked for, or products leave
-    their sums in registers."""
-    return schedule == STREAMED or (schedule is None and target.accumulator != "tensor")
-
-
 def streamed_heads(group: int, *, is_padded: bool = False) -> int:
     """Query heads of a group whose rows share a work tile of a kernel that streams.
 
@@ -285,6 +279,4 @@ def _goes_with_pages(tile_n: int, page_size: int) -> bool:
         return True
     if page_size % PAGE_STEP:
         return False
-    return page_size % tile_n == 0 or (
-        tile_n % page_size == 0 and tile_n // page_size <= MAX_PAGES
-    )
+    return page_size % tile_n == 0 or (tile_n % page_size == 0 and tile_n // page_size <= MAX_PAGES)

@@ -8,6 +8,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.splits import chosen_splits, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
@@ -21,7 +22,8 @@ def count(
     num_splits: int, spec: MhaSpec, batch: int, sq: int, sk: int, target: str | None = None
 ) -> int:
     sizes = {"batch": batch, "sq": sq, "sk": sk}
-    return split_count(num_splits, spec, sizes, lambda: Machine(target, B200))
+    machine = Machine(target, B200)
+    return split_count(num_splits, routed(spec, sq, machine), sizes, lambda: machine)
 
 
 @pytest.mark.parametrize(

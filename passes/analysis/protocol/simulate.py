@@ -354,9 +354,7 @@ def _ring_label(ring: Any) -> str:
     return ring.owner.label
 
 
-def precedes(
-    trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None
-) -> bool:
+def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None) -> bool:
     """Whether everything that happens to ring `first` is over when `second` is first acquired.
 
     Args:

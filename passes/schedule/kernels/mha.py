@@ -26,7 +26,7 @@ from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.parts.transport import epilogue, load, mma
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import TILED, is_streamed
+from attn_mlir.passes.target.tiling import TILED
 
 WARPS_PER_GROUP = 4  # 128 threads: one per row of a query tile
 
@@ -45,7 +45,7 @@ class MhaTensor:
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention."""
-        return not is_streamed(target, None)
+        return True
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """See `mha_config.configure`."""

@@ -84,8 +84,8 @@ class MhaRegisters:
         return "" if target.accumulator == "registers" else "products that accumulate in registers"
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        """None that does not name it."""
-        return False
+        """Any attention of 16 bits."""
+        return str(op.element_type) in ELEMENT_TYPES
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """Takes the tiles that registers and shared memory have room for.

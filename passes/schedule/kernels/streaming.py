@@ -44,7 +44,6 @@ from attn_mlir.passes.target.tiling import (
     STREAM_ROWS,
     STREAMED,
     Pieces,
-    is_streamed,
     key_tiles_for,
     streamed_heads,
 )
@@ -98,8 +97,9 @@ class MhaStreaming:
         return ""
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        """Any attention, where there is no kernel with sums in tensor memory."""
-        return is_streamed(target, None)
+        """Attention of 8 bits, where there is no other kernel for it."""
+        narrow = ws.element_bits(op.element_type) == NARROW_BITS
+        return narrow and target.accumulator == "registers"
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs the heads of a group into a tile, and gives the ring what shared memory is left.

@@ -14,8 +14,6 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
-from attn_mlir.dialect._mlir import ir
-
 from . import builder as b
 from .masking import Test
 from .online import Row
@@ -139,4 +137,3 @@ class _Steps:
     def _weighted(self, sums: Value, narrow: Value, values: Value) -> Value:
         """O + P V, pending."""
         return b.product(sums, narrow, values, accumulate=True, b_layout="kn")
-

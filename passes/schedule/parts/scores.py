@@ -114,7 +114,9 @@ def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
     moved = b.any_row(moves)
 
     def to_new_maxima() -> list[Value]:
-        reached = b.map_rows(lambda f, m, end, _: b.select(_is_beyond(f, end), f, m), found, maximum, limit)
+        reached = b.map_rows(
+            lambda f, m, end, _: b.select(_is_beyond(f, end), f, m), found, maximum, limit
+        )
         factor = b.map_elements(row.step, maximum, reached)
         following = b.map_elements(row.offset, reached)
         large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))

@@ -179,9 +179,7 @@ def attend(
         tile = b.view(slot, [config.tile_n, columns], problem.stored)
         return b.rows(tile, first, STRIP_KEYS)
 
-    def turn_of(
-        test: Test | None, turn: Value, *state: Value
-    ) -> list[Value]:
+    def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
         known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
         slot = storage.kv.wait()
         scores = products(strip(slot, problem.columns))

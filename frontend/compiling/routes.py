@@ -1,0 +1,29 @@
+"""Which of the kernels of attention a call takes, where it names none.
+
+By the machine and by rows: those of a group's heads and of the longest sequence's queries, which
+share keys. Never by what a device array holds, so that a recorded launch stays right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.passes.target.tiling import HELD, STREAM_ROWS, STREAMED
+from attn_mlir.runtime.kernel import Machine
+
+
+def routed(spec: MhaSpec, sq: int, machine: Machine) -> MhaSpec:
+    """The request with its kernel.
+
+    Args:
+      spec: the request; a kernel that it names stays, as does None where sums lie in tensor memory.
+      sq: queries of the longest sequence.
+      machine: what the call runs on.
+    """
+    target = target_named(machine.target or DEFAULT_TARGET)
+    if spec.schedule is not None or target.accumulator == "tensor":
+        return spec
+    few = sq * spec.group <= STREAM_ROWS and spec.query_tiles is None
+    return dataclasses.replace(spec, schedule=STREAMED if few or spec.is_narrow else HELD)

@@ -1,0 +1,96 @@
+"""Which kernel a call takes: by the machine and the rows that share keys, never by what arrays hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.routes import routed
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.limits import target_named
+from attn_mlir.passes.target.tiling import held_registers, held_tiling_for, query_tiles_for
+from attn_mlir.runtime.kernel import Machine
+
+HOPPER = target_named("sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("target", "heads", "sq", "options", "schedule"),
+    [
+        ("sm_90a", (8, 1), 2, {}, "mha-streaming"),  # 16 rows
+        ("sm_90a", (8, 1), 3, {}, "mha-registers"),
+        ("sm_90a", (2, 2), 16, {}, "mha-streaming"),
+        ("sm_90a", (2, 2), 17, {}, "mha-registers"),
+        ("sm_90a", (3, 1), 5, {}, "mha-streaming"),  # 15 rows
+        ("sm_90a", (1, 1), 1, {"query_tiles": 1}, "mha-registers"),
+        ("sm_90a", (1, 1), 500, {"dtype": "e4m3"}, "mha-streaming"),
+        ("sm_90a", (1, 1), 500, {"schedule": "mha-streaming"}, "mha-streaming"),
+        ("sm_100a", (8, 1), 1, {}, None),
+        (None, (8, 1), 1, {}, None),
+    ],
+)
+def test_routes(
+    target: str | None,
+    heads: tuple[int, int],
+    sq: int,
+    options: dict[str, Any],
+    schedule: str | None,
+) -> None:
+    spec = am.mha(heads=heads[0], kv_heads=heads[1], head_dim=64, **options)
+    assert routed(spec, sq, Machine(target, 132)).schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("sq", "group", "tiles"),
+    [
+        (64, 1, 1),
+        (65, 1, 2),
+        (128, 1, 2),
+        (192, 1, None),
+        (1024, 1, 2),
+        (4096, 1, None),
+        (16, 8, 2),
+    ],
+)
+def test_query_tiles_on_hopper(sq: int, group: int, tiles: int | None) -> None:
+    """One where all rows fit one, two where a third would have more than a twentieth to spare."""
+    assert query_tiles_for(HOPPER, sq, group) == tiles
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "groups", "keys"),
+    [
+        ((64, 64), {}, 3, 128),
+        ((96, 96), {}, 3, 96),
+        ((128, 128), {}, 3, 80),
+        ((192, 128), {}, 3, 80),
+        ((128, 128), {"groups": 2}, 2, 128),
+        ((192, 192), {}, 2, 112),
+        ((256, 256), {}, 2, 80),
+        ((256, 256), {"tile_order": "persistent"}, 2, 48),  # O has a place of its own
+        ((128, 128), {"page_size": 64}, 2, 128),  # 80 does not go with it
+        ((64, 64), {"page_size": 8}, 2, 64),
+    ],
+)
+def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, keys: int) -> None:
+    """S, P and O fit the registers: half a register per key for S, a quarter for P."""
+    tiles = held_tiling_for(HOPPER, *sizes, **options)
+    assert (tiles.q_tiles, tiles.tile_n) == (groups, keys)
+    assert keys * 3 / 4 + sizes[1] / 2 <= held_registers(HOPPER, groups)[0] - 32
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"schedule": "mha"}, "sm_90a has no schedule mha: it has no tensor memory"),
+        ({"tile_order": "clc"}, "sm_90a has no kernel for tile_order clc"),
+    ],
+)
+def test_what_hopper_has_no_kernel_for(option: dict[str, Any], text: str) -> None:
+    q = np.zeros((1, 20, 1, 64), ml_dtypes.bfloat16)
+    with pytest.raises(SpecError, match=text):
+        am.attention(q, q, q, **option, device=am.EmulatorDevice(target="sm_90a"))

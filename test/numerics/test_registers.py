@@ -1,0 +1,94 @@
+"""Attention of many queries with S, P and O in registers, for sm_90a, on the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+
+
+def operands(sq: int, sk: int, heads: int, kv_heads: int, d: int, dv: int, batch: int = 1) -> Any:
+    """Random q, k, v in bf16."""
+    rng = np.random.default_rng(sq * 1000 + sk)
+    shapes = ((sq, heads, d), (sk, kv_heads, d), (sk, kv_heads, dv))
+    return [rng.standard_normal((batch, *shape)).astype(ml_dtypes.bfloat16) for shape in shapes]
+
+
+def device(seed: int = 0, multiprocessors: int = 2) -> am.EmulatorDevice:
+    """An emulator of a Hopper GPU."""
+    kind = "adversarial" if seed else "fair"
+    return am.EmulatorDevice(kind, seed, multiprocessors=multiprocessors, target="sm_90a")
+
+
+def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
+    """What is wrong with O and LSE of a call, or nothing."""
+    asked = {"schedule": "mha-registers", **options}
+    o, lse = am.attention(q, k, v, **asked, return_lse=True, device=device(seed))
+    for name in ("num_splits", "tile_order", "query_tiles", "schedule"):
+        options.pop(name, None)
+    verdict = am.reference.check_attention(q, k, v, o, lse, **options)
+    return "" if verdict.ok else str(verdict)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("d", "dv"), [(8, 8), (64, 64), (96, 96), (128, 128), (192, 128), (256, 256)]
+)
+def test_head_sizes(d: int, dv: int, causal: bool) -> None:
+    """Every tile that head sizes choose, full and causal; work tiles and keys end within a tile."""
+    q, k, v = operands(200, 333, 2, 1, d, dv)
+    assert not wrong(q, k, v, seed=1, mask=am.causal() if causal else am.full())
+
+
+@pytest.mark.parametrize(
+    ("sq", "sk"),
+    [(1, 1), (16, 79), (63, 80), (64, 81), (65, 160), (128, 15), (193, 161), (100, 0), (0, 9)],
+)
+def test_lengths(sq: int, sk: int) -> None:
+    """About the ends of tiles of 64 rows and 80 keys; no key leaves zeros."""
+    q, k, v = operands(sq, sk, 1, 1, 128, 128)
+    assert not wrong(q, k, v, mask=am.full())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("order", ["single", "last_first", "persistent"])
+def test_orders_and_schedules(order: str, seed: int) -> None:
+    """Of 8 work tiles on 2 multiprocessors; O is staged where Q was, but for those in turns."""
+    q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)
+    assert not wrong(q, k, v, seed, mask=am.causal(), tile_order=order, query_tiles=2)
+
+
+@pytest.mark.parametrize("tiles", [1, 2, None])
+def test_query_tiles(tiles: int | None) -> None:
+    """One, two and three groups; some rows see nothing of the tiles that others need."""
+    q, k, v = operands(190, 400, 4, 2, 128, 128)
+    assert not wrong(q, k, v, seed=3, mask=am.sliding_window(70, 0), query_tiles=tiles)
+
+
+def test_orders_give_the_same_bits() -> None:
+    q, k, v = operands(300, 300, 2, 1, 64, 64)
+    found = [
+        am.attention(q, k, v, mask=am.causal(), tile_order=order, device=device())
+        for order in ("single", "last_first", "persistent")
+    ]
+    assert all(np.array_equal(o.view(np.uint16), found[0].view(np.uint16)) for o in found[1:])
+
+
+@pytest.mark.parametrize("size", [1e-4, 30.0, 1e4])
+def test_maxima_that_move(size: float) -> None:
+    """Scores that grow along the keys, to exponents far from 0: each step moves a maximum."""
+    q, k, v = operands(70, 500, 1, 1, 64, 64)
+    k = (k.astype(np.float32) * np.linspace(0, size, 500)[None, :, None, None]).astype(k.dtype)
+    assert not wrong(q, k, v)
+
+
+def test_the_default_on_hopper() -> None:
+    """Many rows take this kernel by themselves, a few those of the other one."""
+    q, k, v = operands(65, 100, 1, 1, 64, 64)
+    plan = am.plan(q, k, v, device=device())
+    assert "held" in str(plan)
+    assert "stream" in str(am.plan(q[:, :1], k, v, device=device()))
