@@ -1,6 +1,6 @@
 """`ws-verify-rings`: proves that the roles of a kernel agree on its rings, before code exists.
 
-Four findings, each with the role and the operation:
+Five findings, each with the role and the operation:
 
 1. Counts. For all sizes, in every work tile, a ring way is committed as often as each of its
    consumers waits for it, what is acquired is committed, and what is waited for is released.
@@ -108,9 +108,27 @@ def _calls(
         if isinstance(op, ws.AllocRingOp)
     ]
     laps = EXTRA_LAPS * max(stages, default=1) + 1
-    span = TILE_STEP * laps + RAGGED
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
-    varied_sizes = [name for name in used if name in names] or names[:1]
+    none: Sizes = {}  # what is known of sizes that are all static
+    for sizes in _sizes(members, loops, names, elements, laps) if names else [none]:
+        corners = list(_corner_tiles(loops, sizes))
+        if loops and loops[0].op.order.value in LOOPING_ORDERS:
+            yield sizes, corners * 2  # twice each: the second meets what the first has left
+        else:
+            yield from ((sizes, [tile]) for tile in corners)
+
+
+def _sizes(
+    members: Sequence[Process],
+    loops: Sequence[Tiles],
+    names: Sequence[str],
+    elements: Sequence[str],
+    laps: int,
+) -> Iterator[Sizes]:
+    """Every size that matters in steps, up to loops of so many laps, the others fixed."""
+    used = {name for process in members for name in process.sizes}
+    span = TILE_STEP * laps + RAGGED
+    varied_sizes = [name for name in sorted(used) if name in names] or names[:1]
 
     units = _units(members, loops, names, elements, span, MOST_LAPS * laps)
 
@@ -127,12 +145,7 @@ def _calls(
     lengths = [0, RAGGED, *(start + TILE_STEP * n for n in range(1, laps + 1)), start + span]
     for varied, others in found:
         for length in dict.fromkeys(length // units[varied] for length in lengths):
-            sizes = others | {varied: length}
-            corners = list(_corner_tiles(loops, sizes))
-            if loops and loops[0].op.order.value in LOOPING_ORDERS:
-                yield sizes, corners * 2  # twice each: the second meets what the first has left
-            else:
-                yield from ((sizes, [tile]) for tile in corners)
+            yield others | {varied: length}
 
 
 def _units(

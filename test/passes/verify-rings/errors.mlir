@@ -659,3 +659,32 @@
     }) {order = "single", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
   }) {label_name = "use", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 24 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["ends", "most"], arg_roles = ["out", "scalar"], arg_dims = [["batch"], []]} : () -> ()
+
+// -----
+
+// Nothing that a call decides: there is one run, and it is made.
+
+!t = !ws.tile<vector<8x64xbf16>, "shared">
+!ring = !ws.ring<!t, 1, 1>
+"ws.kernel"() ({
+^bb0:
+  %a = "ws.alloc_ring"() {label_name = "a"} : () -> !ring
+  %b = "ws.alloc_ring"() {label_name = "b"} : () -> !ring
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    // expected-error @below {{'ws.wait' op never returns: role first needs a full slot of ring b[0], which second commits; role second needs a full slot of ring a[0], which first commits}}
+    %u = "ws.wait"(%b, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u) {by = "threads"} : (!t) -> ()
+    %s = "ws.acquire"(%a, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s) {by = "threads"} : (!t) -> ()
+  }) {label_name = "first", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 32 : i64, registers = 24 : i64} : () -> ()
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %zero = arith.constant 0 : i32
+    %u = "ws.wait"(%a, %zero) : (!ring, i32) -> !t
+    "ws.release"(%u) {by = "threads"} : (!t) -> ()
+    %s = "ws.acquire"(%b, %zero) : (!ring, i32) -> !t
+    "ws.commit"(%s) {by = "threads"} : (!t) -> ()
+  }) {label_name = "second", warps = array<i32: 4, 1>, groups = 1 : i64, lanes = 32 : i64, registers = 24 : i64} : () -> ()
+}) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = []} : () -> ()
