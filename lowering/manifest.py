@@ -10,7 +10,7 @@ from attn_mlir.dialect.attn.operands import ELEMENT_TYPES
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.expr import Expr, to_list
 from attn_mlir.passes.analysis.protocol.integers import sizes
-from attn_mlir.passes.plan_memory import memory_map
+from attn_mlir.passes.plan_memory import memory_map, sides
 from attn_mlir.passes.target.limits import Target
 
 from .grid import is_programmatic
@@ -83,7 +83,7 @@ def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
         if isinstance(op, ws.AllocRingOp):
             kind = ws.RingType(op.ring.type)
             placed = ir.DictAttr(op.operation.attributes["ws.plan"])
-            for side in ("full", "empty"):
+            for side in sides(op):
                 begin = ir.IntegerAttr(placed[side]).value
                 count = kind.stages * kind.ways
                 runs.append({"name": f"{op.label} {side}", "begin": begin, "count": count})

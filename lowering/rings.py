@@ -12,6 +12,11 @@ tcgen05 memory consistency; async proxy):
   arrival comes when a copy lands and no thread is there to set a fence;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
+Tokens may guard buffers in tensor memory: they are handed over as what lies there is, by roles that
+use such buffers. Where two rings share a place, there is nothing to wait for at `ws.acquire` and
+nobody to tell at `ws.release`: who acquires a slot has waited for the other ring, and who releases
+one commits the other's, with the fences of that.
+
 In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them all.
 A role that has taken all its slots waits until they are empty again, so that no CTA is gone while
 another one signals it.
@@ -74,10 +79,12 @@ class RingState:
         self.offset = numbers["offset"]
         self.slot_step = numbers["slot_step"]
         self.full_count = numbers["full_count"]
-        self.empty_count = numbers["empty_count"]
         count = self.kind.stages * self.kind.ways
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
-        self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
+        self.empty: BarrierRun | None = None  # of rings that share a place
+        if "empty" in numbers:
+            self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
+            self.empty_count = numbers["empty_count"]
         self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens are nowhere
         filled_by, read_by = _agents(op)
         self.read_by_engine = bool(read_by - _THREADS) or _engine_on(op, ws.WaitOp)
@@ -100,7 +107,8 @@ class RingState:
         """Sets all barriers to their first phase."""
         for number in range(self.full.count):
             self.full.init(number, self.full_count)
-            self.empty.init(number, self.empty_count)
+            if self.empty is not None:
+                self.empty.init(number, self.empty_count)
 
 
 def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
@@ -163,6 +171,20 @@ def _guards_a_buffer(low: Lowering) -> bool:
 def _feeds_own_engine(low: Lowering) -> bool:
     """Whether this role writes to a slot that it has an engine touch itself, after a barrier."""
     return any(_meets_engine(low, users) for users in _users_of_slots(low))
+
+
+def _is_tensor(low: Lowering, ring: RingState) -> bool:
+    """Whether a handover is of what lies in tensor memory: slots, or a buffer that tokens guard."""
+    if ring.space:
+        return ring.space == "tensor"
+    buffers = (
+        op for op in low.kernel.body.blocks[0].operations if isinstance(op, ws.AllocBufferOp)
+    )
+    return any(
+        ws.BufferType(op.buffer.type).tile.space == "tensor" and _is_in(use.owner, low.active.op)
+        for op in buffers
+        for use in op.buffer.uses
+    )
 
 
 def _is_in(op: Any, role: ws.RoleOp) -> bool:
@@ -234,6 +256,7 @@ def _take_slot(
     return ring, Slot(ring, place, index), parity
 
 
+@lowers(ws.AllocInsideOp)
 @lowers(ws.AllocRingOp)
 def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
     low[op.ring] = RingState(low, op)
@@ -242,9 +265,10 @@ def _alloc_ring(low: Lowering, op: ws.AllocRingOp) -> None:
 @lowers(ws.AcquireOp)
 def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring, slot, parity = _take_slot(low, op, PRODUCER, 1)
-    ring.wait(ring.empty, slot.index, parity)
-    if ring.space == "tensor":
-        fence_tensor("after")
+    if ring.empty is not None:
+        ring.wait(ring.empty, slot.index, parity)
+        if _is_tensor(low, ring):
+            fence_tensor("after")
     if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
         loads = loads_into(op.slot)
         if all(_are_beside(load, op) for load in loads):
@@ -271,7 +295,7 @@ def drain(low: Lowering) -> None:
     """Waits for the arrivals of other CTAs that this one has not waited for: of its last slots."""
     for (ring_value, ways, side), cursor in low.active.cursors.items():
         ring: RingState = low[ring_value]
-        if side == PRODUCER and any(ws.crossing(ring.empty_at)):
+        if side == PRODUCER and ring.empty is not None and any(ws.crossing(ring.empty_at)):
             way = way_of(low, ways)
             for _ in range(ring.kind.stages):
                 stage, parity = cursor.take()
@@ -315,7 +339,7 @@ def announce(slot: Slot, load: Any) -> None:
 def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op, "consumer", 0)
     ring.wait(ring.full, slot.index, parity)
-    if ring.space == "tensor":
+    if _is_tensor(low, ring):
         fence_tensor("after")
     if ring.filled_by_thread_copies and _is_read_by_engine(op.slot):
         _fence_proxy()
@@ -336,13 +360,15 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
 @lowers(ws.ReleaseOp)
 def _release(low: Lowering, op: ws.ReleaseOp) -> None:
     slot: Slot = low[op.slot]
+    ring: RingState = slot.ring
+    if ring.empty is None:
+        return
     if op.by.value == "copy_engine":
         nvvm.CpAsyncBulkCommitGroupOp()
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
-        arrive(low, slot.ring.empty, slot.index, slot.ring.empty_at)
+        arrive(low, ring.empty, slot.index, ring.empty_at)
         return
     is_written = any(isinstance(user, ws.StoreOp) for user in ws.users(op.slot))
-    ring = slot.ring
     engine_follows = is_written and ring.filled_by_engine
     _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
 
@@ -362,8 +388,7 @@ def _hand_over(
     if by == "thread_copies":
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
         return
-    is_tensor = slot.ring.space == "tensor"
-    if is_tensor:
+    if _is_tensor(low, slot.ring):
         wait_tensor_stores(low)
         fence_tensor("before")
     is_shared = slot.ring.space == "shared"

@@ -24,10 +24,11 @@ from .plan_memory import (
     arrivals,
     check_cluster,
     placed_item,
+    planned_offset,
+    sides,
 )
 
 _PLACE = ("offset", "slot_step")
-_RING = (*_PLACE, "full", "empty", "full_count", "empty_count")
 _KERNEL = ("smem_bytes", "tensor_cols", "tensor_address")
 MAX_ARRIVALS = (1 << 20) - 1  # PTX ISA, mbarrier object
 
@@ -59,8 +60,8 @@ def check_plan(kernel: ws.KernelOp, target: Target) -> None:
 
 
 def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> None:
-    is_ring = isinstance(item.op, ws.AllocRingOp)
-    plan = _entries(item.op, _RING if is_ring else _PLACE)
+    barriers = sides(item.op) if isinstance(item.op, ws.AllocRingOp) else ()
+    plan = _entries(item.op, (*_PLACE, *barriers, *(f"{side}_count" for side in barriers)))
     if plan["slot_step"] != item.slot:
         raise _impossible(item.op, "slot_step", str(item.slot), plan["slot_step"])
     if plan["offset"] % item.alignment:
@@ -68,14 +69,18 @@ def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> No
     limit = whole["smem_bytes" if item.space == "shared" else "tensor_cols"]
     if plan["offset"] + item.total > limit:
         raise _impossible(item.op, "offset", f"at most {limit - item.total}", plan["offset"])
-    if is_ring:
-        counts = arrivals(item.value, members)
-        for name, count in zip(("full_count", "empty_count"), counts, strict=True):
-            if plan[name] != count or not 0 < count <= MAX_ARRIVALS:
-                raise _impossible(item.op, name, str(count), plan[name])
-        for name in ("full", "empty"):
-            run = item.count * BARRIER_BYTES
-            _check_bytes(item.op, name, plan, run, whole["smem_bytes"])
+    if item.lender is not None:
+        theirs = planned_offset(item.lender.owner)
+        if plan["offset"] != theirs:
+            allowed = f"{theirs}, as of ring {item.lender.owner.label}"
+            raise _impossible(item.op, "offset", allowed, plan["offset"])
+    counts = arrivals(item.value, members) if barriers else ()
+    for side, count in zip(barriers, counts, strict=False):
+        name = f"{side}_count"
+        if plan[name] != count or not 0 < count <= MAX_ARRIVALS:
+            raise _impossible(item.op, name, str(count), plan[name])
+    for side in barriers:
+        _check_bytes(item.op, side, plan, item.count * BARRIER_BYTES, whole["smem_bytes"])
 
 
 def _check_bytes(op: Any, name: str, plan: dict[str, int], length: int, limit: int) -> None:

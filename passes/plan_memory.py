@@ -2,13 +2,14 @@
 
 Two rings may share shared memory when the whole life of one precedes the life of the other in
 every run of the ring proof, as with Q and the output that is staged when the last product that
-read Q is done. Everything else is disjoint. Large things are placed first, at the lowest offset
+read Q is done. A ring that borrows its place lies where its lender does, and neither has empty
+barriers. Everything else is disjoint. Large things are placed first, at the lowest offset
 that is free while they live.
 """
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import ws
@@ -50,6 +51,7 @@ class Item:
       space: shared or tensor.
       extent: bytes or tensor-memory columns of one slot, and the number of slots.
       alignment: of the first slot, in the same unit.
+      lender: the ring in whose slots its own lie, with their extent; None with a place of its own.
     """
 
     op: Any
@@ -59,6 +61,7 @@ class Item:
     slot: int
     count: int
     alignment: int
+    lender: Any = None
 
     @property
     def total(self) -> int:
@@ -74,12 +77,14 @@ class Region:
       space: shared or tensor.
       label: what lies there.
       begin, end: bytes or columns.
+      is_borrowed: whether they are another region's as well.
     """
 
     space: str
     label: str
     begin: int
     end: int
+    is_borrowed: bool = False
 
 
 @register
@@ -120,7 +125,8 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
     items = [item for op in kernel.body.blocks[0].operations if (item := placed_item(op))]
     shared = [item for item in items if item.space == "shared"]
     tensor = [item for item in items if item.space == "tensor"]
-    offsets = _place(shared, traces) | _place(tensor, [])
+    offsets = _place(shared, traces) | _place([x for x in tensor if x.lender is None], [])
+    offsets |= {item.value: offsets[item.lender] for item in items if item.lender is not None}
     barriers = _end(shared, offsets)
     members = processes(kernel)
     position = barriers
@@ -128,10 +134,9 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
         entries = {"offset": offsets[item.value], "slot_step": item.slot}
         if isinstance(item.op, ws.AllocRingOp):
             full, empty = arrivals(item.value, members)
-            run = item.count * BARRIER_BYTES
-            entries |= {"full": position, "empty": position + run}
-            entries |= {"full_count": full, "empty_count": empty}
-            position += 2 * run
+            for name, count in zip(sides(item.op), (full, empty), strict=False):
+                entries |= {name: position, f"{name}_count": count}
+                position += item.count * BARRIER_BYTES
         _store(item.op, entries)
     cell, position = position, position + ADDRESS_CELL_BYTES
     cols = _end(tensor, offsets)
@@ -152,6 +157,11 @@ def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
         )
 
 
+def sides(ring: ws.AllocRingOp) -> tuple[str, ...]:
+    """The barriers that each slot of a ring has: none says of a shared place that it is free."""
+    return ("full", "empty") if ring.partner is None else ("full",)
+
+
 def placed_item(op: Any) -> Item | None:
     """What a declaration takes of which memory; None for any other operation."""
     if isinstance(op, ws.AllocRingOp):
@@ -163,6 +173,10 @@ def placed_item(op: Any) -> Item | None:
     else:
         return None
     tile = kind.tile
+    if isinstance(op, ws.AllocInsideOp):
+        whole = placed_item(op.partner)
+        assert whole is not None
+        return replace(whole, op=op, value=value, label=op.label, lender=op.lender)
     if tile is None:  # tokens have barriers alone
         return Item(op, value, op.label, "shared", 0, count, VECTOR_ALIGNMENT)
     if tile.space == "tensor":
@@ -312,7 +326,11 @@ def _check_fits(
     }
     for space, (needed, limit, unit) in limits.items():
         if needed > limit:
-            parts = [f"{r.label} {r.end - r.begin}" for r in regions if r.space == space]
+            parts = [
+                f"{r.label} {r.end - r.begin}"
+                for r in regions
+                if r.space == space and not r.is_borrowed
+            ]
             raise ResourceError(
                 f"the kernel needs {needed} {unit}, {target.chip} gives {limit}: "
                 f"{', '.join(parts)}; try fewer stages or smaller tiles",
@@ -326,11 +344,17 @@ def memory_map(kernel: ws.KernelOp) -> list[Region]:
     for op in kernel.body.blocks[0].operations:
         item = placed_item(op)
         if item is not None and item.total:
-            begin = _entry(op, "offset")
-            regions.append(Region(item.space, item.label, begin, begin + item.total))
+            begin = planned_offset(op)
+            is_borrowed = item.lender is not None
+            regions.append(Region(item.space, item.label, begin, begin + item.total, is_borrowed))
     shared_end = max((region.end for region in regions if region.space == "shared"), default=0)
     regions.append(Region("shared", "barriers", shared_end, _entry(kernel, "smem_bytes")))
     return sorted(regions, key=lambda region: (region.space, region.begin, region.end))
+
+
+def planned_offset(op: Any) -> int:
+    """The byte or column at which a planned declaration's first slot begins."""
+    return _entry(op, "offset")
 
 
 def _entry(op: Any, name: str) -> int:

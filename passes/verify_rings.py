@@ -1,6 +1,6 @@
 """`ws-verify-rings`: proves that the roles of a kernel agree on its rings, before code exists.
 
-Five findings, each with the role and the operation:
+Six findings, each with the role and the operation:
 
 1. Counts. For all sizes, in every work tile, a ring way is committed as often as each of its
    consumers waits for it, what is acquired is committed, and what is waited for is released.
@@ -12,7 +12,8 @@ Five findings, each with the role and the operation:
    less, as found by what they do. Where a mask hides all keys at
    such counts, they are counted from the first size at which a loop turns.
 4. Products. A slot that a product into registers reads is released after it is settled.
-5. Clusters. The roles of all CTAs run in one network, and where they touch each other's slots or
+5. Places. Where two rings share one, no slot is filled while the other ring's is in use.
+6. Clusters. The roles of all CTAs run in one network, and where they touch each other's slots or
    signal each other's barriers, somebody has said that they may.
 """
 
@@ -27,6 +28,7 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.analysis.protocol.agreement import check_counts
 from attn_mlir.passes.analysis.protocol.integers import is_element, known_at_launch
+from attn_mlir.passes.analysis.protocol.places import check_places
 from attn_mlir.passes.analysis.protocol.products import check_products
 from attn_mlir.passes.analysis.protocol.simulate import Network, Trace
 from attn_mlir.passes.analysis.protocol.skeleton import (
@@ -83,6 +85,7 @@ def _prove(kernel: ws.KernelOp) -> list[Trace]:
     check_products(kernel)
     members = processes(kernel)
     check_counts(kernel, members, lambda: _calls(kernel, members))
+    check_places(members)
     runs: dict[Any, Network] = {}
     for sizes, tiles in _calls(kernel, members):
         outcome = tuple(

@@ -61,6 +61,7 @@ from .products import MmaOp, ProductOp, SettleOp
 from .ring import (
     AcquireOp,
     AllocBufferOp,
+    AllocInsideOp,
     AllocRingOp,
     AtOp,
     BarrierOp,
@@ -78,6 +79,7 @@ __all__ = [
     "WIDENED",
     "AcquireOp",
     "AllocBufferOp",
+    "AllocInsideOp",
     "AllocRingOp",
     "AnyOp",
     "ArriveLastOp",

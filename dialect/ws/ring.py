@@ -16,6 +16,17 @@ the slot is full when all have. The ring says so: `producers` lists the agents o
 
 A ring of type `!ws.ring<none, ..>` holds no data: its slots are tokens, and who has waited for one
 goes on after who committed it. Threads and the tensor core hand tokens over.
+
+Two rings may share a place: the slots of a borrower (`ws.alloc_inside`) lie inside those of its
+lender, one by one, and the two take turns there.
+
+```
+lender    acquire, commit ──full──► wait, release                     acquire, commit ──full──►
+borrower                            acquire, commit ──full──► wait, release
+```
+
+A full slot of the one says that the other's turn is over, so neither has empty barriers:
+`ws.acquire` does not block, and the ring proof shows that nobody reads what is overwritten.
 """
 
 from collections.abc import Sequence
@@ -24,8 +35,8 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 
-from .cluster import Targets, check_targets, targets
-from .dialect import WS, BufferType, RingType, TileType, fail
+from .cluster import Targets, check_targets, cta_count, targets
+from .dialect import WS, BufferType, RingType, TileType, fail, tile_bytes
 
 AGENTS = ("threads", "warps", "tensor_core", "copy_engine", "thread_copies")
 _RELEASING = AGENTS[:4]
@@ -58,16 +69,8 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
 
     @staticmethod
     def verify_invariants(op: "AllocRingOp") -> bool:
-        """Known agents; ranks of the cluster."""
-        if not check_targets(op, "full_at", "empty_at"):
-            return False
-        if "producers" not in op.attributes:
-            return True
-        got = list(ir.ArrayAttr(op.attributes["producers"]))
-        names = [agent.value if isinstance(agent, ir.StringAttr) else agent for agent in got]
-        if not names or any(name not in AGENTS for name in names):
-            return fail(op, f"expects producers of {', '.join(AGENTS)}, got {names}")
-        return True
+        """Known agents; ranks of the cluster; at most one borrower."""
+        return _check_declared(op) and _check_borrowers(op)
 
     @property
     def label(self) -> str:
@@ -92,9 +95,98 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
             return None
         return tuple(ir.StringAttr(agent).value for agent in ir.ArrayAttr(attributes["producers"]))
 
+    @property
+    def partner(self) -> "AllocRingOp | None":
+        """The declaration of the ring that shares its place, as borrower or lender."""
+        return next(iter(_borrowers(self)), None)
+
+
+def _borrowers(op: AllocRingOp) -> "list[AllocInsideOp]":
+    owners = (use.owner for use in op.ring.uses)
+    return [owner for owner in owners if isinstance(owner, AllocInsideOp)]
+
+
+def _check_declared(op: AllocRingOp) -> bool:
+    if not check_targets(op, "full_at", "empty_at"):
+        return False
+    if "producers" not in op.attributes:
+        return True
+    got = list(ir.ArrayAttr(op.attributes["producers"]))
+    names = [agent.value if isinstance(agent, ir.StringAttr) else agent for agent in got]
+    if not names or any(name not in AGENTS for name in names):
+        return fail(op, f"expects producers of {', '.join(AGENTS)}, got {names}")
+    return True
+
+
+def _check_borrowers(op: AllocRingOp) -> bool:
+    labels = [borrower.label for borrower in _borrowers(op)]
+    if len(labels) > 1:
+        return fail(op, f"lends its place to one ring, got {' and '.join(reversed(labels))}")
+    return True
+
+
+class AllocInsideOp(AllocRingOp, name="alloc_inside"):
+    """Declares a ring whose slots lie inside those of another, each at the front of its lender's.
+
+    The two take turns at each place, the lender first. A full slot of the one says that the other's
+    turn is over, so neither has empty barriers: who waits for slots of the one fills those of the
+    other, and the ring proof shows that nothing is overwritten that somebody still reads.
+
+    Operands:
+      lender: a ring in tensor memory with a place of its own; as many stages and ways, its slots of
+        as many rows and at least as many bytes. Row r of both is the same lane, so a thread that
+        has read its rows of the one may write those of the other, whatever its neighbours do.
+
+    Attributes:
+      label_name, producers: as of `ws.alloc_ring`.
+
+    Memory effects: declares barriers; the storage is the lender's. Hardware: tensor memory, sm_100.
+
+    Example:
+      %p = "ws.alloc_inside"(%s) {label_name = "p"}
+        : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>)
+          -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+    """
+
+    lender: ext.Operand[RingType]
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"producers": ir.ArrayAttr})
+
+    @staticmethod
+    def verify_invariants(op: Any) -> bool:
+        """Slots that fit into those of a lender in tensor memory; no cluster."""
+        declared = op.lender.owner
+        if isinstance(declared, AllocInsideOp):
+            return fail(op, f"expects a lender with a place of its own, got ring {declared.label}")
+        if (count := cta_count(op)) > 1:
+            return fail(op, f"expects a kernel without clusters, got one of {count} CTAs")
+        outer, inner = RingType(op.lender.type), RingType(op.ring.type)
+        if outer.tile is None or outer.tile.space != "tensor":
+            return fail(op, f"expects a lender in tensor memory, got {outer}")
+        if (outer.stages, outer.ways) != (inner.stages, inner.ways):
+            return fail(
+                op,
+                f"expects as many stages and ways as of the lender, {outer.stages} and "
+                f"{outer.ways}, got {inner.stages} and {inner.ways}",
+            )
+        if (
+            inner.tile is None
+            or (inner.tile.space, inner.tile.shape[0]) != ("tensor", outer.tile.shape[0])
+            or tile_bytes(inner.tile) > tile_bytes(outer.tile)
+        ):
+            return fail(op, f"expects slots at the front of {outer.tile}, got {inner.slot_type}")
+        return _check_declared(op)
+
+    @property
+    def partner(self) -> AllocRingOp:
+        """The declaration of the lender."""
+        return self.lender.owner
+
 
 class AllocBufferOp(WS.Operation, name="alloc_buffer"):
     """Declares tiles without barriers; the handover of some ring guards them.
+
+    Tiles in tensor memory are guarded by a ring there or by tokens.
 
     Attributes:
       label_name: the buffer's name in messages and maps.
@@ -161,6 +253,8 @@ def _check_handover(op: Any, opener: Any, allowed: Sequence[str]) -> bool:
 
 class AcquireOp(WS.Operation, name="acquire"):
     """Producer: blocks until the next slot of way `way` is empty and returns it.
+
+    Of rings that share a place it does not block: the role has waited for the other ring there.
 
     Operands:
       ring: the ring.

@@ -9,6 +9,7 @@ with many has done says nothing of the others, until a handover by all of them h
 elsewhere.
 
 In a cluster the roles of all CTAs run, and what crosses from one to another is looked at: `crossings`.
+Rings that share a place are acquired without a wait, and it is looked at who may still use it: `places`.
 """
 
 from collections import defaultdict
@@ -20,6 +21,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .crossings import Crossings, Key
+from .places import Place, Places
 from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes
 
 Clock = dict[Any, int]  # by component, the bits of its events that have happened
@@ -137,7 +139,10 @@ class _Runner:
         turn = state.acquired[self.process.label]
         reused = turn - self.network.stages(step.ring)
         others = self.network.consumers(key, self.process.rank)
-        if reused >= 0 and not self._hear_all(state.releases, others, reused):
+        place = self.network.places.of(step.ring)
+        if place is not None:
+            self._check_place(step, key, place, turn)
+        elif reused >= 0 and not self._hear_all(state.releases, others, reused):
             return False
         state.acquired[self.process.label] += 1
         self._mark(step, key, turn)
@@ -217,6 +222,31 @@ class _Runner:
                     step, f"releases a slot{_of(key, rank)} that role {who} may not have acquired"
                 )
 
+    def _check_place(self, step: Step, key: Key, place: Place, turn: int) -> None:
+        """The place of a slot that is acquired without a wait is free, as was waited for before."""
+        missing = self.network.places.missing(
+            step.slot,
+            key,
+            turn,
+            waited=self.network.handovers[place.other, key[1]].waited[self.process.label],
+            consumers=self.network.consumers(key, self.process.rank),
+            knows=lambda key, who, turn: self._knows_in_order(step, key, who, turn),
+        )
+        if missing:
+            raise op_error(step.op, f"in role {self.process.label} {missing}")
+
+    def _knows_in_order(self, step: Step, key: Key, who: str, turn: int) -> bool:
+        """Whether a release is known to come before what is about to fill a slot."""
+        if self._knows(key, "release", who, turn):
+            return True
+        if who != self.process.label:
+            return False
+        ticks = self.network.handovers[key].ticks["release", who]
+        done = [self.clock]
+        if self.network.places.is_filled_in_order(step.slot):
+            done.append(self.engines["tensor_core"])
+        return turn < len(ticks) and any(_has(clock, ticks[turn]) for clock in done)
+
     def _check_copied(self, step: Step, key: Key) -> None:
         """What has been copied out of a slot into that of another CTA has arrived there."""
         crossings = self.network.crossings
@@ -289,6 +319,7 @@ class Network:
         self.trace = Trace()
         self._sizes = sizes
         self.crossings = Crossings(members, sizes)
+        self.places = Places(members)
         self._consumers: dict[tuple[Key, int], list[str]] = {}
         self._producers: dict[tuple[Key, int], list[str]] = {}
         self._stages: dict[Any, int] = {}

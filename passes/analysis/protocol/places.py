@@ -1,0 +1,146 @@
+"""Places that two rings share: when a slot of one is filled, the other's contents are done with.
+
+A lender and its borrower (`ws.alloc_inside`) take turns at each place. Turn t of the lender comes
+first, turn t of the borrower next, and then turn t + n of the lender, where n is the number of its
+stages. Nobody waits for the place itself. Therefore who waits for slots of the one commits those of
+the other, which tells that it is done, and in every run, whoever acquires a slot there
+
+1. has waited for the turn of the other ring that comes before it;
+2. knows, where it fills the slot, that all who read that turn have released it;
+3. knows that all who waited for the last turn of its own ring in this slot have released it, as
+   barriers tell one phase from the next and no further.
+
+A thread knows what itself has done. Of its neighbours it need not hear: row r of both rings is the
+same lane of tensor memory, and one thread's. What the tensor core does in order for a thread, that
+thread need not hear of before it has the tensor core fill the slot. Who takes a slot without using
+it, as who fills another part of what the slot stands for, reads and fills nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+
+from .skeleton import Process, fixed_way, steps
+
+Value = Any
+Key = tuple[Any, int]  # ring (SSA value) and way
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a ring shares its place with.
+
+    Attributes:
+      other: the other ring.
+      is_lender: whether this ring lends and the other borrows.
+      stages: slots per way of both.
+    """
+
+    other: Value
+    is_lender: bool
+    stages: int
+
+
+class Places:
+    """The shared places of a kernel's rings, and who reads what lies there."""
+
+    def __init__(self, members: Sequence[Process]):
+        self._places: dict[Value, Place | None] = {}
+        self._users: dict[Value, list[Any]] = {}
+        self._readers: dict[Key, dict[str, None]] = {}
+        for process in members:
+            for step in steps(process):
+                if step.kind == "wait" and self.of(step.ring) and self._users_of(step.slot):
+                    key = (step.ring, fixed_way(process, step))
+                    self._readers.setdefault(key, {})[process.label] = None
+
+    def of(self, ring: Value) -> Place | None:
+        """What a ring shares its place with; None for a place of its own."""
+        if ring not in self._places:
+            other = ring.owner.partner
+            is_lender = not isinstance(ring.owner, ws.AllocInsideOp)
+            stages = ws.RingType(ring.type).stages
+            self._places[ring] = None if other is None else Place(other.ring, is_lender, stages)
+        return self._places[ring]
+
+    def missing(
+        self,
+        slot: Value,
+        key: Key,
+        turn: int,
+        *,
+        waited: int,
+        consumers: Sequence[str],
+        knows: Callable[[Key, str, int], bool],
+    ) -> str:
+        """What a process would have to know that acquires a slot; nothing where it does.
+
+        Args:
+          slot: of the acquire.
+          key, turn: the ring way of a shared place, and which of its turns begins.
+          waited: turns of the other ring that the process has waited for.
+          consumers: the processes that release slots of this ring way.
+          knows: whether a process's release of a ring way, in its given turn, comes before what
+            fills the slot.
+        """
+        place = self.of(key[0])
+        assert place is not None
+        other, reused = (place.other, key[1]), turn - place.stages
+        before = reused if place.is_lender else turn
+        if waited <= before:
+            names = _names(key, other)
+            return (
+                f"takes turn {turn} of ring {names}, without having waited for turn {before} there"
+            )
+        if before >= 0 and self._users_of(slot):
+            for who in self._readers.get(other, ()):
+                if not knows(other, who, before):
+                    names = _names(key, other)
+                    return f"fills a slot of ring {names}, that role {who} may still read there"
+        if reused >= 0:
+            for who in consumers:
+                if not knows(key, who, reused):
+                    names = _names(key, other)
+                    return f"takes a slot of ring {names}, that role {who} may not have released"
+        return ""
+
+    def is_filled_in_order(self, slot: Value) -> bool:
+        """Whether the tensor core alone fills a slot, for the thread that acquired it."""
+        users = self._users_of(slot)
+        return bool(users) and all(isinstance(user, ws.MmaOp) for user in users)
+
+    def _users_of(self, slot: Value) -> list[Any]:
+        """What uses a slot besides its handover."""
+        if slot not in self._users:
+            handover = ws.CommitOp | ws.ReleaseOp
+            self._users[slot] = [x for x in ws.users(slot) if not isinstance(x, handover)]
+        return self._users[slot]
+
+
+def _names(key: Key, other: Key) -> str:
+    mine, theirs = (f"{ring.owner.label}[{way}]" for ring, way in (key, other))
+    return f"{mine}, which shares its place with ring {theirs}"
+
+
+def check_places(members: Sequence[Process]) -> None:
+    """Who waits for slots of one ring of a place commits those of the other.
+
+    Raises:
+      VerifyError: a role only waits, so that nobody hears when it is done; on the wait.
+    """
+    for process in members:
+        written = reversed(list(steps(process)))
+        found = [(step, fixed_way(process, step)) for step in written]
+        filled = {(step.ring, way) for step, way in found if step.kind == "commit"}
+        for step, way in found:
+            other = step.ring.owner.partner if step.kind == "wait" else None
+            if other is not None and (other.ring, way) not in filled:
+                mine = step.ring.owner.label
+                raise op_error(
+                    step.op,
+                    f"in role {process.label} waits for ring {mine}[{way}], but does not fill ring "
+                    f"{other.label}[{way}], which shares its place: nobody hears when it is done",
+                )

@@ -1,0 +1,120 @@
+// RUN: attn-opt --split-input-file --verify-diagnostics %s
+
+// Only lanes of tensor memory are one thread's.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects a lender in tensor memory, got !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1 : i64, 2 : i64>}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+// Tokens are nowhere.
+
+func.func @f(%s: !ws.ring<none, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects a lender in tensor memory, got !ws.ring<none, 1 : i64, 2 : i64>}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<none, 1, 2>) -> !ws.ring<none, 1, 2>
+  func.return
+}
+
+// -----
+
+// Slot by slot.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects as many stages and ways as of the lender, 1 and 2, got 1 and 1}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 1>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects as many stages and ways as of the lender, 1 and 2, got 2 and 2}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 2, 2>
+  func.return
+}
+
+// -----
+
+// A slot inside a slot.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x65xf32>, "tensor">}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x65xf32>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<64x64xf32>, "tensor">}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<64x64xf32>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got !ws.tile<vector<128x64xbf16>, "shared">}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects slots at the front of !ws.tile<vector<128x64xf32>, "tensor">, got none}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<none, 1, 2>
+  func.return
+}
+
+// -----
+
+// All of it is no less than the front.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+// Nobody lends what is borrowed.
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  // expected-error @below {{'ws.alloc_inside' op expects a lender with a place of its own, got ring p}}
+  %r = "ws.alloc_inside"(%p) {label_name = "r"} : (!ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+// ... or lends twice.
+
+func.func @f() {
+  // expected-error @below {{'ws.alloc_ring' op lends its place to one ring, got p and r}}
+  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  %r = "ws.alloc_inside"(%s) {label_name = "r"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
+  // expected-error @below {{'ws.alloc_inside' op expects producers of threads, tensor_core, copy_engine, thread_copies, got ['host']}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["host"]} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+  func.return
+}
+
+// -----
+
+"ws.kernel"() ({
+^bb0:
+  %s = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>
+  // expected-error @below {{'ws.alloc_inside' op expects a kernel without clusters, got one of 2 CTAs}}
+  %p = "ws.alloc_inside"(%s) {label_name = "p"} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
+}) {sym_name = "k", arg_names = [], arg_roles = [], arg_dims = [], cluster = 2 : i64} : () -> ()
