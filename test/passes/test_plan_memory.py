@@ -80,6 +80,8 @@ def test_q_and_the_output_share_bytes_where_the_first_queries_see_nothing(
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_tensor_memory_is_disjoint(head_dim: int) -> None:
     regions = planned(head_dim, NullMask())
+    scores, weights = regions["s"], regions.pop("p")
+    assert (weights.begin, weights.end) == (scores.begin, scores.end)
     tensor = sorted((r.begin, r.end) for r in regions.values() if r.space == "tensor")
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(tensor))
     assert sum(end - begin for begin, end in tensor) == 2 * 128 + 2 * head_dim <= TENSOR_LIMIT

@@ -212,7 +212,11 @@ def claim(answers: "Ring") -> None:
 
 
 class Ring:
-    """A declared ring, of tokens without a tile, with the four steps of its handover as methods."""
+    """A declared ring, of tokens without a tile, with the four steps of its handover as methods.
+
+    One that lies `inside` another borrows its place; `producers` are the agents of several roles
+    that fill a slot together.
+    """
 
     def __init__(
         self,
@@ -223,13 +227,22 @@ class Ring:
         ways: int = 1,
         full_at: Sequence[Sequence[int]] | None = None,
         empty_at: Sequence[Sequence[int]] | None = None,
+        inside: "Ring | None" = None,
+        producers: Sequence[str] = (),
     ):
         self.tile = ir.NoneType.get() if tile is None else tile
         kind = ws.ring_type(tile, stages=stages, ways=ways)
-        op = ws.AllocRingOp(ir.StringAttr.get(name), kind)
-        for label, lists in (("full_at", full_at), ("empty_at", empty_at)):
+        label = ir.StringAttr.get(name)
+        if inside is None:
+            op = ws.AllocRingOp(label, kind)
+        else:
+            op = ws.AllocInsideOp(label, kind, inside.value)
+        if producers:
+            agents = [ir.StringAttr.get(agent) for agent in producers]
+            op.operation.attributes["producers"] = ir.ArrayAttr.get(agents)
+        for edge, lists in (("full_at", full_at), ("empty_at", empty_at)):
             if lists is not None:
-                op.operation.attributes[label] = ws.targets_attribute(lists)
+                op.operation.attributes[edge] = ws.targets_attribute(lists)
         self.value = op.ring
 
     @staticmethod

@@ -17,7 +17,8 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     def turn_of(turn: Value) -> list[Value]:
         for way in ways:
-            scores = storage.s.wait(way)
+            b.release(storage.s.wait(way), "threads")  # the product before it is in O
+            fitting = storage.p.acquire(way)
             handover = storage.stats.wait(way)
             factor = b.load(handover)
             b.release(handover, "threads")
@@ -26,7 +27,7 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             with b.when(arith.AndIOp(moved, begun).result):
                 for part in _parts(storage.o.at(way), problem.v_columns):
                     b.store(b.times_rows(b.load(part), factor), part)
-            b.release(scores, "threads")
+            b.commit(fitting, "threads")
         return []
 
     b.loop(0, keys.count, [], turn_of)
@@ -46,7 +47,7 @@ def _finish(problem: Problem, storage: Storage, keys: VisitedTiles, way: int) ->
     zero = b.f32_constant(0.0)
     with b.either(keys.any()) as (some, none):
         with some:
-            finished = storage.s.wait(way)  # also says that nobody reads Q any more
+            finished = storage.finished.wait(way)  # also says that nobody reads Q any more
             slot = storage.out.acquire(way)
             sums = _parts(storage.o.at(way), problem.v_columns)
             for part, target in zip(sums, _parts(slot, problem.v_columns), strict=True):

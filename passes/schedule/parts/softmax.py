@@ -34,6 +34,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     def turn_of(test: Test | None, turn: Value, maximum: Value, total: Value) -> list[Value]:
         slot = storage.s.wait(way)
         scores = b.load(slot)
+        b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale)
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(row.factor, maximum, found)
@@ -41,14 +42,14 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         handover = storage.stats.acquire(way)
         b.store(factor, handover)
         b.commit(handover, "threads")
-        target = b.view(slot, [problem.config.tile_m, problem.config.tile_n], problem.element)
+        target = storage.p.acquire(way)
         scaled = b.map_elements(b.fmul, total, factor)
         offset = b.map_elements(row.offset, maximum)
 
         def weigh(scores: Value, offset: Value) -> list[Value]:
             weighed = weights(problem, row, scores, offset)
             b.store(b.rounded(weighed, problem.element), target)
-            b.release(slot, "threads")
+            b.commit(target, "threads")
             return [b.reduce_rows("add", weighed, scaled)]
 
         large = b.any_row(b.map_elements(is_large, offset, element=b.i1()))
@@ -70,5 +71,3 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
     b.store(b.map_elements(lambda t: reciprocal(t, output), divisor), handover)
     b.commit(handover, "threads")
     store_lse(problem, row, tile, row0, maximum, total)
-    with b.when(keys.any()):
-        b.release(storage.s.wait(way), "threads")  # the turn without scores

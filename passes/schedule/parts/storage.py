@@ -13,14 +13,17 @@ class Storage:
     """The rings and buffers of the kernel; `ways` are its query tiles.
 
     ```
-    load --q,kv--> mma <--s--> softmax --stats--> correction --out--> epilogue
-                    '---s----------------------------^
+    load --q,kv--> mma --s--> softmax --stats--> correction --out--> epilogue
+                   | ^ ^         |                 ^  |
+                   | | '----p----'                 |  |
+                   | '------p----------------------+--'
+                   '--------s, finished------------'
     ```
-    A slot of `s` first carries the scores S to softmax, which puts the probabilities P in their
-    place and releases it; correction releases it when O fits the new row maximum. What mma then
-    acquires is P, with O ready to be accumulated to. The last turn carries no scores: it tells
-    correction that O is complete. `answers` name the CTA's further work tiles, if the order of the
-    tiles is to claim them.
+    `s` carries the scores S to softmax, which puts the probabilities P in their place, as `p`.
+    Softmax and correction commit a slot of `p` together: it says that P is there and that O fits
+    the new row maximum. A full `s` tells correction that the product before it is complete, so that
+    O may be rescaled; `finished` tells it that the last one is, and mma that O has been read.
+    `answers` name the CTA's further work tiles, if the order of the tiles is to claim them.
     """
 
     def __init__(self, problem: Problem):
@@ -32,11 +35,20 @@ class Storage:
         keys = b.tile([config.tile_n, widest], element, "shared")
         self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self.k = self.v = self.kv
-        self.s = b.Ring("s", b.tile([config.tile_m, config.tile_n], f32, "tensor"), ways=ways)
+        scores = [config.tile_m, config.tile_n]
+        self.s = b.Ring("s", b.tile(scores, f32, "tensor"), ways=ways)
+        self.p = b.Ring(
+            "p",
+            b.tile(scores, element, "tensor"),
+            ways=ways,
+            inside=self.s,
+            producers=("threads", "threads"),
+        )
         self.stats = b.Ring("stats", b.tile([config.tile_m], f32, "shared"), ways=ways)
         out = b.tile([config.tile_m, problem.v_columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=ways)
         self.o = b.Buffer("o", b.tile([config.tile_m, problem.v_columns], f32, "tensor"), ways=ways)
+        self.finished = b.Ring("finished", None, ways=ways)
         self.answers: b.Ring | None = None
         if config.tile_order == "clc":
             words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")

@@ -73,36 +73,37 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     keys = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
-    def scores(slot: Value, query: Value, key: Value) -> None:
+    def scores(way: int, query: Value, key: Value) -> None:
+        slot = storage.s.acquire(way)
         b.mma(slot, query, keys_in(problem, key), accumulate=False, b_layout="nk")
         b.commit(slot, "tensor_core")
 
-    def weigh(slot: Value, way: int, values: Value, accumulate: Value | bool) -> None:
-        shape = [problem.config.tile_m, problem.config.tile_n]
-        probabilities = b.view(slot, shape, problem.element)
+    def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
+        probabilities = storage.p.wait(way)
         tile = values_in(problem, values)
         b.mma(storage.o.at(way), probabilities, tile, accumulate=accumulate, b_layout="kn")
+        b.release(probabilities, "tensor_core")
 
     with b.when(keys.any()):
         key = storage.kv.wait()
         queries: list[Value] = []
         for way in ways:
             queries.append(storage.q.wait(way))
-            scores(storage.s.acquire(way), queries[way], key)
+            scores(way, queries[way], key)
         b.release(key, "tensor_core")
+        sums = [storage.finished.acquire(way) for way in ways]
 
         def turn_of(turn: Value) -> list[Value]:
             accumulate = b.compare("sgt", turn, 1)
             values = storage.kv.wait()
             key = None
             for way in ways:
-                slot = storage.s.acquire(way)
-                weigh(slot, way, values, accumulate)
+                weigh(way, values, accumulate)
                 if way == ways[-1]:
                     b.release(values, "tensor_core")
                 if key is None:
                     key = storage.kv.wait()
-                scores(slot, queries[way], key)
+                scores(way, queries[way], key)
             b.release(key, "tensor_core")
             return []
 
@@ -112,9 +113,8 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         accumulate = b.compare("sgt", keys.count, 1)
         values = storage.kv.wait()
         for way in ways:
-            slot = storage.s.acquire(way)
-            weigh(slot, way, values, accumulate)
-            b.commit(slot, "tensor_core")
+            weigh(way, values, accumulate)
+            b.commit(sums[way], "tensor_core")
         b.release(values, "tensor_core")
 
 

@@ -7,29 +7,35 @@
 // CHECK: %[[QS:.*]] = "ws.alloc_ring"() {label_name = "q"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>
 // CHECK: %[[KVS:.*]] = "ws.alloc_ring"() {label_name = "kv"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 5 : i64, 1 : i64>
 // CHECK: %[[SS:.*]] = "ws.alloc_ring"() {label_name = "s"} : () -> !ws.ring<!ws.tile<vector<128x128xf32>, "tensor">, 1 : i64, 2 : i64>
+// CHECK: %[[PS:.*]] = "ws.alloc_inside"(%[[SS]]) {label_name = "p", producers = ["threads", "threads"]} : ({{.*}}) -> !ws.ring<!ws.tile<vector<128x128xbf16>, "tensor">, 1 : i64, 2 : i64>
 // CHECK: %[[STATS:.*]] = "ws.alloc_ring"() {label_name = "stats"} : () -> !ws.ring<!ws.tile<vector<128xf32>, "shared">, 1 : i64, 2 : i64>
 // CHECK: %[[OUTS:.*]] = "ws.alloc_ring"() {label_name = "out"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 1 : i64, 2 : i64>
 // CHECK: "ws.alloc_buffer"() {label_name = "o"} : () -> !ws.buffer<!ws.tile<vector<128x128xf32>, "tensor">, 2 : i64>
+// CHECK: %[[FINISHED:.*]] = "ws.alloc_ring"() {label_name = "finished"} : () -> !ws.ring<none, 1 : i64, 2 : i64>
 
-// Softmax: two loops over tiles, masked and not; S becomes P in its slot, and is handed over before the row's sum is
+// Softmax: two loops over tiles, masked and not; P takes the place of S, and is handed over before the row's sum is
 // taken. Where a row's maximum is large, the same is done with the distances from it.
 // CHECK: "ws.role"()
 // CHECK: scf.for
 // CHECK: %[[S:.*]] = "ws.wait"(%[[SS]], %[[WAY:.*]]) :
+// CHECK-NEXT: "ws.load"(%[[S]])
+// CHECK-NEXT: "ws.release"(%[[S]]) {by = "threads"}
 // CHECK: "ws.reduce"(%{{.*}}) {kind = "max"}
 // CHECK: "ws.acquire"(%[[STATS]], %[[WAY]])
+// CHECK: %[[P:.*]] = "ws.acquire"(%[[PS]], %[[WAY]])
 // CHECK: math.absf
 // CHECK: arith.cmpf oge
 // CHECK: scf.if %{{.*}} -> (!ws.frag<vector<128xf32>>) {
 // CHECK: arith.subf
 // CHECK: "ws.exp2"
-// CHECK: "ws.release"(%[[S]]) {by = "threads"}
+// CHECK: "ws.store"(%{{.*}}, %[[P]])
+// CHECK-NEXT: "ws.commit"(%[[P]]) {by = "threads"}
 // CHECK: "ws.reduce"(%{{.*}}) {kind = "add"}
 // CHECK: } else {
 // CHECK-NOT: arith.subf
 // CHECK: "ws.exp2"
-// CHECK: "ws.store"
-// CHECK: "ws.release"(%[[S]]) {by = "threads"}
+// CHECK: "ws.store"(%{{.*}}, %[[P]])
+// CHECK-NEXT: "ws.commit"(%[[P]]) {by = "threads"}
 // CHECK: "ws.reduce"(%{{.*}}) {kind = "add"}
 // CHECK: scf.for
 // CHECK: "ws.store_global"(%{{.*}}, %[[LSE]],
@@ -37,12 +43,15 @@
 // CHECK-SAME: registers = 192
 // CHECK-SAME: warps = array<i32: 0, 8>
 
-// Correction: waits for a warp's vote before it touches O.
+// Correction: waits for a warp's vote before it touches O; P is not full before O fits.
 // CHECK: "ws.wait"(%[[SS]], %c0_i32)
+// CHECK: %[[FITS:.*]] = "ws.acquire"(%[[PS]], %c0_i32)
 // CHECK: "ws.wait"(%[[STATS]], %c0_i32)
 // CHECK: "ws.any"
 // CHECK: scf.if
+// CHECK: "ws.commit"(%[[FITS]]) {by = "threads"}
 // CHECK: "ws.wait"(%[[SS]], %c1_i32)
+// CHECK: "ws.wait"(%[[FINISHED]], %c0_i32)
 // CHECK: "ws.acquire"(%[[OUTS]], %c0_i32)
 // CHECK: "ws.acquire"(%[[OUTS]], %c1_i32)
 // CHECK: label_name = "correction"
@@ -56,20 +65,29 @@
 // CHECK: %[[Q1:.*]] = "ws.wait"(%[[QS]], %c1_i32)
 // CHECK: "ws.mma"(%{{.*}}, %[[Q1]], %[[K0]], %{{.*}}) {b_layout = "nk"}
 // CHECK: "ws.release"(%[[K0]]) {by = "tensor_core"}
+// CHECK: %[[O0:.*]] = "ws.acquire"(%[[FINISHED]], %c0_i32)
+// CHECK: %[[O1:.*]] = "ws.acquire"(%[[FINISHED]], %c1_i32)
 // CHECK: scf.for
 // CHECK: %[[VN:.*]] = "ws.wait"(%[[KVS]]
-// CHECK: "ws.mma"(%{{.*}}, %{{.*}}, %[[VN]], %{{.*}}) {b_layout = "kn"}
+// CHECK: %[[P0:.*]] = "ws.wait"(%[[PS]], %c0_i32)
+// CHECK: "ws.mma"(%{{.*}}, %[[P0]], %[[VN]], %{{.*}}) {b_layout = "kn"}
+// CHECK-NEXT: "ws.release"(%[[P0]]) {by = "tensor_core"}
 // CHECK: %[[KN:.*]] = "ws.wait"(%[[KVS]]
-// CHECK: "ws.mma"(%{{.*}}, %[[Q0]], %[[KN]], %{{.*}}) {b_layout = "nk"}
+// CHECK-NEXT: %[[S0:.*]] = "ws.acquire"(%[[SS]], %c0_i32)
+// CHECK-NEXT: "ws.mma"(%[[S0]], %[[Q0]], %[[KN]], %{{.*}}) {b_layout = "nk"}
 // CHECK: "ws.mma"(%{{.*}}, %{{.*}}, %[[VN]], %{{.*}}) {b_layout = "kn"}
+// CHECK-NEXT: "ws.release"(%{{.*}}) {by = "tensor_core"}
 // CHECK-NEXT: "ws.release"(%[[VN]]) {by = "tensor_core"}
-// CHECK-NEXT: "ws.mma"(%{{.*}}, %[[Q1]], %[[KN]], %{{.*}}) {b_layout = "nk"}
+// CHECK-NEXT: %[[S1:.*]] = "ws.acquire"(%[[SS]], %c1_i32)
+// CHECK-NEXT: "ws.mma"(%[[S1]], %[[Q1]], %[[KN]], %{{.*}}) {b_layout = "nk"}
 // CHECK: "ws.release"(%[[KN]]) {by = "tensor_core"}
 // CHECK: }
 // CHECK: "ws.release"(%[[Q0]]) {by = "tensor_core"}
 // CHECK: "ws.release"(%[[Q1]]) {by = "tensor_core"}
 // CHECK: {b_layout = "kn"}
+// CHECK: "ws.commit"(%[[O0]]) {by = "tensor_core"}
 // CHECK: {b_layout = "kn"}
+// CHECK: "ws.commit"(%[[O1]]) {by = "tensor_core"}
 // CHECK-NOT: "ws.mma"
 // CHECK: label_name = "mma"
 // CHECK-SAME: warps = array<i32: 12, 1>
