@@ -31,7 +31,9 @@ HELD_KEYS = tuple(range(128, 0, -16))  # of the key tiles of the third: K of a p
 FEWEST_HELD_KEYS = 80  # with three groups; fewer wait for shared memory (measured, bare loops)
 HELD_FOR_REST = 32  # registers beside S, P and O: maxima, sums, factors, descriptors, masks
 MOST_HELD = 240  # FlashAttention-3's, and what a thread can name with room for the assembler's own
-LEAST_OF_OTHERS, MOST_OF_OTHERS = 24, 56
+HELD_FOR_PAGES = 8  # more, where the loops of those that copy are long
+OTHERS, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 40, 56  # registers of those that copy, at least
+MOST_OF_OTHERS = 72
 MOST_HELD_STAGES = 4  # of K and of V; two are enough where both come from the cache
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
 
@@ -208,13 +210,19 @@ def tiling_for(
     )
 
 
-def held_registers(target: Target, groups: int) -> tuple[int, int]:
+def held_registers(
+    target: Target, groups: int, tile_order: str = "single", page_size: int = 0
+) -> tuple[int, int]:
     """Registers of each thread of the groups that hold S, P and O, and of those behind them.
 
-    The last ones copy, and take what the others leave of equal shares.
+    The last ones copy, and take what the others leave of equal shares: more where a CTA works on
+    several tiles, or a key tile is of several pages, whose entries are read ahead.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
-    attending = (pool - LEAST_OF_OTHERS) // groups // step * step
+    least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
+    if 0 < page_size < max(HELD_KEYS):
+        least = OTHERS_OF_PAGES
+    attending = (pool - least) // groups // step * step
     attending = min(attending, MOST_HELD)
     return attending, min(pool - groups * attending, MOST_OF_OTHERS)
 
@@ -259,7 +267,9 @@ def held_tiling_for(
     for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
         if groups not in (0, count):
             continue
-        budget = held_registers(target, count)[0] - HELD_FOR_REST - -(-v_head_dim // 16) * 8
+        attending, _ = held_registers(target, count, tile_order, page_size)
+        rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
+        budget = attending - rest - -(-v_head_dim // 16) * 8
         for keys in allowed:
             stage = sum(shared_tile_bytes(keys, size, 16) for size in (head_dim, v_head_dim))
             stages = (left_bytes - count * row_bytes) // stage

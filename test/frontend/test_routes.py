@@ -80,7 +80,9 @@ def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, key
     """S, P and O fit the registers: half a register per key for S, a quarter for P."""
     tiles = held_tiling_for(HOPPER, *sizes, **options)
     assert (tiles.q_tiles, tiles.tile_n) == (groups, keys)
-    assert keys * 3 / 4 + sizes[1] / 2 <= held_registers(HOPPER, groups)[0] - 32
+    order, page = options.get("tile_order", "single"), options.get("page_size", 0)
+    attending, _ = held_registers(HOPPER, groups, order, page)
+    assert keys * 3 / 4 + sizes[1] / 2 <= attending - 32
 
 
 @pytest.mark.parametrize(

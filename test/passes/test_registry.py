@@ -21,7 +21,7 @@ from attn_mlir.passes.schedule import registry
 from attn_mlir.passes.schedule.entries import CONFIG, Entries
 from attn_mlir.passes.schedule.kernels.tma_copy import schedule_tma_copy
 from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import STREAMED
+from attn_mlir.passes.target.tiling import HELD, STREAMED
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,11 @@ class Rival(Registers):
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The table with one more schedule, as if a module of `kernels/` had it, and none that streams."""
+    """The table with one more schedule, as if a module of `kernels/` had it, and none of its own for sm_90a."""
     find("attn-configure")  # its options are those of the real schedules
     table = dict(registry._schedules)  # pyright: ignore[reportPrivateUsage]
-    del table[STREAMED]
+    for name in (STREAMED, HELD):
+        del table[name]
     monkeypatch.setattr(registry, "_schedules", table)
     registry.register(Registers)
     return table

@@ -83,6 +83,7 @@ FAMILIES: tuple[Family, ...] = (
     {**TURNS, **CAUSAL, "kernel": "in registers", "tile order": "persistent"},
     {**BATCH, **CAUSAL, "lengths": "ragged with holes", "kernel": "in registers"},
     {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "in registers"},
+    {**WIDE, **CAUSAL, "cache": "pages of 16, heads first", "kernel": "in registers"},
     {**LONG, **CAUSAL, "score_mod": "alibi", "sinks": "f16", "kernel": "in registers"},
 )  # fmt: skip
 

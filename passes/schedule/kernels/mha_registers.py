@@ -109,7 +109,7 @@ class MhaRegisters:
             )
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error
-        attending, others = held_registers(target, tiles.q_tiles)
+        attending, others = held_registers(target, tiles.q_tiles, order, page_size_of(op.k))
         chosen = HeldConfig(
             tile_m=target.rows_per_product,
             q_tiles=tiles.q_tiles,
