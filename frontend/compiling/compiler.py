@@ -88,20 +88,26 @@ def compile_tma_copy(target: str) -> Bundle:
     return cached("tma_copy", TMA_COPY, target, lambda: _made("compile_tma_copy", target))
 
 
+_is_first = True  # whether nothing has been compiled in this process
+
+
 def _made(name: str, *arguments: Any, **options: Any) -> bytes:
     """What a function of the compiler makes, without garbage collection meanwhile.
 
     The objects of a kernel live to the end, and looking through them again and again for cycles
-    took a tenth of a cold compile (`bench/compile.py`). What is left are modules and classes: they
-    join the oldest generation without a look at each, which took 35 ms.
+    took a tenth of a cold compile (`bench/compile.py`). What the first one leaves are modules and
+    classes: they join the oldest generation without a look at each, which took 35 ms. What later
+    ones leave is garbage in cycles, which has to stay where it is looked for.
     """
+    global _is_first
+    was_first, _is_first = _is_first, False
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         return getattr(_pipeline(), name)(*arguments, **options)
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # else it would unfreeze what others froze
+            if was_first and not gc.get_freeze_count():  # else it would unfreeze others' objects
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -83,6 +83,22 @@ def test_reduce_starts_from_init(kind: str, columns: int) -> None:
         assert (np.abs(z - exact) <= 8 * np.finfo(np.float32).eps * scale).all()
 
 
+@pytest.mark.parametrize("columns", [8, 24, 40, 96, 128])
+def test_fold_adds_columns_that_lie_apart(columns: int) -> None:
+    text = one_role(
+        f"""
+    %init = "ws.fill"(%one) : (f32) -> !ws.frag<vector<{ROWS}x8xf32>>
+    %f = "ws.fold"(%s, %init)
+      : (!full, !ws.frag<vector<{ROWS}x8xf32>>) -> !ws.frag<vector<{ROWS}x8xf32>>
+    {store("f", f"!ws.frag<vector<{ROWS}x8xf32>>")}""",
+        columns=columns,
+    )
+    x, y = normal(ROWS, columns), poison(ROWS, 8)
+    run_role(text, x, y, poison(ROWS))
+    exact = 1.0 + x.astype(np.float64).reshape(ROWS, -1, 8).sum(axis=1)
+    assert np.abs(y - exact).max() <= 1e-5
+
+
 @pytest.mark.parametrize("columns", [4, 40, 96])
 def test_branches_have_results(columns: int) -> None:
     """A fragment, a row fragment and a number, each warp's by what its rows hold."""

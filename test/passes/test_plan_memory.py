@@ -64,6 +64,31 @@ def test_a_large_output_lies_beside_the_row_statistics(dtypes: dict[str, str]) -
     assert stats.end <= out.begin or out.end <= stats.begin
 
 
+def planned_for_hopper(configure: str) -> dict[str, Region]:
+    """The memory map of causal attention with head size 128, whose sums are in registers."""
+    module, op = kernel(128, CausalMask(), f"target=sm_90a {configure}")
+    with module.context:
+        plan(op, target_named("sm_90a"))
+        return {region.label: region for region in memory_map(op)}
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_the_output_of_a_group_lies_where_its_queries_were(groups: int) -> None:
+    """Groups that attend by themselves finish one after the other: each has its own way of both."""
+    regions = planned_for_hopper(f"q-tiles={groups}")
+    q, out = regions["q"], regions["out"]
+    assert (q.begin, q.end) == (out.begin, out.end)
+    kept = [region for label, region in regions.items() if label not in ("q", "out", "barriers")]
+    assert all(r.end <= q.begin or q.end <= r.begin for r in kept)
+
+
+def test_ways_in_turns_have_places_of_their_own() -> None:
+    """A CTA that works on several tiles loads the next queries while it stores."""
+    regions = planned_for_hopper("tile-order=persistent")
+    q, out = regions["q"], regions["out"]
+    assert q.end <= out.begin or out.end <= q.begin
+
+
 EVERY_LENGTH = Lengths(ragged_q=True, ragged_k=True, used_q=True, used_k=True)
 
 

@@ -65,6 +65,32 @@ func.func @f(%s: !ws.frag<vector<8x4xf32>>) {
 
 // -----
 
+// Columns that are folded.
+
+func.func @f(%s: !ws.frag<vector<8x12xf32>>, %i: !ws.frag<vector<8x8xf32>>) {
+  // expected-error @below {{'ws.fold' op expects 8 rows, and columns that divide 12, got !ws.frag<vector<8x8xf32>>}}
+  %0 = "ws.fold"(%s, %i) : (!ws.frag<vector<8x12xf32>>, !ws.frag<vector<8x8xf32>>) -> !ws.frag<vector<8x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x16xf32>>, %i: !ws.frag<vector<8x4xf32>>) {
+  // expected-error @below {{'ws.fold' op expects init of the result's type !ws.frag<vector<8x8xf32>>, got !ws.frag<vector<8x4xf32>>}}
+  %0 = "ws.fold"(%s, %i) : (!ws.frag<vector<8x16xf32>>, !ws.frag<vector<8x4xf32>>) -> !ws.frag<vector<8x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x16xbf16>>, %i: !ws.frag<vector<8x8xbf16>>) {
+  // expected-error @below {{'ws.fold' op expects fragments of rank 2 and f32, got !ws.frag<vector<8x16xbf16>>}}
+  %0 = "ws.fold"(%s, %i) : (!ws.frag<vector<8x16xbf16>>, !ws.frag<vector<8x8xbf16>>) -> !ws.frag<vector<8x8xbf16>>
+  func.return
+}
+
+// -----
+
 // Rows.
 
 func.func @f(%s: !ws.frag<vector<8x4xf32>>, %i: !ws.frag<vector<8xf32>>) {

@@ -105,7 +105,7 @@ func.func @f() {
 // -----
 
 func.func @f(%s: !ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) {
-  // expected-error @below {{'ws.alloc_inside' op expects producers of threads, tensor_core, copy_engine, thread_copies, got ['host']}}
+  // expected-error @below {{'ws.alloc_inside' op expects producers of threads, warps, tensor_core, copy_engine, thread_copies, got ['host']}}
   %p = "ws.alloc_inside"(%s) {label_name = "p", producers = ["host"]} : (!ws.ring<!ws.tile<vector<128x64xf32>, "tensor">, 1, 2>) -> !ws.ring<!ws.tile<vector<128x64xbf16>, "tensor">, 1, 2>
   func.return
 }

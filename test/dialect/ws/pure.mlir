@@ -20,6 +20,8 @@
 // CHECK-NOT: ws.broadcast
 // CHECK: ws.reduce
 // CHECK-NOT: ws.reduce
+// CHECK: ws.fold
+// CHECK-NOT: ws.fold
 // CHECK: ws.exp2
 // CHECK-NOT: ws.exp2
 // CHECK: ws.keep
@@ -38,8 +40,9 @@
 !page = !ws.tile<vector<16x64xbf16>, "shared">
 !row = !ws.frag<vector<128xf32>>
 !full = !ws.frag<vector<128x64xf32>>
-func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>, %slot: !slot)
-    -> (i32, i32, !p, !p, !page, !page, !row, !row, !full, !full, f32, f32) {
+!some = !ws.frag<vector<128x8xf32>>
+func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>, %slot: !slot, %some: !some)
+    -> (i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, f32, f32) {
   %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
@@ -56,6 +59,8 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %11 = "ws.broadcast"(%9) : (!row) -> !full
   %12 = "ws.reduce"(%10, %8) {kind = "max"} : (!full, !row) -> !row
   %13 = "ws.reduce"(%11, %8) {kind = "max"} : (!full, !row) -> !row
+  %27 = "ws.fold"(%10, %some) : (!full, !some) -> !some
+  %28 = "ws.fold"(%11, %some) : (!full, !some) -> !some
   %15 = "ws.exp2"(%10) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
   %16 = "ws.exp2"(%11) {fma_begin = 0 : i64, fma_count = 0 : i64, fma_end = 0 : i64, fma_period = 0 : i64} : (!full) -> !full
   %17 = "ws.keep"(%15, %bits, %x) : (!full, !ws.frag<vector<128x2xi32>>, f32) -> !full
@@ -66,7 +71,7 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %24 = "ws.limit"(%20, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
   %21 = "ws.element"(%23, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
   %22 = "ws.element"(%24, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
-  func.return %0, %1, %6, %7, %25, %26, %12, %13, %17, %18, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !full, !full, f32, f32
+  func.return %0, %1, %6, %7, %25, %26, %12, %13, %27, %28, %17, %18, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, f32, f32
 }
 
 // CHECK-LABEL: func.func @kept

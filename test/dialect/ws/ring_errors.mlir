@@ -98,7 +98,7 @@ func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32)
 
 func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
   %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
-  // expected-error @below {{'ws.commit' op expects by of threads, tensor_core, copy_engine, thread_copies, got host}}
+  // expected-error @below {{'ws.commit' op expects by of threads, warps, tensor_core, copy_engine, thread_copies, got host}}
   "ws.commit"(%s) {by = "host"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
   func.return
 }
@@ -107,7 +107,7 @@ func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32)
 
 func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32) {
   %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, i32) -> !ws.tile<vector<8x64xbf16>, "shared">
-  // expected-error @below {{'ws.release' op expects by of threads, tensor_core, copy_engine, got thread_copies}}
+  // expected-error @below {{'ws.release' op expects by of threads, warps, tensor_core, copy_engine, got thread_copies}}
   "ws.release"(%s) {by = "thread_copies"} : (!ws.tile<vector<8x64xbf16>, "shared">) -> ()
   func.return
 }
@@ -116,7 +116,7 @@ func.func @f(%r: !ws.ring<!ws.tile<vector<8x64xbf16>, "shared">, 2, 1>, %g: i32)
 
 func.func @f(%r: !ws.ring<none, 1, 2>, %g: i32) {
   %s = "ws.acquire"(%r, %g) : (!ws.ring<none, 1, 2>, i32) -> none
-  // expected-error @below {{'ws.commit' op expects by of threads, tensor_core, got copy_engine}}
+  // expected-error @below {{'ws.commit' op expects by of threads, warps, tensor_core, got copy_engine}}
   "ws.commit"(%s) {by = "copy_engine"} : (none) -> ()
   func.return
 }
@@ -132,7 +132,7 @@ func.func @f(%r: !ws.ring<none, 1, 2>, %g: i32) {
 // -----
 
 func.func @f() {
-  // expected-error @below {{'ws.alloc_ring' op expects producers of threads, tensor_core, copy_engine, thread_copies, got ['threads', 'host']}}
+  // expected-error @below {{'ws.alloc_ring' op expects producers of threads, warps, tensor_core, copy_engine, thread_copies, got ['threads', 'host']}}
   %r = "ws.alloc_ring"() {label_name = "r", producers = ["threads", "host"]} : () -> !ws.ring<none, 1, 2>
   func.return
 }
