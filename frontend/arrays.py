@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,21 +55,38 @@ def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: 
     Raises:
       SpecError: a library that cannot take over DLPack memory.
     """
-    library = type(model).__module__.partition(".")[0]
-    made: Any
+    make = maker_like(model, like, shape, dtype)
+    if make is None:
+        return _through_dlpack(model, like, shape, dtype)
+    made = make()
+    return Output(made, lambda: made)
+
+
+def maker_like(
+    model: object, like: TensorView, shape: tuple[int, ...], dtype: str
+) -> Callable[[], Any] | None:
+    """What makes uninitialised arrays as `output_like` does, and holds no array itself.
+
+    Returns:
+      None where arrays are made of memory that their library takes over.
+    """
+    library = _library(model)
     if isinstance(model, np.ndarray):
-        made = np.empty(shape, _numpy_dtype(dtype))
-    elif library == "torch":
+        return functools.partial(np.empty, shape, _numpy_dtype(dtype))
+    if library == "torch":
         torch: Any = sys.modules["torch"]
         names = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-        made = torch.empty(shape, dtype=names[dtype], device=getattr(model, "device"))  # noqa: B009
-    elif library == "cupy" and dtype != "bf16":
+        device = getattr(model, "device")  # noqa: B009
+        return functools.partial(torch.empty, shape, dtype=names[dtype], device=device)
+    if library == "cupy" and dtype != "bf16":
         cupy: Any = sys.modules["cupy"]
-        with cupy.cuda.Device(like.device_index):
-            made = cupy.empty(shape, _numpy_dtype(dtype))
-    else:
-        return _through_dlpack(model, library, like, shape, dtype)
-    return Output(made, lambda: made)
+
+        def make() -> Any:
+            with cupy.cuda.Device(like.device_index):
+                return cupy.empty(shape, _numpy_dtype(dtype))
+
+        return make
+    return None
 
 
 def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | None) -> Output:
@@ -131,7 +149,7 @@ def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> An
     """
     if like.device != "cuda":
         return array
-    library = type(model).__module__.partition(".")[0]
+    library = _library(model)
     module: Any = sys.modules.get(library)
     if library == "torch":
         return module.from_numpy(array).to(f"cuda:{like.device_index}")
@@ -158,13 +176,30 @@ def stream_of(
         return stream
     if isinstance(device, str) and device == "emulator":
         return None
-    library = type(model).__module__.partition(".")[0]
+    return current_stream_of(model, like)()
+
+
+def current_stream_of(model: object, like: TensorView) -> Callable[[], int | None]:
+    """What tells the stream that the library of an array on a GPU works on, and holds no array itself.
+
+    Args:
+      model, like: as of `output_like`.
+    """
+    library = _library(model)
     module: Any = sys.modules.get(library)
     if library == "torch":
-        return int(module.cuda.current_stream(like.device_index).cuda_stream)
+        raw: Any = getattr(module._C, "_cuda_getCurrentRawStream", None)  # where the other one asks
+        if raw is not None:
+            return functools.partial(raw, like.device_index)
+        return lambda: int(module.cuda.current_stream(like.device_index).cuda_stream)
     if library == "cupy":
-        return int(module.cuda.get_current_stream().ptr)
-    return None
+        return lambda: int(module.cuda.get_current_stream().ptr)
+    return lambda: None
+
+
+def _library(model: object) -> str:
+    """The package that an array is of."""
+    return type(model).__module__.partition(".")[0]
 
 
 def _numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -175,11 +210,9 @@ def _numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype({"f16": np.float16, "f32": np.float32}[dtype])
 
 
-def _through_dlpack(
-    model: object, library: str, like: TensorView, shape: tuple[int, ...], dtype: str
-) -> Output:
+def _through_dlpack(model: object, like: TensorView, shape: tuple[int, ...], dtype: str) -> Output:
     """Memory of ours that the caller's library takes over when the kernel has written it."""
-    namespace: Any = sys.modules.get(library)
+    namespace: Any = sys.modules.get(_library(model))
     array_namespace: Any = getattr(model, "__array_namespace__", None)
     if array_namespace is not None:
         namespace = array_namespace()

@@ -6,9 +6,9 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, TargetError, shown
@@ -18,11 +18,17 @@ from attn_mlir.runtime.devices.base import Device, Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.devices.launchplan import LaunchPlan, PlansLaunches
+from attn_mlir.runtime.repeats import Repeats
+from attn_mlir.runtime.signatures import Reader, Signature
 from attn_mlir.runtime.tensors import TensorView
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 
 DeviceChoice = str | Device | None  # "cuda", "cuda:1", "emulator", a device, or automatic
+
+DEVICES_BY_VALUE = (CudaDevice, IdleDevice)  # equal ones plan equal launches
+_reader = Reader(DEVICES_BY_VALUE)
 
 _everything_on: list[Device] = []
 
@@ -47,10 +53,15 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundl
 
 
 class Kernel:
-    """A bundle, ready to be launched on any device that can run it."""
+    """A bundle, ready to be launched on any device that can run it.
+
+    A call that was made before but for its arrays' addresses is carried out by a plan; see
+    `attn_mlir.runtime.devices.launchplan`.
+    """
 
     def __init__(self, bundle: Bundle):
         self.bundle = bundle
+        self._plans = Repeats[LaunchPlan[Any]]()
 
     def __repr__(self) -> str:
         names = [tensor.name for tensor in self.bundle.manifest.tensors]
@@ -79,7 +90,7 @@ class Kernel:
           TargetError: the device cannot run this bundle; nothing was launched.
           LaunchError: the launch failed.
         """
-        return self._launch(bind(self.bundle.manifest, tensors, named), device, stream)
+        return self._launch(tensors, named, device, stream)
 
     def launch(
         self,
@@ -89,10 +100,34 @@ class Kernel:
         stream: object | None = None,
     ) -> Launch:
         """As a call, with all arrays and numbers by name, whatever these names are."""
-        return self._launch(bind(self.bundle.manifest, (), arguments), device, stream)
+        return self._launch((), arguments, device, stream)
 
-    def _launch(self, bound: Bound, device: DeviceChoice, stream: object | None) -> Launch:
-        return choose_device(self.bundle, device, bound).launch(self.bundle, bound, stream)
+    def _launch(
+        self,
+        tensors: Sequence[object],
+        named: Mapping[str, object],
+        device: DeviceChoice,
+        stream: object | None,
+    ) -> Launch:
+        signature = Signature(len(tensors), *named)
+        where = (device, chosen_for_all())
+        is_read = _reader.add(signature, (*tensors, *named.values(), *where))
+        key = tuple(signature.key)
+        if is_read and (plan := self._plans.get(key)) is not None:
+            launched = plan.launch(signature.addresses, stream)
+            if launched is not None:
+                return launched
+        bound = bind(self.bundle.manifest, tensors, named)
+        chosen = choose_device(self.bundle, device, bound)
+        launched = chosen.launch(self.bundle, bound, stream)
+        if is_read:
+            arrays = [
+                *list(bound.tensors)[: len(tensors)],
+                *(x for x in named if x in bound.tensors),
+            ]
+            if len(arrays) == len(signature.arrays):  # else a number is an array, which may change
+                self._plans.note(key, lambda: planned_on(chosen, self.bundle, bound, arrays))
+        return launched
 
 
 def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
@@ -121,6 +156,23 @@ def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
         say_emulator(reason)
         return EmulatorDevice()
     return named_device(device, index)
+
+
+def chosen_for_all() -> Device | None:
+    """The device that all calls are launched on, if there is one; see `launching_on`."""
+    return _everything_on[-1] if _everything_on else None
+
+
+def planned_on(
+    device: Device, bundle: Bundle, bound: Bound, names: Sequence[str]
+) -> LaunchPlan[Any] | None:
+    """A plan of a call, if the device makes plans and the call has parameters; see `PlansLaunches`."""
+    if not callable(getattr(device, "plan_launch", None)):
+        return None
+    try:
+        return cast(PlansLaunches, device).plan_launch(bundle, bound, names)
+    except SpecError:  # a layout that no tensor map describes, of a device that takes it
+        return None
 
 
 @contextlib.contextmanager

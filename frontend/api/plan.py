@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.api.repeated import Repeated
 from attn_mlir.arrays import Output, counters_like, output_like
 from attn_mlir.compiling.compiler import compile
 from attn_mlir.compiling.request import Request
@@ -99,6 +100,13 @@ class Step:
     request: Request
     arguments: Mapping[str, object]
 
+    def given(self, memory: Mapping[str, TensorView]) -> dict[str, object]:
+        """The arguments of the launch, with this memory for the tensors of the plan, by name."""
+        return {
+            name: value.of(memory[value.name]) if isinstance(value, Seen) else value
+            for name, value in self.arguments.items()
+        }
+
     def __str__(self) -> str:
         """The kernel with its tensors; those of the plan under the plan's names."""
         shown: list[str] = []
@@ -153,14 +161,9 @@ class Plan:
         """As `run`; the results by name."""
         kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
+        views = {name: view(made.tensor, name) for name, made in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):
-            arguments = {
-                name: value.of(view(memory[value.name].tensor, name))
-                if isinstance(value, Seen)
-                else value
-                for name, value in step.arguments.items()
-            }
-            kernel.launch(arguments, device=self.device, stream=self.stream)
+            kernel.launch(step.given(views), device=self.device, stream=self.stream)
         return {result.name: memory[result.name].finish() for result in self.results}
 
     def _memory(self, allocation: Allocation) -> Output:
@@ -184,11 +187,15 @@ class Plan:
 
 
 def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
-    """The function that plans and runs at once, with the name, arguments and docs of the planner."""
+    """The function that plans and runs at once, with the name, arguments and docs of the planner.
+
+    Calls that come again are not planned again; see `attn_mlir.api.repeated`.
+    """
+    repeated = Repeated(planner)
 
     @functools.wraps(planner)
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
-        return planner(*arguments, **options).run()
+        return repeated(arguments, options)
 
     return _with_signature(outside_graphs(call), planner, Any)
 

@@ -176,6 +176,11 @@ def recording(record: Callable[[Asked], None]) -> Generator[None]:
         _recorders.remove(record)
 
 
+def is_recorded() -> bool:
+    """Whether somebody is told which kernels are asked for."""
+    return bool(_recorders)
+
+
 def missing_compiler() -> str | None:
     """What this installation lacks to compile, in words; None where it can."""
     if _mlir_identity() == "none":

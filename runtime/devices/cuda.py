@@ -6,9 +6,10 @@ capture forbids, so it can be recorded in a CUDA graph.
 
 from __future__ import annotations
 
-import ctypes
+import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +18,10 @@ from attn_mlir.runtime.binding import Bound, KernelParam, parameters
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.devices.launchplan import LaunchPlan, can_be_planned
+from attn_mlir.runtime.devices.parameters import PackedParameters
 
 PORTABLE_CLUSTER = 8  # CTAs; larger clusters need an opt-in. CUDA programming guide, clusters
-MAP_ALIGNMENT_BYTES = 64  # cuda.h, CUtensorMap
-
-_CTYPES: dict[str, Any] = {
-    "u64": ctypes.c_uint64,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-}
 
 
 @functools.cache
@@ -151,6 +146,40 @@ class CudaDevice:
             config = _config(bundle, bound, handle, driver.gpus()[self.index].sm_count)
             driver.call("cuLaunchKernelEx", config, function, packed.pointer, 0, what=bundle.entry)
 
+    def plan_launch(
+        self, bundle: Bundle, bound: Bound, names: Sequence[str]
+    ) -> LaunchPlan[Any] | None:
+        """A plan of a call with tensors of this GPU; see `PlansLaunches`.
+
+        Raises:
+          TargetError: this GPU cannot run the bundle.
+        """
+        places = {tensor.place for tensor in bound.tensors.values()}
+        if places != {self.name} or not can_be_planned(bound):
+            return None
+        function, entry = self.prepare(bundle), bundle.entry
+        stream_type = driver.api().CUstream
+        held = dataclasses.replace(bound, tensors={})  # a plan holds no tensors
+
+        def pack(params: Sequence[KernelParam]) -> _Queued:
+            count = driver.gpus()[self.index].sm_count
+            return _Queued(params, _config(bundle, held, 0, count))
+
+        def start(queued: _Queued, stream: object | None) -> None:
+            handle = stream_handle(stream)
+            if handle != queued.handle:
+                queued.config.hStream, queued.handle = stream_type(handle), handle
+            with driver.Current(self.index):
+                driver.call(
+                    "cuLaunchKernelEx", queued.config, function, queued.pointer, 0, what=entry
+                )
+
+        launched = Launch(self.name, bound.grid)
+        with driver.Current(self.index):
+            return LaunchPlan(
+                bound, names, driver.encode_map, pack=pack, start=start, launched=launched
+            )
+
     def synchronize(self) -> None:
         """Wait for everything that was queued on this GPU.
 
@@ -161,26 +190,13 @@ class CudaDevice:
             driver.call("cuCtxSynchronize", what="wait for the GPU")
 
 
-class PackedParameters:
-    """Parameters in C form: one buffer of values, and an array of pointers to them."""
+class _Queued(PackedParameters):
+    """Parameters with the configuration of their launch, whose stream is set when it changes."""
 
-    def __init__(self, params: list[KernelParam]):
-        self._values: list[Any] = []
-        pointers: list[int] = []
-        for param in params:
-            if isinstance(param.value, bytes):
-                length = len(param.value) + MAP_ALIGNMENT_BYTES
-                raw = (ctypes.c_uint8 * length)()
-                self._values.append(raw)
-                address = -(-ctypes.addressof(raw) // MAP_ALIGNMENT_BYTES) * MAP_ALIGNMENT_BYTES
-                ctypes.memmove(address, param.value, len(param.value))
-            else:
-                value: Any = _CTYPES[param.type](param.value)
-                self._values.append(value)
-                address = ctypes.addressof(value)
-            pointers.append(address)
-        self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
-        self.pointer = ctypes.addressof(self._pointers)
+    def __init__(self, params: Sequence[KernelParam], config: Any):
+        super().__init__(params)
+        self.config = config
+        self.handle = 0
 
 
 def stream_handle(stream: object | None) -> int:

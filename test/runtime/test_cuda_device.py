@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import LaunchError, SpecError, TargetError
+from attn_mlir.runtime import kernel as kernels
 from attn_mlir.runtime.binding import KernelParam, bind
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import cuda, driver
-from attn_mlir.runtime.devices.cuda import CudaDevice, PackedParameters, stream_handle
+from attn_mlir.runtime.devices.cuda import CudaDevice, stream_handle
+from attn_mlir.runtime.devices.parameters import PackedParameters
 from attn_mlir.runtime.kernel import Kernel
+from attn_mlir.runtime.tensors import TensorView
 
 B200 = driver.Gpu(0, "NVIDIA B200", (10, 0), 148, 180 << 30, 232448)
 Pack = Callable[..., bytes]
@@ -138,8 +142,6 @@ def test_not_streams(stream: object) -> None:
 
 
 def test_parameters_in_memory() -> None:
-    import ctypes
-
     params = [
         KernelParam("map", bytes(range(128))),
         KernelParam("u64", 0xFEDC_BA98_7654_3210),
@@ -209,3 +211,39 @@ def test_attributes_of_a_launch(
             assert attribute.value.programmaticStreamSerializationAllowed == 1
         else:
             assert attribute.value.clusterDim.x == 2
+
+
+def test_calls_that_come_again(monkeypatch: pytest.MonkeyPatch, pack: Pack) -> None:
+    """From the third one on a plan launches, with the addresses and on the stream of that call."""
+    launched: list[tuple[int, int, int, int]] = []
+
+    def call(name: str, *arguments: Any, what: str = "") -> Any:
+        if name == "cuCtxGetCurrent":
+            return 7
+        assert (name, arguments[1], what) == ("cuLaunchKernelEx", "function", "scale_rows")
+        config, _, pointer, _ = arguments
+        pointers = (ctypes.c_uint64 * 6).from_address(pointer)
+        x, y = (ctypes.c_uint64.from_address(pointers[i]).value for i in range(2))
+        launched.append((x, y, config.hStream, config.gridDimX))
+        return None
+
+    monkeypatch.setattr(driver, "gpus", lambda: (B200,))
+    monkeypatch.setattr(driver, "api", Recorder)
+    monkeypatch.setattr(driver, "call", call)
+    monkeypatch.setattr(driver, "primary_context", lambda index: 7)
+    monkeypatch.setattr(CudaDevice, "refusal", lambda *_: None)
+    monkeypatch.setattr(CudaDevice, "prepare", lambda *_: "function")
+    binds: list[int] = []
+    bound = kernels.bind
+    monkeypatch.setattr(kernels, "bind", lambda *given: binds.append(1) or bound(*given))
+    kernel = Kernel(bundle(pack))
+    for number, stream in enumerate((0, 5, 5, None, 9, 9)):
+        x, y = (
+            TensorView("f32", (3, 4), (4, 1), (number + 1) << 20 | i << 10, "cuda", 0, False, None)
+            for i in range(2)
+        )
+        assert kernel(x, y, stream=stream).device == "cuda:0"
+        assert launched.pop() == (x.address, y.address, stream or 0, 3)
+        assert len(binds) == min(number + 1, 2)
+    with pytest.raises(SpecError, match="^stream must be"):
+        kernel(x, y, stream="main")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,9 @@ DECODED = (2, 4096)  # sequences, tokens that their caches have room for
 LENGTHS = ((4096, 1), (1, 3000), (0, 4096))
 
 
-def _decode(q: Any, k: Any, v: Any, used: Any) -> am.Plan:
-    """A call whose keys are in parts, which its kernel puts together."""
-    return am.plan(
+def _decode(call: Callable[..., Any], q: Any, k: Any, v: Any, used: Any) -> Any:
+    """`am.attention` or `am.plan` of keys in parts, which the kernel puts together."""
+    return call(
         *(q, k, v),
         mask=am.causal(),
         cache_seqlens=used,
@@ -142,7 +143,7 @@ def _in_joined_parts(target: str) -> None:
     """Asks for the kernel of `graphs_with_other_lengths`."""
     ml_dtypes = module("ml_dtypes")
     q, k = (np.zeros((1, 1, heads, 128), ml_dtypes.bfloat16) for heads in (16, 2))
-    (step,) = _decode(q, k, k, np.zeros(1, np.int32)).steps
+    (step,) = _decode(am.plan, q, k, k, np.zeros(1, np.int32)).steps
     am.compile(step.request, target=target)
 
 
@@ -150,7 +151,8 @@ def _in_joined_parts(target: str) -> None:
 def graphs_with_other_lengths(machine: Machine) -> None:
     """A recorded launch is replayed with other lengths, on two streams beside each other and eager calls.
 
-    Each has counters of its own, so that all give the bits of a call that is alone.
+    Each has counters of its own, so that all give the bits of a call that is alone. All but the first
+    calls are made by plans.
     """
     torch = module("torch")
     batch, room = DECODED
@@ -168,21 +170,21 @@ def graphs_with_other_lengths(machine: Machine) -> None:
     recorded: list[Any] = []
     for stream, given in zip(streams[:2], operands[:2], strict=True):
         with torch.cuda.stream(stream):
-            _decode(*given, used).run()
+            _decode(am.attention, *given, used)
         torch.cuda.synchronize()
         graphs.append(torch.cuda.CUDAGraph())
         with torch.cuda.graph(graphs[-1], stream=stream):
-            recorded.append(_decode(*given, used).run())
+            recorded.append(_decode(am.attention, *given, used))
     for lengths in LENGTHS:
         used.copy_(torch.tensor(lengths, dtype=torch.int32))
-        alone = [_decode(*given, used).run() for given in operands]
+        alone = [_decode(am.attention, *given, used) for given in operands]
         torch.cuda.synchronize()
         for _ in range(20):
             for stream, graph in zip(streams, graphs, strict=False):
                 with torch.cuda.stream(stream):
                     graph.replay()
             with torch.cuda.stream(streams[2]):
-                eager = _decode(*operands[2], used).run()
+                eager = _decode(am.attention, *operands[2], used)
         torch.cuda.synchronize()
         for found, expected in zip((*recorded, eager), alone, strict=True):
             for x, y in zip(found, expected, strict=True):

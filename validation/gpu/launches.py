@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,13 @@ import numpy as np
 from attn_mlir.compiling.compiler import compile_tma_copy
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime import doctor
+from attn_mlir.runtime.binding import bind, parameters
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.cuda import CudaDevice
+from attn_mlir.runtime.devices.launchplan import LaunchPlan
+from attn_mlir.runtime.devices.parameters import PackedParameters
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.tensormap import MapDescription, encode
 from attn_mlir.runtime.tensors import view
@@ -91,6 +96,67 @@ def the_encoder_writes_what_the_driver_writes(machine: Machine) -> None:
                 )
                 with driver.Current(0):
                     assert encode(description) == driver.encode_map(description), description
+
+
+@check(asks=copy_kernel)
+def a_plan_writes_what_the_driver_writes(machine: Machine) -> None:
+    """Tensor maps of a launch plan, at addresses that it was not made at."""
+    torch, copy = module("torch"), copy_kernel(machine.target)
+    names, manifest = ("source", "destination"), copy.bundle.manifest
+    x, y, *others = torch.zeros(4, 64, 256, device="cuda", dtype=torch.float16)
+    found: list[bytes] = []
+    with driver.Current(0):
+        plan = LaunchPlan(
+            *(bind(manifest, (x, y), {}), names, driver.encode_map),
+            pack=PackedParameters,
+            start=lambda packed, stream: found.append(packed.words.tobytes()),
+            launched=Launch("nowhere", (1, 1, 1)),
+        )
+        assert plan.launch([tensor.data_ptr() for tensor in others], None) is not None
+        addresses = {name: x.data_ptr() for name, x in zip(names, others, strict=True)}
+        params = parameters(bind(manifest, others, {}), addresses, driver.encode_map)
+    assert found == [PackedParameters(params).words.tobytes()]
+
+
+@check(asks=lambda target: (scale_kernel(target), copy_kernel(target)))
+def calls_that_come_again(machine: Machine) -> None:
+    """Plans launch on other tensors, other streams, in several threads and in a graph."""
+    torch = module("torch")
+    scale, copy = scale_kernel(machine.target), copy_kernel(machine.target)
+    planned: list[object] = []
+    watched = LaunchPlan.launch
+
+    def launch(*arguments: Any) -> Any:
+        planned.append(watched(*arguments))
+        return planned[-1]
+
+    def work(number: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for turn in range(20):
+                x = torch.full((64, 256), number + 32.0 * turn, device="cuda")
+                h, y = x.half(), torch.full_like(x, torch.nan)
+                g = torch.full_like(h, torch.nan)
+                scale(x, y, scale=3.0, stream=stream)
+                copy(h, g, stream=stream.cuda_stream)
+                stream.synchronize()
+                assert (y == 3 * x).all() and (g == h).all(), (number, turn)
+
+    LaunchPlan.launch = launch
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
+        x, y = (torch.zeros(64, 256, device="cuda") for _ in "xy")
+        count, graph = len(planned), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            scale(x, y, scale=3.0, stream=torch.cuda.current_stream())
+    finally:
+        LaunchPlan.launch = watched
+    assert None not in planned and len(planned) == count + 1 > 100
+    x.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (y == x * 3).all()
 
 
 @check(asks=scale_kernel)

@@ -1,0 +1,218 @@
+"""What a call costs the host, beside torch's attention; the kernels are small, so that the GPU does not decide.
+
+    python bench/launch.py --write DIR [--target sm_90a]        where the compiler is
+    ATTN_MLIR_BUNDLES=DIR python bench/launch.py                where the GPU is; needs torch
+    python bench/launch.py                                      without a GPU
+
+Each call is timed by itself, from its begin to its return, the calls in turns; a round ends with
+waiting for the GPU, so that its queue is never full. Without a GPU the calls are made on a device
+that does everything but call the driver, on tensors in host memory, of torch if it is installed, else
+of numpy; rows that take a GPU are left out then, and torch's. Exit code: 0 when every result is that of
+torch's attention, 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import attn_mlir as am
+from attn_mlir.bench._stats import Spread, commit, cpu_name
+from attn_mlir.compiling.compiler import recording
+from attn_mlir.compiling.prebuild import Collector
+from attn_mlir.errors import TargetError
+from attn_mlir.files import make_folder
+from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import launching_on
+
+BATCH, QUERIES, KEYS, HEADS, KV_HEADS, HEAD_DIM = 1, 4, 512, 64, 8, 128
+PAGE, SPLITS = 64, 4
+KERNEL_LIMIT, CALL_LIMIT = 25e-6, 40e-6  # seconds on an H200: what is promised
+TOLERANCE = 2.0**-6  # of bf16 O against torch's, O being means of standard normal values
+PER_ROUND, WARM_UP = 50, 20  # calls of each kind; a queue holds 1024 launches
+TORCHS = "torch scaled_dot_product_attention"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of call; `limit` in seconds, None where nothing is promised."""
+
+    call: Callable[[], Any]
+    limit: float | None = None
+
+
+def rows(q: Any, k: Any, v: Any, o: Any, cache: Any, device: Any) -> dict[str, Row]:
+    """The calls, by what they are.
+
+    Args:
+      o: an array like q, for the result of a kernel.
+      cache: the same keys and values in pages; None where index arrays would be in host memory.
+      device: None chooses.
+    """
+    options: dict[str, Any] = {"schedule": "mha-streaming", "device": device}
+    (step,) = am.plan(q, k, v, **options).steps
+    target = am.plan(q, k, v, **options).target
+    kernel = am.load(am.compile(step.request, target=target))
+    scale = HEAD_DIM**-0.5
+    others = itertools.count(1)
+
+    def by_kernel() -> Any:
+        kernel(q, k, v, o, scale=scale, device=device)
+        return o
+
+    def unseen() -> Any:
+        return am.attention(q, k, v, scale=scale * (1 + next(others) * 2.0**-20), **options)
+
+    found = {
+        "kernel(...)": Row(by_kernel, KERNEL_LIMIT),
+        "am.attention(q, k, v)": Row(lambda: am.attention(q, k, v, **options), CALL_LIMIT),
+        f"the same, {SPLITS} splits": Row(
+            lambda: am.attention(q, k, v, num_splits=SPLITS, **options), CALL_LIMIT
+        ),
+        "the same, of no signature before": Row(unseen),
+    }
+    if cache is not None:
+        found["am.attention(q, PagedKV)"] = Row(
+            lambda: am.attention(q, cache, **options), CALL_LIMIT
+        )
+    return found
+
+
+def paged(make: Callable[..., Any], k: Any, v: Any, integers: Callable[[list[Any]], Any]) -> Any:
+    """The keys and values in pages, in their order."""
+    pools = [x.reshape(BATCH * KEYS // PAGE, PAGE, KV_HEADS, HEAD_DIM) for x in (k, v)]
+    pages = KEYS // PAGE
+    table = integers([[b * pages + i for i in range(pages)] for b in range(BATCH)])
+    return make(*pools, page_table=table, seqused=integers([KEYS] * BATCH))
+
+
+def measured(calls: dict[str, Row], rounds: int, wait: Callable[[], object]) -> dict[str, Spread]:
+    """Seconds of the host per call."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        for name, row in calls.items():
+            for _ in range(PER_ROUND if number else WARM_UP):
+                begin = time.perf_counter()
+                row.call()
+                end = time.perf_counter()
+                if number:
+                    times[name].append(end - begin)
+            wait()
+    return {name: Spread.of(found) for name, found in times.items()}
+
+
+def show(calls: dict[str, Row], found: dict[str, Spread]) -> None:
+    """A line per call."""
+    for name, spread in found.items():
+        limit, ratio = calls[name].limit, ""
+        if TORCHS in found and name != TORCHS:
+            ratio = f"{spread.median / found[TORCHS].median:6.2f} of torch's"
+        told = "" if limit is None else f"  at most {limit * 1e6:.0f}"
+        print(f"  {spread.text('us', 1, 1e6):28s} {ratio:20s} {name}{told}")
+
+
+def on_gpu(rounds: int) -> int:
+    """Measures on the first GPU; the exit code."""
+    torch = importlib.import_module("torch")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {conditions()}")
+    torch.manual_seed(0)
+
+    def drawn(length: int, heads: int) -> Any:
+        size = (BATCH, length, heads, HEAD_DIM)
+        return torch.randn(size, device="cuda", dtype=torch.bfloat16)
+
+    def integers(values: list[Any]) -> Any:
+        return torch.tensor(values, dtype=torch.int32, device="cuda")
+
+    q, (k, v) = drawn(QUERIES, HEADS), (drawn(KEYS, KV_HEADS) for _ in "kv")
+    calls = rows(q, k, v, torch.empty_like(q), paged(am.PagedKV, k, v, integers), None)
+    turned = [x.transpose(1, 2) for x in (q, k, v)]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    calls[TORCHS] = Row(lambda: theirs(*turned, enable_gqa=True))
+    truth, right = calls[TORCHS].call().transpose(1, 2).float(), True
+    for name, row in list(calls.items())[:-1]:
+        for _ in range(4):  # the first two are planned in full
+            error = (row.call().float() - truth).abs().max().item()
+            if not error <= TOLERANCE:
+                print(f"WRONG by {error:.3g}: {name}")
+                right = False
+    show(calls, measured(calls, rounds, torch.cuda.synchronize))
+    return int(not right)
+
+
+def on_host(rounds: int) -> None:
+    """Measures on the device that does nothing."""
+    try:
+        torch = importlib.import_module("torch")
+        library = f"torch {torch.__version__}"
+    except ImportError:
+        torch, library = None, "numpy"
+    print(f"no GPU: a device that calls no driver, arrays of {library}; {conditions()}")
+    q, k, v = (_zeros(torch, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
+    calls = rows(q, k, v, _zeros(torch, QUERIES, HEADS), None, IdleDevice())
+    show(calls, measured(calls, rounds, lambda: None))
+
+
+def _zeros(torch: Any, length: int, heads: int) -> Any:
+    """[batch, length, heads, head_dim] of bf16 in host memory; of numpy where torch is None."""
+    size = (BATCH, length, heads, HEAD_DIM)
+    if torch is not None:
+        return torch.zeros(size, dtype=torch.bfloat16)
+    import ml_dtypes
+    import numpy as np
+
+    return np.zeros(size, ml_dtypes.bfloat16)
+
+
+def conditions() -> str:
+    """What the numbers depend on."""
+    return (
+        f"{cpu_name()}, commit {commit()}; q [{BATCH}, {QUERIES}, {HEADS}, {HEAD_DIM}], {KEYS} keys of "
+        f"{KV_HEADS} heads, bf16; median (20 % .. 80 %)"
+    )
+
+
+def write(folder: Path, targets: Sequence[str]) -> None:
+    """Compiles what the benchmark asks for."""
+    import numpy as np
+
+    q, k, v = (_zeros(None, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
+    cache = paged(am.PagedKV, k, v, lambda values: np.array(values, np.int32))
+    with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
+        for row in rows(q, k, v, _zeros(None, QUERIES, HEADS), cache, None).values():
+            row.call()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", type=Path, metavar="DIR", help="compile what a run needs to DIR")
+    parser.add_argument("--target", action="append", help="chip to compile for (default: sm_90a)")
+    parser.add_argument(
+        "--rounds", type=int, default=40, help=f"rounds of {PER_ROUND} calls of each kind"
+    )
+    given = parser.parse_args()
+    if given.write is not None:
+        write(given.write, given.target or ["sm_90a"])
+        return 0
+    try:
+        has_gpu = bool(driver.gpus())
+    except TargetError:
+        has_gpu = False
+    if has_gpu:
+        return on_gpu(given.rounds)
+    on_host(given.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Calls that come again: the plan of one, made once more with its arrays left open.
+
+A planner checks a call in some two hundred microseconds. What it finds depends on shapes, strides,
+dtypes, alignment and options, and on no address, as long as no array is read on the host. So the
+second call with the same signature is planned again, with views in the place of arrays whose
+addresses stand for arguments, and the launches of that plan are kept (`LaunchPlan`). A later call
+with the signature allocates, puts its addresses into them and launches.
+
+Everything else takes the full path every time: functions, lists of blocks, arrays of other libraries
+than numpy and torch, index arrays in host memory, whose contents are checked, and addresses that a
+launch plan has no answer for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attn_mlir import env
+from attn_mlir.arrays import counters_like, current_stream_of, maker_like
+from attn_mlir.caches import CACHES
+from attn_mlir.compiling.compiler import compile, is_recorded
+from attn_mlir.dialect.attn.masks import MASKS
+from attn_mlir.errors import AttnError
+from attn_mlir.runtime.binding import bind
+from attn_mlir.runtime.devices.launchplan import LaunchPlan
+from attn_mlir.runtime.kernel import DEVICES_BY_VALUE, choose_device, chosen_for_all, planned_on
+from attn_mlir.runtime.repeats import Repeats
+from attn_mlir.runtime.signatures import Reader, Signature, address_of, is_array
+from attn_mlir.runtime.tensors import TensorView, dense_strides, view
+
+if TYPE_CHECKING:
+    from attn_mlir.api.plan import Allocation, Plan, Step
+
+OPERANDS = frozenset("q k v out k_new v_new".split())  # arrays whose elements no planner reads
+INDICES = frozenset(
+    "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
+    "v_descale positions batch_indices slot_mapping".split()
+)  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
+APART = 1 << 40  # bytes between the addresses that stand for arguments
+_STAND_IN = object()  # owner of views that stand for arrays
+
+
+def _parts_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
+    return operator.attrgetter(*(field.name for field in dataclasses.fields(cache)))
+
+
+_PARTS = {cache: _parts_of(cache) for cache in CACHES}
+_reader = Reader((*MASKS, *DEVICES_BY_VALUE), _PARTS)
+
+
+class RepeatedPlan:
+    """The launches of a plan at addresses that each run gives.
+
+    Args:
+      plan: of a call that was made.
+      planned: the same plan, with views that `_stand_ins` made for arrays.
+      arrays: how many arrays there were.
+
+    Raises:
+      ValueError: it cannot be run so.
+    """
+
+    def __init__(self, plan: Plan, planned: Plan, arrays: int):
+        self._like = planned.like
+        memory = [*planned.results, *planned.workspace]
+        views = {x.name: self._place(x, arrays + i) for i, x in enumerate(memory)}
+        self._makers = [self._maker(plan.model, x) for x in memory]
+        self._count = len(plan.results)
+        is_given = bool(memory) and memory[0].given is not None
+        self._given = views[memory[0].name].address // APART - 1 if is_given else None
+        on_gpu = self._like.device == "cuda"
+        self._stream = current_stream_of(plan.model, self._like) if on_gpu else None
+        self._steps = [self._launch(step, planned, views) for step in planned.steps]
+
+    def _place(self, allocation: Allocation, slot: int) -> TensorView:
+        """The memory of a tensor of the plan, as a view at the address of its slot."""
+        if allocation.given is not None:
+            return view(allocation.given.tensor, allocation.name)
+        return dataclasses.replace(
+            self._like,
+            dtype=allocation.dtype,
+            shape=allocation.shape,
+            strides=dense_strides(allocation.shape),
+            address=(slot + 1) * APART,
+            read_only=False,
+        )
+
+    def _maker(self, model: object, x: Allocation) -> Callable[[object], Any]:
+        """What allocates, given the stream; for the caller's own memory, nothing."""
+        if x.given is not None:
+            return lambda stream: None
+        if x.dtype == "i32":
+            return lambda stream: counters_like(self._like, x.shape, stream).tensor
+        make = maker_like(model, self._like, x.shape, x.dtype)
+        if make is None:
+            raise ValueError("arrays of this library are made of memory that it takes over")
+        return lambda stream: make()
+
+    def _launch(
+        self, step: Step, planned: Plan, views: Mapping[str, TensorView]
+    ) -> tuple[LaunchPlan[Any], list[tuple[int, int]]]:
+        """One launch, and of each of its tensors the slot and the bytes behind that slot's address."""
+        bundle = compile(step.request, target=planned.target)
+        bound = bind(bundle.manifest, (), step.given(views))
+        device = choose_device(bundle, planned.device, bound)
+        names = list(bound.tensors)
+        launch = planned_on(device, bundle, bound, names)
+        if launch is None or any(x.owner is not _STAND_IN for x in bound.tensors.values()):
+            raise ValueError("the device keeps no launches, or an array is no argument's")
+        places = (divmod(bound.tensors[name].address, APART) for name in names)
+        return launch, [(slot - 1, offset) for slot, offset in places]
+
+    def run(self, signature: Signature, stream: object | None) -> list[Any] | None:
+        """Allocates and launches; the results, or None where a launch plan has no answer.
+
+        Raises:
+          SpecError: the stream is none.
+          LaunchError: a launch failed.
+        """
+        if stream is None and self._stream is not None:
+            stream = self._stream()
+        made = [make(stream) for make in self._makers]
+        addresses = [*signature.addresses, *map(address_of, made)]
+        for launch, places in self._steps:
+            if launch.launch([addresses[slot] + offset for slot, offset in places], stream) is None:
+                return None
+        if self._given is not None:
+            made[0] = signature.arrays[self._given]
+        return made[: self._count]
+
+
+class Repeated:
+    """A function that plans and runs, and keeps plans for calls that come again.
+
+    Args:
+      planner: checks a call and makes a `Plan` of it.
+    """
+
+    def __init__(self, planner: Callable[..., Any]):
+        self._planner = planner
+        self._names = list(inspect.signature(planner).parameters)
+        self._plans = Repeats[RepeatedPlan]()
+        self._settings: object = None
+
+    def __call__(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """The results of a call; errors as the planner's and those of `Plan.run`."""
+        signature = self._signature(arguments, options)
+        if signature is None:
+            return self._planner(*arguments, **options).run()
+        key = tuple(signature.key)
+        if (found := self._plans.get(key)) is not None:
+            results = found.run(signature, options.get("stream"))
+            if results is not None:
+                return tuple(results) if len(results) > 1 else next(iter(results), None)
+        plan = self._planner(*arguments, **options)
+        results = plan.run()
+        self._plans.note(key, lambda: self._repeated(plan, arguments, options, signature))
+        return results
+
+    def _signature(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Signature | None:
+        """What decides about a call, or None for one that takes the full path."""
+        settings = env.settings()
+        if settings is not self._settings:
+            self._settings = settings
+            self._plans.clear()
+        if settings.dump or settings.no_cache or settings.check_lengths or is_recorded():
+            return None
+        signature = Signature(len(arguments), *options)
+        values = [value for name, value in options.items() if name != "stream"]
+        is_read = _reader.add(signature, (*arguments, *values, chosen_for_all()))
+        return signature if is_read else None
+
+    def _repeated(
+        self,
+        plan: Plan,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        signature: Signature,
+    ) -> RepeatedPlan | None:
+        """The plan of a call that was made, with its arrays left open, or None."""
+        given: dict[str, Any] = {**dict(zip(self._names, arguments, strict=False)), **options}
+        given.pop("stream", None)
+        views = [view(array, "array") for array in signature.arrays]
+        on_gpu = all(x.device == "cuda" for x in views)
+        names = {name for name, value in given.items() if is_array(value)}
+        if not names <= (OPERANDS | INDICES if on_gpu else OPERANDS):
+            return None
+        compound = [value for value in given.values() if type(value) in _PARTS or _is_tuple(value)]
+        if compound and not on_gpu:
+            return None
+        if any(
+            is_array(x) and not x.shape for value in compound if _is_tuple(value) for x in value
+        ):
+            return None  # it may be read as a number
+        if given.get("out") is not None and len(plan.steps) > 1:
+            return None  # what is written last shares memory with no operand of the first launch
+        if any(x.empty or x.span_bytes >= APART // 2 for x in views):
+            return None
+        stand_ins = _stand_ins(views)
+        try:
+            planned = self._planner(**{k: _replaced(x, stand_ins) for k, x in given.items()})
+            if [x.request for x in planned.steps] != [x.request for x in plan.steps]:
+                return None
+            return RepeatedPlan(plan, planned, len(views))
+        except (AttnError, ValueError):
+            return None
+
+
+def _is_tuple(value: object) -> bool:
+    return type(value) is tuple
+
+
+def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:
+    """Views at addresses that tell the arguments apart, in memory that nobody reads."""
+    for slot, found in enumerate(views):
+        yield dataclasses.replace(found, address=(slot + 1) * APART, owner=_STAND_IN)
+
+
+def _replaced(value: Any, stand_ins: Iterator[TensorView]) -> Any:
+    """An argument with stand-ins in the place of its arrays, in the order of a signature."""
+    if _is_tuple(value):
+        return tuple(_replaced(x, stand_ins) for x in value)
+    if type(value) in _PARTS:
+        fields = {x.name: getattr(value, x.name) for x in dataclasses.fields(value)}
+        return dataclasses.replace(
+            value, **{name: _replaced(x, stand_ins) for name, x in fields.items()}
+        )
+    return next(stand_ins) if is_array(value) else value

@@ -1,0 +1,140 @@
+"""Launch plans: a checked call whose addresses are left open, so that it can be made again.
+
+What a call's parameters are follows from shapes, strides, numbers and addresses. A plan keeps the
+block of parameters of one call; each word of it that an address goes into is that address plus a
+constant, in a tensor map its first word (`attn_mlir.runtime.tensormap`). Launching again writes
+these words. What depends on addresses is looked at with every launch: alignment, and whether an
+output may share memory with another tensor: it does not where the bytes that both reach over are
+apart, nor where they lie to each other as in the call that was checked. A plan holds no tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from attn_mlir.runtime.binding import Bound, parameters
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.base import Launch
+from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.manifest import PointerParam, TensorMapParam
+from attn_mlir.runtime.tensormap import ADDRESS_ALIGNMENT_BYTES, MapDescription
+
+P = TypeVar("P", bound=PackedParameters)
+
+
+class PlansLaunches(Protocol):
+    """A device that can keep a launch and make it again."""
+
+    def plan_launch(
+        self, bundle: Bundle, bound: Bound, names: Sequence[str]
+    ) -> LaunchPlan[Any] | None:
+        """A plan of a call that this device has launched, or None where there is to be none.
+
+        Args:
+          names: of the tensors, in the order that a launch of the plan gets their addresses in.
+        """
+        ...
+
+
+class LaunchPlan(Generic[P]):
+    """A call that can be made again at other addresses, by several threads at the same time.
+
+    Args:
+      bound: the call; no tensor of it is empty.
+      names: of the tensors, in the order of the addresses.
+      encode: makes the bytes of a tensor map.
+      pack: makes the parameters of a launch, with whatever `start` needs beside them.
+      start: launches, given parameters and the caller's stream; what it is given is its own
+        until it returns.
+      launched: what `launch` returns.
+    """
+
+    def __init__(
+        self,
+        bound: Bound,
+        names: Sequence[str],
+        encode: Callable[[MapDescription], bytes],
+        *,
+        pack: Callable[[list[Any]], P],
+        start: Callable[[P, object | None], None],
+        launched: Launch,
+    ):
+        self._pack, self._start, self._launched = pack, start, launched
+        index = {name: number for number, name in enumerate(names)}
+        tensors = bound.tensors
+        based: list[int] = []  # the addresses in tensor maps, in order
+
+        def note(description: MapDescription) -> bytes:
+            based.append(description.address)
+            return encode(description)
+
+        addresses = {name: tensor.address for name, tensor in tensors.items()}
+        self._params = parameters(bound, addresses, note)
+        self._idle = [pack(self._params)]  # parameters that no launch is using
+        masks = [bound.manifest.tensor(name).alignment_bytes - 1 for name in names]
+        self._slots: list[tuple[int, int, int]] = []  # word, index of its tensor, constant
+        bases = iter(based)
+        for place, param in zip(self._idle[0].places, bound.manifest.params, strict=True):
+            if isinstance(param, PointerParam):
+                self._slots.append((place, index[param.tensor], 0))
+            elif isinstance(param, TensorMapParam):
+                offset = next(bases) - addresses[param.tensor]
+                masks[index[param.tensor]] |= ADDRESS_ALIGNMENT_BYTES - 1
+                self._slots.append((place, index[param.tensor], offset))
+        self._low_bits = [
+            (mask, addresses[name] & mask) for mask, name in zip(masks, names, strict=True)
+        ]
+        self._least = -min([0, *(offset for *_, offset in self._slots)])
+        self._written = [
+            (
+                index[one.name],
+                tensors[one.name].span_bytes,
+                [
+                    (index[x], tensors[x].span_bytes, addresses[x] - addresses[one.name])
+                    for x in names
+                    if x != one.name
+                ],
+            )
+            for one in bound.manifest.tensors
+            if one.is_written
+        ]
+
+    def launch(self, addresses: Sequence[int], stream: object | None) -> Launch | None:
+        """Launches, or does nothing and returns None where the addresses are to be looked at.
+
+        Args:
+          addresses: of the tensors, in the order of `names`.
+          stream: as of a kernel's call.
+
+        Raises:
+          SpecError: the stream is none.
+          LaunchError: the launch failed.
+        """
+        for address, (mask, low) in zip(addresses, self._low_bits, strict=True):
+            if address & mask != low or address <= self._least:
+                return None
+        for index, span, others in self._written:
+            begin = addresses[index]
+            for other, length, checked in others:
+                behind = addresses[other] - begin
+                if -length < behind < span and behind != checked:
+                    return None
+        try:
+            packed = self._idle.pop()
+        except IndexError:
+            packed = self._pack(self._params)
+        words = packed.words
+        for word, index, offset in self._slots:
+            words[word] = addresses[index] + offset
+        self._start(packed, stream)
+        self._idle.append(packed)
+        return self._launched
+
+
+def can_be_planned(bound: Bound) -> bool:
+    """Whether a call's parameters follow from its addresses by constants.
+
+    An empty tensor's address is another tensor's, and what launches nothing has no parameters.
+    """
+    return not bound.launches_nothing and not any(x.empty for x in bound.tensors.values())

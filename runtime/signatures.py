@@ -1,0 +1,150 @@
+"""What of a call's arguments decides how it is carried out, read at the cost of a few attributes.
+
+A `view` of an array that is exported by DLPack takes some ten microseconds. Where a call was checked
+before, it is enough to know that its arrays would give the same views but for their addresses. Only
+arrays are looked at whose attributes say that without doubt: those of numpy and torch themselves, no
+subclasses, and views. Other arguments count by their value, if they are of a class that cannot change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, NoneType
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.runtime.tensors import TensorView
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How arrays of one class are looked at.
+
+    Attributes:
+      layout: what arrays have in common whose views are equal but for address and owner; None for
+        one that `view` has to look at. May raise anything.
+      address: of element 0. May raise anything.
+    """
+
+    layout: Callable[[Any], Hashable | None]
+    address: Callable[[Any], int]
+
+
+class Signature:
+    """The arguments of a call.
+
+    Attributes:
+      key: equal for calls that are carried out alike but for addresses; begins as it was given.
+      arrays: those among the arguments, in order.
+      addresses: of the arrays.
+    """
+
+    __slots__ = ("addresses", "arrays", "key")
+
+    def __init__(self, *key: Hashable):
+        self.key: list[Hashable] = [*key]
+        self.arrays: list[Any] = []
+        self.addresses: list[int] = []
+
+
+class Reader:
+    """Reads signatures.
+
+    Args:
+      by_value: further classes whose objects are equal where calls with them are, and stay so.
+      parts: classes whose objects stand for several arguments, as tuples do, with what gives these.
+    """
+
+    def __init__(
+        self,
+        by_value: Iterable[type] = (),
+        parts: Mapping[type, Callable[[Any], Sequence[object]]] = MappingProxyType({}),
+    ):
+        self._by_value = {NoneType, bool, int, str, type, *by_value}
+        self._parts: dict[type, Callable[[Any], Sequence[object]]] = {tuple: _itself, **parts}
+
+    def add(self, signature: Signature, values: Iterable[object]) -> bool:
+        """Adds arguments; whether all of them could be read.
+
+        An array without memory cannot, and where two numbers are equal whose bits differ.
+        """
+        if not _OF_TORCH and "torch" in sys.modules:
+            _know_torch()
+        key = signature.key
+        for value in values:
+            cls = type(value)
+            kind = _KINDS.get(cls)
+            if kind is not None:
+                try:
+                    layout, address = kind.layout(value), kind.address(value)
+                except Exception:  # of the library: no memory, another layout
+                    return False
+                if layout is None or not address:
+                    return False
+                key += (cls, layout, address % ALIGNMENT)
+                signature.arrays.append(value)
+                signature.addresses.append(address)
+            elif cls in self._by_value or cls in _OF_TORCH or (cls is float and value):
+                key += (cls, value)
+            elif (parts_of := self._parts.get(cls)) is not None:
+                parts = parts_of(value)
+                key += (cls, len(parts))
+                if not self.add(signature, parts):
+                    return False
+            else:
+                return False
+        return True
+
+
+def _itself(parts: Any) -> Sequence[object]:
+    """What a tuple stands for."""
+    return parts
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array that a signature has an address of."""
+    return type(value) in _KINDS
+
+
+def address_of(array: object) -> int:
+    """The address of element 0 of such an array; 0 of anything else."""
+    kind = _KINDS.get(type(array))
+    return 0 if kind is None else kind.address(array)
+
+
+def _know_torch() -> None:
+    """Its tensors, and parameters, which are tensors but for gradients; and dtypes, by value."""
+    torch: Any = sys.modules["torch"]
+    for known in (torch.Tensor, torch.nn.Parameter):
+        _KINDS[known] = Kind(_layout_of_torch, known.data_ptr)
+    _OF_TORCH.add(torch.dtype)
+
+
+def _layout_of_torch(tensor: Any) -> Hashable | None:
+    if tensor.is_neg() or (tensor.requires_grad and sys.modules["torch"].is_grad_enabled()):
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _layout_of_numpy(array: Any) -> Hashable | None:
+    return array.shape, array.strides, array.dtype, array.flags.writeable
+
+
+def _address_of_numpy(array: Any) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _layout_of_view(view: TensorView) -> Hashable | None:
+    return view.dtype, view.shape, view.strides, view.device, view.device_index, view.read_only
+
+
+ALIGNMENT = 16  # bytes; no kernel's choice depends on more, and what a kernel needs is its plan's
+
+_OF_TORCH: set[type] = set()  # classes whose objects count by their value
+_KINDS: dict[type, Kind] = {
+    np.ndarray: Kind(_layout_of_numpy, _address_of_numpy),
+    TensorView: Kind(_layout_of_view, lambda view: view.address),
+}

@@ -1,0 +1,382 @@
+"""A call of attention that comes again launches what the full path would, or takes the full path."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir import env
+from attn_mlir.api import plan as plans
+from attn_mlir.api import repeated
+from attn_mlir.api.appending import append_kv
+from attn_mlir.api.attention import attention
+from attn_mlir.compiling.compiler import compile, recording
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.binding import bind, parameters
+from attn_mlir.runtime.devices import idle
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.devices.parameters import PackedParameters
+from attn_mlir.runtime.signatures import address_of
+from attn_mlir.runtime.tensormap import encode
+from attn_mlir.runtime.tensors import TensorView, dense_strides, view
+
+BF16 = ml_dtypes.bfloat16
+IDLE = IdleDevice()
+STREAMED: dict[str, Any] = {"schedule": "mha-streaming"}
+
+
+class Watch:
+    """What plans launch on the idle device, and the memory that they take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.launched: list[bytes] = []
+        self.memory: list[Any] = []
+        monkeypatch.setattr(
+            idle, "_launch_nothing", lambda packed, _: self.launched.append(packed.words.tobytes())
+        )
+        for name, make in (("maker_like", self._maker), ("counters_like", self._counters)):
+            monkeypatch.setattr(repeated, name, make(getattr(repeated, name)))
+
+    def _maker(self, maker_like: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            make = maker_like(*arguments)
+
+            def noted() -> Any:
+                self.memory.append(make())
+                return self.memory[-1]
+
+            return noted
+
+        return made
+
+    def _counters(self, counters_like: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            found = counters_like(*arguments)
+            self.memory.append(found.tensor)
+            return found
+
+        return noted
+
+    def called(self, *arguments: Any, **options: Any) -> bool:
+        """Calls attention, which has to end as the full path does; whether plans launched it."""
+        return self.made(attention, *arguments, **options)
+
+    def made(self, function: Any, *arguments: Any, **options: Any) -> bool:
+        """As `called`, of any function that is carried out by plans."""
+        del self.launched[:], self.memory[:]
+        try:
+            plan = function.planner(*arguments, device=IDLE, **options)
+        except SpecError as refused:
+            with pytest.raises(SpecError) as found:
+                function(*arguments, device=IDLE, **options)
+            assert str(found.value) == str(refused) and not self.launched
+            return False
+        results = function(*arguments, device=IDLE, **options)
+        if not plan.results:
+            assert results is None
+            results = ()
+        results = results if isinstance(results, tuple) else (results,)
+        assert [tuple(x.shape) for x in results] == [x.shape for x in plan.results]
+        assert [view(x, "x").dtype for x in results] == [x.dtype for x in plan.results]
+        assert all(type(x) is type(arguments[0]) for x in results)
+        if not self.launched:
+            return False
+        allocated = [x for x in (*plan.results, *plan.workspace) if x.given is None]
+        memory = dict(zip([x.name for x in allocated], self.memory, strict=True))
+        if "out" in options:
+            assert results[0] is options["out"]
+            memory[plan.results[0].name] = options["out"]
+        for result, x in zip(results, plan.results, strict=True):
+            assert result is memory[x.name]
+        views = {name: view(x, name) for name, x in memory.items()}
+        expected: list[bytes] = []
+        for step in plan.steps:
+            manifest = compile(step.request, target=plan.target).manifest
+            bound = bind(manifest, (), step.given(views))
+            addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
+            made = PackedParameters(parameters(bound, addresses, encode))
+            expected.append(made.words.tobytes())
+        assert self.launched == expected
+        return True
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+def of_numpy(array: Any) -> Any:
+    return array
+
+
+def of_torch(array: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    name = array.dtype.name
+    as_bits = torch.from_numpy(array.view(np.uint16 if array.itemsize == 2 else array.dtype))
+    return as_bits.view(torch.bfloat16) if name == "bfloat16" else as_bits.view(getattr(torch, name))  # fmt: skip
+
+
+LIBRARIES = pytest.mark.parametrize("taken", [of_numpy, of_torch])
+
+
+def operands(
+    taken: Callable[[Any], Any], sq: int = 5, sk: int = 40, dtype: Any = BF16, heads: int = 4
+) -> list[Any]:
+    sizes = ((2, sq, heads, 64), (2, sk, 2, 64), (2, sk, 2, 64))
+    return [taken(np.zeros(size, dtype)) for size in sizes]
+
+
+@LIBRARIES
+def test_the_third_call_is_a_plans(watch: Watch, taken: Any) -> None:
+    options = {"mask": am.sliding_window(77), "return_lse": True}
+    plans = [watch.called(*operands(taken), **options) for _ in range(5)]
+    assert plans == [False, False, True, True, True]
+
+
+@LIBRARIES
+def test_parts_of_the_keys(watch: Watch, taken: Any) -> None:
+    """With a workspace and counters, in one kernel; and with one, in two."""
+    for options in (STREAMED, {}):
+        given = {"num_splits": 3, "return_lse": True, "mask": am.sliding_window(78), **options}
+        plans = [watch.called(*operands(taken), **given) for _ in range(4)]
+        assert plans == [False, False, True, True]
+        assert len(watch.launched) == (1 if options else 2)
+
+
+@LIBRARIES
+def test_other_shapes_dtypes_and_options(watch: Watch, taken: Any) -> None:
+    calls: list[tuple[list[Any], dict[str, Any]]] = [
+        (operands(taken), {}),
+        (operands(taken, sq=6), {}),
+        (operands(taken, sk=41), {}),
+        (operands(taken, dtype=np.float16), {}),
+        (operands(taken, heads=8), {}),
+        (operands(taken), {"scale": 0.5}),
+        (operands(taken), {"scale": 0.25}),
+        (operands(taken), {"mask": am.causal()}),
+        (operands(taken), {"mask": am.causal(), "return_lse": True}),
+        (operands(taken), {"mask": am.causal(), "out_dtype": "f32"}),
+    ]
+    for turn in range(3):
+        for given, options in calls:
+            found = watch.called(*given, **{"mask": am.sliding_window(79), **options})
+            assert found is (turn == 2), options
+    assert not watch.called(*operands(taken), mask=am.sliding_window(79), scale=0.0)
+    assert not watch.called(*operands(taken), mask=am.sliding_window(79), scale=True)
+    assert not watch.called(*operands(taken), mask=am.sliding_window(79), return_lse=1)
+
+
+@LIBRARIES
+def test_one_array_for_several_operands(watch: Watch, taken: Any) -> None:
+    """A plan made of a call with k twice tells k and v apart, and views of one packed array."""
+    q, k, v = operands(taken, sq=7)
+    for _ in range(2):
+        assert not watch.called(q, k, k)
+    assert watch.called(q, k, v) and watch.called(q, v, k)
+    packed = taken(np.zeros((2, 7, 3, 4, 64), BF16))
+    for _ in range(2):
+        assert not watch.called(*(packed[:, :, i] for i in (0, 1, 1)))
+    assert watch.called(*(packed[:, :, i] for i in (2, 0, 1)))
+
+
+@LIBRARIES
+def test_memory_of_the_caller(watch: Watch, taken: Any) -> None:
+    q, k, v = operands(taken, sq=9)
+    many = taken(np.zeros((4, 9, 4, 64), BF16))
+    for number, offset in enumerate((0, 2, 1, 2)):
+        assert watch.called(q, k, v, out=many[offset : offset + 2]) is (number > 1)
+    assert not watch.called(many[1:3], k, v, out=many[2:])  # refused: they share memory
+    assert watch.called(many[:2], k, v, out=many[2:])
+    for _ in range(4):
+        assert not watch.called(q, k, v, out=many[:2], num_splits=2)  # looked at every time
+
+
+@LIBRARIES
+def test_operands_at_other_alignments(watch: Watch, taken: Any) -> None:
+    q, k, _ = operands(taken)
+    raw = taken(np.zeros(2 * 40 * 2 * 64 + 256, BF16))
+
+    def at(offset: int) -> Any:
+        return raw[offset : offset + 2 * 40 * 2 * 64].reshape(2, 40, 2, 64)
+
+    first = next(i for i in range(8) if address_of(at(i)) % 16 == 0)
+    given = {"mask": am.sliding_window(80)}
+    assert [watch.called(q, k, at(first + i), **given) for i in (0, 8, 16)] == [False, False, True]
+    for offset in (1, 4, 1, 1):  # no copy begins there
+        with pytest.raises(SpecError, match="^v starts at"):
+            watch.called(q, k, at(first + offset), **given)
+    assert watch.called(q, k, at(first + 24), **given)
+
+
+def on_gpu(*shape: int, dtype: str = "bf16", number: int = 0) -> TensorView:
+    """A tensor on a GPU, as far as anybody can tell who does not read it."""
+    address = 0x7F00_0000_0000 + (number << 32)
+    return TensorView(dtype, shape, dense_strides(shape), address, "cuda", 0, False, None)
+
+
+def cache_of(number: int, **changes: Any) -> am.PagedKV:
+    given: dict[str, Any] = {
+        "k_pages": on_gpu(9, 16, 2, 64, number=number),
+        "v_pages": on_gpu(9, 16, 2, 64, number=number + 1),
+        "page_table": on_gpu(2, 3, dtype="i32", number=number + 2).moved(4 * number),
+        "seqused": on_gpu(2, dtype="i32", number=number + 3).moved(12 * number),
+        **changes,
+    }
+    return am.PagedKV(**given)
+
+
+CACHES: list[dict[str, Any]] = [
+    {},
+    {"k_pages": on_gpu(9, 2, 16, 2, 64), "v_pages": None},
+    {"page_table": on_gpu(2, 2, 3, dtype="i32", number=40)},
+    {"layout": "HND", "k_pages": on_gpu(9, 2, 16, 64, number=41), "v_pages": on_gpu(9, 2, 16, 64, number=42)},
+    {"seqused": None},
+    {"counts_new": False},
+    {"k_pages": on_gpu(9, 16, 2, 64, dtype="e4m3"), "v_pages": on_gpu(9, 16, 2, 64, dtype="e4m3", number=43),
+     "k_scale": on_gpu(1, dtype="f32", number=44), "v_scale": on_gpu(2, dtype="f32", number=45)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", CACHES)
+def test_caches_on_a_gpu(watch: Watch, changes: dict[str, Any]) -> None:
+    """Each field is an argument of its own; K and V of one pool are that field and a constant."""
+    found: list[bool] = []
+    for number in range(5):
+        out = on_gpu(2, 1, 4, 64, number=30 + number)
+        q = on_gpu(2, 1, 4, 64, number=20 + number)
+        cache = cache_of(number, **changes)
+        found.append(watch.called(q, cache, out=out, mask=am.causal(), **STREAMED))
+    assert found == [False, False, True, True, True]
+
+
+def test_new_tokens_on_a_gpu(watch: Watch) -> None:
+    """What is written is the caller's; angles are a tuple of arrays."""
+    angles = [on_gpu(64, 16, dtype="f32", number=50 + i) for i in range(2)]
+    rotary: list[dict[str, Any]] = [{}, {"rotary": (*angles, True)}, {"rotary": (*angles, False)}]
+    for options in rotary:
+        found: list[bool] = []
+        for number in range(5):
+            new = [on_gpu(2, 1, 2, 64, number=20 + 2 * number + i) for i in range(2)]
+            found.append(watch.made(append_kv, cache_of(number), *new, **options))
+        assert found == [False, False, True, True, True], options
+    wrong = on_gpu(2, 1, 2, 64, number=0).moved(64)  # of the cache
+    with pytest.raises(SpecError, match="shares memory"):
+        append_kv(cache_of(0), wrong, wrong, device=IDLE)
+
+
+def test_lengths_on_a_gpu(watch: Watch) -> None:
+    found: list[bool] = []
+    for number in range(4):
+        q, k, v, out = (
+            on_gpu(70, n, 64, number=i + 9 * number) for i, n in enumerate((4, 2, 2, 4))
+        )
+        offsets = on_gpu(4, dtype="i32", number=7 + 9 * number)
+        options: dict[str, Any] = {"cu_seqlens_q": offsets, "cu_seqlens_k": offsets}
+        found.append(watch.called(q, k, v, out=out, max_seqlen_q=30, **options))
+    assert found == [False, False, True, True]
+    assert not watch.called(q, k, v, out=out, max_seqlen_q=31, **options)
+
+
+def test_what_is_read_on_the_host_is_read_every_time(watch: Watch) -> None:
+    q, k, v = operands(of_numpy)
+    used = np.array([5, 40], np.int32)
+    for _ in range(4):
+        assert not watch.called(q, k, v, seqused_k=used)
+    used[1] = 41
+    with pytest.raises(SpecError, match=r"seqused_k\[1\] is 41"):
+        am.attention(q, k, v, seqused_k=used, device=IDLE)
+    pool = am.ContiguousKV(k, v, np.array([5, 40], np.int32))
+    for _ in range(4):
+        assert not watch.called(q, pool)
+    pool.seqused[0] = -1
+    with pytest.raises(SpecError, match=r"seqused\[0\] is -1"):
+        am.attention(q, pool, device=IDLE)
+
+
+def test_functions_are_traced_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a function reads may have changed."""
+    number = [1.0]
+    asked: list[str] = []
+
+    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score * number[0]
+
+    for value in (1.0, 1.0, 1.0, 2.0):
+        number[0] = value
+        monkeypatch.setattr(
+            plans, "compile", lambda request, target: asked.append(str(request)) or compile(request, target=target)
+        )  # fmt: skip
+        am.attention(*operands(of_numpy), score_mod=biased, device=IDLE)
+    assert [text == asked[0] for text in asked] == [True, True, True, False]
+
+
+def test_kernels_are_told_to_whoever_asks(watch: Watch) -> None:
+    given: dict[str, Any] = {"mask": am.sliding_window(81)}
+    assert [watch.called(*operands(of_numpy), **given) for _ in range(3)][-1]
+    asked: list[Any] = []
+    with recording(asked.append):
+        assert not watch.called(*operands(of_numpy), **given)
+    assert asked
+
+
+def test_another_environment_is_another_plan(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"mask": am.sliding_window(82)}
+    assert [watch.called(*operands(of_numpy), **given) for _ in range(3)][-1]
+    changed = dataclasses.replace(env.settings(), check_lengths=True)
+    monkeypatch.setattr(env, "settings", lambda: changed)
+    assert not any(watch.called(*operands(of_numpy), **given) for _ in range(3))
+    monkeypatch.undo()
+
+
+def test_no_plan_holds_an_array() -> None:
+    for turn in range(4):
+        q, k, v = operands(of_numpy, sq=11)
+        gone = [weakref.ref(x) for x in (q, k, v)]
+        o = am.attention(q, k, v, device=IDLE, num_splits=1 + turn % 2)
+        gone.append(weakref.ref(o))
+        del q, k, v, o
+        gc.collect()
+        assert [x() for x in gone] == [None] * 4
+
+
+def test_threads(watch: Watch) -> None:
+    """Each thread's results are its own, and so are the parameters."""
+    shapes = [(3, 33), (4, 44)]
+    for sq, sk in shapes:
+        for _ in range(2):
+            watch.called(*operands(of_numpy, sq=sq, sk=sk))
+    wrong: list[str] = []
+
+    def work(sq: int, sk: int) -> None:
+        q, k, v = operands(of_numpy, sq=sq, sk=sk)
+        kept: list[Any] = []
+        for _ in range(200):
+            kept.append(am.attention(q, k, v, device=IDLE))
+        if {x.shape for x in kept} != {q.shape} or len({address_of(x) for x in kept}) != 200:
+            wrong.append(f"{sq}")
+
+    threads = [threading.Thread(target=work, args=shape) for shape in shapes * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_results_of_a_repeated_call_on_the_emulator_are_right() -> None:
+    """The emulator keeps no launches: every call is carried out in full."""
+    random = np.random.default_rng(0)
+    k, v = (random.standard_normal((1, 40, 1, 64)).astype(BF16) for _ in "kv")
+    for _ in range(3):
+        q = random.standard_normal((1, 5, 2, 64)).astype(BF16)
+        found = am.attention(q, k, v, device="emulator", return_lse=True)
+        assert am.reference.check_attention(q, k, v, *found, mask=am.full()).ok
