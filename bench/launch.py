@@ -186,9 +186,11 @@ def write(folder: Path, targets: Sequence[str]) -> None:
 
     q, k, v = (_zeros(None, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
     cache = paged(am.PagedKV, k, v, lambda values: np.array(values, np.int32))
-    with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
-        for row in rows(q, k, v, _zeros(None, QUERIES, HEADS), cache, None).values():
-            row.call()
+    keep = Collector(make_folder(folder))
+    for target in targets:
+        with recording(keep), launching_on(IdleDevice(target)):
+            for row in rows(q, k, v, _zeros(None, QUERIES, HEADS), cache, None).values():
+                row.call()
 
 
 def main() -> int:
