@@ -12,13 +12,12 @@ from attn_mlir._version import __version__
 
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
-    from attn_mlir.api.appending import append_kv
     from attn_mlir.api.attention import plan
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
-    from attn_mlir.calls import attention
+    from attn_mlir.calls import append_kv, attention
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
@@ -68,7 +67,7 @@ _MODULES = {
     "MhaSpec": "compiling.spec",
     "PagedKV": "caches",
     "Plan": "api.plan",
-    "append_kv": "api.appending",
+    "append_kv": "calls",
     "attention": "calls",
     "block_mask": "block_masks.kinds",
     "causal": "masks",

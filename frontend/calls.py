@@ -1,7 +1,7 @@
-"""`attention` as the front door has it: PyTorch's compiler traces an operator in its place.
+"""`attention` and `append_kv` as the front door has them: PyTorch's compiler traces operators in their place.
 
 `api` knows nothing of PyTorch. Here the two meet: a call that is being traced by `torch.compile` becomes
-`attn_mlir::attention_call` in its graph, any other call is that of `api`.
+`attn_mlir::attention_call` or `attn_mlir::append_call` in its graph, any other call is that of `api`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from attn_mlir.api import appending
 from attn_mlir.api import attention as api
 
 
@@ -25,7 +26,18 @@ def attention(*arguments: Any, **options: Any) -> Any:
     return api.attention(*arguments, **options)
 
 
-vars(attention)["__signature__"] = inspect.signature(api.attention)
+@functools.wraps(appending.append_kv, updated=())
+def append_kv(*arguments: Any, **options: Any) -> None:
+    """See `api.appending.append_kv`."""
+    if _is_traced():
+        from attn_mlir.pytorch.appending import append_in_graph
+
+        return append_in_graph(*arguments, **options)
+    return appending.append_kv(*arguments, **options)
+
+
+for _own, _planned in ((attention, api.attention), (append_kv, appending.append_kv)):
+    vars(_own).update(planner=vars(_planned)["planner"], __signature__=inspect.signature(_planned))
 
 
 def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from attn_mlir.api.appending import append_kv
 from attn_mlir.caches import PagedKV
+from attn_mlir.calls import append_kv
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import view
@@ -139,6 +139,8 @@ def _written(name: str, given: Any, found: Any) -> Any:
 
 def _narrow(array: Any, name: str) -> Any:
     """An index array in i32, of which torch makes i64."""
+    if _is_torch(array):  # which the compiler of PyTorch may be tracing
+        return array.int() if array.dtype == sys.modules["torch"].int64 else array
     return _as_i32(array) if view(array, name).dtype == "i64" else array
 
 

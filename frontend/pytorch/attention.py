@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from typing import Any
 
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
-from attn_mlir.pytorch.attention_call import FIRST, OUTPUT_DTYPES, attention_call_op
+from attn_mlir.pytorch.attention_call import OUTPUT_DTYPES, attention_call_op
+from attn_mlir.pytorch.caches import apart
 from attn_mlir.pytorch.graph import traced_call
 from attn_mlir.pytorch.shapes import check_gradient
 
@@ -30,10 +30,8 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
         return attention(q, k, v, **options)
     cache = type(k).__name__ if is_cache else ""
     if is_cache:
-        names = [field.name for field in dataclasses.fields(k)]
-        k, v, *fields = [getattr(k, name) for name in names]
-        pairs = zip(names[FIRST:], fields, strict=True)
-        given |= {name: value for name, value in pairs if value is not None}
+        k, v, fields = apart(k)
+        given |= fields
     mask, return_lse = str(given.pop("mask", "full")), bool(given.pop("return_lse", False))
     if "out_dtype" in given:
         given["out_dtype"] = dtype_name(given["out_dtype"], "out_dtype", OUT_DTYPES)

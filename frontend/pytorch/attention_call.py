@@ -7,7 +7,6 @@ strides and dtypes alone, and refuses what planning refuses.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ from typing import Any
 
 from attn_mlir.api.attention import attention
 from attn_mlir.api.plan import Plan
-from attn_mlir.caches import CACHES
 from attn_mlir.compiling.splits import check_num_splits
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
+from attn_mlir.pytorch.caches import TYPES, check_fields, declared, put_together, spelled
 from attn_mlir.pytorch.call import as_tensor
 from attn_mlir.pytorch.operators import described
 from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
@@ -28,28 +27,16 @@ torch: Any = importlib.import_module("torch")
 
 NO_ARGUMENTS = ("block_mask", "score_mod", "mask_mod", "out", "device", "stream")  # of the operator
 OUTPUT_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-FIRST = 2  # of a cache's fields stand in the place of k and v
-_TYPES = {
-    "Any": "Tensor?", "bool": "bool", "str": "str", "str | None": "str?", "int": "int",
-    "int | None": "int?", "float | None": "float?", "object": "str?",  # out_dtype, by name
-}  # fmt: skip
 
 
 def _options_of_attention() -> dict[str, str]:
     """The options of a call by name, with their types in a schema: those that a graph can hold."""
     found = inspect.signature(attention).parameters.values()
     names = [x for x in found if x.kind is x.KEYWORD_ONLY and x.name not in (*NO_ARGUMENTS, "mask")]
-    return {x.name: _TYPES[str(x.annotation)] for x in names}
-
-
-def _fields_of(cache: Any) -> dict[str, str]:
-    """The fields of a kind of cache behind the first two, likewise."""
-    return {x.name: _TYPES[str(x.type)] for x in dataclasses.fields(cache)[FIRST:]}
+    return {x.name: TYPES[str(x.annotation)] for x in names}
 
 
 OPTIONS = _options_of_attention()
-CACHES_BY_NAME = {cache.__name__: cache for cache in CACHES}
-FIELDS = {name: _fields_of(cache) for name, cache in CACHES_BY_NAME.items()}
 
 
 def modified_call(
@@ -90,13 +77,10 @@ def _planned(seen: Callable[[Any, str], Any], given: Mapping[str, Any]) -> Plan:
         if isinstance(value, torch.Tensor):
             found[name] = seen(value, name)
     cache, v = found["cache"], found.get("v")
-    kind, k = FIELDS.get(cache, {}), found["k"]
-    for name in found:
-        if name not in {*NAMES[: len(OPERANDS)], *OPTIONS, *kind}:
-            raise SpecError(f"{name} is no field of {cache or 'k and v as tensors'}: leave it out")
+    k = found["k"]
+    check_fields(found, cache, {**OPERANDS, **OPTIONS})
     if cache:
-        fields = {name: found[name] for name in kind if name in found}
-        k, v = CACHES_BY_NAME[cache](k, v, **fields), None
+        k, v = put_together(cache, k, v, found), None
     options = {name: found[name] for name in OPTIONS if name in found}
     if found["modifier"]:
         program = Program.from_json(found["modifier"])
@@ -132,12 +116,8 @@ def _fake_attention_call(*arguments: Any, **given: Any) -> tuple[Any, Any]:
 
 def _schema() -> tuple[list[str], str]:
     """Names of the operator's arguments, and its schema: options and fields of caches by name."""
-    told = dict(OPTIONS)
-    for fields in FIELDS.values():
-        told |= {name: kind if kind.endswith("?") else f"{kind}?" for name, kind in fields.items()}
-    defaults = {"bool": "False", "int": "1"}  # of num_splits, the only integer that has to be one
-    declared = [f"{kind} {name}={defaults.get(kind, 'None')}" for name, kind in told.items()]
-    text = ", ".join([*(f"{kind} {name}" for name, kind in OPERANDS.items()), *declared])
+    told = declared(OPTIONS)
+    text = ", ".join([*(f"{kind} {name}" for name, kind in OPERANDS.items()), *spelled(told)])
     return [*OPERANDS, *told], f"({text}) -> (Tensor, Tensor)"
 
 

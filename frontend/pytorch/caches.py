@@ -1,0 +1,75 @@
+"""Caches as arguments of an operator: their arrays under the names of their fields, and what kind they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from attn_mlir.caches import CACHES
+from attn_mlir.errors import SpecError
+
+FIRST = 2  # of a cache's fields, in whatever kind of cache, hold the keys and the values
+TYPES = {
+    "Any": "Tensor?", "bool": "bool", "str": "str", "str | None": "str?", "int": "int",
+    "int | None": "int?", "float | None": "float?", "object": "str?",  # out_dtype, by name
+}  # fmt: skip
+"""Types in a schema, by how Python's signatures spell them."""
+
+CACHES_BY_NAME = {cache.__name__: cache for cache in CACHES}
+
+
+def _fields_of(cache: Any) -> dict[str, str]:
+    """The fields of a kind of cache behind the first two, with their types in a schema."""
+    return {x.name: TYPES[str(x.type)] for x in dataclasses.fields(cache)[FIRST:]}
+
+
+FIELDS = {name: _fields_of(cache) for name, cache in CACHES_BY_NAME.items()}
+
+
+def declared(told: Mapping[str, str]) -> dict[str, str]:
+    """Arguments by name with their types, `told` and the fields of all caches; these may be None."""
+    found = dict(told)
+    for fields in FIELDS.values():
+        found |= {name: kind if kind.endswith("?") else f"{kind}?" for name, kind in fields.items()}
+    return found
+
+
+def spelled(arguments: Mapping[str, str]) -> list[str]:
+    """Optional arguments as a schema has them."""
+    defaults = {"bool": "False", "int": "1"}  # of num_splits, the only integer that has to be one
+    return [f"{kind} {name}={defaults.get(kind, 'None')}" for name, kind in arguments.items()]
+
+
+def apart(cache: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Keys and values of a cache, and its other fields that are given, by name."""
+    k, v, *others = [getattr(cache, field.name) for field in dataclasses.fields(cache)]
+    pairs = zip(FIELDS[type(cache).__name__], others, strict=True)
+    return k, v, {name: value for name, value in pairs if value is not None}
+
+
+def put_together(kind: str, k: Any, v: Any, given: Mapping[str, Any]) -> Any:
+    """The cache of this kind.
+
+    Args:
+      given: has the fields that are given, by name, and may have more.
+    """
+    return CACHES_BY_NAME[kind](
+        k, v, **{name: given[name] for name in FIELDS[kind] if name in given}
+    )
+
+
+def check_fields(names: Mapping[str, Any], kind: str, others: Mapping[str, Any]) -> None:
+    """Refuses fields of another kind of cache.
+
+    Args:
+      names: the arguments that are given.
+      kind: of the cache, or "" where there is none.
+      others: arguments that are no fields.
+
+    Raises:
+      SpecError: names the field.
+    """
+    for name in names:
+        if name not in others and name not in FIELDS.get(kind, {}):
+            raise SpecError(f"{name} is no field of {kind or 'k and v as tensors'}: leave it out")
