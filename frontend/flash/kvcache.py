@@ -13,7 +13,7 @@ from attn_mlir.api.flash_options import (
     score_mod_of,
 )
 from attn_mlir.caches import ContiguousKV, PagedKV
-from attn_mlir.calls import prepared
+from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
 from attn_mlir.flash.rotary import check_angles, full_like, positions_of, rotated
 from attn_mlir.masks import chunked, full
@@ -70,19 +70,19 @@ def flash_attn_with_kvcache(
       k_cache, v_cache: [rows, positions, kv_heads, head_dim], or with a table [pages, page, kv_heads,
         head_dim].
       k, v: new keys and values, [batch, n, kv_heads, head_dim], or with `cu_seqlens_k_new` [total,
-        kv_heads, head_dim]: they are written into the cache first, behind `cache_seqlens`.
+        kv_heads, head_dim]: they are written into the cache first, behind `cache_seqlens`. Of the
+        cache's dtype, or of bf16 or f16 for one of 8 bits; see `attn_mlir.append_kv`.
       qv: None.
-      rotary_cos, rotary_sin: [positions, rotary_dim / 2]. k is rotated by its positions in the cache,
-        and a copy of q by cache_seqlens + its own position if causal or within a window or a chunk,
-        else by cache_seqlens alone. Only with k.
+      rotary_cos, rotary_sin: [positions, rotary_dim / 2]. New token i of sequence b is rotated by row
+        cache_seqlens[b] + i, padding counted, on its way into the cache; and a copy of q likewise if
+        causal or within a window or a chunk, else all by row cache_seqlens[b]. Only with k.
       cache_seqlens: a number or [batch] i32: positions that the cache holds, without k; all if None.
       cache_batch_idx: [batch] i32, the row of each sequence; for a cache without a table.
       cache_leftpad: [batch] i32, where each sequence begins in its row; likewise.
       page_table, block_table: [batch, columns] i32, the pages of each sequence; one of both names.
       cu_seqlens_q, cu_seqlens_k_new: [batch + 1] i32, where sequences begin and the last one ends.
       max_seqlen_q: no sequence has more queries; see `attention`.
-      rotary_seqlens: [batch] i32: positions of the first new key for rotary, in place of
-        cache_seqlens.
+      rotary_seqlens: [batch] i32: the rows of the first new tokens, in place of cache_seqlens.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
       softmax_scale, causal, window_size, softcap: see `flash_attn_func`.
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
@@ -126,18 +126,30 @@ def flash_attn_with_kvcache(
     mask = mask_of(causal, window_size)
     if integer("attention_chunk", attention_chunk):
         mask = mask & chunked(attention_chunk)
+    rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])
+        is_interleaved = flag("rotary_interleaved", rotary_interleaved)
         first = lengths if rotary_seqlens is None else rotary_seqlens
         rows = positions_of(first, shape[-3], cu_seqlens_q, grows=mask != full())
-        q = rotated(q, rotary_cos, rotary_sin, rows, is_interleaved=rotary_interleaved)
+        q = rotated(q, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
+        if rotary_seqlens is None and cache_leftpad is None:
+            rotary = (rotary_cos, rotary_sin, is_interleaved)
+        else:  # rows that are not those of the tokens' positions in their sequences
+            count = _shape("k", k, 4 if cu_seqlens_k_new is None else 3)[-3]
+            rows = positions_of(first, count, cu_seqlens_k_new, grows=True)
+            k = rotated(k, rotary_cos, rotary_sin, rows, is_interleaved=is_interleaved)
 
     def cache_of(seqused: Any, counts_new: bool) -> ContiguousKV | PagedKV:
+        told: dict[str, Any] = {
+            "counts_new": counts_new,
+            "k_scale": k_descale,
+            "v_scale": v_descale,
+        }
         if table is not None:
-            scales = {"k_scale": k_descale, "v_scale": v_descale}
-            return PagedKV(k_cache, v_cache, table, seqused, counts_new=counts_new, **scales)
+            return PagedKV(k_cache, v_cache, table, seqused, **told)
         places = {"batch_idx": cache_batch_idx, "leftpad": cache_leftpad}
-        return ContiguousKV(k_cache, v_cache, seqused, counts_new=counts_new, **places)
+        return ContiguousKV(k_cache, v_cache, seqused, **places, **told)
 
     total, counts_new = lengths, True
     if k is not None:
@@ -152,7 +164,6 @@ def flash_attn_with_kvcache(
         biased = alibi(alibi_slopes, offset=ahead)
         score_mod = biased if score_mod is None else compose(score_mod, biased)
     given = {"learnable_sink": learnable_sink, "out": out, "device": device, "stream": stream}
-    descales = {} if table is not None else {"k_descale": k_descale, "v_descale": v_descale}
     run = prepared(
         q,
         cache_of(total, counts_new),
@@ -164,11 +175,18 @@ def flash_attn_with_kvcache(
         q_descale=q_descale,
         num_splits=num_splits,
         return_lse=flag("return_softmax_lse", return_softmax_lse),
-        **descales,
         **passed_on(NAME, given),
     )
     if k is not None:
-        raise SpecError("k and v cannot be appended: write them into the cache before the call")
+        append_kv(
+            cache_of(lengths, counts_new=False),
+            k,
+            v,
+            cu_seqlens=cu_seqlens_k_new,
+            rotary=rotary,
+            device=device,
+            stream=stream,
+        )
     return run()
 
 
