@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from attn_mlir.runtime.binding import Bound
 from attn_mlir.runtime.bundle import Bundle
@@ -22,8 +22,12 @@ class IdleDevice:
       target: the chip that it passes for; None where any will do.
     """
 
-    name: ClassVar[str] = "idle"
     target: str | None = None
+
+    @property
+    def name(self) -> str:
+        """`idle`."""
+        return "idle"
 
     def refusal(self, bundle: Bundle) -> str | None:
         """None: it takes every bundle."""
