@@ -14,6 +14,7 @@ import pytest
 from attn_mlir.api import plan as plans
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
+from attn_mlir.validation.gpu.pytorch_graphs import replayed_steps
 from attn_mlir.validation.numerics.flash_formula import check, truth
 
 Array = npt.NDArray[Any]
@@ -228,3 +229,9 @@ def test_in_a_graph() -> None:
     pairs = itertools.chain(zip(found, wanted, strict=True), zip(mine, theirs, strict=True))
     assert all(torch.equal(x, y) for x, y in pairs)
     assert not torch.equal(mine[0], pools[0])
+
+
+def test_steps_that_are_checked_on_a_gpu() -> None:
+    torch: Any = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    replayed_steps(torch, "cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attn_mlir.validation.gpu import appending, attention, drawn, launches
+from attn_mlir.validation.gpu import appending, attention, drawn, launches, pytorch_graphs
 from attn_mlir.validation.gpu.check import CHECKS
 
-__all__ = ["CHECKS", "appending", "attention", "drawn", "launches"]
+__all__ = ["CHECKS", "appending", "attention", "drawn", "launches", "pytorch_graphs"]
