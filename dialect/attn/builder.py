@@ -9,7 +9,7 @@ from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
-from attn_mlir.dialect.attn.join import JoinOp
+from attn_mlir.dialect.attn.join import PART_KEYS, JoinOp
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
@@ -78,6 +78,7 @@ def emit_mha(
     lengths: Lengths,
     cache: Cache | None,
     partial: bool,
+    part_keys: int | None,
     modifier: Program | None,
     block: Sequence[int] | None,
 ) -> MhaOp:
@@ -92,6 +93,7 @@ def emit_mha(
       lengths: what tells the lengths of sequences.
       cache: how k and v lie, if they are a cache.
       partial: whether the results are those of parts of the keys.
+      part_keys: keys of the parts that the kernel puts together; None for equal shares.
       modifier: what becomes of a score.
       block: positions, heads and keys of the blocks of scores that the lists name.
     """
@@ -106,7 +108,7 @@ def emit_mha(
         mask=mask,
         output=ir.Type.parse(ELEMENT_TYPES[out_dtype]),
         partial=partial,
-        score_mod=_score_mod(modifier, block, arguments),
+        score_mod=_score_mod(modifier, block, part_keys, arguments),
     )
 
 
@@ -163,7 +165,10 @@ def emit_append(
 
 
 def _score_mod(
-    modifier: Program | None, block: Sequence[int] | None, arguments: Mapping[str, ir.Value]
+    modifier: Program | None,
+    block: Sequence[int] | None,
+    part_keys: int | None,
+    arguments: Mapping[str, ir.Value],
 ) -> Callable[..., ir.Value] | None:
     """What builds the region, or None where scores stay as they are."""
     if modifier is None and block is None and WORKSPACE[0] not in arguments:
@@ -174,7 +179,10 @@ def _score_mod(
             lists = [arguments[name] for name in BLOCK_LISTS]
             BlocksOp(*lists, ir.DenseI32ArrayAttr.get(list(block)))
         if WORKSPACE[0] in arguments:
-            JoinOp(*(arguments[name] for name in WORKSPACE))
+            join = JoinOp(*(arguments[name] for name in WORKSPACE))
+            if part_keys is not None:
+                kind = ir.IntegerType.get_signless(64)
+                join.operation.attributes[PART_KEYS] = ir.IntegerAttr.get(kind, part_keys)
         if modifier is None:
             return coordinates[0]
         from attn_mlir.dialect.attn.expression import emit_program  # few kernels have one

@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 
+PART_KEYS = "attn.part_keys"  # attribute of `attn.join`: keys of a part
 _ELEMENTS = MappingProxyType({"sums": "f32", "extremes": "f32", "arrived": "i32"})
 
 
@@ -13,7 +14,9 @@ class JoinOp(AttnDialect.Operation, name="join"):
     """Says that the keys of the enclosing attention operation are split into parts among CTAs, and
     that the last CTA of a work tile puts the results for its parts together.
 
-    What the results are does not change. There are as many parts as `sums` has room for. What lies
+    What the results are does not change. There are as many parts as `sums` has room for: equal
+    shares of what a work tile visits, or, where an attribute `attn.part_keys` says so, of that many
+    keys each, of which a sequence has as many as it needs and the last one takes the rest. What lies
     in the memory belongs to the schedule, of which the static extents are.
 
     Operands:
@@ -40,6 +43,14 @@ class JoinOp(AttnDialect.Operation, name="join"):
     extremes: ext.Operand[Any]
     arrived: ext.Operand[Any]
 
+    @property
+    def part_keys(self) -> int | None:
+        """Keys of a part, where that is fixed."""
+        attributes = self.operation.attributes
+        if PART_KEYS not in attributes:
+            return None
+        return ir.IntegerAttr(attributes[PART_KEYS]).value
+
     def verify_invariants(self) -> bool:
         """Checks the types of the memory, and that an `attn` operation encloses it."""
         for (name, element), axes in zip(_ELEMENTS.items(), self.AXES, strict=True):
@@ -49,6 +60,8 @@ class JoinOp(AttnDialect.Operation, name="join"):
                 return self._fail(
                     f"{name} to be a tensor [{', '.join(axes)}] of {element}, got {kind}"
                 )
+        if (keys := self.part_keys) is not None and keys < 1:
+            return self._fail(f"{PART_KEYS} of at least 1, got {keys}")
         parent = self.operation.parent
         if parent is None or not parent.name.startswith("attn."):
             got = "nothing" if parent is None else f"'{parent.name}'"

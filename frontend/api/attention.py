@@ -23,7 +23,7 @@ from attn_mlir.compiling.spec import (
     check_streamed,
     mha,
 )
-from attn_mlir.compiling.splits import joins_parts, part_spec, split_count
+from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
@@ -32,7 +32,7 @@ from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import STREAMED, query_tiles_for
 from attn_mlir.runtime.binding import f32_number
-from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -69,6 +69,7 @@ def attention(
     tile_order: str | None = None,
     schedule: str | None = None,
     num_splits: int = 1,
+    split_size: int | None = None,
     out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -114,6 +115,10 @@ def attention(
       num_splits: parts of the keys that are computed side by side and combined by a second kernel,
         1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
         same bits.
+      split_size: keys of each of these parts instead of their number, a multiple of 128: a sequence's
+        results then have the same bits in a batch of any size, next to sequences of any lengths. For
+        the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
+        need, up to 256.
       out: an array of O's shape that O is written to and that is returned, of any strides along all
         but the last axis; its dtype is `out_dtype`. It shares no memory with the operands.
       device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
@@ -177,10 +182,9 @@ def attention(
 
         spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
     machine = machine_of(device, operands["q"])
-    spec = routed(spec, told.sizes["sq"], machine)
-    splits = split_count(num_splits, spec, told.sizes, lambda: machine)
-    joined = splits > 1 and joins_parts(spec)
-    own_sinks = sinks if splits == 1 or joined else None
+    spec = routed(spec, told.sizes["sq"], machine, in_parts=split_size is not None)
+    split = _split(split_size, num_splits, sinks, spec, told, machine)
+    own_sinks = sinks if split is None or split.joined else None
     modifier, captured = trace(score_mod, mask_mod, own_sinks)
     for mod in (score_mod, mask_mod):
         check_extents(mod, {**told.sizes, "heads": spec.heads})
@@ -193,7 +197,7 @@ def attention(
         dataclasses.replace(spec, modifier=modifier),
         {**descales, **lists, **captured},
         told,
-        split=Split(splits, sinks, joined) if splits > 1 else None,
+        split=split,
         out=out,
         scale=scale,
         device=device,
@@ -202,6 +206,23 @@ def attention(
 
 
 plan = only_planned(attention)
+
+
+def _split(
+    split_size: int | None,
+    num_splits: int,
+    sinks: object,
+    spec: MhaSpec,
+    told: Told,
+    machine: Machine,
+) -> Split | None:
+    """How the keys of a call are split, if they are. Arguments and errors as `attention`."""
+    if split_size is not None:
+        size, count = fixed_split(split_size, num_splits, spec, told.sizes, machine)
+        is_empty = 0 in told.sizes.values()
+        return None if is_empty else Split(count, sinks, joined=True, size=size)
+    count = split_count(num_splits, spec, told.sizes, lambda: machine)
+    return Split(count, sinks, joins_parts(spec)) if count > 1 else None
 
 
 def planned(
@@ -253,7 +274,7 @@ def planned(
     arguments["scale"] = check_scale(scale, spec.head_dim)
     workspace: list[Allocation] = []
     if split is not None and split.joined:
-        kernel = dataclasses.replace(kernel, joined=True)
+        kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
         extents = {"splits": split.count, "tiles": work_tiles(spec, told.sizes, target)}
         memory = [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
         seen = [(x.name, x) for x in (*results, *memory)]

@@ -21,14 +21,16 @@ class Split:
     """How the keys of a call are split.
 
     Attributes:
-      count: parts, at least 2.
+      count: parts, at least 2; or any number, where their size is fixed.
       sinks: as of `attention`; they count once, where the parts are combined.
       joined: whether the kernel of the parts combines them itself.
+      size: keys of each, if that is fixed.
     """
 
     count: int
     sinks: Any
     joined: bool = False
+    size: int | None = None
 
 
 def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:

@@ -14,16 +14,18 @@ from attn_mlir.passes.target.tiling import HELD, STREAM_ROWS, STREAMED
 from attn_mlir.runtime.kernel import Machine
 
 
-def routed(spec: MhaSpec, sq: int, machine: Machine) -> MhaSpec:
+def routed(spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False) -> MhaSpec:
     """The request with its kernel.
 
     Args:
       spec: the request; a kernel that it names stays, as does None where sums lie in tensor memory.
       sq: queries of the longest sequence.
       machine: what the call runs on.
+      in_parts: whether keys are to be split into parts of a size, which one kernel alone has.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
     if spec.schedule is not None or target.accumulator == "tensor":
         return spec
     few = sq * spec.group <= STREAM_ROWS and spec.query_tiles is None
-    return dataclasses.replace(spec, schedule=STREAMED if few or spec.is_narrow else HELD)
+    streams = few or in_parts or spec.is_narrow
+    return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)

@@ -101,6 +101,24 @@ def _tile_order(value: str | None) -> Any:
     return value
 
 
+def check_split_size(value: object) -> int:
+    """Keys of a part.
+
+    Raises:
+      SpecError: no whole key tiles.
+    """
+    keys = as_int(value)
+    if keys is None or keys < 1 or keys % STREAM_KEYS:
+        raise SpecError(
+            f"split_size must be a multiple of {STREAM_KEYS} keys or None, got {shown(value, 40)}"
+        )
+    return keys
+
+
+def _split_size(value: int | None) -> Any:
+    return check_split_size(value)
+
+
 def _schedule(value: str | None) -> Any:
     if not _is_one_of(SCHEDULES, value):
         allowed = ", ".join(SCHEDULES)
@@ -228,6 +246,7 @@ class MhaSpec(Request):
         combines; see `splits`.
       joined: whether the keys are split into parts that the kernel puts together by itself, in
         memory that it is called with.
+      split_size: keys of each of these parts, a multiple of 128; equal shares when left out.
 
     Raises:
       SpecError: a value that has no kernel, or a function that cannot be traced; the message names
@@ -272,6 +291,7 @@ class MhaSpec(Request):
         converter=_extents, default=None, written=list, read=tuple
     )
     joined: bool = option(converter=partial(flag, "joined"), default=False)
+    split_size: int | None = option(converter=_split_size, default=None)
     partial: bool = option(converter=partial(flag, "partial"), default=False)
 
     def __post_init__(
@@ -331,6 +351,8 @@ class MhaSpec(Request):
         if self.joined and (self.partial or self.block is not None):
             other = "partial results" if self.partial else "lists of blocks"
             raise SpecError(f"joined parts of the keys exclude {other}")
+        if self.split_size is not None and not self.joined:
+            raise SpecError("split_size of a kernel is that of joined parts of the keys")
         if self.cache is not None and self.lengths.ragged_k:
             raise SpecError("cu_seqlens_k is for keys in rows of one tensor, not for a cache")
         if self.block is not None:
@@ -423,6 +445,7 @@ class MhaSpec(Request):
             mask,
             "part" if self.partial else "",
             "joined" if self.joined else "",
+            f"by{self.split_size}" if self.split_size is not None else "",
             SCHEDULES[self.schedule] if self.schedule is not None else "",
             "mod" if self.modifier is not None else "",
             "blocks" if self.block is not None else "",
@@ -448,6 +471,7 @@ class MhaSpec(Request):
             lengths=self.lengths,
             cache=self.cache,
             partial=self.partial,
+            part_keys=self.split_size,
             modifier=self.modifier,
             block=self.block,
         )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from attn_mlir.compiling.spec import MAX_F32_HEAD_DIM, MhaSpec
+from attn_mlir.compiling.spec import MAX_F32_HEAD_DIM, MhaSpec, check_split_size
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import STREAMED, TILE_N
+from attn_mlir.passes.target.tiling import STREAM_KEYS, STREAMED, TILE_N
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 
@@ -75,6 +75,45 @@ def split_count(
         multiprocessors=found.multiprocessors
         // (STREAM_SHARE if streams and not spec.descales else 1),
     )
+
+
+def fixed_split(
+    split_size: object,
+    num_splits: object,
+    spec: MhaSpec,
+    sizes: Mapping[str, int],
+    machine: Machine,
+) -> tuple[int, int]:
+    """The keys of a part and the number of parts of a call with parts of a fixed size.
+
+    There are as many as the longest sequence could need, whatever mask it has; a shorter one has
+    parts without keys behind its own, which change no bit. So a sequence's results do not depend on
+    the others of its batch.
+
+    Args:
+      split_size, num_splits: as of `attention`; the others as of `split_count`.
+
+    Raises:
+      SpecError: no size, or no kernel for parts of this request.
+    """
+    keys = check_split_size(split_size)
+    if check_num_splits(num_splits) != 1:
+        raise SpecError(f"split_size excludes num_splits, got {num_splits!r:.40}")
+    if spec.block is not None:
+        raise SpecError(f"split_size {keys} and a block_mask have no kernel: leave it out")
+    if not joins_parts(spec):
+        raise SpecError(
+            f"split_size {keys} needs schedule {STREAMED}, whose parts are put together in an order "
+            f"of their own, got {spec.schedule or 'none'} on {machine.target or DEFAULT_TARGET}"
+        )
+    count = max(-(-sizes["sk"] // keys), 1)
+    if count > MAX_SPLITS:
+        least = -(-sizes["sk"] // (MAX_SPLITS * STREAM_KEYS)) * STREAM_KEYS
+        raise SpecError(
+            f"split_size {keys} makes {count} parts of {sizes['sk']} keys, allowed are "
+            f"{MAX_SPLITS}: pass at least {least}"
+        )
+    return keys, count
 
 
 def joins_parts(spec: MhaSpec) -> bool:

@@ -39,7 +39,7 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "skip_softmax_threshold_scale_factor": ((None,), "no block of scores is left out"),
     "kv_cache_sf": ((None,), "there are no caches of 4 bits"),
     "uses_spcompress": ((None, False), "there are no compressed caches"),
-    "fixed_split_size": ((None, -1), "pass num_splits to attn_mlir.attention"),
+    "fixed_split_size": ((None, -1), "pass split_size to attn_mlir.attention"),
     "enable_pdl": ((None, False, True), _HERE),
     "use_tensor_cores": ((False, True), _HERE),
     "non_blocking": ((False, True), _HERE),

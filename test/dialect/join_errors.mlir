@@ -41,3 +41,20 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %scale: f32, %sums: tensor<?x?x2x16x32xf
       -> (tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xf32>, tensor<2x?x4x?xf32>
 }
+
+// -----
+
+func.func @f(%q: tensor<?x?x4x64xbf16>, %scale: f32, %sums: tensor<?x?x2x16x32xf32>,
+             %extremes: tensor<2x?x?x2x16xf32>, %arrived: tensor<?x2xi32>)
+    -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
+  %o, %lse = "attn.mha"(%q, %q, %q, %scale) ({
+  ^bb0(%s: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    // expected-error @below {{'attn.join' op expects attn.part_keys of at least 1, got 0}}
+    "attn.join"(%sums, %extremes, %arrived) {attn.part_keys = 0 : i64}
+      : (tensor<?x?x2x16x32xf32>, tensor<2x?x?x2x16xf32>, tensor<?x2xi32>) -> ()
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.null}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, f32)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
+}

@@ -113,7 +113,7 @@ def test_canonical_json() -> None:
         "query_tiles": None, "tile_order": None, "schedule": None, "out_dtype": "bf16",
         "return_lse": True, "lengths": [],
         "cache": None, "block": None,
-        "partial": False, "joined": False,
+        "partial": False, "joined": False, "split_size": None,
     }  # fmt: skip
     assert (
         am.mha(heads=16, head_dim=64).canonical_json()

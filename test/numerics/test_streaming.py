@@ -134,6 +134,61 @@ def test_parts_have_the_same_bits_whoever_is_last() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("mask", [am.causal(), am.sliding_window(300)], ids=str)
+def test_parts_of_a_size_do_not_depend_on_the_batch(mask: am.Mask) -> None:
+    """Alone, and among seven others in two orders, of lengths that need more parts: the same bits."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([300, 1, 640, 129, 0, 385, 256, 900], np.int32)
+    pools = [rng.standard_normal((64, 16, 2, 64)).astype(ml_dtypes.bfloat16) for _ in "kv"]
+    table = rng.permutation(64)[rng.integers(0, 64, (8, 60))].astype(np.int32)
+    q = rng.standard_normal((8, 2, 8, 64)).astype(ml_dtypes.bfloat16)
+    options: dict[str, Any] = {"mask": mask, "return_lse": True, "schedule": "mha-streaming"}
+    options |= {"sinks": np.linspace(-1, 3, 8, dtype=np.float32)}
+
+    def attended(chosen: Any, columns: int, seed: int, **split: int) -> Any:
+        cache = am.PagedKV(*pools, table[chosen, :columns].copy(), lengths[chosen])
+        return am.attention(q[chosen], cache, **options, **split, device=device("sm_90a", seed))
+
+    together, sums = attended(np.arange(8), 60, 0, split_size=256)
+    order = rng.permutation(8)
+    others, other_sums = attended(order, 58, 1, split_size=256)
+    assert others.tobytes() == together[order].tobytes()
+    assert other_sums.tobytes() == sums[order].tobytes()
+    differs = 0
+    for b, length in enumerate(lengths):
+        columns = -(-max(int(length), 1) // 16)
+        alone, own_sums = attended([b], columns, 2, split_size=256)
+        assert alone.tobytes() == together[b : b + 1].tobytes(), length
+        assert own_sums.tobytes() == sums[b : b + 1].tobytes()
+        shares = attended([b], columns, 2, num_splits=3)[0]
+        differs += shares.tobytes() != alone.tobytes()
+        if length:
+            k, v = (p[table[b]].reshape(1, -1, 2, 64)[:, :length] for p in pools)
+            verdict = am.reference.check_attention(
+                q[b : b + 1], k, v, alone, own_sums, mask=mask, sinks=options["sinks"]
+            )
+            assert verdict.ok, str(verdict)
+    assert differs  # parts of other sizes add up in another order
+
+
+def test_parts_of_a_size_are_refused_where_there_is_no_kernel() -> None:
+    """By name, with what would do."""
+    q, k, v = operands(1, 40000, 8, 1, 64, 64)
+    plan = am.plan(q, k, v, split_size=256, schedule="mha-streaming", device=device("sm_100a"))
+    assert [x.shape[0] for x in plan.workspace if x.dtype == "f32"] == [157, 2]
+    for size in (0, 100, -128, True, 128.0):
+        with pytest.raises(SpecError, match="^split_size must be a multiple of 128 keys or None"):
+            am.plan(q, k, v, split_size=size, schedule="mha-streaming", device="emulator")
+    with pytest.raises(SpecError, match="^split_size 128 makes 313 parts .* pass at least 256$"):
+        am.plan(q, k, v, split_size=128, schedule="mha-streaming", device="emulator")
+    with pytest.raises(SpecError, match="^split_size excludes num_splits, got 2"):
+        am.plan(q, k, v, split_size=256, num_splits=2, device=device("sm_90a"))
+    with pytest.raises(SpecError, match="^split_size 256 needs schedule mha-streaming"):
+        am.plan(q, k, v, split_size=256, device=device("sm_100a"))
+    with pytest.raises(SpecError, match="^split_size of a kernel is that of joined parts"):
+        am.mha(heads=8, head_dim=64, schedule="mha-streaming", split_size=256)
+
+
 def test_memory_of_the_parts() -> None:
     """What it holds before does not matter but for the counters, which are 0 again."""
     q, k, v = operands(1, 300, 8, 1, 64, 64, batch=2)

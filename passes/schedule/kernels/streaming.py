@@ -150,6 +150,8 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
     if op.blocks:
         raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
+    if op.join is not None and (keys := op.join.part_keys or 0) % STREAM_KEYS:
+        raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
     if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
         raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
     step = HEAD_DIM_STEP_BYTES * 8 // ws.element_bits(op.stored_element_type)

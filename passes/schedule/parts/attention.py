@@ -59,7 +59,7 @@ def attention_kernel(
         problem = Problem(
             **tensors,
             factors=factors_of(op, captured),
-            parts=_parts(op, tensors, captured),
+            parts=_parts(op, tensors, captured, config.tile_n),
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=keys,
             modifier=Modifier(op, captured),
@@ -78,12 +78,15 @@ def attention_kernel(
 
 
 def _parts(
-    op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value]
+    op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value], tile_n: int
 ) -> Parts | None:
-    """How the keys are split, if they are."""
+    """How the keys are split, if they are; key tiles have `tile_n` keys."""
     if op.join is not None:
         memory = (op.join.sums, op.join.extremes, op.join.arrived)
-        return JoinedParts(tensors["o"], tensors["q"], Workspace(*(captured[x] for x in memory)))
+        workspace = Workspace(*(captured[x] for x in memory))
+        keys = op.join.part_keys
+        size = None if keys is None else keys // tile_n
+        return JoinedParts(tensors["o"], tensors["q"], workspace, size=size)
     return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
 
 

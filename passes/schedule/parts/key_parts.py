@@ -6,7 +6,7 @@ of row r at p x total + r. Where the kernel does so itself (`joining`), they lie
 tiles of the parts of a sequence are tiles of their own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from . import builder as b
@@ -16,17 +16,28 @@ Value = Any
 
 
 class Part(NamedTuple):
-    """One part: its number, how many there are, and the sequences in front of its results."""
+    """One part: its number, how many there are, and the sequences in front of its results.
+
+    Attributes:
+      size: its tiles, where that is fixed.
+    """
 
     number: Value
     count: Value
     before: Value
+    size: int | None = None
 
     def tiles(self, begin: Value, end: Value) -> tuple[Value, Value]:
         """This part's range of a range of tiles: equal shares, the first ones take the rest.
 
-        Of T tiles in P parts, part p begins at p (T / P) + min(p, T mod P).
+        Of T tiles in P parts, part p begins at p (T / P) + min(p, T mod P). Of a fixed size S it
+        begins at p S: what a sequence's parts are does not depend on how many a longer one has.
         """
+        if self.size is not None:
+            first = b.INT.min(b.INT.add(begin, b.INT.mul(self.number, self.size)), end)
+            is_last = b.INT.floordiv(b.INT.add(self.number, 1), self.count)  # 1, before it 0
+            rest = b.INT.mul(is_last, b.INT.sub(end, begin))
+            return first, b.INT.min(b.INT.add(first, b.INT.add(rest, self.size)), end)
         total = b.INT.sub(end, begin)
         share = b.INT.floordiv(total, self.count)
         rest = b.INT.sub(total, b.INT.mul(share, self.count))
@@ -44,12 +55,14 @@ class Parts:
     Attributes:
       results: O, memref.
       queries: Q, memref; its first extent is that of one part's results.
+      size: tiles of each, if that is fixed; there are then enough for the longest sequence.
       are_results: whether O and LSE are the results for each part.
     """
 
     results: Value
     queries: Value
     are_results: ClassVar[bool] = True
+    size: int | None = field(default=None, kw_only=True)
 
     def count(self) -> Value:
         """How many parts: the caller allocates results for as many."""
@@ -65,7 +78,7 @@ class Parts:
         part = b.INT.floordiv(number, batch)
         before = b.INT.mul(part, b.extent(self.queries, 0))
         sequence = b.INT.sub(number, b.INT.mul(part, batch))
-        return Part(part, self.count(), before), sequence
+        return Part(part, self.count(), before, self.size), sequence
 
     def results_of(self, part: Part, queries: Sequence) -> Sequence:
         """Where what a work tile of a part finds for a sequence of queries belongs."""
