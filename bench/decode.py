@@ -1,6 +1,6 @@
 """Decoding beside cuDNN on one GPU: few queries, caches that lie in memory and not in the L2.
 
-    python bench/decode.py --write DIR [--target sm_90a]        where the compiler is
+    python bench/decode.py --write DIR [--target sm_90a]        where the compiler is, with the same options
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py                where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py --pages 16 64  the same caches in shuffled pages as well
     ATTN_MLIR_BUNDLES=DIR python bench/decode.py --cache e4m3   the same caches in 8 bits as well
@@ -177,15 +177,18 @@ def row(
 
 
 def write(
-    folder: Path, targets: Sequence[str], pages: Sequence[int], narrow: Sequence[str]
+    folder: Path,
+    targets: Sequence[str],
+    queries: int,
+    pages: Sequence[int],
+    narrow: Sequence[str],
 ) -> None:
-    """Compiles what the benchmark asks for."""
+    """Compiles what the benchmark asks for, of so many queries."""
     import ml_dtypes
     import numpy as np
 
-    q, k, v = (
-        np.zeros((1, 1, n, HEAD_DIM), ml_dtypes.bfloat16) for n in (HEADS, KV_HEADS, KV_HEADS)
-    )
+    sizes = ((queries, HEADS), (1, KV_HEADS), (1, KV_HEADS))
+    q, k, v = (np.zeros((1, *size, HEAD_DIM), ml_dtypes.bfloat16) for size in sizes)
     with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
         for splits in (1, 2):
             ours(q, k, v, splits)
@@ -217,7 +220,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"], given.pages, given.cache)
+        write(given.write, given.target or ["sm_90a"], given.queries, given.pages, given.cache)
         return 0
     torch = importlib.import_module("torch")
     print(

@@ -70,7 +70,8 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
         )
     check_dense_columns(op, tensor)
     rows = kind.shape[0]
-    if rows % ATOM_ROWS or rows > MAX_BOX_ROWS:
+    in_patterns = rows if isinstance(op, ws.GatherInOp) else ws.pitch_rows(tile)
+    if in_patterns % ATOM_ROWS or rows > MAX_BOX_ROWS:
         raise op_error(op, f"expects rows a multiple of {ATOM_ROWS} to {MAX_BOX_ROWS}, got {rows}")
     left, whole = cut_from(tile)
     columns, all_columns = kind.shape[1], ws.TileType(whole.type).shape[1]

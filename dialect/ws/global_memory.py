@@ -77,7 +77,7 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
     def verify_invariants(op: "StoreGlobalOp") -> bool:
         """Coordinates and dims fit the tensor."""
         fragment = FragmentType(op.fragment.type)
-        return check_global(op, op.target, fragment.shape, fragment.element)
+        return check_global(op, op.target, fragment.shape, fragment.element, by_rows=True)
 
 
 class LoadRowsOp(WS.Operation, name="load_rows"):

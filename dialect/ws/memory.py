@@ -280,8 +280,15 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
         return True
 
 
-def check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bool:
-    """Whether coordinates and dims of an operation fit a tensor; reports what does not."""
+def check_global(
+    op: Any, tensor: Any, shape: Sequence[int], element: Any, *, by_rows: bool = False
+) -> bool:
+    """Whether coordinates and dims of an operation fit a tensor; reports what does not.
+
+    Args:
+      by_rows: whether each row has an address of its own, so that the last ones may run through
+        part of an inner dimension.
+    """
     if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")
     kind = ir.MemRefType(tensor.type)
@@ -298,8 +305,10 @@ def check_global(op: Any, tensor: Any, shape: Sequence[int], element: Any) -> bo
     if len(dims) > len(shape):
         inner = dims[1]
         extent = 0 if kind.is_dynamic_dim(inner) else kind.get_dim_size(inner)
-        if not extent or shape[0] % extent:
-            return fail(op, f"expects dim {inner} to be static and to divide {shape[0]} rows")
+        if not extent:
+            return fail(op, f"expects dim {inner} to be static")
+        if shape[0] % extent and not by_rows:
+            return fail(op, f"expects dim {inner} of {extent} to divide {shape[0]} rows")
     return True
 
 

@@ -24,13 +24,13 @@ from attn_mlir.compiling.spec import (
     mha,
 )
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
-from attn_mlir.compiling.work_tiles import work_tiles
+from attn_mlir.compiling.work_tiles import chosen_query_tiles, work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import STREAMED, query_tiles_for
+from attn_mlir.passes.target.tiling import MAX_Q_TILES, STREAMED, query_tiles_for
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
@@ -116,7 +116,7 @@ def attention(
         1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
         same bits.
       split_size: keys of each of these parts instead of their number, a multiple of 128: a sequence's
-        results then have the same bits in a batch of any size, next to sequences of any lengths. For
+        results then have the same bits in a batch of any size, next to keys of any lengths. For
         the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
         need, up to 256.
       out: an array of O's shape that O is written to and that is returned, of any strides along all
@@ -264,6 +264,8 @@ def planned(
         check_registers(spec, target)
     if spec.schedule == STREAMED:
         check_streamed(spec)
+        if spec.query_tiles is None and chosen_query_tiles(spec, told.sizes["sq"], target) > 1:
+            kernel = dataclasses.replace(spec, query_tiles=MAX_Q_TILES)
     elif spec.query_tiles is None and spec.block is None:
         tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
         kernel = dataclasses.replace(spec, query_tiles=tiles)
@@ -275,7 +277,8 @@ def planned(
     workspace: list[Allocation] = []
     if split is not None and split.joined:
         kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
-        extents = {"splits": split.count, "tiles": work_tiles(spec, told.sizes, target)}
+        tiles = (kernel.query_tiles or 1) * work_tiles(kernel, told.sizes, target)
+        extents = {"splits": split.count, "tiles": tiles}
         memory = [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
         seen = [(x.name, x) for x in (*results, *memory)]
         step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})

@@ -29,6 +29,7 @@ from attn_mlir.passes.target.tiling import (
     PAGE_SIZES,
     SCHEDULES,
     STREAM_KEYS,
+    STREAM_SUMS,
     STREAMED,
     TILE_N,
     TILED,
@@ -228,12 +229,13 @@ class MhaSpec(Request):
       modifier: what becomes of each score, traced: what `score_mod`, `mask_mod` and `sinks` make,
         which are only read to make it. Its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
-        out.
+        out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where the
+        queries fill more than one and two fit.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control) or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when
         left out. All give the same bits.
       schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
-        in tensor memory, or `mha-streaming`, for few: up to 16 rows of a group's heads, past which
+        in tensor memory, or `mha-streaming`, for few: 16 or 32 rows of a group's heads, past which
         keys and values stream. The first where the target has tensor memory, when left out.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16 where
         that has 8 bits.
@@ -426,7 +428,7 @@ class MhaSpec(Request):
                 table(x.name, x.dtype, x.rank)
                 for x in (self.modifier.tensors if self.modifier else ())
             ),
-            *(_workspace(self.v_head_dim) if self.joined else ()),
+            *(_workspace(self.v_head_dim, self.query_tiles or 1) if self.joined else ()),
         )
 
     @property
@@ -494,9 +496,9 @@ def _lists() -> tuple[Operand, ...]:
     return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices
 
 
-def _workspace(v_head_dim: int) -> tuple[Operand, ...]:
-    """Memory that parts of the keys are put together in."""
-    extents = Pieces.of(v_head_dim).workspace()
+def _workspace(v_head_dim: int, query_tiles: int) -> tuple[Operand, ...]:
+    """Memory that parts of the keys are put together in, for query tiles rather than work tiles."""
+    extents = Pieces.of(v_head_dim, query_tiles).workspace()
     dtypes = ("f32", "f32", "i32")
     return tuple(
         Operand(name, dtype, shape, "inout")
@@ -552,8 +554,11 @@ def check_streamed(spec: MhaSpec) -> None:
             f"{where} has no kernel for pages of {page}: supported are those that divide "
             f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
         )
-    if spec.query_tiles is not None:
-        raise SpecError(f"{where} has no query_tiles, got {spec.query_tiles}")
+    if spec.query_tiles == MAX_Q_TILES and spec.v_head_dim > STREAM_SUMS:
+        raise SpecError(
+            f"{where} has no kernel for query_tiles {MAX_Q_TILES} with a v_head_dim above "
+            f"{STREAM_SUMS}, got {spec.v_head_dim}: pass 1"
+        )
     if spec.tile_order == "clc":
         raise SpecError(f"{where} has no kernel for tile_order clc")
 

@@ -10,12 +10,12 @@ from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     HELD,
     MAX_Q_TILES,
-    STREAM_ROWS,
     STREAMED,
+    StreamedRows,
     held_tiling_for,
     packed_heads,
     query_tiles_for,
-    streamed_heads,
+    streamed_query_tiles,
     tiling_for,
 )
 
@@ -59,6 +59,27 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 
 
+def chosen_query_tiles(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> int:
+    """Query tiles of a work tile of a kernel that streams, where none are asked for.
+
+    Args:
+      spec: the request.
+      sq: queries of the longest sequence.
+      target: the chip.
+    """
+    return streamed_query_tiles(
+        target_named(target),
+        spec.head_dim,
+        spec.v_head_dim,
+        sq=sq,
+        group=spec.group,
+        is_padded=spec.has_padded_queries,
+        element_bits=8 if spec.is_narrow else 16,
+        stored_bits=8 if spec.descales else 16,
+        output_bits=32 if spec.out_dtype == "f32" else 16,
+    )
+
+
 def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TARGET) -> int:
     """Work tiles of a call without a split; sequences of a batch count as the longest.
 
@@ -72,8 +93,9 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       TargetError: no such chip.
     """
     if spec.schedule == STREAMED:
-        heads = streamed_heads(spec.group, is_padded=spec.has_padded_queries)
-        positions = STREAM_ROWS // heads
+        tiles = spec.query_tiles or chosen_query_tiles(spec, sizes["sq"], target)
+        rows = StreamedRows.of(spec.group, tiles, is_padded=spec.has_padded_queries)
+        heads, positions = rows.heads, rows.positions
     else:
         block = kernel_block(spec, sizes["sq"], target)
         heads, positions = block.heads, block.positions

@@ -22,9 +22,11 @@ HELD = "mha-registers"  # many queries, with sums in registers
 SCHEDULES = {TILED: "", STREAMED: "stream", HELD: "held"}  # of attention, and their part of a name
 STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of its key tiles
+STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
+STREAM_STAGES = 3  # tiles in flight that a second query tile leaves room for, at least
 STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
 STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
-JOIN_WARPS = (4, 1)  # that put parts together, at most: with O in one warp, and in two
+JOIN_WARPS = (4, 1)  # that put parts together, at most: beside one warpgroup that attends, and two
 MOST_GROUPS = 3  # of the third schedule, one query tile each
 SPARE_ROWS = 1.05  # of the rows that there are; measured on an H200, `bench/attention.py`
 HELD_KEYS = tuple(range(128, 0, -16))  # of the key tiles of the third: K of a product of 16 bits
@@ -36,6 +38,7 @@ OTHERS, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 40, 56  # registers of those that
 MOST_OF_OTHERS = 72
 MOST_HELD_STAGES = 4  # of K and of V; two are enough where both come from the cache
 SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
+SMEM_FOR_STREAM = 4096  # the same, where a row has statistics of several warps
 
 
 def key_tiles_for(page_size: int) -> tuple[int, ...]:
@@ -84,7 +87,103 @@ def streamed_heads(group: int, *, is_padded: bool = False) -> int:
       is_padded: whether the queries of a sequence end before its dimension does. A tensor map of
         those has a dimension for that, and none is left for packed heads.
     """
-    return group if STREAM_ROWS % group == 0 and not is_padded else 1
+    return 1 if is_padded else max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
+
+
+def query_slot_rows(packed: int) -> int:
+    """Rows of shared memory for a query tile: those of the whole positions that fill it, in whole
+    swizzle patterns."""
+    loaded = -(-STREAM_ROWS // packed) * packed
+    return -(-loaded // PAGE_STEP) * PAGE_STEP
+
+
+class StreamedRows(NamedTuple):
+    """The query rows of a work tile of a kernel that streams, which share each key tile.
+
+    Attributes:
+      packed: heads of a query tile.
+      q_tiles: query tiles of 16 rows.
+      head_tiles: how many of these lie along the heads of a group; the others along positions.
+    """
+
+    packed: int
+    q_tiles: int
+    head_tiles: int
+
+    @classmethod
+    def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "StreamedRows":
+        """Of so many query tiles: along the heads where a group has further ones for all of them."""
+        packed = streamed_heads(group, is_padded=is_padded)
+        along_heads = group > packed and group // packed % q_tiles == 0 and not is_padded
+        return cls(packed, q_tiles, q_tiles if along_heads else 1)
+
+    @property
+    def heads(self) -> int:
+        """Of a work tile."""
+        return self.packed * self.head_tiles
+
+    @property
+    def positions(self) -> int:
+        """Of a work tile."""
+        return STREAM_ROWS // self.packed * (self.q_tiles // self.head_tiles)
+
+
+def streamed_stages(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int,
+    *,
+    q_tiles: int = 1,
+    packed: int = 1,
+    element_bits: int = 16,
+    stored_bits: int = 16,
+    output_bits: int = 16,
+    is_joined: bool = False,
+) -> int:
+    """Key tiles that shared memory has room for beside Q, and what warps hand over.
+
+    Args:
+      q_tiles: of a work tile; packed: heads of each.
+      element_bits, stored_bits, output_bits: of Q, of K and V, and of O.
+      is_joined: whether the kernel puts parts of the keys together, and O goes from registers.
+    """
+    slot = shared_tile_bytes(STREAM_KEYS, max(head_dim, v_head_dim), stored_bits)
+    q = 2 * shared_tile_bytes(query_slot_rows(packed), head_dim, element_bits)
+    strips = STREAM_KEYS // STRIP_KEYS
+    sums = strips * shared_tile_bytes(STREAM_ROWS, v_head_dim, 32)
+    out = shared_tile_bytes(STREAM_ROWS, v_head_dim, output_bits)
+    if is_joined:
+        pieces = Pieces.of(v_head_dim, q_tiles)
+        piece, out = shared_tile_bytes(STREAM_ROWS, pieces.columns, 32), 0
+        sums = strips * pieces.slices.warps * pieces.in_slice * piece
+    return (target.smem_bytes - SMEM_FOR_STREAM - q_tiles * (q + sums + out)) // slot
+
+
+def streamed_query_tiles(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int,
+    *,
+    sq: int,
+    group: int,
+    is_padded: bool = False,
+    **held: int,
+) -> int:
+    """Query tiles of a work tile: two where the rows of `sq` queries fill more than one.
+
+    One, where O takes two warps already, or shared memory has room for too few key tiles beside a
+    second.
+
+    Args:
+      held: further arguments of `streamed_stages`.
+    """
+    rows = StreamedRows.of(group, MAX_Q_TILES, is_padded=is_padded)
+    if rows.head_tiles == 1 and sq * rows.packed <= STREAM_ROWS // rows.packed * rows.packed:
+        return 1
+    tiles = {"q_tiles": MAX_Q_TILES, "packed": rows.packed}
+    stages = streamed_stages(target, head_dim, v_head_dim, **tiles, **held)
+    fits = Slices.of(v_head_dim).warps == 1 and stages >= STREAM_STAGES
+    return MAX_Q_TILES if fits else 1
 
 
 class Slices(NamedTuple):
@@ -112,20 +211,28 @@ class Pieces(NamedTuple):
       slices: of O.
       columns: of a piece.
       warps: that add up; piece i is the work of warp i mod `warps`, in every slice.
+      groups: warpgroups that attend.
     """
 
     slices: Slices
     columns: int
     warps: int
+    groups: int
 
     @classmethod
-    def of(cls, v_head_dim: int) -> "Pieces":
-        """Of values of this size: pieces of 32 columns or 16, and as many warps as divide them."""
+    def of(cls, v_head_dim: int, q_tiles: int = 1) -> "Pieces":
+        """Of values of this size: pieces of 32 columns or 16, and as many warps as divide them.
+
+        Args:
+          q_tiles: query tiles of a work tile, each put together for itself.
+        """
         slices = Slices.of(v_head_dim)
         columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
         in_slice = slices.columns // columns
-        most = JOIN_WARPS[slices.warps - 1]
-        return cls(slices, columns, max(n for n in range(1, most + 1) if in_slice % n == 0))
+        groups = slices.warps * q_tiles
+        most = JOIN_WARPS[groups - 1]
+        warps = max(n for n in range(1, most + 1) if in_slice % n == 0)
+        return cls(slices, columns, warps, groups)
 
     @property
     def in_slice(self) -> int:

@@ -33,6 +33,7 @@ def wrong(q: Any, k: Any, v: Any, target: str, seed: int = 0, **options: Any) ->
         q, k, v, **options, schedule="mha-streaming", return_lse=True, device=device(target, seed)
     )
     options.pop("num_splits", None)
+    options.pop("query_tiles", None)
     verdict = am.reference.check_attention(q, k, v, o, lse, **options)
     return "" if verdict.ok else str(verdict)
 
@@ -57,12 +58,14 @@ def test_head_sizes(d: int, dv: int, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sq", "heads", "kv_heads", "tiles"), [(1, 8, 1, 1), (4, 8, 2, 2), (5, 16, 1, 5), (17, 3, 1, 6)]
+    ("sq", "heads", "kv_heads", "tiles"),
+    [(1, 8, 1, 1), (4, 8, 2, 2), (5, 16, 1, 6), (17, 3, 1, 4), (1, 32, 1, 2), (2, 24, 1, 4)],
 )
 def test_work_tiles(
     sq: int, heads: int, kv_heads: int, tiles: int, product_counts: list[int]
 ) -> None:
-    """Groups of 8, 4 and 16 share their tiles, a group of 3 does not; keys 0 .. 332 are 3 key tiles.
+    """Query tiles hold 2 and 4 positions of 8 and 4 heads, 5 of 3 heads, halves of 32 heads and of 24;
+    from 17 rows on there are two of them in a work tile. Keys 0 .. 332 are 3 key tiles.
 
     A warp takes 4 + 4 products of K = 16 to get 16 x 32 scores of D = 64, and as many for O, in
     blocks of 8 columns: 4 x 4 and 8 x 2 instructions.
@@ -78,6 +81,70 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     """Eight work tiles on two CTAs: loads go on into the next tile, and warps drift apart."""
     q, k, v = operands(2, 400, 8, 2, 64, 64, batch=4)
     assert not wrong(q, k, v, target, seed, mask=am.causal())
+
+
+@pytest.mark.parametrize(
+    ("sq", "heads", "kv_heads", "options"),
+    [
+        (11, 6, 2, {}),  # a group of 3: 5 positions and a row that is nobody's
+        (4, 5, 1, {"num_splits": 3}),  # 15 rows and 5
+        (7, 14, 2, {"num_splits": 2, "query_tiles": 1}),  # 14 rows, of one query tile each
+        (1, 11, 1, {"num_splits": 3}),  # 11 rows alone
+        (3, 12, 1, {}),  # 12 rows three times
+        (4, 16, 2, {"num_splits": 3}),  # 32 rows of 8 heads
+        (1, 32, 1, {"num_splits": 3}),  # 32 heads
+        (2, 40, 2, {}),  # 20 heads as two times 10
+        (2, 48, 1, {"num_splits": 2}),  # 16 heads three times, two positions of each
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_two_query_tiles(
+    sq: int, heads: int, kv_heads: int, options: dict[str, Any], target: str
+) -> None:
+    """Tiles along positions and along heads, some with rows that are nobody's, masked and modified."""
+    q, k, v = operands(sq, 300, heads, kv_heads, 64, 64, batch=2)
+    sinks = np.linspace(-1, 3, heads, dtype=np.float32)
+    slopes = am.mods.alibi(heads, offset=300 - sq)
+    more: dict[str, Any] = {"mask": am.causal(), "sinks": sinks, "score_mod": slopes}
+    assert not wrong(q, k, v, target, seed=1, **more, **options)
+
+
+@pytest.mark.parametrize(("d", "dv"), [(128, 128), (192, 128), (40, 16)])
+def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
+    """O in four pieces, and in one; two where shared memory has room for key tiles beside them."""
+    q, k, v = operands(5, 300, 8, 2, d, dv)
+    plan = am.plan(q, k, v, schedule="mha-streaming", device=device("sm_90a"))
+    assert plan.steps[0].request.query_tiles == (None if d == 192 else 2)  # pyright: ignore
+    for parts in (1, 3):
+        assert not wrong(q, k, v, "sm_90a", 1, mask=am.causal(), num_splits=parts)
+
+
+def test_two_query_tiles_of_unequal_lengths() -> None:
+    """Rows of all sequences and parts: a work tile ends within its second query tile, or its first."""
+    q, k, v = operands(9, 300, 9, 3, 64, 64, batch=4)
+    used = np.array([9, 0, 2, 6], np.int32)
+    ends = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)
+    rows = np.concatenate([q[b, :n] for b, n in enumerate(used)])
+    options: dict[str, Any] = {"mask": am.causal(), "schedule": "mha-streaming"}
+    for parts in (1, 3):
+        out = np.full((len(rows) + 5, 9, 64), 7, q.dtype)
+        o, lse = am.attention(
+            np.concatenate([rows, rows[:5]]), k, v, cu_seqlens_q=ends, max_seqlen_q=9, out=out,
+            num_splits=parts, return_lse=True, device=device("sm_90a", 1), **options,
+        )  # fmt: skip
+        assert (o[len(rows) :] == 7).all()
+        for b, n in enumerate(used):
+            one, packed = slice(b, b + 1), slice(ends[b], ends[b + 1])
+            if n:
+                verdict = am.reference.check_attention(
+                    q[one, :n],
+                    k[one],
+                    v[one],
+                    o[None, packed],
+                    lse[None, :, packed],
+                    mask=am.causal(),
+                )
+                assert verdict.ok, str(verdict)
 
 
 @pytest.mark.parametrize(("parts", "seed"), [(3, 0), (7, 1), (9, 2)])
@@ -245,7 +312,7 @@ def test_launches_do_not_depend_on_lengths_in_memory() -> None:
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ({"query_tiles": 1}, "schedule mha-streaming has no query_tiles, got 1"),
+        ({"query_tiles": 3}, "query_tiles must be 1, 2 or None, got 3"),
         ({"tile_order": "clc"}, "schedule mha-streaming has no kernel for tile_order clc"),
         (
             {"schedule": "mha-stream"},

@@ -1,8 +1,9 @@
 """From `attn.mha` to a `ws.kernel` for few queries: keys and values stream past them.
 
-A work tile is 16 query rows, those of a group's heads and of a few tokens: as many as a product of
-one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in registers, 4-7 as well
-where these sums are too wide for one; the next one merges what they have found, one stores O, one
+A work tile is one or two query tiles of 16 rows, those of a group's heads and of a few tokens: as many
+as a product of one warp has. Warps 0-3 attend, each to a strip of every key tile, with sums in
+registers, 4-7 as well where these sums are too wide for one or there are two query tiles, which share
+the key tiles so; the next one merges what they have found, one stores O, one
 loads. All that decoding takes is read once, so that its speed is that of memory: the ring holds as
 much as shared memory has room for, and `load` goes on to the next work tile while this one is
 finished.
@@ -29,7 +30,6 @@ from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.streaming import (
-    STRIP_KEYS,
     StreamStorage,
     attend,
     merge,
@@ -37,27 +37,36 @@ from attn_mlir.passes.schedule.parts.streaming import (
 )
 from attn_mlir.passes.schedule.parts.transport import epilogue
 from attn_mlir.passes.schedule.registry import register
-from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
+    MAX_Q_TILES,
     STREAM_KEYS,
     STREAM_ROWS,
+    STREAM_SUMS,
     STREAMED,
-    Pieces,
+    STRIP_KEYS,
+    Slices,
+    StreamedRows,
     key_tiles_for,
-    streamed_heads,
+    streamed_stages,
 )
 
 STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
-REGISTERS = (208, 88)  # of those that attend, and of the others, where there are three warpgroups
+REGISTERS = ((208, 88), (192, 120))
+"""Of those that attend, and of the others, where there are three warpgroups: for one query tile, and
+for two, whose parts one warp puts together."""
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
-SMEM_FOR_REST = 4096  # barriers, and the maxima and sums of rows
 
 
 @dataclass(frozen=True)
 class StreamConfig(Config):
-    """How one attention operation with few queries is computed: `Config` with other defaults."""
+    """How one attention operation with few queries is computed: `Config` with other defaults.
+
+    Attributes:
+      head_tiles: query tiles of a work tile that follow one another along the heads of a group.
+    """
 
     tile_m: int = STREAM_ROWS
     q_tiles: int = 1
@@ -65,6 +74,12 @@ class StreamConfig(Config):
     exp2_period: int = 0
     rescale_threshold: int = 0
     tile_order: str = "persistent"
+    head_tiles: int = 1
+
+    @property
+    def heads_per_cta(self) -> int:
+        """Query heads that one CTA computes."""
+        return self.packed_heads * self.head_tiles
 
     def product(self, stored: Any) -> Any:
         """f16 for elements of 8 bits: see `parts.widening`."""
@@ -76,10 +91,12 @@ class Options:
     """Wishes: an option other than 0 overrides what the sizes say.
 
     Attributes:
+      q_tiles: query tiles of a work tile, 1 or 2.
       kv_stages: slots of the K/V ring.
       tile_order: one of `TILE_ORDERS` but `clc`; where none is given by the queries.
     """
 
+    q_tiles: int = 0
     kv_stages: int = 0
     tile_order: str = ""
 
@@ -109,20 +126,24 @@ class MhaStreaming:
         """
         wishes = Options(**options)
         _refuse_unsupported(op)
-        group = op.heads // op.kv_heads
-        bits, stored = map(ws.element_bits, (op.element_type, op.stored_element_type))
-        slot = shared_tile_bytes(StreamConfig.tile_n, max(op.head_dim, op.v_head_dim), stored)
-        q = 2 * shared_tile_bytes(STREAM_ROWS, op.head_dim, bits)
-        sums = STRIPS * shared_tile_bytes(STREAM_ROWS, op.v_head_dim, 32)
-        out = shared_tile_bytes(STREAM_ROWS, op.v_head_dim, ws.element_bits(op.output_type))
-        if op.join is not None:
-            pieces = Pieces.of(op.v_head_dim)
-            piece, out = shared_tile_bytes(STREAM_ROWS, pieces.columns, 32), 0
-            sums = STRIPS * pieces.slices.warps * pieces.in_slice * piece
-        stages = (target.smem_bytes - SMEM_FOR_REST - q - sums - out) // slot
+        q_tiles = wishes.q_tiles or StreamConfig.q_tiles
+        rows = _rows(op, q_tiles)
+        stages = streamed_stages(
+            target,
+            op.head_dim,
+            op.v_head_dim,
+            q_tiles=q_tiles,
+            packed=rows.packed,
+            element_bits=ws.element_bits(op.element_type),
+            stored_bits=ws.element_bits(op.stored_element_type),
+            output_bits=ws.element_bits(op.output_type),
+            is_joined=op.join is not None,
+        )
         chosen = StreamConfig(
             kv_stages=wishes.kv_stages or stages,
-            packed_heads=streamed_heads(group, is_padded=has_padded_queries(op)),
+            q_tiles=q_tiles,
+            packed_heads=rows.packed,
+            head_tiles=rows.head_tiles,
             tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
         )
         config = dataclasses.replace(chosen, **StreamConfig.given(op))
@@ -161,6 +182,12 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
             raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
 
 
+def _rows(op: attn.MhaOp, q_tiles: int) -> StreamedRows:
+    """The query rows of a work tile."""
+    group = op.heads // op.kv_heads
+    return StreamedRows.of(group, q_tiles, is_padded=has_padded_queries(op))
+
+
 def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     """Raises VerifyError for a configuration that the kernel cannot have.
 
@@ -168,8 +195,10 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     """
     fixed = dataclasses.replace(
         StreamConfig(),
+        q_tiles=config.q_tiles,
         kv_stages=config.kv_stages,
         packed_heads=config.packed_heads,
+        head_tiles=config.head_tiles,
         tile_order=config.tile_order,
     )
     for field in dataclasses.fields(StreamConfig):
@@ -179,10 +208,20 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     if config.kv_stages < 2:
         raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
     group, packed = op.heads // op.kv_heads, config.packed_heads
-    if packed < 1 or group % packed or STREAM_ROWS % packed:
+    if not 1 <= packed <= STREAM_ROWS or group % packed:
         raise op_error(
-            op, f"expects packed_heads to divide {group} and {STREAM_ROWS}, got {packed}"
+            op, f"expects packed_heads to divide {group}, up to {STREAM_ROWS}, got {packed}"
         )
+    if config.q_tiles not in (1, MAX_Q_TILES):
+        raise op_error(op, f"expects q_tiles of 1 or {MAX_Q_TILES}, got {config.q_tiles}")
+    if config.q_tiles > 1 and Slices.of(op.v_head_dim).warps > 1:
+        raise op_error(
+            op, f"expects q_tiles of 1 for v_head_dim above {STREAM_SUMS}, got {config.q_tiles}"
+        )
+    fitting = {1, config.q_tiles} if group // packed % config.q_tiles == 0 else {1}
+    if config.head_tiles not in fitting:
+        allowed = " or ".join(map(str, sorted(fitting)))
+        raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
     allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
@@ -195,13 +234,13 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
             body(tile)
 
     joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
-    has_three = storage.slices > 1 or joining == STRIPS
-    attending, others = REGISTERS if has_three else (0, 0)
-    for slice_ in range(storage.slices):
-        name, first = "attend" if slice_ == 0 else f"attend_{slice_}", slice_ * STRIPS
+    has_three = storage.groups > 1 or joining == STRIPS
+    attending, others = REGISTERS[storage.q_tiles - 1] if has_three else (0, 0)
+    for group in range(storage.groups):
+        name, first = "attend" if group == 0 else f"attend_{group}", group * STRIPS
         with b.role(name, first=first, warps=STRIPS, groups=STRIPS, registers=attending) as strip:
-            work(lambda tile, s=slice_, n=strip: attend(problem, storage, tile, n, s))
-    rest = storage.slices * STRIPS
+            work(lambda tile, g=group, n=strip: attend(problem, storage, tile, n, g))
+    rest = storage.groups * STRIPS
     if isinstance(storage, JoinStorage):
         budget = attending if joining == STRIPS else others
         with b.role("join", first=rest, warps=joining, groups=joining, registers=budget) as warp:

@@ -42,6 +42,11 @@ class Config(Entries):
         """Query rows that one CTA computes."""
         return self.tile_m * self.q_tiles
 
+    @property
+    def heads_per_cta(self) -> int:
+        """Query heads that one CTA computes."""
+        return self.packed_heads
+
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""
         return stored

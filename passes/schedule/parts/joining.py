@@ -27,7 +27,7 @@ from .streaming import StreamStorage, common, hand_over, parts_of, weighed, weig
 
 Value = Any
 
-IN_FLIGHT = (256, 64)  # columns whose loads a warp has under way, where O is in one warp, in two
+IN_FLIGHT = (256, 64)  # columns whose loads a warp has under way, beside one warpgroup, and two
 MAXIMUM, TOTAL = 0, 1  # of `extremes`
 
 
@@ -40,13 +40,13 @@ class JoinStorage(StreamStorage):
     """
 
     def _declare_found(self, problem: Problem) -> None:
-        self.pieces = pieces = Pieces.of(problem.v_head_dim)
+        self.pieces = pieces = Pieces.of(problem.v_head_dim, self.q_tiles)
         rows, f32 = problem.config.tile_m, ir.F32Type.get()
-        readers = self.strips * pieces.warps
+        readers = self.q_tiles * self.strips * pieces.warps
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=readers)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=readers)
         self.held = pieces.in_slice if pieces.warps == 1 else 1
-        ways = self.slices * self.strips * pieces.in_slice // self.held
+        ways = self.groups * self.strips * pieces.in_slice // self.held
         tile = b.tile([rows, self.held * pieces.columns], f32, "shared")
         self.sums = b.Ring("sums", tile, ways=ways)
 
@@ -56,12 +56,15 @@ class JoinStorage(StreamStorage):
         return parts_of(self.slice_columns, self.pieces.columns)
 
     def hand_over(
-        self, strip: Value, warp: Value, slice_: int, maximum: Value, total: Value, *sums: Value
+        self, strip: Value, group: int, maximum: Value, total: Value, *sums: Value
     ) -> None:
         """Gives maxima and sums to each warp of `join`, and O in pieces."""
+        way, slice_ = divmod(group, self.slices)
+        row = b.INT.add(strip, way * self.strips) if way else strip
         for ring, value in ((self.maxima, maximum), (self.totals, total)):
             for reader in range(self.pieces.warps if slice_ == 0 else 0):
-                hand_over(ring, b.INT.add(b.INT.mul(strip, self.pieces.warps), reader), value)
+                hand_over(ring, b.INT.add(b.INT.mul(row, self.pieces.warps), reader), value)
+        warp = self.warp(strip, group)
         for first in range(0, len(sums), self.held):
             way = b.INT.mul(warp, self.pieces.in_slice // self.held)
             slot = self.sums.acquire(b.INT.add(way, first // self.held))
@@ -73,12 +76,14 @@ class JoinStorage(StreamStorage):
         """One of the pieces of a slot of `sums`."""
         return b.columns(slot, number * self.pieces.columns, self.pieces.columns)
 
-    def slots(self, warp: Value) -> Iterator[tuple[Value, list[Value]]]:
-        """The first piece of each slot that a warp of `join` takes, and that slot of each strip."""
+    def slots(self, warp: Value, way: int) -> Iterator[tuple[Value, list[Value]]]:
+        """The first piece of each slot of a query tile that a warp of `join` takes, and that slot of
+        each strip."""
         pieces = self.pieces
         for slice_ in range(self.slices):
+            group = way * self.slices + slice_
             for turn in range(0, pieces.in_slice, pieces.warps * self.held):
-                numbers = (slice_ * self.strips + strip for strip in range(self.strips))
+                numbers = (group * self.strips + strip for strip in range(self.strips))
                 firsts = ((number * pieces.in_slice + turn) // self.held for number in numbers)
                 slots = [self.sums.wait(b.INT.add(warp, first)) for first in firsts]
                 yield b.INT.add(warp, slice_ * pieces.in_slice + turn), slots
@@ -91,7 +96,7 @@ class Place:
     Attributes:
       memory: the workspace.
       part: this CTA's.
-      tile, warp: numbers of the work tile and of the warp.
+      tile, warp: numbers of the query tile and of the warp.
       rows: of a work tile.
       pieces: of O.
     """
@@ -104,14 +109,19 @@ class Place:
     pieces: Pieces
 
     @classmethod
-    def of(cls, problem: Problem, pieces: Pieces, tile: WorkTile, warp: Value) -> "Place":
-        """Of a work tile; in memory for too few of them they share the last place."""
+    def of(cls, problem: Problem, pieces: Pieces, tile: WorkTile, way: int, warp: Value) -> "Place":
+        """Of a query tile; in memory for too few of them they share the last place."""
         assert isinstance(problem.parts, JoinedParts)
         assert tile.part is not None
         memory = problem.parts.memory
         blocks, heads, _ = problem.tile_space()
-        number = b.INT.add(b.INT.mul(tile.batch, heads), tile.head)
+        head, q_tiles = tile.head, problem.config.q_tiles
+        if problem.queries.head_tiles > 1:
+            head = b.INT.floordiv(head, problem.queries.head_tiles)
+        number = b.INT.add(b.INT.mul(tile.batch, heads), head)
         number = b.INT.add(b.INT.mul(number, blocks), tile.block)
+        if q_tiles > 1:
+            number = b.INT.add(b.INT.mul(number, q_tiles), way)
         number = b.INT.min(number, b.INT.sub(b.extent(memory.arrived, 0), 1))
         return cls(memory, tile.part, number, warp, problem.config.tile_m, pieces)
 
@@ -147,15 +157,23 @@ class Place:
 
 def join(problem: Problem, storage: JoinStorage, tile: WorkTile, warp: Value) -> None:
     """Adds up what the warps have found, leaves it in memory and, as the last one, all parts."""
-    pieces, strips = storage.pieces, range(storage.strips)
     row = Row.of(problem, problem.score_scale(tile))
-    place = Place.of(problem, pieces, tile, warp)
+    for way in range(storage.q_tiles):
+        _join(problem, storage, tile, row, way, warp)
+
+
+def _join(
+    problem: Problem, storage: JoinStorage, tile: WorkTile, row: Row, way: int, warp: Value
+) -> None:
+    """The same for one query tile."""
+    pieces, strips = storage.pieces, range(way * storage.strips, (way + 1) * storage.strips)
+    place = Place.of(problem, pieces, tile, way, warp)
     ways = [b.INT.add(warp, strip * pieces.warps) for strip in strips]
     maxima = [_taken(storage.maxima, way) for way in ways]
     totals = [_taken(storage.totals, way) for way in ways]
     maximum, factors = common(row, maxima)
     place.leave_rows(maximum, weighed(totals, factors))
-    for first, slots in storage.slots(warp):
+    for first, slots in storage.slots(warp, way):
         for number in range(storage.held):
             sums = [b.load(storage.piece(slot, number)) for slot in slots]
             place.leave(b.INT.add(first, number), weighed_rows(sums, factors))
@@ -163,7 +181,7 @@ def join(problem: Problem, storage: JoinStorage, tile: WorkTile, warp: Value) ->
             b.release(slot, "threads")
     with b.when(place.is_last()), b.turns(pieces.of_warp) as turn:
         piece = b.INT.add(warp, b.INT.mul(turn, pieces.warps))
-        _finish(problem, tile, row, place, piece)
+        _finish(problem, problem.query_tile(tile, way), row, place, piece, way)
 
 
 def _taken(ring: b.Ring, way: Value) -> Value:
@@ -173,10 +191,12 @@ def _taken(ring: b.Ring, way: Value) -> Value:
     return value
 
 
-def _finish(problem: Problem, tile: WorkTile, row: Row, place: Place, piece: Value) -> None:
+def _finish(
+    problem: Problem, tile: WorkTile, row: Row, place: Place, piece: Value, way: int
+) -> None:
     """Adds up a piece of all parts and writes it, and the LSE."""
     pieces = place.pieces
-    at_a_time = IN_FLIGHT[pieces.slices.warps - 1] // pieces.columns
+    at_a_time = IN_FLIGHT[pieces.groups - 1] // pieces.columns
 
     def turn_of(turn: Value, *state: Value) -> list[Value]:
         first = b.INT.mul(turn, at_a_time)
@@ -193,7 +213,7 @@ def _finish(problem: Problem, tile: WorkTile, row: Row, place: Place, piece: Val
     ]
     turns = b.INT.ceildiv(place.part.count, at_a_time)
     maximum, total, sums = b.loop(0, turns, begin, turn_of)
-    row0 = problem.first_position(tile, 0)
+    row0 = problem.first_position(tile, way)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)

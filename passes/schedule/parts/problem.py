@@ -30,7 +30,8 @@ class WorkTile(NamedTuple):
     """One work tile.
 
     Attributes:
-      block, head, batch: block of positions, first head, number of the sequence; i32 each.
+      block, head, batch: block of positions, number of its first query tile among those along the
+        heads, number of the sequence; i32 each.
       queries, keys, results: the sequence in Q, in K and V, and in O and LSE.
       part: the part of the keys, where they are split.
     """
@@ -122,6 +123,8 @@ class Problem:
 
     def work_tile(self, block: Value, head: Value, batch: Value) -> WorkTile:
         """The work tile with these coordinates of the tile space."""
+        head_tiles = self.queries.head_tiles
+        head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
         part: Part | None = None
         if self.parts is not None:
             part, batch = self.parts.of(batch, self.query_sequences.count())
@@ -165,6 +168,11 @@ class Problem:
     def keys(self, tile: WorkTile) -> "VisitedTiles":
         """Which key tiles a work tile visits."""
         return self.visited(self, tile)
+
+    def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
+        """A work tile as one of its query tiles sees it: with that one's head."""
+        is_other = way > 0 and self.queries.head_tiles > 1
+        return tile._replace(head=b.INT.add(tile.head, way)) if is_other else tile
 
     def first_position(self, tile: WorkTile, query_tile: Value | int) -> Value:
         """Position of the first row of one of the work tile's query tiles."""

@@ -2,7 +2,10 @@
 
 With `packed` query heads of one group in a tile, row r of a tile that starts at position p is the
 query at p + r / packed of head `packed` x (the tile's head) + r mod packed. Packing fills a tile
-where there are few positions, as in decoding, and reads K and V once for the whole group.
+where there are few positions, as in decoding, and reads K and V once for the whole group. Where
+their number does not divide the tile's rows, the last rows are nobody's: they hold some of the next
+position, and what is found for them is written nowhere. The query tiles of a work tile follow one another along the
+positions, or along the heads of a group.
 """
 
 from dataclasses import dataclass
@@ -47,20 +50,35 @@ class Queries:
         return self.config.tile_m // self.packed
 
     @property
+    def rows(self) -> int:
+        """Rows of a tile that are somebody's."""
+        return self.positions_per_tile * self.packed
+
+    @property
+    def loaded_rows(self) -> int:
+        """Rows of the box that Q is loaded by: those of whole positions that fill a tile."""
+        return -(-self.config.tile_m // self.packed) * self.packed
+
+    @property
+    def head_tiles(self) -> int:
+        """Query tiles of a work tile along the heads."""
+        return self.config.heads_per_cta // self.packed
+
+    @property
     def positions_per_work_tile(self) -> int:
         """Query positions in a work tile."""
-        return self.positions_per_tile * self.config.q_tiles
+        return self.positions_per_tile * (self.config.q_tiles // self.head_tiles)
 
     def tile_space(self) -> list[Value]:
         """Extents of the tile space: blocks of positions, heads that tiles start at, batch."""
         blocks = b.INT.ceildiv(self.sequences.longest(), self.positions_per_work_tile)
-        heads = b.constant(self.heads // self.packed)
+        heads = b.constant(self.heads // self.config.heads_per_cta)
         return [blocks, heads, self.sequences.count()]
 
     def first_position(self, block: Value, way: Value | int) -> Value:
         """Position of the first row of a query tile."""
         base = b.INT.mul(block, self.positions_per_work_tile)
-        if isinstance(way, int) and way == 0:
+        if self.head_tiles > 1 or (isinstance(way, int) and way == 0):
             return base
         return b.INT.add(base, b.INT.mul(way, self.positions_per_tile))
 
@@ -81,19 +99,24 @@ class Queries:
         return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
 
     def load(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
-        """Fills a shared tile with query rows; rows past the end are anything, outside the tensor 0."""
+        """Fills a shared tile with query rows; rows past the end are anything, outside the tensor 0.
+
+        The slot has room for `loaded_rows`.
+        """
         coords, dims = self._place(sequence, head, position)
-        b.copy_in(self._by_heads(self.q, len(sequence.lead) + 1), slot, coords, dims)
+        rows = b.rows(slot, 0, self.loaded_rows)
+        b.copy_in(self._by_heads(self.q, len(sequence.lead) + 1), rows, coords, dims)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
         coords, dims = self._place(sequence, head, position)
         o = self._by_heads(self.o, len(sequence.lead) + 1)
+        rows = b.rows(slot, 0, self.rows)
         if sequence.is_whole:
-            b.copy_out(slot, o, coords, dims)
+            b.copy_out(rows, o, coords, dims)
             return
         with b.when(b.compare("sgt", sequence.length, position)):
-            b.copy_out(slot, sequence.within(o, dims[0]), coords, dims)
+            b.copy_out(rows, sequence.within(o, dims[0]), coords, dims)
 
     def store_columns(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
@@ -101,7 +124,8 @@ class Queries:
         """Writes a fragment to O from a column on, by threads; rows past the end are dropped."""
         coords, dims = self._place(sequence, head, position)
         o = self._by_heads(self.o, len(sequence.lead) + 1)
-        b.store_global(rows, sequence.within(o, dims[0]), [*coords[:-1], column], dims)
+        o = self._within(o, sequence, position, dims[0])
+        b.store_global(rows, o, [*coords[:-1], column], dims)
 
     def store_lse(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int
@@ -112,8 +136,15 @@ class Queries:
         inner = [0] if self.packed > 1 else []
         dims = [first + 2, first + 1] if inner else [first + 1]
         coords = [*term, *sequence.lead, head, *inner, sequence.row(position)]
-        lse = sequence.within(self._by_heads(self.lse, first), dims[0])
+        lse = self._within(self._by_heads(self.lse, first), sequence, position, dims[0])
         b.store_global(rows, lse, coords, dims)
+
+    def _within(self, tensor: Value, sequence: Sequence, position: Value, dim: int) -> Value:
+        """The tensor as if it ended with the sequence, or with the tile's last row that is somebody's."""
+        if self.rows == self.config.tile_m:
+            return sequence.within(tensor, dim)
+        end = b.INT.min(b.INT.add(position, self.positions_per_tile), sequence.length)
+        return b.limit(tensor, sequence.row(end), dim)
 
     def _by_heads(self, tensor: Value, dim: int) -> Value:
         """A tensor with the heads of a tile in a dimension of their own."""

@@ -3,13 +3,14 @@
 Each warp of `attend` owns a strip of every key tile, for both products, and a maximum, a sum and an
 O of its own: warps meet once per work tile, in `merge`, and never on the way. Where O is too wide for
 the registers of a warp, two share a strip: both find its weights, and each has half of O's columns.
+Where there are two query tiles, two share it as well, and each has one of these.
 See `kernels.streaming` for who hands what to whom.
 """
 
 from collections.abc import Sequence
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.passes.target.tiling import Slices
+from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
 from .kv_source import KVSource
@@ -20,7 +21,6 @@ from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import visit
 from .widening import WideQueries, widened
 
-STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
@@ -32,8 +32,10 @@ class StreamStorage:
 
     Attributes:
       strips: of a key tile.
-      slices: of O's columns; warp `slice` x `strips` + `strip` attends to one of each, and has the
-        way of that number.
+      q_tiles: of a work tile.
+      slices: of O's columns.
+      groups: of `strips` warps each, one for each slice of each query tile, whose slices follow one
+        another; warp `group` x `strips` + `strip` has the way of that number.
       slice_columns: of O.
       columns: of all slices, at least those that O has; what is beyond is 0.
     """
@@ -42,8 +44,11 @@ class StreamStorage:
         config, element, stored = problem.config, problem.element, problem.stored
         self.strips = config.tile_n // STRIP_KEYS
         self.slices, self.slice_columns = Slices.of(problem.v_columns)
-        rows, columns = config.tile_m, self.slices * self.slice_columns
-        self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), stages=2)
+        self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
+        columns = self.slices * self.slice_columns
+        loaded = query_slot_rows(config.packed_heads)
+        queries = b.tile([loaded, problem.columns], element, "shared")
+        self.q = b.Ring("q", queries, stages=2, ways=self.q_tiles)
         self.columns = columns
         widest = max(problem.columns, columns)
         keys = b.tile([config.tile_n, widest], stored, "shared")
@@ -52,26 +57,32 @@ class StreamStorage:
 
     def _declare_found(self, problem: Problem) -> None:
         """The rings of what warps have found: a way for each; and that of O."""
-        rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.slices * self.strips
+        rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.groups * self.strips
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=warps)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=warps)
         self.sums = b.Ring("sums", b.tile([rows, self.slice_columns], f32, "shared"), ways=warps)
-        self.out = b.Ring("out", b.tile([rows, self.columns], problem.output, "shared"))
+        out = b.tile([rows, self.columns], problem.output, "shared")
+        self.out = b.Ring("out", out, ways=self.q_tiles)
 
     @property
     def sum_parts(self) -> list[tuple[int, int]]:
         """First column and number of the parts that a warp has its slice of O in."""
         return parts_of(self.slice_columns, SUM_COLUMNS)
 
+    def warp(self, strip: Value, group: int) -> Value:
+        """The number of a warp."""
+        return b.INT.add(strip, group * self.strips) if group else strip
+
     def hand_over(
-        self, strip: Value, warp: Value, slice_: int, maximum: Value, total: Value, *sums: Value
+        self, strip: Value, group: int, maximum: Value, total: Value, *sums: Value
     ) -> None:
         """Gives what a warp has found for a work tile to those that put it together.
 
         Args:
-          strip, slice_: what it attends to; `warp` is the number of its way.
+          strip, group: the warp's.
           sums: its slice of O, in `sum_parts`.
         """
+        warp = self.warp(strip, group)
         for ring, value in ((self.maxima, maximum), (self.totals, total)):
             hand_over(ring, warp, value)
         slot = self.sums.acquire(warp)
@@ -94,10 +105,11 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
     """
     config, keys = problem.config, problem.keys(tile)
     found = source.find(tile, keys, b.constant(0))
-    slot = storage.q.acquire()
-    position = problem.first_position(tile, 0)
-    problem.queries.load(slot, tile.queries, tile.head, position)
-    b.commit(slot, "copy_engine")
+    for way in range(config.q_tiles):
+        slot = storage.q.acquire(way)
+        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
+        problem.queries.load(slot, tile.queries, head, position)
+        b.commit(slot, "copy_engine")
 
     def turn_of(turn: Value, *found: Value) -> list[Value]:
         column = keys.first_column(turn)
@@ -142,24 +154,25 @@ class Queries:
 
 
 def attend(
-    problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, slice_: int
+    problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, group: int
 ) -> None:
-    """Online softmax of the queries over strip `number` of each key tile, by one warp."""
+    """Online softmax of a query tile over strip `number` of each key tile, by one warp of a group."""
     config, widens = problem.config, problem.widens
     rows = config.tile_m
+    way, slice_ = divmod(group, storage.slices)
     keys = problem.keys(tile)
+    tile = problem.query_tile(tile, way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
-    row0 = problem.first_position(tile, 0)
+    row0 = problem.first_position(tile, way)
     first = b.INT.mul(number, STRIP_KEYS)
-    warp = b.INT.add(number, slice_ * storage.strips) if slice_ else number
     zero = b.f32_constant(0.0)
     sum_parts = storage.sum_parts
 
-    q_slot = storage.q.wait()
+    q_slot = storage.q.wait(way)
     is_held = problem.columns + storage.slice_columns <= MOST_HELD
     depths = parts_of(problem.columns, DEPTH_COLUMNS)
-    queries = Queries(problem, q_slot, depths, is_held=is_held)
+    queries = Queries(problem, b.rows(q_slot, 0, rows), depths, is_held=is_held)
     if is_held:
         b.release(q_slot, "threads")
 
@@ -200,11 +213,11 @@ def attend(
 
     state = [*Rows.none(row, rows)]
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
-    state = visit(keys, keys.phases(0), state, turn_of)
+    state = visit(keys, keys.phases(way), state, turn_of)
     known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
     if not is_held:
         b.release(q_slot, "threads")
-    storage.hand_over(number, warp, slice_, known.maximum, known.total(), *sums)
+    storage.hand_over(number, group, known.maximum, known.total(), *sums)
 
 
 def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
@@ -213,8 +226,15 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     With the maximum m of all, l = sum of l(w) 2^((m(w) - m) c), and O so as well.
     """
     row = Row.of(problem, problem.score_scale(tile))
-    row0 = problem.first_position(tile, 0)
-    warps = range(storage.slices * storage.strips)
+    for way in range(storage.q_tiles):
+        _merge(problem, storage, problem.query_tile(tile, way), row, way)
+
+
+def _merge(problem: Problem, storage: StreamStorage, tile: WorkTile, row: Row, way: int) -> None:
+    """The same for one query tile."""
+    row0 = problem.first_position(tile, way)
+    in_tile = storage.slices * storage.strips
+    warps = range(way * in_tile, (way + 1) * in_tile)
     rings = (storage.maxima, storage.totals, storage.sums)
     slots = [[ring.wait(warp) for warp in warps] for ring in rings]
     maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots[:2])
@@ -224,7 +244,7 @@ def merge(problem: Problem, storage: StreamStorage, tile: WorkTile) -> None:
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, maximum, total)
-    out = storage.out.acquire()
+    out = storage.out.acquire(way)
     for slice_ in range(storage.slices):
         found = slots[2][slice_ * storage.strips :][: storage.strips]
         for first, count in storage.sum_parts:

@@ -123,5 +123,6 @@ def epilogue(problem: Problem, out: b.Ring, tile: WorkTile) -> None:
     for way in range(problem.config.q_tiles):
         slot = out.wait(way)
         position = problem.first_position(tile, way)
-        problem.queries.store(slot, tile.results, tile.head, position)
+        head = problem.query_tile(tile, way).head
+        problem.queries.store(slot, tile.results, head, position)
         b.release(slot, "copy_engine")

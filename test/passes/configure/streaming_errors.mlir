@@ -47,7 +47,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
 // Heads that do not divide the group.
 
 func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
-  // expected-error @below {{'attn.mha' op expects packed_heads to divide 2 and 16, got 4}}
+  // expected-error @below {{'attn.mha' op expects packed_heads to divide 2, up to 16, got 4}}
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
@@ -66,6 +66,48 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
   }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {tile_order = "clc"}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// More query tiles than there are registers for.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects q_tiles of 1 or 2, got 3}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {q_tiles = 3 : i32}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// Two of them, where O takes two warps already.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x256xbf16>, %scale: f32) -> (tensor<?x?x2x256xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects q_tiles of 1 for v_head_dim above 128, got 2}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {q_tiles = 2 : i32}}
+    : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x256xbf16>, f32) -> (tensor<?x?x2x256xbf16>, tensor<?x2x?xf32>)
+  func.return %o, %lse : tensor<?x?x2x256xbf16>, tensor<?x2x?xf32>
+}
+
+// -----
+
+// Query tiles along heads that a group does not have.
+
+func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x1x64xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>) {
+  // expected-error @below {{'attn.mha' op expects head_tiles of 1, got 2}}
+  %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.null, attn.schedule = "mha-streaming", attn.config = {q_tiles = 2 : i32, head_tiles = 2 : i32}}
     : (tensor<?x?x2x64xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>)
   func.return %o, %lse : tensor<?x?x2x64xbf16>, tensor<?x2x?xf32>
 }
