@@ -274,6 +274,42 @@ def key_padding(lengths: Any) -> MaskMod:
     return _expecting(valid, Extents("lengths", shape, ("batch",)))
 
 
+def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
+    """Queries see all cached keys, and of the new tokens those that the mask holds True for.
+
+    The new tokens are the last keys of a sequence, one for each query, as in speculative decoding,
+    where a query sees the drafts that lead to its own. New token j of sequence b, which query i sees
+    where mask[i, j], is the key at lengths[b] - sq + j.
+
+    Args:
+      mask: of bool, [sq, sq] or [batch, sq, sq]: queries by new tokens.
+      lengths: [batch] of integers, keys of each sequence, as a cache's `seqused`; or one integer for
+        all.
+      counts_new: whether these count the new tokens; where they do not, token j is the key at
+        lengths[b] + j, and sequences may have fewer queries than `sq`.
+
+    Raises:
+      SpecError: a mask or lengths of another rank or dtype, a mask that is not square.
+    """
+    shape = _check("mask", mask, (2, 3), ("bool",)).shape
+    if shape[-1] != shape[-2]:
+        raise SpecError(f"mask must be [sq, sq] or [batch, sq, sq], got shape {list(shape)}")
+    count, by_batch = shape[-1], len(shape) == 3
+    extents = [Extents("mask", shape, ("batch", "sq", "sq")[-len(shape) :])]
+    is_one = isinstance(lengths, int | np.integer) and not isinstance(lengths, bool)
+    if not is_one:
+        found = _check("lengths", lengths, (1,), INTEGERS).shape
+        extents.append(Extents("lengths", found, ("batch",)))
+
+    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
+        length = int(lengths) if is_one else lengths[b]
+        token = k - (length - count if counts_new else length)
+        inside = clip(token, 0, count - 1)
+        return (token < 0) | (mask[b, q, inside] if by_batch else mask[q, inside])
+
+    return _expecting(visible, *extents)
+
+
 def causal_from_top(b: Any, h: Any, q: Any, k: Any) -> Any:
     """Query i sees keys 0 ... i, whatever the lengths; `masks.causal` aligns the last ones."""
     return q >= k

@@ -135,6 +135,22 @@ def test_key_padding() -> None:
     np.testing.assert_array_equal(kept(mods.key_padding(lengths)), truth)
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+@pytest.mark.parametrize("counts_new", [False, True])
+def test_tree(by_batch: bool, counts_new: bool) -> None:
+    """Keys in front of the new tokens are seen by all, and those behind lengths by whoever sees the last."""
+    table = RANDOM.integers(0, 2, (B, Q, Q)[0 if by_batch else 1 :]).astype(bool)
+    ends = np.array([K, Q], np.int32)
+    found = kept(mods.tree(table, ends if counts_new else ends - Q, counts_new=counts_new))
+    for batch, end in enumerate(ends):
+        own = table[batch] if by_batch else table
+        np.testing.assert_array_equal(found[batch, 1, :, end - Q : end], own)
+        assert found[batch, :, :, : end - Q].all()
+    of_all = kept(mods.tree(table, K))
+    assert of_all[:, :, :, : K - Q].all()
+    np.testing.assert_array_equal(of_all[1, 0, :, K - Q :], table[1] if by_batch else table)
+
+
 def test_combinations() -> None:
     lengths = np.array([3, 6], np.int32)
     causal, valid = mods.causal_from_top, mods.key_padding(lengths)
@@ -175,6 +191,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: mods.visible_where(normal(3, 4)), "mask must be of bool, got f32"),
     (lambda: mods.document(normal(3)), "ids_q must be of i32, i64, got f32"),
     (lambda: mods.key_padding(np.int32([[1]])), "lengths must have 1 dimensions"),
+    (lambda: mods.tree(np.ones((3, 4), bool), 9), "mask must be [sq, sq] or [batch, sq, sq], got"),
+    (lambda: mods.tree(normal(3, 3), 9), "mask must be of bool, got f32"),
+    (lambda: mods.tree(np.ones((3, 3), bool), normal(2)), "lengths must be of i32, i64, got f32"),
+    (lambda: mods.tree(np.ones((3, 3), bool), True), "lengths must be a numpy array"),
     (lambda: mods.and_masks(), "and_masks needs at least one function"),
     (lambda: mods.or_masks(), "or_masks needs at least one function"),
     (lambda: mods.compose(), "compose needs at least one function"),
@@ -204,6 +224,11 @@ UNFIT: list[tuple[Any, str]] = [
     (
         mods.key_padding(np.zeros(1, I32)),
         "lengths has shape [1], it must be [batch] with batch = 2",
+    ),
+    (mods.tree(np.ones((K, K), bool), K), "mask has shape [7, 7], it must be [sq, sq] with sq = 5"),
+    (
+        mods.tree(np.ones((Q, Q), bool), np.zeros(3, I32)),
+        "lengths has shape [3], it must be [batch]",
     ),
     (mods.and_masks(mods.causal_from_top, mods.key_padding(np.zeros(3, I32))), "lengths has shape"),
     (mods.or_masks(mods.not_mask(mods.key_padding(np.zeros(3, I32)))), "lengths has shape [3]"),
