@@ -23,15 +23,31 @@ class KVSource(Protocol):
         ...
 
     def load_keys(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the keys from `first_column` on."""
+        """Fills a ring slot [tile_n, head_dim] with the keys from `first_column` on.
+
+        Args:
+          is_whole: all of these exist.
+        """
         ...
 
     def load_values(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the values from `first_column` on."""
+        """Fills a ring slot [tile_n, head_dim] with the values from `first_column` on, likewise."""
         ...
 
 
@@ -54,13 +70,25 @@ class TensorKV:
         return []
 
     def load_keys(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Copies a box of K."""
         self._load(self._problem.k, slot, tile, first_column)
 
     def load_values(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Copies a box of V."""
         self._load(self._problem.v, slot, tile, first_column)
@@ -100,19 +128,36 @@ class PagedKV:
         return [pages.entry(tile.batch, number) for number in numbers]
 
     def load_keys(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Copies boxes of K, whole ones."""
         pool = self._keys.pool
         for number, entry in enumerate(found[: self._copies]):
-            left = self._left(tile, first_column, number)
+            left = None if is_whole else self._left(tile, first_column, number)
             self._copy(pool, slot, tile, number, self._page(pool, entry, left), first_column)
 
     def load_values(
-        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+        self,
+        slot: Value,
+        tile: WorkTile,
+        first_column: Value,
+        found: Sequence[Value],
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Copies boxes of V that end with the sequence."""
         for number, entry in enumerate(found[-self._copies :]):
+            pool = self._values.pool
+            if is_whole:
+                page = self._page(pool, entry, None)
+                self._copy(pool, slot, tile, number, page, first_column)
+                continue
             left = self._left(tile, first_column, number)
             page = self._page(self._values.pool, entry, left)
             valid = b.INT.min(b.INT.max(left, 1), self._rows)
@@ -124,10 +169,12 @@ class PagedKV:
         """Positions of the sequence from a copy's first on."""
         return b.INT.sub(tile.keys.length, b.INT.add(first_column, number * self._rows))
 
-    def _page(self, pool: Value, entry: Value, left: Value) -> Value:
+    def _page(self, pool: Value, entry: Value, left: Value | None) -> Value:
         """The page of a copy: a number outside the pool where there is nothing to read."""
         count = b.extent(pool, 0)
         inside = b.INT.min(b.INT.max(entry, -1), count)
+        if left is None:
+            return inside
         return b.select(b.compare("sgt", left, 0), inside, count)
 
     def _row(self, first_column: Value) -> Value:

@@ -101,28 +101,40 @@ def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
 def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, then the K/V ring in the order K(0) V(0) K(1) V(1) ...; one thread.
 
-    Where the next tile lies is read as soon as the copies of a tile have been issued.
+    Where a tile lies is read two turns ahead: what a table says may come from memory, which takes
+    longer than a slot is waited for. Keys are visited from the last tile down: only the first turn has
+    to mind the end of the sequence.
     """
     config, keys = problem.config, problem.keys(tile)
     found = source.find(tile, keys, b.constant(0))
+    ahead = source.find(tile, keys, b.constant(1)) if found else []
     for way in range(config.q_tiles):
         slot = storage.q.acquire(way)
         head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
         problem.queries.load(slot, tile.queries, head, position)
         b.commit(slot, "copy_engine")
 
-    def turn_of(turn: Value, *found: Value) -> list[Value]:
+    def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = keys.first_column(turn)
         for columns, load in (
             (problem.columns, source.load_keys),
             (storage.columns, source.load_values),
         ):
             slot = storage.kv.acquire()
-            load(b.view(slot, [config.tile_n, columns], problem.stored), tile, column, found)
+            part = b.view(slot, [config.tile_n, columns], problem.stored)
+            load(part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")
-        return source.find(tile, keys, b.INT.add(turn, 1)) if found else []
 
-    b.loop(0, keys.count, found, turn_of)
+    def turn_of(turn: Value, *both: Value) -> list[Value]:
+        fill(turn, both[: len(found)], is_whole=True)
+        return [*both[len(found) :], *source.find(tile, keys, b.INT.add(turn, 2))]
+
+    if not found:
+        b.loop(0, keys.count, [], lambda turn: fill(turn, []) or [])
+        return
+    with b.when(keys.any()):
+        fill(0, found)
+        b.loop(1, keys.count, [*ahead, *source.find(tile, keys, b.constant(2))], turn_of)
 
 
 class Queries:
