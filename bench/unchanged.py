@@ -84,12 +84,13 @@ def written_by(checkout: Path, folder: Path, only: str) -> None:
 
 def quality(ptx: Path) -> tuple[int, int, int]:
     """Registers, instructions and spilled bytes of the machine code."""
+    target = ptx.read_text().partition("\n.target ")[2].split()[0].rstrip(",")
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
-        subprocess.run([_sass.find_ptxas(), "-O3", f"-arch={TARGET}", ptx, "-o", cubin], check=True)
+        subprocess.run([_sass.find_ptxas(), "-O3", f"-arch={target}", ptx, "-o", cubin], check=True)
         kernel = max(_sass.disassemble(cubin), key=lambda function: len(function.instructions))
         registers = _sass.usage(cubin, kernel.name).registers
-    return registers, len(kernel.instructions), _sass.spill_bytes(ptx, TARGET)
+    return registers, len(kernel.instructions), _sass.spill_bytes(ptx, target)
 
 
 def compare(before: Path, after: Path) -> int:
