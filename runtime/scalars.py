@@ -50,6 +50,8 @@ def as_int(value: object) -> int | None:
     """The integer that a value is, or None."""
     if type(value) is int:
         return value
+    if value is None:  # PyTorch's tracer, up to 2.11 at least, does not get as far as the exception
+        return None
     if isinstance(value, bool) or _dtype(value) == "bool" or _shape(value) != ():
         return None
     try:
