@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.scalars import as_int
 from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, tanh, where
 
@@ -296,13 +297,13 @@ def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
         raise SpecError(f"mask must be [sq, sq] or [batch, sq, sq], got shape {list(shape)}")
     count, by_batch = shape[-1], len(shape) == 3
     extents = [Extents("mask", shape, ("batch", "sq", "sq")[-len(shape) :])]
-    is_one = isinstance(lengths, int | np.integer) and not isinstance(lengths, bool)
-    if not is_one:
+    one = as_int(lengths)
+    if one is None:
         found = _check("lengths", lengths, (1,), INTEGERS).shape
         extents.append(Extents("lengths", found, ("batch",)))
 
     def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
-        length = int(lengths) if is_one else lengths[b]
+        length = lengths[b] if one is None else one
         token = k - (length - count if counts_new else length)
         inside = clip(token, 0, count - 1)
         return (token < 0) | (mask[b, q, inside] if by_batch else mask[q, inside])

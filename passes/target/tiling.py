@@ -167,7 +167,9 @@ def streamed_query_tiles(
     sq: int,
     group: int,
     is_padded: bool = False,
-    **held: int,
+    element_bits: int = 16,
+    stored_bits: int = 16,
+    output_bits: int = 16,
 ) -> int:
     """Query tiles of a work tile: two where the rows of `sq` queries fill more than one.
 
@@ -175,13 +177,23 @@ def streamed_query_tiles(
     second.
 
     Args:
-      held: further arguments of `streamed_stages`.
+      sq: queries of the longest sequence.
+      group: query heads per key-value head.
+      is_padded: as of `streamed_heads`; bits as of `streamed_stages`.
     """
     rows = StreamedRows.of(group, MAX_Q_TILES, is_padded=is_padded)
     if rows.head_tiles == 1 and sq * rows.packed <= STREAM_ROWS // rows.packed * rows.packed:
         return 1
-    tiles = {"q_tiles": MAX_Q_TILES, "packed": rows.packed}
-    stages = streamed_stages(target, head_dim, v_head_dim, **tiles, **held)
+    stages = streamed_stages(
+        target,
+        head_dim,
+        v_head_dim,
+        q_tiles=MAX_Q_TILES,
+        packed=rows.packed,
+        element_bits=element_bits,
+        stored_bits=stored_bits,
+        output_bits=output_bits,
+    )
     fits = Slices.of(v_head_dim).warps == 1 and stages >= STREAM_STAGES
     return MAX_Q_TILES if fits else 1
 

@@ -125,12 +125,16 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
             load(part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")
 
+    def rows_of(turn: Value) -> list[Value]:
+        fill(turn, [])
+        return []
+
     def turn_of(turn: Value, *both: Value) -> list[Value]:
         fill(turn, both[: len(found)], is_whole=True)
         return [*both[len(found) :], *source.find(tile, keys, b.INT.add(turn, 2))]
 
     if not found:
-        b.loop(0, keys.count, [], lambda turn: fill(turn, []) or [])
+        b.loop(0, keys.count, [], rows_of)
         return
     with b.when(keys.any()):
         fill(0, found)
