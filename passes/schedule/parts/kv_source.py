@@ -101,6 +101,12 @@ class PagedKV:
     crosses the end of a page. What a copy reads behind the sequence is zero for values, whose
     product with a probability of 0 has to be 0; keys there may be anything, since the mask hides
     their scores. Pages that lie behind it altogether are not read.
+
+    A copy that ends within its page goes through a map whose base lies in front of the pool
+    (`ws.limit`). Where nothing of a box is inside, the copy engine looks at the base all the same,
+    and faults where no memory is mapped (measured on an H200): such a copy always has a row inside.
+    Behind the sequence that is the first one of the tile, which the sequence has, so that its
+    product with a probability of 0 is 0 as well.
     """
 
     def __init__(self, problem: Problem, keys: Pages, values: Pages):
@@ -152,14 +158,18 @@ class PagedKV:
         is_whole: bool = False,
     ) -> None:
         """Copies boxes of V that end with the sequence."""
-        for number, entry in enumerate(found[-self._copies :]):
+        entries = found[-self._copies :]
+        for number, entry in enumerate(entries):
             pool = self._values.pool
             if is_whole:
                 page = self._page(pool, entry, None)
                 self._copy(pool, slot, tile, number, page, first_column)
                 continue
             left = self._left(tile, first_column, number)
-            page = self._page(self._values.pool, entry, left)
+            if number:
+                entry = b.select(b.compare("sgt", left, 0), entry, entries[0])
+            last = b.INT.sub(b.extent(pool, 0), 1)
+            page = b.INT.max(b.INT.min(entry, last), 0)
             valid = b.INT.min(b.INT.max(left, 1), self._rows)
             end = b.INT.add(self._row(first_column), valid)
             pool = b.limit(self._values.pool, end, ROW_DIM)
