@@ -15,7 +15,8 @@ from attn_mlir.dialect._mlir import arith, ir, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
-from .context import FULL_WARP, Fragment, Lowering, TileRef, element_pointer, lowers
+from .context import Fragment, Lowering, TileRef, element_pointer, lowers
+from .lanes import from_lane
 from .layouts.fragments import row_per_lane
 from .layouts.inference import Constraints, constrains
 from .layouts.shared import ATOM_ROWS, SWIZZLE_BYTES, UNIT_BYTES, unit_elements
@@ -49,18 +50,12 @@ def _entry(entries: Fragment, row: Value, rows: range) -> Value:
     lane = arith.AndIOp(row, constant(WARP_THREADS - 1)).result
     found: Value = None
     for number in range(rows.start // WARP_THREADS, (rows.stop - 1) // WARP_THREADS + 1):
-        here = _from_lane(entries.parts[number], lane)
+        here = from_lane(entries.parts[number], lane)
         if found is None:
             found = here
         else:
             found = select(compare("sge", row, number * WARP_THREADS), here, found)
     return found
-
-
-def _from_lane(value: Value, lane: Value) -> Value:
-    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
-    clamp = constant(WARP_THREADS - 1)
-    return nvvm.ShflOp(constant(FULL_WARP), value, lane, clamp, kind, results=[value.type]).res
 
 
 def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:

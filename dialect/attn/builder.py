@@ -17,7 +17,7 @@ from attn_mlir.dialect.attn.operands import ELEMENT_TYPES, Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
-from attn_mlir.dialect.attn.storage import cache_views, views_of
+from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
 from attn_mlir.dialect.attn.workspace import WORKSPACE
 
 ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
@@ -100,7 +100,7 @@ def emit_mha(
     stored = (arguments["q"], arguments["k"], arguments["v"])
     q, k, v = views_of(lengths, cache, stored, arguments)
     q, k, v = (
-        make_scaled(operand, arguments[name]) if name in arguments else operand
+        make_scaled(operand, _factors(name, cache, arguments)) if name in arguments else operand
         for operand, name in zip((q, k, v), DESCALES, strict=True)
     )
     return make_mha(
@@ -110,6 +110,14 @@ def emit_mha(
         partial=partial,
         score_mod=_score_mod(modifier, block, part_keys, arguments),
     )
+
+
+def _factors(name: str, cache: Cache | None, arguments: Mapping[str, ir.Value]) -> ir.Value:
+    """The factors of an operand, those of positions as its sequences have them."""
+    q, _, v = DESCALES
+    if cache is None or not cache.scale_dtype or name == q:
+        return arguments[name]
+    return factors_view(arguments[name], cache, arguments, of_values=name == v)
 
 
 def emit_combine(

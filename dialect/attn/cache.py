@@ -8,6 +8,7 @@ PAGE_LISTS = {
     TABLES: {"page_table": 2, "v_page_table": 2},
     CSR: {"indptr": 1, "indices": 1, "last_page_len": 1},
 }  # names and ranks of the index arrays
+SCALE_TABLE = "scale_table"
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,29 @@ class Cache:
         holds last_page_len[b] positions. Empty without pages.
       selected: sequence b is row batch_idx[b] of k and v.
       padded: it begins at position leftpad[b] of its row.
+      scale_dtype: of the factors of elements of 8 bits, where each position has its own; they lie as
+        k and v do, with a factor for each group in the place of the columns. Empty where factors do
+        not depend on the position.
+      k_groups, v_groups: groups of columns of k and of v that have a factor each.
+      own_scale_table: the pages of factors are listed by `scale_table` [batch, columns].
     """
 
     page_size: int = 0
     pages: str = ""
     selected: bool = False
     padded: bool = False
+    scale_dtype: str = ""
+    k_groups: int = 0
+    v_groups: int = 0
+    own_scale_table: bool = False
 
     @property
     def arrays(self) -> dict[str, int]:
         """Names and ranks of the index arrays, in the order of the call."""
         found = dict(PAGE_LISTS.get(self.pages, {}))
         found |= {"batch_idx": 1} if self.selected else {}
-        return found | ({"leftpad": 1} if self.padded else {})
+        found |= {"leftpad": 1} if self.padded else {}
+        return found | ({SCALE_TABLE: 2} if self.own_scale_table else {})
 
     @property
     def axes(self) -> tuple[int | str, int | str]:
@@ -48,4 +59,6 @@ class Cache:
         """For names of kernels."""
         words = {f"p{self.page_size}": self.page_size, self.pages: self.pages != TABLE}
         words |= {"bi": self.selected, "lp": self.padded}
+        factors = f"s{self.scale_dtype}g{self.k_groups}v{self.v_groups}"
+        words |= {factors: self.scale_dtype, "st": self.own_scale_table}
         return "".join(word for word, wanted in words.items() if wanted)

@@ -4,11 +4,19 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.storage import ViewType, logical_type, stored_type, view_type
+from attn_mlir.dialect.attn.storage import (
+    SEQUENCE_RANK,
+    ViewType,
+    logical_type,
+    stored_type,
+    view_type,
+)
+
+TOKEN_FACTOR_TYPES = ("f32", "f16", "bf16")
 
 
 class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
-    """Every element times the factor of its sequence and its key-value head.
+    """Every element times the factor of its sequence and its key-value head, or of its position too.
 
     The factors are those of a quantisation: greater than 0 and finite, which nobody checks here.
 
@@ -18,7 +26,10 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     Operands:
       source: [batch, sequence, heads, columns], a tensor or a view. Heads of queries have the
         factor of the key-value head that they read.
-      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads.
+      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or, of
+        keys and values, [batch, sequence, kv_heads, groups], f32, f16 or bf16, a tensor or a view:
+        element c of a row has factor c / (columns / groups). Where a sequence has no factors, as in
+        a page that is none, they are 0; those behind its length are not looked at.
 
     Memory effects: none. Hardware: any.
 
@@ -32,15 +43,29 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     factors: ext.Operand[Any]
     view: ext.Result[ViewType]
 
+    @property
+    def is_per_position(self) -> bool:
+        """Whether every position has factors of its own."""
+        return logical_type(self.factors).rank == SEQUENCE_RANK
+
+    @property
+    def groups(self) -> int:
+        """Factors of a position in a head."""
+        return logical_type(self.factors).shape[3] if self.is_per_position else 1
+
     def verify_invariants(self) -> bool:
-        """A source of rank 4, factors of rank 2 in f32, and the view of just that."""
-        logical, factors = logical_type(self.source), self.factors.type
-        if not isinstance(logical, ir.RankedTensorType) or logical.rank != 4:
+        """A source of rank 4, factors for its sequences or positions, and the view of just that."""
+        logical, factors = logical_type(self.source), logical_type(self.factors)
+        if not isinstance(logical, ir.RankedTensorType) or logical.rank != SEQUENCE_RANK:
             layout = "[batch, sequence, heads, columns]"
             return self._fail(f"source to stand for a tensor {layout}, got {self.source.type}")
-        is_table = isinstance(factors, ir.RankedTensorType) and factors.rank == 2
-        if not is_table or str(factors.element_type) != "f32":
-            return self._fail(f"factors to be a tensor [batch, kv_heads] of f32, got {factors}")
+        if isinstance(factors, ir.RankedTensorType) and factors.rank == SEQUENCE_RANK:
+            if misfit := _misfit(logical, factors):
+                return self._fail(f"{misfit}, got {factors}")
+        else:
+            is_table = isinstance(factors, ir.RankedTensorType) and factors.rank == 2
+            if not is_table or str(factors.element_type) != "f32":
+                return self._fail(f"factors to be a tensor [batch, kv_heads] of f32, got {factors}")
         expected = view_type(logical, stored_type(self.source))
         if self.view.type != expected:
             return self._fail(f"a result of type {expected}, got {self.view.type}")
@@ -49,6 +74,18 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
     def _fail(self, message: str) -> bool:
         self.location.emit_error(f"'attn.scaled' op expects {message}")
         return False
+
+
+def _misfit(logical: Any, factors: Any) -> str:
+    """What is wrong with factors [batch, sequence, kv_heads, groups] of a source."""
+    if str(factors.element_type) not in TOKEN_FACTOR_TYPES:
+        return f"factors of positions of type {', '.join(TOKEN_FACTOR_TYPES)}"
+    if any(kind.is_dynamic_dim(dim) for kind in (logical, factors) for dim in (2, 3)):
+        return "static heads and groups of factors of positions"
+    (heads, columns), (own, groups) = list(logical.shape)[2:], list(factors.shape)[2:]
+    if own != heads or groups < 1 or columns % groups:
+        return f"factors of {heads} heads, in groups that divide {columns} columns"
+    return ""
 
 
 def make_scaled(source: ir.Value, factors: ir.Value) -> ir.Value:

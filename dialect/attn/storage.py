@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
-from attn_mlir.dialect.attn.cache import CSR, PAGE_LISTS, Cache
+from attn_mlir.dialect.attn.cache import CSR, PAGE_LISTS, SCALE_TABLE, Cache
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.lengths import Lengths
 
@@ -402,6 +402,23 @@ def cache_views(
             view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
         views.append(view)
     return views
+
+
+def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
+    """Factors of the positions of a cache, as its sequences have them, at the insertion point.
+
+    Args:
+      factors: as they are stored.
+      indices: as of `views_of`.
+      of_values: whether they are those of v.
+    """
+    if cache.own_scale_table:
+        view = PagedOp(factors, indices[SCALE_TABLE], paged_type(factors.type)).view
+    else:
+        view = _found(factors, cache, indices, of_values=of_values)
+    if cache.padded:
+        view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
+    return view
 
 
 def _found(source: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:

@@ -21,6 +21,7 @@ from .compute import (
     KeepOp,
     MapOp,
     ReduceOp,
+    SpreadOp,
     YieldOp,
     signless,
 )

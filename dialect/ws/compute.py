@@ -6,7 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
 
-from .dialect import WS, FragmentType, fail
+from .dialect import WS, FragmentType, element_bits, fail
 
 REDUCTIONS = ("add", "max")
 AXES = ("rows", "columns")
@@ -250,6 +250,38 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
     def axis(self) -> int:
         """The axis along which the line is repeated: 0 for rows, 1 for columns."""
         return _axis(self)
+
+
+class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
+    """Elements that each lie in one lane of a warp, where the threads that work with them have them.
+
+    Whoever reads numbers from memory has one of them in a lane, and none twice; a row or column of a
+    product belongs to several lanes.
+
+    Operands:
+      lanes: [N], 32 bits each, N a multiple of 32: lane i of every warp has elements i, i + 32, ...
+
+    Results:
+      line: [N], laid out as its users want.
+
+    Memory effects: none, but the threads of a warp have to meet. Hardware: any.
+
+    Example:
+      %line = "ws.spread"(%lanes) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xf32>>
+    """
+
+    lanes: ext.Operand[FragmentType]
+    line: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "SpreadOp") -> bool:
+        """One type, of rank 1 and of 32 bits."""
+        kind = FragmentType(op.lanes.type)
+        if len(kind.shape) != 1 or element_bits(kind.element) != WORD_BITS:
+            return fail(op, f"expects lanes of rank 1 and 32 bits, got {kind}")
+        if op.line.type != op.lanes.type:
+            return fail(op, f"expects a result of type {kind}, got {op.line.type}")
+        return True
 
 
 class FillOp(WS.Operation, name="fill", traits=[Pure]):

@@ -35,3 +35,21 @@ func.func @scaled(%q: tensor<?x4x64xf8E4M3FN>, %k: tensor<?x?x2x64xf8E4M3FN>, %o
       -> (tensor<?x4x64xbf16>, tensor<4x?xf32>)
   func.return %o, %lse : tensor<?x4x64xbf16>, tensor<4x?xf32>
 }
+
+// Factors of positions, in pages of their own.
+
+// CHECK-LABEL: func.func @positions
+// CHECK: %[[F:.*]] = "attn.paged"(%{{.*}}, %{{.*}}) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>) -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
+// CHECK: "attn.scaled"(%{{.*}}, %[[F]])
+func.func @positions(%pool: tensor<?x16x2x128xf8E4M3FN>, %table: tensor<?x?xi32>, %factors: tensor<?x16x2x4xf16>,
+                     %scale_table: tensor<?x?xi32>) {
+  %k = "attn.paged"(%pool, %table) : (tensor<?x16x2x128xf8E4M3FN>, tensor<?x?xi32>)
+    -> !attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>
+  %f = "attn.paged"(%factors, %scale_table) : (tensor<?x16x2x4xf16>, tensor<?x?xi32>)
+    -> !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>
+  %keys = "attn.scaled"(%k, %f)
+    : (!attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>,
+       !attn.view<tensor<?x?x2x4xf16>, tensor<?x16x2x4xf16>>)
+      -> !attn.view<tensor<?x?x2x128xf8E4M3FN>, tensor<?x16x2x128xf8E4M3FN>>
+  func.return
+}

@@ -33,3 +33,39 @@ func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?xf32>) {
     -> !attn.view<tensor<?x?x4x64xf32>, tensor<?x?x4x64xf8E5M2>>
   func.return
 }
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x2xf64>) {
+  // expected-error @below {{'attn.scaled' op expects factors of positions of type f32, f16, bf16, got tensor<?x?x4x2xf64>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x2xf64>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x3xf32>) {
+  // expected-error @below {{'attn.scaled' op expects factors of 4 heads, in groups that divide 64 columns, got tensor<?x?x4x3xf32>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x3xf32>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x2x1xf32>) {
+  // expected-error @below {{'attn.scaled' op expects factors of 4 heads, in groups that divide 64 columns, got tensor<?x?x2x1xf32>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x2x1xf32>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x?x4x64xf8E5M2>, %factors: tensor<?x?x4x?xf32>) {
+  // expected-error @below {{'attn.scaled' op expects static heads and groups of factors of positions, got tensor<?x?x4x?xf32>}}
+  %k = "attn.scaled"(%x, %factors) : (tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x?xf32>)
+    -> !attn.view<tensor<?x?x4x64xf8E5M2>, tensor<?x?x4x64xf8E5M2>>
+  func.return
+}

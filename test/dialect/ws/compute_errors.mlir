@@ -358,3 +358,19 @@ func.func @f(%s: !ws.frag<vector<8x40xf32>>, %b: !ws.frag<vector<8x2xi32>>, %x: 
   %0 = "ws.keep"(%s, %b, %x) : (!ws.frag<vector<8x40xf32>>, !ws.frag<vector<8x2xi32>>, f16) -> !ws.frag<vector<8x40xf32>>
   func.return
 }
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<32x8xf32>>) {
+  // expected-error @below {{'ws.spread' op expects lanes of rank 1 and 32 bits, got !ws.frag<vector<32x8xf32>>}}
+  %0 = "ws.spread"(%s) : (!ws.frag<vector<32x8xf32>>) -> !ws.frag<vector<32x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<32xf32>>) {
+  // expected-error @below {{'ws.spread' op expects a result of type !ws.frag<vector<32xf32>>, got !ws.frag<vector<32xi32>>}}
+  %0 = "ws.spread"(%s) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xi32>>
+  func.return
+}

@@ -93,6 +93,16 @@ func.func @kept(%r: !ws.ring<!t, 1, 1>, %g: i32) {
   func.return
 }
 
+// CHECK-LABEL: func.func @spread
+// CHECK: ws.spread
+// CHECK-NOT: ws.spread
+// CHECK: return
+func.func @spread(%lanes: !ws.frag<vector<32xf32>>) -> (!ws.frag<vector<32xf32>>, !ws.frag<vector<32xf32>>) {
+  %0 = "ws.spread"(%lanes) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xf32>>
+  %1 = "ws.spread"(%lanes) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xf32>>
+  func.return %0, %1 : !ws.frag<vector<32xf32>>, !ws.frag<vector<32xf32>>
+}
+
 // CHECK-LABEL: func.func @rank
 // CHECK: ws.rank
 // CHECK-NOT: ws.rank

@@ -1,0 +1,56 @@
+"""What one lane of a warp has, given to the others by shuffles."""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
+from attn_mlir.dialect.scalars import compare, constant, select
+from attn_mlir.passes.target.limits import WARP_THREADS
+
+from .context import FULL_WARP, Fragment, Lowering, lowers
+from .layouts.fragments import row_per_lane
+from .layouts.inference import Constraints, constrains
+from .layouts.values import moved, own_place
+
+Value = Any
+
+
+def from_lane(value: Value, lane: Value) -> Value:
+    """The value that a lane has."""
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    clamp = constant(WARP_THREADS - 1)
+    return nvvm.ShflOp(constant(FULL_WARP), value, lane, clamp, kind, results=[value.type]).res
+
+
+@constrains(ws.SpreadOp)
+def _constrain(c: Constraints, op: ws.SpreadOp) -> None:
+    c.fixes(op, op.lanes, row_per_lane(c.warps))
+
+
+@lowers(ws.SpreadOp)
+def _spread(low: Lowering, op: ws.SpreadOp) -> None:
+    kind, layout = ws.FragmentType(op.line.type), low.layouts[op.line]
+    lanes: Fragment = low[op.lanes]
+    (axis,) = layout.axes
+    own = own_place(low, layout, axis)
+    if layout.is_single:
+        found = [_element(lanes, moved(own, offset)) for offset in layout.strip_offsets]
+        low[op.line] = Fragment(kind, layout, tuple(found))
+        return
+    found = [_element(lanes, moved(own, offset)) for offset in layout.element_offsets]
+    parts: list[Value] = []
+    for width in layout.part_widths:
+        some, found = found[:width], found[width:]
+        vectors = ir.VectorType.get([width], kind.element)
+        parts.append(vector.FromElementsOp(vectors, some).result)
+    low[op.line] = Fragment(kind, layout, tuple(parts))
+
+
+def _element(lanes: Fragment, number: Value) -> Value:
+    """Element `number`, from the lane that has it."""
+    lane = arith.AndIOp(number, constant(WARP_THREADS - 1)).result
+    first, *others = lanes.parts
+    found = from_lane(first, lane)
+    for turn, part in enumerate(others, 1):
+        found = select(compare("sge", number, turn * WARP_THREADS), from_lane(part, lane), found)
+    return found
