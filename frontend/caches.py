@@ -29,8 +29,9 @@ class ContiguousKV:
         counts; at 0 if None. Its first key then has the position 0 for masks and modifiers.
       counts_new: whether `seqused` counts the tokens of this step, as many as there are queries;
         where it does not, that many further positions belong to the sequence.
-      k_scale, v_scale: f32, by how much elements of 8 bits count: of one element, [kv_heads] or
-        [batch, kv_heads].
+      k_scale, v_scale: by how much elements of 8 bits count: f32 of one element, [kv_heads] or
+        [batch, kv_heads]; or f32, f16 or bf16 for each position, [rows, positions, kv_heads, groups],
+        where a group is head_dim / groups columns.
     """
 
     k: Any = field(repr=False)
@@ -67,8 +68,10 @@ class PagedKV:
         last_page_len[b] positions, this step's tokens among them. Shapes [batch + 1], [entries] and
         [batch].
       counts_new: as of `ContiguousKV`.
-      k_scale, v_scale: as of `ContiguousKV`.
-      scale_table: reserved for factors that lie in pages of their own, which have no kernel yet.
+      k_scale, v_scale: as of `ContiguousKV`; those of positions lie in pages of the same size and
+        layout, [pages, page, kv_heads, groups]; `k_scale` [pages, 2, ...] for both without `v_pages`.
+      scale_table: [batch, columns] i32: the pages of factors of positions, where they are not those
+        of keys and values.
     """
 
     k_pages: Any = field(repr=False)
@@ -89,8 +92,6 @@ class PagedKV:
         """Refuses what contradicts itself, whatever the arrays are."""
         if not isinstance(cast(object, self.layout), str) or self.layout not in LAYOUTS:
             raise SpecError(f"layout must be NHD or HND, got {shown(self.layout, 40)}")
-        if self.scale_table is not None:
-            raise SpecError("scale_table has no kernel: factors are per tensor or per head")
         rows = {name: getattr(self, name) for name in ("indptr", "indices", "last_page_len")}
         given = [name for name, value in rows.items() if value is not None]
         if self.page_table is not None:

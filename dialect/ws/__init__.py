@@ -125,6 +125,7 @@ __all__ = [
     "RoleOp",
     "RowsOp",
     "SettleOp",
+    "SpreadOp",
     "StoreGlobalOp",
     "StoreOp",
     "StoreRowsOp",

@@ -14,10 +14,18 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.api.cache_scales import (
+    BOTH,
+    POOL_RANK,
+    check_dense_rows,
+    half,
+    heads_inside,
+    position_scales,
+)
 from attn_mlir.arrays import dense_on_host
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
 from attn_mlir.compiling.spec import check_page_size
-from attn_mlir.dialect.attn.cache import CSR, TABLE, TABLES, Cache
+from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32
 from attn_mlir.runtime.tensormap import (
@@ -30,8 +38,6 @@ from attn_mlir.runtime.tensors import TensorView, view
 Numbers = npt.NDArray[np.int32]
 Contents = Mapping[str, Numbers | None]
 
-POOL_RANK = 4
-BOTH = 2  # extent of the axis that tells K and V apart, in a pool of both
 _SHAPES = {
     "indptr": "[batch + 1]",
     "indices": "[entries]",
@@ -119,12 +125,15 @@ def _contiguous(cache: ContiguousKV) -> Cached:
     kind = Cache(selected="batch_idx" in arrays, padded="leftpad" in arrays)
     counted_by = "batch_idx" if kind.selected else "k"
     has_scales = cache.k_scale is not None or cache.v_scale is not None
-    scales = (cache.k_scale, cache.v_scale) if has_scales else None
+    scales: tuple[object, object] | None = (cache.k_scale, cache.v_scale) if has_scales else None
+    of_positions = position_scales(cache, operands, kind)
+    if of_positions is not None:
+        scales, kind = of_positions.scales, of_positions.kind
     rows, most = operands["k"].shape[:2]
     batch = view(arrays["batch_idx"], counted_by).shape[0] if kind.selected else rows
     return Cached(
         operands,
-        kind if arrays else None,
+        kind if arrays or of_positions else None,
         arrays,
         _told(cache),
         _agreed(batch, counted_by, arrays, ["leftpad"]),
@@ -149,19 +158,29 @@ def _paged(cache: PagedKV) -> Cached:
         kind = TABLE if len(arrays) == 1 else TABLES
         counted_by = listing = "page_table"
         batch, columns = view(arrays["page_table"], "page_table").shape
+    layout = Cache(page_size=page_size, pages=kind)
+    scales: tuple[object, object] = (cache.k_scale, cache.v_scale)
+    of_positions = position_scales(cache, operands, layout)
+    if of_positions is not None:
+        scales, layout = of_positions.scales, of_positions.kind
+        arrays |= of_positions.arrays(batch, 0 if kind == CSR else columns)
+    elif cache.scale_table is not None:
+        raise SpecError(
+            "scale_table is for factors of positions, which k_scale and v_scale are not"
+        )
     if columns * page_size > MAX_I32:
         raise SpecError(
             f"{listing} has {columns} pages of {page_size}: a sequence has at most {MAX_I32} positions"
         )
     return Cached(
         operands,
-        Cache(page_size=page_size, pages=kind),
+        layout,
         arrays,
         _told(cache),
         batch,
         counted_by,
         columns * page_size,
-        (cache.k_scale, cache.v_scale),
+        scales,
         names | _LENGTH_NAMES | _SCALE_NAMES | {"v_page_table": "page_table"},
     )
 
@@ -186,10 +205,10 @@ def _tables(page_table: object) -> dict[str, object]:
             "page_table must be [batch, columns] or [batch, 2, columns] of i32, got "
             f"{list(found.shape)} of {found.dtype}"
         )
-    _check_dense_rows(found, "page_table")
+    check_dense_rows(found, "page_table")
     if rank == 2:
         return {"page_table": page_table}
-    return {"page_table": _half(found, 0), "v_page_table": _half(found, 1)}
+    return {"page_table": half(found, 0), "v_page_table": half(found, 1)}
 
 
 def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
@@ -203,7 +222,7 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
             raise SpecError(
                 f"k_pages must be {both} without v_pages, got shape {shape} (pass v_pages?)"
             )
-        pools = {"k": _half(k, 0), "v": _half(k, 1)}
+        pools = {"k": half(k, 0), "v": half(k, 1)}
         names = {"k": "k_pages", "v": "k_pages"}
     else:
         pools = {"k": k, "v": view(cache.v_pages, "v_pages")}
@@ -219,21 +238,8 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
     for name, pool in pools.items():
         _check_copyable(pool, names[name])
     if cache.layout == "HND":
-        pools = {name: _heads_inside(pool) for name, pool in pools.items()}
+        pools = {name: heads_inside(pool) for name, pool in pools.items()}
     return pools, names
-
-
-def _half(both: TensorView, number: int) -> TensorView:
-    """K or V of a pool of both, or the table of either."""
-    strides = (both.strides[0], *both.strides[2:])
-    half = both.reshaped((both.shape[0], *both.shape[2:]), strides)
-    return half.moved(number * both.strides[1])
-
-
-def _heads_inside(pool: TensorView) -> TensorView:
-    """A pool of layout HND as one of layout NHD."""
-    order = (0, 2, 1, 3)
-    return pool.reshaped([pool.shape[i] for i in order], [pool.strides[i] for i in order])
 
 
 def _check_copyable(pool: TensorView, name: str) -> None:
@@ -260,19 +266,6 @@ def _check_copyable(pool: TensorView, name: str) -> None:
         raise SpecError(
             f"{name} starts at {pool.address:#x}: copies need a multiple of "
             f"{ADDRESS_ALIGNMENT_BYTES} bytes"
-        )
-
-
-def _check_dense_rows(table: TensorView, name: str) -> None:
-    """Refuses a table whose rows a kernel cannot walk.
-
-    Raises:
-      SpecError: names the table and its strides.
-    """
-    if not table.empty and (min(table.strides) < 0 or table.strides[-1] != 1):
-        raise SpecError(
-            f"{name} has strides {list(table.strides)}: its rows must be dense (stride 1), and their "
-            "stride not below 0"
         )
 
 
@@ -371,6 +364,26 @@ def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> N
             size = cast(Cache, cache.kind).page_size
             first = np.arange(table.shape[1], dtype=np.int64) * size
             _check_entries("page_table", table, pages, there, np.less(first, lengths[:, None]))
+    if (table := contents.get(SCALE_TABLE)) is not None and lengths is not None:
+        _check_scale_table(cache, table, lengths)
+
+
+def _check_scale_table(cache: Cached, table: Numbers, lengths: Numbers) -> None:
+    """Refuses a table on the host that names no pages of factors, in entries that sequences use.
+
+    Raises:
+      SpecError: names the entry.
+    """
+    size = cast(Cache, cache.kind).page_size
+    if lengths.max(initial=0) > table.shape[1] * size:
+        raise SpecError(
+            f"{SCALE_TABLE} has {table.shape[1]} columns of {size} positions: a sequence has "
+            f"{lengths.max()}"
+        )
+    pages = min(view(scale, "k_scale").shape[0] for scale in cast("Sequence[object]", cache.scales))
+    first = np.arange(table.shape[1], dtype=np.int64) * size
+    there = "k_scale and v_scale have pages"
+    _check_entries(SCALE_TABLE, table, pages, there, np.less(first, lengths[:, None]))
 
 
 def _check_entries(

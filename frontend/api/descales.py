@@ -25,12 +25,13 @@ def descales_of(
     v_descale: Any,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorView]:
-    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits.
+    """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits, or factors of positions.
 
     Args:
       spec: of the kernel.
       batch: number of sequences.
-      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads].
+      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads]; those of
+        positions have been checked with the cache.
       names: what the caller calls one of them, where that is not its own name.
 
     Raises:
@@ -43,8 +44,11 @@ def descales_of(
             raise SpecError(
                 f"{names.get(name, name)} is for q, k and v of 8 bits, got {spec.dtype}: leave it out"
             )
+    of_positions = DESCALES[1:] if spec.cache is not None and spec.cache.scale_dtype else ()
     return {
-        name: _table(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
+        name: view(given[name], names.get(name, name))
+        if name in of_positions
+        else _table(given[name], names.get(name, name), spec.kv_dtype, batch, spec.kv_heads)
         for name in spec.descales
     }
 
@@ -104,6 +108,8 @@ def check_scaled(
         table = tables[name]
         if table.device != "cpu" or not table.has_memory or table.empty:
             return
+        if len(table.shape) > 2:  # of positions: not all of them are used
+            continue
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
             raise SpecError(

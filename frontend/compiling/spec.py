@@ -27,6 +27,7 @@ from attn_mlir.passes.target.tiling import (
     MAX_PAGES,
     MAX_Q_TILES,
     PAGE_SIZES,
+    SCALE_GROUPS,
     SCHEDULES,
     STREAM_KEYS,
     STREAM_SUMS,
@@ -34,6 +35,7 @@ from attn_mlir.passes.target.tiling import (
     TILE_N,
     TILED,
     Pieces,
+    has_scale_groups,
     key_tiles_for,
 )
 from attn_mlir.runtime.scalars import as_int, flag, integer
@@ -46,6 +48,7 @@ HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16
 DTYPES = ("bf16", "f16", "e4m3", "e5m2")
 NARROW_DTYPES = ("e4m3", "e5m2")  # of 8 bits
+SCALE_DTYPES = ("f32", "f16", "bf16")  # of factors that every position of a cache has of its own
 OUT_DTYPES = ("bf16", "f16", "f32")
 MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
 TILE_ROWS = target_named(DEFAULT_TARGET).rows_per_product  # of a query tile
@@ -155,6 +158,13 @@ def _cache(value: Cache | None) -> Any:
         check_page_size("page_size", value.page_size)
         if value.selected or value.padded:
             raise SpecError("a cache with pages has neither batch_idx nor leftpad")
+    if value.scale_dtype not in ("", *SCALE_DTYPES):
+        raise SpecError(
+            f"scale_dtype of a cache must be one of {', '.join(SCALE_DTYPES)}, got "
+            f"{shown(value.scale_dtype, 40)}"
+        )
+    if value.own_scale_table and not (value.scale_dtype and value.page_size):
+        raise SpecError("scale_table of a cache is for factors of positions in pages")
     return value
 
 
@@ -315,7 +325,7 @@ class MhaSpec(Request):
         kv_dtype = self.kv_dtype or self.dtype
         return {
             "kv_dtype": kv_dtype,
-            "schedule": None if kv_dtype == self.dtype else STREAMED,
+            "schedule": STREAMED if kv_dtype != self.dtype or self._has_position_scales else None,
             "kv_heads": self.heads,
             "v_head_dim": self.head_dim,
             "mask": full(),
@@ -334,6 +344,7 @@ class MhaSpec(Request):
                 f"{self.kv_heads}"
             )
         self._check_kv_dtype()
+        self._check_scales()
         step = NARROW_HEAD_DIM_STEP if self.kv_dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
             self._set(name, check_head_dim(name, getattr(self, name), step))
@@ -380,6 +391,29 @@ class MhaSpec(Request):
             )
 
     @property
+    def _has_position_scales(self) -> bool:
+        """Whether every position of the cache has factors of its own."""
+        return self.cache is not None and bool(self.cache.scale_dtype)
+
+    def _check_scales(self) -> None:
+        if self.cache is None or not self.cache.scale_dtype:
+            return
+        if self.kv_dtype not in NARROW_DTYPES:
+            raise SpecError(f"factors of positions are for keys of 8 bits, got {self.kv_dtype}")
+        if self.schedule != STREAMED:
+            raise SpecError(
+                f"schedule {self.schedule} has no kernel for factors of positions: {STREAMED} has"
+            )
+        sides = (("k_groups", "head_dim"), ("v_groups", "v_head_dim"))
+        for name, size in sides:
+            groups, columns = getattr(self.cache, name), getattr(self, size) or self.head_dim
+            if not has_scale_groups(columns, groups):
+                raise SpecError(
+                    f"{name} {groups} has no kernel for {size} {columns}: factors of a row are "
+                    f"{SCALE_GROUPS}"
+                )
+
+    @property
     def group(self) -> int:
         """Query heads per key and value head."""
         return self.heads // self.kv_heads
@@ -422,7 +456,7 @@ class MhaSpec(Request):
             *(table(name, "i32", rank) for name, rank in found_by.items()),
             *(table(name, "i32", 1) for name in self.lengths.tensors),
             *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
-            *(table(name, "f32", 2) for name in self.descales),
+            *(self._descale(name) for name in self.descales),
             *(() if self.block is None else _lists()),
             *(
                 table(x.name, x.dtype, x.rank)
@@ -430,6 +464,15 @@ class MhaSpec(Request):
             ),
             *(_workspace(self.v_head_dim, self.query_tiles or 1) if self.joined else ()),
         )
+
+    def _descale(self, name: str) -> Operand:
+        """The factors of one operand: a table, or those of positions."""
+        q, k, _ = DESCALES
+        if self.cache is None or not self.cache.scale_dtype or name == q:
+            return table(name, "f32", 2)
+        rows = (f"{name}_0", self.cache.page_size or f"{name}_1")
+        groups = self.cache.k_groups if name == k else self.cache.v_groups
+        return Operand(name, self.cache.scale_dtype, (*rows, self.kv_heads, groups))
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:

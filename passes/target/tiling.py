@@ -26,6 +26,12 @@ STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' 
 STREAM_STAGES = 3  # tiles in flight that a second query tile leaves room for, at least
 STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
 STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
+SCALE_STEP = 32  # columns of a part of K and V that has one factor are multiples
+MAX_SCALE_GROUPS = (4, 2)  # of a row, with up to `STREAM_SUMS` columns and more: more would spill
+SCALE_GROUPS = (
+    f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} columns) "
+    f"of a multiple of {SCALE_STEP} columns each"
+)
 JOIN_WARPS = (4, 1)  # that put parts together, at most: beside one warpgroup that attends, and two
 MOST_GROUPS = 3  # of the third schedule, one query tile each
 SPARE_ROWS = 1.05  # of the rows that there are; measured on an H200, `bench/attention.py`
@@ -78,6 +84,15 @@ def packed_heads(target: Target, group: int) -> int:
     A decoded token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
     """
     return group if target.rows_per_product % group == 0 else 1
+
+
+def has_scale_groups(columns: int, groups: int) -> bool:
+    """Whether a kernel takes so many factors for a row of so many columns of K or V."""
+    if groups == 1:
+        return True
+    most = MAX_SCALE_GROUPS[columns > STREAM_SUMS]
+    fits = 1 < groups <= most and columns % groups == 0
+    return fits and columns // groups % SCALE_STEP == 0
 
 
 def streamed_heads(group: int, *, is_padded: bool = False) -> int:

@@ -91,7 +91,7 @@ WRONG_PAGES = {
     "what is not counted": (
         {"seqused": None, "counts_new": False}, "^counts_new says what seqused counts"),
     "no flag": ({"counts_new": 1}, "^counts_new must be True or False, got 1"),
-    "factors in pages": ({"scale_table": TABLE}, "^scale_table has no kernel"),
+    "a table of no factors": ({"scale_table": TABLE}, "^scale_table is for factors of positions"),
     "no array": ({"k_pages": "pages"}, "^k_pages must be a numpy array or have"),
     "rank of the pool": ({"k_pages": pool(6, 16, 128)}, r"^k_pages must be \[pages, page, heads, D\]"),
     "rank of the pool of values": (

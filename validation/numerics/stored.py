@@ -29,6 +29,7 @@ class Form:
       compressed: whether pages are listed by compressed rows.
       apart: whether keys and values have tables of their own.
       counts_new: whether lengths count the new tokens.
+      scales_apart: whether factors of positions have a table of their own.
       selected, padded: whether rows are told by batch_idx, and have padding in front.
     """
 
@@ -40,6 +41,7 @@ class Form:
     counts_new: bool = True
     selected: bool = False
     padded: bool = False
+    scales_apart: bool = False
 
     def stored(
         self,
@@ -56,7 +58,9 @@ class Form:
           keys, values: of each sequence, [positions, heads, columns].
           new: queries of each sequence in this step.
           room: positions that each sequence could have: columns of a table have that many.
-          fields: further ones of the cache.
+          fields: further ones of the cache. Factors `k_scale` and `v_scale` may be lists, of each
+            sequence [positions, heads, groups]: they are stored as keys and values are, with NaN for
+            all other positions.
         """
         store = _paged if self.page_size else _contiguous
         return store(self, keys, values, new, random, room, fields)
@@ -64,6 +68,11 @@ class Form:
 
 def _nothing(*shape: int, dtype: Any) -> Array:
     return np.full(shape, np.nan, dtype)
+
+
+def _of_positions(fields: dict[str, Any]) -> list[str]:
+    """The factors that are told position by position."""
+    return [name for name in ("k_scale", "v_scale") if isinstance(fields.get(name), list)]
 
 
 def _told(form: Form, ends: Array, new: Sequence[int]) -> Array:
@@ -86,15 +95,17 @@ def _contiguous(
     lengths = np.array([len(k) for k in keys], np.int32)
     most = np.minimum(room - lengths, MOST_PADDING) if form.padded else 0 * lengths
     padding = random.integers(0, most + 1).astype(np.int32)
-    stored = [
-        _nothing(batch + spare, room, *side[0].shape[1:], dtype=side[0].dtype)
-        for side in (keys, values)
-    ]
-    for b, row in enumerate(rows):
-        span = np.s_[row, padding[b] : padding[b] + lengths[b]]
-        stored[0][span], stored[1][span] = keys[b], values[b]
+
+    def in_rows(side: Sequence[Array]) -> Array:
+        stored = _nothing(batch + spare, room, *side[0].shape[1:], dtype=side[0].dtype)
+        for b, row in enumerate(rows):
+            stored[row, padding[b] : padding[b] + lengths[b]] = side[b]
+        return stored
+
+    fields |= {name: in_rows(fields[name]) for name in _of_positions(fields)}
     return am.ContiguousKV(
-        *stored,
+        in_rows(keys),
+        in_rows(values),
         _told(form, lengths + padding, new),
         batch_idx=rows.astype(np.int32) if form.selected else None,
         leftpad=padding if form.padded else None,
@@ -116,32 +127,46 @@ def _paged(
     columns = -(-room // size)
     count = batch * columns + SPARE
     heads = keys[0].shape[1]
-    inner = (size, heads) if form.layout == "NHD" else (heads, size)
-    dtype, widths = keys[0].dtype, (keys[0].shape[2], values[0].shape[2])
-    pool: Array | None = None
-    if form.in_one_pool:
-        pool = _nothing(count, 2, *inner, widths[0], dtype=dtype)
-        pools = [pool[:, 0], pool[:, 1]]
-    else:
-        pools = [_nothing(count, *inner, width, dtype=dtype) for width in widths]
-    by_position = [p if form.layout == "NHD" else p.swapaxes(1, 2) for p in pools]
     tables = [
         random.permutation(count)[: batch * columns].reshape(batch, columns)
         for _ in range(2 if form.apart else 1)
     ]
     lengths = np.array([len(k) for k in keys], np.int32)
     used = -(-lengths // size)
-    for place, side, table in zip(by_position, (keys, values), tables * 2, strict=False):
-        for b in range(batch):
-            for page in range(used[b]):
-                part = side[b][page * size : (page + 1) * size]
-                place[table[b, page], : len(part)] = part
+
+    def in_pages(sides: Sequence[Sequence[Array]], tables: Sequence[Array]) -> tuple[Any, ...]:
+        """K's and V's, or both in one pool and None."""
+        inner = (size, heads) if form.layout == "NHD" else (heads, size)
+        dtype, widths = sides[0][0].dtype, [side[0].shape[2] for side in sides]
+        pool: Array | None = None
+        if form.in_one_pool and widths[0] == widths[1]:
+            pool = _nothing(count, 2, *inner, widths[0], dtype=dtype)
+            pools = [pool[:, 0], pool[:, 1]]
+        else:
+            pools = [_nothing(count, *inner, width, dtype=dtype) for width in widths]
+        by_position = [p if form.layout == "NHD" else p.swapaxes(1, 2) for p in pools]
+        for place, side, table in zip(by_position, sides, [*tables] * 2, strict=False):
+            for b in range(batch):
+                for page in range(used[b]):
+                    part = side[b][page * size : (page + 1) * size]
+                    place[table[b, page], : len(part)] = part
+        return (pool, None) if pool is not None else tuple(pools)
+
+    arrays = in_pages((keys, values), tables)
+    own = tables
+    if names := _of_positions(fields):
+        if form.scales_apart:
+            own = [random.permutation(count)[: batch * columns].reshape(batch, columns)]
+        scales = in_pages([fields[name] for name in names], own)
+        fields |= dict(zip(names, scales, strict=True))
     nowhere = np.array([-1, count, -(2**31), 2**31 - 1], np.int32)
     stale = random.random((batch, columns)) < STALE  # names a page of NaN
     named = stale | (np.arange(columns) < used[:, None])
     tables = [np.where(named, x, np.resize(nowhere, columns)).astype(np.int32) for x in tables]
     table = np.stack(tables, 1) if form.apart else tables[0]
-    arrays: tuple[Any, ...] = (pool, None) if pool is not None else tuple(pools)
+    if names and form.scales_apart:
+        found = np.where(named, own[0], np.resize(nowhere, columns))
+        fields["scale_table"] = found.astype(np.int32)
     fields = {"layout": form.layout, **fields}
     if not form.compressed:
         return am.PagedKV(

@@ -17,7 +17,12 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
-from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
+from attn_mlir.passes.schedule.parts.operands import (
+    has_padded_queries,
+    is_ragged,
+    page_size_of,
+    position_factors,
+)
 from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import (
@@ -216,6 +221,8 @@ def _refuse_unsupported(op: MhaOp) -> None:
             f"has no kernel for keys of {op.stored_element_type} under queries of {element}: "
             f"{STREAMED} has",
         )
+    if position_factors(op.k) is not None:
+        raise op_error(op, f"has no kernel for factors of positions: {STREAMED} has")
     page_size = page_size_of(op.k)
     if not key_tiles_for(page_size):
         raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")

@@ -27,7 +27,12 @@ from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_ti
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
-from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
+from attn_mlir.passes.schedule.parts.operands import (
+    has_padded_queries,
+    is_ragged,
+    page_size_of,
+    position_factors,
+)
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.streaming import (
     StreamStorage,
@@ -48,6 +53,7 @@ from attn_mlir.passes.target.tiling import (
     STRIP_KEYS,
     Slices,
     StreamedRows,
+    has_scale_groups,
     key_tiles_for,
     streamed_stages,
 )
@@ -175,6 +181,16 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
     if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
         raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
+    for name, operand, size in (("k", op.k, op.head_dim), ("v", op.v, op.v_head_dim)):
+        factors = position_factors(operand)
+        if factors is None:
+            continue
+        if ws.element_bits(op.stored_element_type) != NARROW_BITS:
+            raise op_error(
+                op, f"has no kernel for factors of positions of {op.stored_element_type}"
+            )
+        if not has_scale_groups(size, factors.groups):
+            raise op_error(op, f"has no kernel for {factors.groups} factors of a row of {name}")
     step = HEAD_DIM_STEP_BYTES * 8 // ws.element_bits(op.stored_element_type)
     for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
         if size % step or not step <= size <= MAX_HEAD_DIM:

@@ -17,6 +17,7 @@ from .kv_source import KVSource, PagedKV, TensorKV
 from .listed import ListedTiles
 from .modifier import Modifier
 from .operands import check_storage, dimension_names, pages_of, sequences_of
+from .position_factors import position_factors_of
 from .problem import Problem, Value, WorkTile
 from .visited import KeyTiles
 
@@ -59,6 +60,7 @@ def attention_kernel(
         problem = Problem(
             **tensors,
             factors=factors_of(op, captured),
+            position_factors=position_factors_of(op, captured),
             parts=_parts(op, tensors, captured, config.tile_n),
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=keys,

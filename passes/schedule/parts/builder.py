@@ -51,6 +51,7 @@ __all__ = [
     "arrive_last",
     "barrier",
     "broadcast",
+    "broadcast_down",
     "chosen",
     "claim",
     "columns",
@@ -107,11 +108,13 @@ __all__ = [
     "rows",
     "select",
     "settle",
+    "spread",
     "store",
     "store_global",
     "store_rows",
     "tile",
     "tiles",
+    "times_columns",
     "times_rows",
     "truncate",
     "turns",
@@ -517,6 +520,11 @@ def store(fragment: Value, tile: Value) -> None:
     ws.StoreOp(fragment, tile)
 
 
+def spread(lanes: Value) -> Value:
+    """Elements [N] that lie one to a lane, as their users want them."""
+    return ws.SpreadOp(lanes, lanes.type).line
+
+
 def fill(shape: Sequence[int], value: Value) -> Value:
     """A fragment with one value everywhere."""
     return ws.FillOp(value, ws.fragment_type(shape, value.type)).fragment
@@ -557,13 +565,16 @@ def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> 
 
 
 @overload
-def map_rows(body: Callable[[Value, Value], Value], a: Value, /) -> Value: ...
+def map_rows(
+    body: Callable[[Value, Value], Value], a: Value, /, *, element: Any = None
+) -> Value: ...
 @overload
-def map_rows(body: Callable[..., Value], *inputs: Value) -> Value: ...
-def map_rows(body: Callable[..., Value], *inputs: Value) -> Value:
-    """A `ws.map` of row fragments: `body(*elements, row)` returns the new element."""
+def map_rows(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value: ...
+def map_rows(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
+    """A `ws.map` of row fragments: `body(*elements, row)` returns the new element, of a type as in
+    `map_elements`."""
     kind = ws.FragmentType(inputs[0].type)
-    return _map(body, inputs, kind.shape, kind.element)
+    return _map(body, inputs, kind.shape, kind.element if element is None else element)
 
 
 def _map(
@@ -598,6 +609,20 @@ def times_rows(fragment: Value, rows: Value) -> Value:
     """A fragment of f32 with each row multiplied by its number."""
     columns = ws.FragmentType(fragment.type).shape[1]
     return map_elements(fmul, fragment, broadcast(rows, columns))
+
+
+def broadcast_down(columns: Value, row_count: int) -> Value:
+    """A value of each column repeated along the rows."""
+    kind = ws.FragmentType(columns.type)
+    op = ws.BroadcastOp(columns, ws.fragment_type([row_count, kind.shape[0]], kind.element))
+    op.operation.attributes["axis"] = ir.StringAttr.get("rows")
+    return op.fragment
+
+
+def times_columns(fragment: Value, columns: Value) -> Value:
+    """A fragment of f32 with each column multiplied by its number."""
+    rows = ws.FragmentType(fragment.type).shape[0]
+    return map_elements(fmul, fragment, broadcast_down(columns, rows))
 
 
 def rounded(fragment: Value, element: Any) -> Value:

@@ -1,7 +1,8 @@
 """Factors of the operands' elements: they meet the scale and 1 / l, never an element.
 
-A factor is one number per sequence and key-value head, so that a work tile has one of each: those
-of Q and K multiply the scale of its scores, that of V what its sums are divided by.
+Here a factor is one number per sequence and key-value head, so that a work tile has one of each:
+those of Q and K multiply the scale of its scores, that of V what its sums are divided by. Those of
+single positions are in `position_factors`.
 """
 
 from collections.abc import Mapping
@@ -58,7 +59,9 @@ def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
 
 def _table(op: attn.MhaOp, operand: Value, arguments: Mapping[Value, Value]) -> Value | None:
     steps = storage_steps(operand)
-    found = [arguments[step.factors] for step in steps if isinstance(step, attn.ScaledOp)]
+    found = [step for step in steps if isinstance(step, attn.ScaledOp)]
     if len(found) > 1:
         raise op_error(op, "expects operands that are scaled once")
-    return found[0] if found else None
+    if not found or found[0].is_per_position:
+        return None
+    return arguments[found[0].factors]

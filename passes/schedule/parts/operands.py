@@ -89,6 +89,12 @@ def page_size_of(operand: Value) -> int:
     return next((pool.type.get_dim_size(1) for pool in pools), 0)
 
 
+def position_factors(operand: Value) -> attn.ScaledOp | None:
+    """What gives each position of an operand of `attn.mha` factors of its own, if anything does."""
+    steps = (step for step in storage_steps(operand) if isinstance(step, attn.ScaledOp))
+    return next((step for step in steps if step.is_per_position), None)
+
+
 def check_storage(op: attn.MhaOp) -> None:
     """Refuses storage that the schedule has no source for.
 
@@ -103,6 +109,10 @@ def check_storage(op: attn.MhaOp) -> None:
         raise op_error(op, "expects the lengths of q to count the queries")
     if any(isinstance(step, (*_POOLS, attn.SelectedOp, attn.TrimmedOp)) for step in steps):
         raise op_error(op, "expects q to be no cache: neither paged, selected nor trimmed")
+    if position_factors(op.q) is not None:
+        raise op_error(op, "expects factors of positions for k and v only")
+    if (position_factors(op.k) is None) != (position_factors(op.v) is None):
+        raise op_error(op, "expects factors of positions for k and v, or for neither")
     if page_size_of(op.k) and any(isinstance(step, attn.TrimmedOp) for step in storage_steps(op.k)):
         raise op_error(op, "expects sequences in pages to begin with a page: they are trimmed")
 

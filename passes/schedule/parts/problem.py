@@ -12,6 +12,7 @@ from .config import NARROW_BITS, Config
 from .factors import Factors
 from .key_parts import Part, Parts
 from .modifier import Modifier
+from .position_factors import PositionFactors
 from .queries import Queries
 from .sequences import Sequence, Sequences
 from .widening import LIFT
@@ -56,6 +57,7 @@ class Problem:
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
       factors: of the elements of Q, K and V.
+      position_factors: of K and of V, where every position has its own.
       heads, kv_heads, head_dim, v_head_dim: static sizes.
       element, stored, output: element types of Q, of K and V, and of O.
       mask: which keys each row sees, in closed form.
@@ -74,6 +76,7 @@ class Problem:
     query_sequences: Sequences
     key_sequences: Sequences
     factors: Factors
+    position_factors: tuple[PositionFactors, PositionFactors] | None
     heads: int
     kv_heads: int
     head_dim: int

@@ -7,7 +7,9 @@ Where there are two query tiles, two share it as well, and each has one of these
 See `kernels.streaming` for who hands what to whom.
 """
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
@@ -16,6 +18,7 @@ from . import builder as b
 from .kv_source import KVSource
 from .masking import Test
 from .online import Row
+from .position_factors import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
 from .problem import Problem, Value, WorkTile
 from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import visit
@@ -24,6 +27,7 @@ from .widening import WideQueries, widened
 SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 registers
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
+MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
 ROW_VALUES = len(Rows._fields)  # of what a loop carries
 
 
@@ -141,6 +145,45 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
         b.loop(1, keys.count, [*ahead, *source.find(tile, keys, b.constant(2))], turn_of)
 
 
+class Groups(NamedTuple):
+    """Columns of K and V by the factors that they share; all of them together where none have any.
+
+    Attributes:
+      depth: columns of K at a time, of one group.
+      key: columns of a group of K; `keys` of them.
+      values: the groups of V that a warp's slice of O is made of, by their numbers; none where V has no
+        factors of positions.
+      members: for each of these, or for all of V, which parts of that slice belong to it.
+    """
+
+    depth: int
+    key: int
+    keys: int
+    values: Sequence[int]
+    members: Sequence[Sequence[int]]
+
+    @property
+    def most_held(self) -> int:
+        """Columns of Q and O together whose registers a thread has."""
+        return MOST_HELD if max(self.keys, len(self.values)) <= 1 else MOST_HELD_BESIDE_GROUPS
+
+    @classmethod
+    def of(cls, problem: Problem, storage: StreamStorage, slice_: int) -> "Groups":
+        """Those of a problem, and of a slice of its O."""
+        firsts = [first for first, _ in storage.sum_parts]
+        if problem.position_factors is None:
+            return cls(DEPTH_COLUMNS, problem.columns, 1, (), [range(len(firsts))])
+        k, v = problem.position_factors
+        keys = problem.head_dim // k.group
+        depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
+        depth = depth if keys == 1 else math.gcd(k.group, depth)
+        last = problem.v_head_dim // v.group - 1
+        own = [min((slice_ * storage.slice_columns + x) // v.group, last) for x in firsts]
+        values = range(own[0], own[-1] + 1)
+        members = [[n for n, group in enumerate(own) if group == value] for value in values]
+        return cls(depth, problem.columns if keys == 1 else k.group, keys, values, members)
+
+
 class Queries:
     """The rows of a work tile as operands of a warp's products, in registers or read each time."""
 
@@ -186,8 +229,9 @@ def attend(
     sum_parts = storage.sum_parts
 
     q_slot = storage.q.wait(way)
-    is_held = problem.columns + storage.slice_columns <= MOST_HELD
-    depths = parts_of(problem.columns, DEPTH_COLUMNS)
+    groups = Groups.of(problem, storage, slice_)
+    is_held = problem.columns + storage.slice_columns <= groups.most_held
+    depths = parts_of(problem.columns, groups.depth)
     queries = Queries(problem, b.rows(q_slot, 0, rows), depths, is_held=is_held)
     if is_held:
         b.release(q_slot, "threads")
@@ -196,41 +240,64 @@ def attend(
         """Some of K or V, as products take it."""
         return widened(b.load(tile)) if widens else b.load(tile)
 
-    def products(slot: Value) -> Value:
-        """The scores of a strip of keys, unscaled."""
+    def products(slot: Value, factors: Sequence[Value]) -> Value:
+        """The scores of a strip of keys, unscaled but for the factors of keys."""
+        total: Value | None = None
         scores = b.fill([rows, STRIP_KEYS], zero)
         for number, part in enumerate(depths):
             pair = queries.part(number), operand(b.columns(slot, *part))
             scores = b.dot(scores, *pair, b_layout="nk", widened=widens)
-        return queries.scores(scores)
+            group, rest = divmod(sum(part), groups.key)
+            if factors and rest == 0:
+                total = with_group(total, scores, factors[group - 1])
+                scores = b.fill([rows, STRIP_KEYS], zero)
+        return queries.scores(scores if total is None else total)
 
     def strip(slot: Value, columns: int) -> Value:
         tile = b.view(slot, [config.tile_n, columns], problem.stored)
         return b.rows(tile, first, STRIP_KEYS)
 
     def turn_of(test: Test | None, turn: Value, *state: Value) -> list[Value]:
-        known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+        known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+        ends = len(sum_parts), len(sum_parts) + len(groups.values)
+        sums, largest, handed = state[: ends[0]], [*state[slice(*ends)]], state[ends[1] :]
+        own = Sides((), ()) if ahead is None else ahead.factors(handed)
         slot = storage.kv.wait()
-        scores = products(strip(slot, problem.columns))
+        scores = products(strip(slot, problem.columns), own.keys)
         b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
         step = weigh(problem, row, scores, known)
-        narrow = b.rounded(step.weights, problem.product)
+        following = [] if ahead is None else ahead.following(turn, handed)
+        plain = None
+        if ahead is None:
+            plain = GroupWeights(b.rounded(step.weights, problem.product), step.factor)
         slot = storage.kv.wait()
         values = strip(slot, storage.columns)
         values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
-        scaled = [b.times_rows(x, step.factor) for x in sums]
-        following = [
-            b.dot(x, narrow, operand(b.columns(values, *part)), b_layout="kn", widened=widens)
-            for x, part in zip(scaled, sum_parts, strict=True)
-        ]
+        added: list[Value] = []
+        for number, members in enumerate(groups.members):
+            by = plain or weighed_values(step, own.values[number], largest[number], problem.product)
+            scaled = [b.times_rows(sums[member], by.factor) for member in members]
+            for x, member in zip(scaled, members, strict=True):
+                part = operand(b.columns(values, *sum_parts[member]))
+                added.append(b.dot(x, by.weights, part, b_layout="kn", widened=widens))
+            largest[number : number + 1] = by.largest
         b.release(slot, "threads")
-        return [*step.rows, *following]
+        return [*step.rows, *added, *largest, *following]
 
     state = [*Rows.none(row, rows)]
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
+    ahead = None
+    if problem.position_factors is not None:
+        ahead = Ahead(problem, tile, keys, first, STRIP_KEYS, groups.values)
+        state += [b.fill([rows], zero) for _ in groups.values]
+        state += ahead.start()
     state = visit(keys, keys.phases(way), state, turn_of)
-    known, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+    known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
+    sums, largest = state[: len(sum_parts)], state[len(sum_parts) :]
+    if ahead is not None:
+        own = [x for x, members in zip(largest, groups.members, strict=False) for _ in members]
+        sums = [real_sums(*pair) for pair in zip(sums, own, strict=True)]
     if not is_held:
         b.release(q_slot, "threads")
     storage.hand_over(number, group, known.maximum, known.total(), *sums)

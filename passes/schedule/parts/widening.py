@@ -52,8 +52,8 @@ class WideQueries:
         largest = b.fill([kind.shape[0]], b.f32_constant(0.0))
         for part in parts:
             largest = b.reduce_rows("max", b.map_elements(b.fabs, _in_f32(part)), largest)
-        self._up = b.map_elements(lambda x: _power(x)[0], largest)
-        self.undo = b.map_elements(lambda x: _power(x)[1], largest)
+        self._up = b.map_elements(lambda x: power(x)[0], largest)
+        self.undo = b.map_elements(lambda x: power(x)[1], largest)
 
     def operand(self, part: Value) -> Value:
         """Some columns in f16."""
@@ -70,7 +70,7 @@ def _in_f32(part: Value) -> Value:
     return b.map_elements(lambda x: arith.ExtFOp(f32, x).result, part, element=f32)
 
 
-def _power(largest: Value) -> tuple[Value, Value]:
+def power(largest: Value) -> tuple[Value, Value]:
     """2^e and 2^-e with `largest` 2^e from 2^14 to 2^15, by the bits of its exponent."""
     f32 = ir.F32Type.get()
     exponent = b.INT.both(arith.BitcastOp(b.i32(), largest).result, b.constant(EXPONENT_BITS))

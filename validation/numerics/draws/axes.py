@@ -7,6 +7,7 @@ what those before it have set (`fits`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.passes.target.tiling import has_scale_groups
 from attn_mlir.validation.numerics.stored import Form
 
 from .magnitudes import MAGNITUDES
@@ -181,6 +183,31 @@ CACHES = [
     _cached("padded rows", padded=True, selected=True),
     _cached("padded rows without the new keys", padded=True, counts_new=False),
 ]
+
+
+def _scaled(name: str, columns: int, dtype: Any, *, apart: bool = False) -> Choice:
+    """Factors of positions, one for so many columns, or for all of a row where that is 0."""
+
+    def groups(problem: Problem) -> tuple[int, int]:
+        return (problem.d // columns, problem.dv // columns) if columns else (1, 1)
+
+    def apply(problem: Problem) -> None:
+        assert problem.cache is not None
+        problem.cache = dataclasses.replace(problem.cache, scales_apart=apart)
+        problem.scale_groups, problem.scale_dtype = groups(problem), dtype
+        for factor in ("k_descale", "v_descale"):
+            del problem.options[factor]
+
+    def fits(problem: Problem) -> bool:
+        if problem.cache is None or not problem.stores_narrow or not _can_stream(problem):
+            return False
+        if apart and not problem.cache.page_size:
+            return False
+        sizes = zip((problem.d, problem.dv), groups(problem), strict=True)
+        return all(has_scale_groups(*pair) for pair in sizes)
+
+    return Choice(name, apply, fits)
+
 
 # ---- masks
 
@@ -364,6 +391,16 @@ AXES: tuple[Axis, ...] = (
         ],
     ),
     Axis("cache", CACHES, plain=0.5),
+    Axis(
+        "factors of positions",
+        [
+            _plain("none"),
+            _scaled("one to a row", 0, np.float32),
+            _scaled("of 16 bits in pages of their own", 0, ml_dtypes.bfloat16, apart=True),
+            _scaled("of 32 columns", 32, np.float32),
+            _scaled("of 64 columns in pages of their own", 64, np.float16, apart=True),
+        ],
+    ),
     Axis("layout", [_sets(name, layout=name) for name in ("dense", "heads first", "padded")]),
     Axis("numbers", [_sets("normal"), _sets("growing", growing=True)]),
     Axis("mask", [_plain("full"), *(_leaf("&", name) for name in LEAVES)]),

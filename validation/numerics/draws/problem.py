@@ -72,6 +72,8 @@ class Problem:
       used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
         `cache`: keys, told without the new ones, or with them if `counts_new`.
       cache: the form of the cache that keys and values are stored in, if they are.
+      scale_groups: factors of a row of K and of V where every position of the cache has its own, of
+        `scale_dtype`.
       block_size: of the block mask that carries mask and predicate, if there is one.
       factors: of the numbers of q, k and v, by name.
       options: of `attention` and of the reference.
@@ -95,6 +97,8 @@ class Problem:
     used: frozenset[str] = frozenset()
     counts_new: bool = False
     cache: Form | None = None
+    scale_groups: tuple[int, int] | None = None
+    scale_dtype: Any = np.float32
     block_size: tuple[int, int] | None = None
     factors: dict[str, float] = field(default_factory=dict[str, float])
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -130,7 +134,8 @@ class Problem:
         """Whether its kernel streams keys past few queries."""
         asked = self.call.get("schedule")
         by_default = not asked and self.device.get("target") == "sm_90a"
-        return asked == "mha-streaming" or by_default or self.kv_dtype is not None
+        by_cache = self.kv_dtype is not None or self.scale_groups is not None
+        return asked == "mha-streaming" or by_default or by_cache
 
     @property
     def max_cost(self) -> float:
@@ -234,6 +239,11 @@ class Problem:
         paged = self.cache.page_size > 0
         names = {"k_descale": "k_scale", "v_descale": "v_scale"} if paged else {}
         factors = {new: self.options[old] for old, new in names.items() if old in self.options}
+        if self.scale_groups is not None:
+            for name, groups in zip(("k_scale", "v_scale"), self.scale_groups, strict=True):
+                sizes = np.exp(1.5 * self.normal(name, self.batch, self.sk, self.kv_heads, groups))
+                found = sizes.astype(self.scale_dtype)
+                factors[name] = [found[b, :n] for b, n in enumerate(lengths)]
         return (self.cache.stored(keys, values, new, random, self.sk, **factors),)
 
     def _laid_out(self, array: Array) -> Array:

@@ -1,0 +1,180 @@
+"""Factors that every position of a cache has of its own, as a kernel takes them, checked.
+
+They lie as keys and values do, with groups in the place of columns: `k_scale` [pages, page, heads, groups]
+or [rows, positions, heads, groups], in the layout of the cache, K and V in one array where these are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
+from attn_mlir.compiling.spec import NARROW_DTYPES, SCALE_DTYPES
+from attn_mlir.dialect.attn.cache import SCALE_TABLE, Cache
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.tiling import SCALE_GROUPS, has_scale_groups
+from attn_mlir.runtime.tensors import TensorView, view
+
+POOL_RANK = 4
+BOTH = 2  # extent of the axis that tells K and V apart, in a pool of both
+NAMES = {"k": "k_scale", "v": "v_scale"}
+
+
+@dataclass(frozen=True)
+class PositionScales:
+    """Factors of positions.
+
+    Attributes:
+      scales: of k and of v, [pages, page, heads, groups] or [rows, positions, heads, groups].
+      kind: how the cache lies that has them.
+      table: where their pages are listed, if apart from those of k and v.
+    """
+
+    scales: tuple[TensorView, TensorView]
+    kind: Cache
+    table: object | None
+
+    def arrays(self, batch: int, columns: int) -> dict[str, object]:
+        """The index array of their own, if there is one.
+
+        Args:
+          batch: of the cache.
+          columns: that the table needs at least.
+
+        Raises:
+          SpecError: says what is wrong with it.
+        """
+        if self.table is None:
+            return {}
+        found = view(self.table, SCALE_TABLE)
+        if found.dtype != "i32" or len(found.shape) != 2:
+            raise SpecError(
+                f"{SCALE_TABLE} must be [batch, columns] of i32, got {list(found.shape)} of "
+                f"{found.dtype}"
+            )
+        if found.shape[0] != batch or found.shape[1] < columns:
+            raise SpecError(
+                f"{SCALE_TABLE} must be [{batch}, {columns} or more], got {list(found.shape)}"
+            )
+        check_dense_rows(found, SCALE_TABLE)
+        return {SCALE_TABLE: self.table}
+
+
+def position_scales(
+    cache: ContiguousKV | PagedKV, operands: Mapping[str, TensorView], kind: Cache
+) -> PositionScales | None:
+    """The factors of a cache where every position has its own, None where they are tables.
+
+    Args:
+      operands: k and v, as [pages, page, heads, columns] or [rows, positions, heads, columns].
+      kind: how they lie.
+
+    Raises:
+      SpecError: names the argument, what was got and what is allowed.
+    """
+    given = {"k": cache.k_scale, "v": cache.v_scale}
+    seen = {side: view(x, NAMES[side]) for side, x in given.items() if x is not None}
+    if not any(len(x.shape) >= POOL_RANK for x in seen.values()):
+        return None
+    layout, table = "[rows, positions, heads, groups]", None
+    if isinstance(cache, PagedKV):
+        layout, table = LAYOUTS[cache.layout].replace("D]", "groups]"), cache.scale_table
+        if cache.v_pages is None and "v" not in seen:
+            seen = _halves(seen["k"], layout)
+    for side, name in NAMES.items():
+        if side not in seen:
+            raise SpecError(f"{name} is missing: keys and values both have factors of positions")
+        if len(seen[side].shape) != POOL_RANK:
+            raise SpecError(f"{name} must be {layout}, got {list(seen[side].shape)}")
+    if isinstance(cache, PagedKV) and cache.layout == "HND":
+        seen = {side: heads_inside(x) for side, x in seen.items()}
+    k, v = (_checked(side, seen[side], operands[side], layout) for side in NAMES)
+    if k.dtype != v.dtype:
+        raise SpecError(f"v_scale is {v.dtype}, k_scale is {k.dtype}: both must be the same")
+    for side, scale in zip(NAMES, (k, v), strict=True):
+        _check_places(side, scale, operands[side], kind, has_table=table is not None)
+    found = dataclasses.replace(
+        kind,
+        scale_dtype=k.dtype,
+        k_groups=int(k.shape[3]),
+        v_groups=int(v.shape[3]),
+        own_scale_table=table is not None,
+    )
+    return PositionScales((k, v), found, table)
+
+
+def _halves(both: TensorView, layout: str) -> dict[str, TensorView]:
+    """The factors of k and v in one array."""
+    if len(both.shape) != POOL_RANK + 1 or both.shape[1] != BOTH:
+        wanted = layout.replace("pages,", "pages, 2,")
+        raise SpecError(f"k_scale must be {wanted} without v_scale, got {list(both.shape)}")
+    return {"k": half(both, 0), "v": half(both, 1)}
+
+
+def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> TensorView:
+    """Factors of one operand, of a type and in groups that there are."""
+    name, shape = NAMES[side], list(scale.shape)
+    if operand.dtype not in NARROW_DTYPES:
+        raise SpecError(
+            f"{name} is for keys and values of 8 bits, got {operand.dtype}: leave it out"
+        )
+    if scale.dtype not in SCALE_DTYPES:
+        allowed = ", ".join(SCALE_DTYPES)
+        raise SpecError(f"{name} must be {layout} of {allowed}, got {shape} of {scale.dtype}")
+    if shape[2] != operand.shape[2]:
+        raise SpecError(f"{name} has {shape[2]} heads, {side} has {operand.shape[2]}")
+    if not has_scale_groups(operand.shape[3], shape[3]):
+        raise SpecError(
+            f"{name} has {shape[3]} groups of {operand.shape[3]} columns: groups are {SCALE_GROUPS}"
+        )
+    if scale.empty and not operand.empty:
+        raise SpecError(f"{name} has no element: shape {shape}")
+    if min(scale.strides) < 0 or (shape[3] > 1 and scale.strides[3] != 1):
+        raise SpecError(
+            f"{name} has strides {list(scale.strides)}: its groups must be dense (stride 1), and no "
+            "stride below 0"
+        )
+    return scale
+
+
+def _check_places(
+    side: str, scale: TensorView, operand: TensorView, kind: Cache, *, has_table: bool
+) -> None:
+    """Refuses factors that do not lie where the operand's elements do."""
+    name, got, own = NAMES[side], tuple(scale.shape[:2]), tuple(operand.shape[:2])
+    if not kind.page_size and got != own:
+        raise SpecError(
+            f"{name} has {got[0]} rows of {got[1]} positions, {side} has {own[0]} of {own[1]}"
+        )
+    if kind.page_size and got[1] != own[1]:
+        raise SpecError(f"{name} has pages of {got[1]} positions, {side} has pages of {own[1]}")
+    if kind.page_size and got[0] != own[0] and not has_table:
+        raise SpecError(f"{name} has {got[0]} pages, {side} has {own[0]} (pass scale_table?)")
+
+
+def half(both: TensorView, number: int) -> TensorView:
+    """K or V of a pool of both, or the table of either."""
+    strides = (both.strides[0], *both.strides[2:])
+    part = both.reshaped((both.shape[0], *both.shape[2:]), strides)
+    return part.moved(number * both.strides[1])
+
+
+def heads_inside(pool: TensorView) -> TensorView:
+    """A pool of layout HND as one of layout NHD."""
+    order = (0, 2, 1, 3)
+    return pool.reshaped([pool.shape[i] for i in order], [pool.strides[i] for i in order])
+
+
+def check_dense_rows(table: TensorView, name: str) -> None:
+    """Refuses a table whose rows a kernel cannot walk.
+
+    Raises:
+      SpecError: names the table and its strides.
+    """
+    if not table.empty and (min(table.strides) < 0 or table.strides[-1] != 1):
+        raise SpecError(
+            f"{name} has strides {list(table.strides)}: its rows must be dense (stride 1), and their "
+            "stride not below 0"
+        )

@@ -1,0 +1,254 @@
+"""Factors of K and V that every position has of its own, as quantisation token by token gives them.
+
+With k_j and v_j the factors of key j, for each group of columns:
+
+    S_ij = sum over groups of k_j(group) x (products of the group)
+    O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is what the second product takes
+
+Weights P v are operands in f16, whatever the size of v: those of a row are multiplied by the power of two
+that brings the largest so far to [2^14, 2^15), and its sums of the group with them.
+
+A warp reads the factors of its strip of keys itself, a key to a lane, one key tile ahead, and numbers of
+pages two: neither waits in the turn that needs it. What a table names outside the pool, and what lies behind the sequence, is 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import arith, ir
+
+from . import builder as b
+from . import sequences
+from .operands import pages_of, position_factors, root, sequences_of
+from .pages import Pages, page_size
+from .widening import power
+
+if TYPE_CHECKING:
+    from .problem import Problem, WorkTile
+    from .scores import Weighed
+    from .visited import VisitedTiles
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class PositionFactors:
+    """Factors of one operand.
+
+    Attributes:
+      tensor: [pages, page, kv_heads, groups], or [rows, positions, kv_heads, groups].
+      sequences: where those of a sequence lie; `pages` as well, where it has any.
+      group: columns that share a factor.
+    """
+
+    tensor: Value
+    sequences: sequences.Sequences
+    pages: Pages | None
+    group: int
+
+    @classmethod
+    def of(cls, operand: Value, arguments: Mapping[Value, Value]) -> "PositionFactors | None":
+        """Those of an operand of `attn.mha`; arguments as of `sequences_of`."""
+        step = position_factors(operand)
+        if step is None:
+            return None
+        tensor = arguments[root(step.factors)]
+        lies = (step.factors, tensor, arguments)
+        group = attn.logical_type(operand).shape[3] // step.groups
+        return cls(tensor, sequences_of(*lies), pages_of(*lies), group)
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The arrays that entries are read from; none without pages."""
+        return () if self.pages is None else self.pages.lists
+
+    def find(self, tile: "WorkTile", column: Value, count: int) -> list[Value]:
+        """The entry of the page of each of so many keys from a column on, [count]; none without pages."""
+        if (pages := self.pages) is None:
+            return []
+        size = page_size(self.tensor)
+
+        def entry(number: Value) -> Value:
+            return pages.entry(tile.batch, b.INT.floordiv(b.INT.add(column, number), size))
+
+        return [b.generate(entry, [count], b.i32())]
+
+    def load(
+        self,
+        place: sequences.Sequence,
+        column: Value,
+        found: Sequence[Value],
+        count: int,
+        head: Value,
+        group: int,
+    ) -> Value:
+        """The factors of so many keys from a column on, [count] of f32, 0 where there is none.
+
+        Args:
+          place: of the sequence, whose length is that of the keys.
+          found: by `find`.
+        """
+        f32, zero = ir.F32Type.get(), b.f32_constant(0.0)
+
+        def factor(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
+            exists = b.compare("slt", position, place.length)
+            for condition in conditions:
+                exists = b.INT.both(exists, condition)
+            value = b.element(self.tensor, [*coords, head, group])
+            if not isinstance(value.type, ir.F32Type):
+                value = arith.ExtFOp(f32, value).result
+            return b.select(exists, value, zero)
+
+        def in_row(number: Value) -> Value:
+            position = b.INT.add(column, number)
+            return factor([*place.lead, place.row(position)], position)
+
+        def in_page(page: Value, number: Value) -> Value:
+            position, size = b.INT.add(column, number), page_size(self.tensor)
+            begin = b.INT.mul(b.INT.floordiv(position, size), size)
+            inside = b.compare("sge", page, 0), b.compare("slt", page, b.extent(self.tensor, 0))
+            return factor([page, b.INT.sub(position, begin)], position, *inside)
+
+        if self.pages is None:
+            return b.generate(in_row, [count], f32)
+        return b.map_rows(in_page, *found, element=f32)
+
+
+def position_factors_of(
+    op: attn.MhaOp, arguments: Mapping[Value, Value]
+) -> tuple[PositionFactors, PositionFactors] | None:
+    """Those of k and v, which both have them or neither."""
+    k, v = (PositionFactors.of(operand, arguments) for operand in (op.k, op.v))
+    return None if k is None or v is None else (k, v)
+
+
+class Sides(NamedTuple):
+    """Factors of keys and of values, of one kind each."""
+
+    keys: Any
+    values: Any
+
+
+class Ahead:
+    """The factors of a warp's strips of keys, from turn to turn."""
+
+    def __init__(
+        self,
+        problem: "Problem",
+        tile: "WorkTile",
+        keys: "VisitedTiles",
+        first: Value,
+        count: int,
+        value_groups: Sequence[int],
+    ):
+        """Of `count` keys from `first` on of each key tile.
+
+        Args:
+          value_groups: those of V that the warp has to do with.
+        """
+        assert problem.position_factors is not None
+        self._tile, self._keys, self._first, self._count = tile, keys, first, count
+        self._head = problem.queries.kv_head(tile.head)
+        k, v = problem.position_factors
+        groups = range(problem.head_dim // k.group)
+        self._wanted = [(k, group, 0) for group in groups]
+        self._sources = [k]
+        if v.lists != k.lists:
+            self._sources.append(v)
+        self._wanted += [(v, group, len(self._sources) - 1) for group in value_groups]
+        self._places = {side: self._place(side) for side in (k, v)}
+        self._key_count = len(groups)
+
+    def _place(self, side: PositionFactors) -> sequences.Sequence:
+        """Where factors of the sequence lie, as many as it has keys."""
+        found = side.sequences.of(self._tile.batch, self._tile.queries)
+        return sequences.Sequence(found.lead, found.start, self._tile.keys.length, False)
+
+    def _column(self, turn: Value | int) -> Value:
+        return b.INT.add(self._keys.first_column(turn), self._first)
+
+    def _found(self, turn: Value | int) -> list[Value]:
+        column = self._column(turn)
+        return [
+            entry for side in self._sources for entry in side.find(self._tile, column, self._count)
+        ]
+
+    def _loaded(self, turn: Value | int, found: Sequence[Value]) -> list[Value]:
+        column = self._column(turn)
+        return [
+            side.load(
+                self._places[side],
+                column,
+                found[source : source + 1],
+                self._count,
+                self._head,
+                group,
+            )
+            for side, group, source in self._wanted
+        ]
+
+    def start(self) -> list[Value]:
+        """What turn 0 is handed."""
+        return [*self._loaded(0, self._found(0)), *self._found(1)]
+
+    def following(self, turn: Value, state: Sequence[Value]) -> list[Value]:
+        """What the turn after this one is handed, read now."""
+        found = state[len(self._wanted) :]
+        return [*self._loaded(b.INT.add(turn, 1), found), *self._found(b.INT.add(turn, 2))]
+
+    def factors(self, state: Sequence[Value]) -> Sides:
+        """Those of a turn's keys and values, [count] for each group, a key to a lane."""
+        own = state[: len(self._wanted)]
+        return Sides(own[: self._key_count], own[self._key_count :])
+
+
+class GroupWeights(NamedTuple):
+    """Weights of a group of V's columns, as the product takes them.
+
+    Attributes:
+      weights: [rows, keys], narrow.
+      factor: [rows], of the sums so far.
+      largest: [rows], of the weights so far, before they were multiplied by a power of two; in a list
+        that is empty where they are not.
+    """
+
+    weights: Value
+    factor: Value
+    largest: Sequence[Value] = ()
+
+
+def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
+    """The sum so far and the products of one more group [rows, keys], times the factors of its keys."""
+    factors = b.spread(lanes)
+    if total is None:
+        return b.times_columns(products, factors)
+    rows = ws.FragmentType(products.type).shape[0]
+    return b.map_elements(b.fma, products, b.broadcast_down(factors, rows), total)
+
+
+def weighed_values(step: "Weighed", lanes: Value, largest: Value, element: Any) -> GroupWeights:
+    """Weights P times the factors of their keys.
+
+    Args:
+      step: of online softmax: P in f32, and what a new maximum makes of sums and weights so far.
+      lanes: factors [keys], a key to a lane.
+      largest: of the turn before.
+      element: what the product takes.
+    """
+    products = b.times_columns(step.weights, b.spread(lanes))
+    before = b.map_elements(b.fmul, largest, step.factor)
+    found = b.reduce_rows("max", products, before)
+    up = b.map_elements(lambda x: power(x)[0], found)
+
+    def of_sums(old: Value, by: Value, new: Value) -> Value:
+        return b.fmul(b.fmul(by, power(new)[0]), power(old)[1])
+
+    of_old = b.map_elements(of_sums, largest, step.factor, found)
+    return GroupWeights(b.rounded(b.times_rows(products, up), element), of_old, [found])
+
+
+def real_sums(sums: Value, largest: Value) -> Value:
+    """Sums without the power of two that their weights had."""
+    return b.times_rows(sums, b.map_elements(lambda x: power(x)[1], largest))
