@@ -129,8 +129,6 @@ def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> 
         raise SpecError(
             f"{name} has {shape[3]} groups of {operand.shape[3]} columns: groups are {SCALE_GROUPS}"
         )
-    if scale.empty and not operand.empty:
-        raise SpecError(f"{name} has no element: shape {shape}")
     if min(scale.strides) < 0 or (shape[3] > 1 and scale.strides[3] != 1):
         raise SpecError(
             f"{name} has strides {list(scale.strides)}: its groups must be dense (stride 1), and no "
@@ -148,6 +146,8 @@ def _check_places(
         raise SpecError(
             f"{name} has {got[0]} rows of {got[1]} positions, {side} has {own[0]} of {own[1]}"
         )
+    if scale.empty and (kind.page_size or (kind.selected and got[1])):
+        raise SpecError(f"{name} has no element: shape {list(scale.shape)}")
     if kind.page_size and got[1] != own[1]:
         raise SpecError(f"{name} has pages of {got[1]} positions, {side} has pages of {own[1]}")
     if kind.page_size and got[0] != own[0] and not has_table:

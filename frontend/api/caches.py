@@ -163,7 +163,7 @@ def _paged(cache: PagedKV) -> Cached:
     of_positions = position_scales(cache, operands, layout)
     if of_positions is not None:
         scales, layout = of_positions.scales, of_positions.kind
-        arrays |= of_positions.arrays(batch, 0 if kind == CSR else columns)
+        arrays |= of_positions.arrays(batch, 1 if kind == CSR else columns)
     elif cache.scale_table is not None:
         raise SpecError(
             "scale_table is for factors of positions, which k_scale and v_scale are not"

@@ -34,13 +34,19 @@ def ones(*shape: int, dtype: Any = np.float32) -> Any:
 
 def paged(**changes: Any) -> am.PagedKV:
     pool, scale = ones(6, 16, 2, 64, dtype=E4M3), ones(6, 16, 2, 2)
-    given = {"k_pages": pool, "v_pages": pool, "page_table": TABLE, "seqused": USED}
+    given: dict[str, Any] = {"k_pages": pool, "v_pages": pool, "page_table": TABLE, "seqused": USED}
     return am.PagedKV(**{**given, "k_scale": scale, "v_scale": scale, **changes})
 
 
 def rows(**changes: Any) -> am.ContiguousKV:
     both, scale = ones(2, 48, 2, 64, dtype=E4M3), ones(2, 48, 2, 1)
-    given = {"k": both, "v": both, "seqused": USED, "k_scale": scale, "v_scale": scale}
+    given: dict[str, Any] = {
+        "k": both,
+        "v": both,
+        "seqused": USED,
+        "k_scale": scale,
+        "v_scale": scale,
+    }
     return am.ContiguousKV(**{**given, **changes})
 
 
@@ -73,7 +79,7 @@ WRONG = {
                            r"^scale_table must be \[batch, columns\] of i32, got \[2, 3\] of i64"),
     "batch of the table": (paged(scale_table=TABLE[:1]), r"^scale_table must be \[2, 3 or more\], got \[1, 3\]"),
     "columns of the table": (paged(scale_table=TABLE[:, :2]), r"^scale_table must be \[2, 3 or more\]"),
-    "a page that is none": (paged(scale_table=TABLE + 1, seqused=np.int32([40, 48])),
+    "a page that is none": (paged(scale_table=TABLE + 1, seqused=np.array([40, 48], np.int32)),
                             r"^scale_table\[1, 2\] is 6: k_scale and v_scale have pages 0 to 5"),
     "a table of tables": (paged(k_scale=ones(1), v_scale=ones(1), scale_table=TABLE),
                           "^scale_table is for factors of positions"),

@@ -36,12 +36,12 @@ def made(
     def drawn(n: int, columns: int) -> Any:
         return random.standard_normal((n, KV_HEADS, columns))
 
-    sides = [[drawn(n, size).astype(kv) for n in LENGTHS] for size in sizes]
+    keys, values = ([drawn(n, size).astype(kv) for n in LENGTHS] for size in sizes)
     factors = [[np.exp(spread * drawn(n, g)).astype(scale) for n in LENGTHS] for g in groups]
     new = [queries] * len(LENGTHS)
     scales = {"k_scale": factors[0], "v_scale": factors[1]}
     tokens = random.standard_normal((len(LENGTHS), queries, HEADS, sizes[0])).astype(q)
-    return tokens, form.stored(*sides, new, random, 256, **scales)
+    return tokens, form.stored(keys, values, new, random, 256, **scales)
 
 
 def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str:
@@ -52,7 +52,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
     for name in ("num_splits", "out_dtype"):
         options.pop(name, None)
     for one in sequences(q, cache):
-        arrays, own = (one.q, one.k, one.v), {**options, "first_batch": one.batch}
+        arrays, own = (one.q, one.k, one.v), dict[str, Any](options, first_batch=one.batch)
         truth = attention_f64(*arrays, **own)
         yardstick = attention_yardstick(*arrays, out_dtype=o.dtype, **own)
         verdict = compare(o[one.o][None], lse[one.lse][None], truth, yardstick)
@@ -87,14 +87,14 @@ def test_queries(q: Any) -> None:
     """Queries of 8 bits have a factor of their own."""
     is_narrow = np.dtype(q).itemsize == 1
     kv = q if is_narrow else E5M2
-    factor = {"q_descale": np.float32([0.4])} if is_narrow else {}
+    factor = {"q_descale": np.full(1, 0.4, np.float32)} if is_narrow else {}
     q, cache = made(Form(16), (64, 64), (2, 2), q=q, kv=kv, queries=1)
     assert not wrong(q, cache, "sm_100a", 1, **factor)
 
 
 def test_modifiers_windows_sinks_and_parts() -> None:
     """A modifier sees scores with the factors of their keys; parts of the keys each have powers of their own."""
-    given = {
+    given: dict[str, Any] = {
         "score_mod": mods.softcap(5.0),
         "sinks": np.linspace(-1, 3, HEADS, dtype=np.float32),
         "mask": am.sliding_window(90, 0),
@@ -141,3 +141,17 @@ def test_pages_that_are_none_are_zero() -> None:
     zeroed = dataclasses.replace(cache, k_pages=k, v_pages=v)
     wanted = am.attention(q, zeroed, device=device)
     assert np.array_equal(hostile.run(), wanted)
+
+
+@pytest.mark.parametrize("form", [Form(), Form(64)], ids=str)
+def test_no_position_at_all(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays without an element, in front of which other ones lie: nothing is read of them."""
+    monkeypatch.setenv("ATTN_MLIR_CHECK", "all")
+    sides = [np.zeros((0, KV_HEADS, 64), E4M3) for _ in "kv"]
+    factors = [np.zeros((0, KV_HEADS, 1), np.float32) for _ in "kv"]
+    scales = {"k_scale": factors[:1] * 3, "v_scale": factors[1:] * 3}
+    random, new = np.random.default_rng(0), [2] * 3
+    cache = form.stored([sides[0]] * 3, [sides[1]] * 3, new, random, 0, **scales)
+    q = np.ones((3, 2, HEADS, 64), BF16)
+    for splits in (1, 3):
+        assert not wrong(q, cache, "sm_90a", 1, num_splits=splits)

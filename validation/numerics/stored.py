@@ -134,7 +134,7 @@ def _paged(
     lengths = np.array([len(k) for k in keys], np.int32)
     used = -(-lengths // size)
 
-    def in_pages(sides: Sequence[Sequence[Array]], tables: Sequence[Array]) -> tuple[Any, ...]:
+    def in_pages(sides: Sequence[Sequence[Array]], tables: Sequence[Array]) -> tuple[Any, Any]:
         """K's and V's, or both in one pool and None."""
         inner = (size, heads) if form.layout == "NHD" else (heads, size)
         dtype, widths = sides[0][0].dtype, [side[0].shape[2] for side in sides]
@@ -150,7 +150,7 @@ def _paged(
                 for page in range(used[b]):
                     part = side[b][page * size : (page + 1) * size]
                     place[table[b, page], : len(part)] = part
-        return (pool, None) if pool is not None else tuple(pools)
+        return (pool, None) if pool is not None else (pools[0], pools[1])
 
     arrays = in_pages((keys, values), tables)
     own = tables

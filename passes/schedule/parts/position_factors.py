@@ -9,7 +9,8 @@ Weights P v are operands in f16, whatever the size of v: those of a row are mult
 that brings the largest so far to [2^14, 2^15), and its sums of the group with them.
 
 A warp reads the factors of its strip of keys itself, a key to a lane, one key tile ahead, and numbers of
-pages two: neither waits in the turn that needs it. What a table names outside the pool, and what lies behind the sequence, is 0.
+pages two: neither waits in the turn that needs it. What a table names outside the pool, and what lies
+behind the sequence, is 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,10 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
-from . import sequences
 from .operands import pages_of, position_factors, root, sequences_of
 from .pages import Pages, page_size
+from .sequences import Sequence as Place
+from .sequences import Sequences
 from .widening import power
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class PositionFactors:
     """
 
     tensor: Value
-    sequences: sequences.Sequences
+    sequences: Sequences
     pages: Pages | None
     group: int
 
@@ -77,7 +79,7 @@ class PositionFactors:
 
     def load(
         self,
-        place: sequences.Sequence,
+        place: Place,
         column: Value,
         found: Sequence[Value],
         count: int,
@@ -161,10 +163,10 @@ class Ahead:
         self._places = {side: self._place(side) for side in (k, v)}
         self._key_count = len(groups)
 
-    def _place(self, side: PositionFactors) -> sequences.Sequence:
+    def _place(self, side: PositionFactors) -> Place:
         """Where factors of the sequence lie, as many as it has keys."""
         found = side.sequences.of(self._tile.batch, self._tile.queries)
-        return sequences.Sequence(found.lead, found.start, self._tile.keys.length, False)
+        return Place(found.lead, found.start, self._tile.keys.length, False)
 
     def _column(self, turn: Value | int) -> Value:
         return b.INT.add(self._keys.first_column(turn), self._first)
@@ -190,8 +192,17 @@ class Ahead:
         ]
 
     def start(self) -> list[Value]:
-        """What turn 0 is handed."""
-        return [*self._loaded(0, self._found(0)), *self._found(1)]
+        """What turn 0 is handed; nothing is read where there is no turn: arrays may be empty then."""
+        f32, count = ir.F32Type.get(), [self._count]
+        entries = 0 if self._sources[0].pages is None else len(self._sources)
+        loaded = [f32] * len(self._wanted) + [b.i32()] * entries
+        nothing = [b.f32_constant(0.0)] * len(self._wanted) + [b.constant(0)] * entries
+        return b.chosen(
+            self._keys.any(),
+            [ws.fragment_type(count, kind) for kind in loaded],
+            lambda: [*self._loaded(0, self._found(0)), *self._found(1)],
+            lambda: [b.fill(count, value) for value in nothing],
+        )
 
     def following(self, turn: Value, state: Sequence[Value]) -> list[Value]:
         """What the turn after this one is handed, read now."""
