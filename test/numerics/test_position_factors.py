@@ -11,6 +11,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.lowering import ptxas
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.validation.numerics.stored import Form
 
@@ -155,3 +157,27 @@ def test_no_position_at_all(form: Form, monkeypatch: pytest.MonkeyPatch) -> None
     q = np.ones((3, 2, HEADS, 64), BF16)
     for splits in (1, 3):
         assert not wrong(q, cache, "sm_90a", 1, num_splits=splits)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(
+    ("sizes", "groups", "q", "target"),
+    [
+        ((128, 128), (4, 4), "bf16", "sm_90a"),
+        ((192, 128), (2, 4), "bf16", "sm_90a"),
+        ((256, 256), (2, 2), "e4m3", "sm_100a"),
+    ],
+)
+def test_no_spills(sizes: tuple[int, int], groups: tuple[int, int], q: str, target: str) -> None:
+    """At the most factors of a row that are taken."""
+    cache = Cache(
+        page_size=16, pages="table", scale_dtype="f32", k_groups=groups[0], v_groups=groups[1]
+    )
+    sides: dict[str, Any] = {
+        "head_dim": sizes[0],
+        "v_head_dim": sizes[1],
+        "dtype": q,
+        "kv_dtype": "e4m3",
+    }
+    spec = am.mha(heads=8, kv_heads=1, mask=am.sliding_window(100, 0), cache=cache, **sides)
+    assert ptxas.assemble(am.compile(spec, target=target).ptx, target).spill_bytes == 0
