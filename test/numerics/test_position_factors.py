@@ -51,7 +51,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
     kind = "adversarial" if seed else "fair"
     device = am.EmulatorDevice(kind, seed, multiprocessors=2, target=target)
     o, lse = am.attention(q, cache, return_lse=True, device=device, **options)
-    for name in ("num_splits", "out_dtype"):
+    for name in ("num_splits", "out_dtype", "query_tiles"):
         options.pop(name, None)
     for one in sequences(q, cache):
         arrays, own = (one.q, one.k, one.v), dict[str, Any](options, first_batch=one.batch)
@@ -102,6 +102,16 @@ def test_modifiers_windows_sinks_and_parts() -> None:
         "mask": am.sliding_window(90, 0),
     }
     assert not wrong(*made(Form(16), (64, 64), (1, 2)), "sm_90a", num_splits=3, **given)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups", "splits"), [((128, 128), (4, 4), 1), ((64, 64), (1, 2), 3)]
+)
+def test_two_query_tiles(sizes: tuple[int, int], groups: tuple[int, int], splits: int) -> None:
+    """Warps of both tiles read the factors of the key tile that they share."""
+    given = made(Form(16, scales_apart=True), sizes, groups, queries=20)
+    options: dict[str, Any] = {"mask": am.sliding_window(90, 0), "num_splits": splits}
+    assert not wrong(*given, "sm_90a", 1, query_tiles=2, **options)
 
 
 @pytest.mark.parametrize("magnitude", [1e-20, 1e20])
@@ -161,14 +171,17 @@ def test_no_position_at_all(form: Form, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.ptxas
 @pytest.mark.parametrize(
-    ("sizes", "groups", "q", "target"),
+    ("sizes", "groups", "q", "tiles", "target"),
     [
-        ((128, 128), (4, 4), "bf16", "sm_90a"),
-        ((192, 128), (2, 4), "bf16", "sm_90a"),
-        ((256, 256), (2, 2), "e4m3", "sm_100a"),
+        ((128, 128), (4, 4), "bf16", 1, "sm_90a"),
+        ((128, 128), (4, 4), "bf16", 2, "sm_90a"),
+        ((192, 128), (2, 4), "bf16", 1, "sm_90a"),
+        ((256, 256), (2, 2), "e4m3", 1, "sm_100a"),
     ],
 )
-def test_no_spills(sizes: tuple[int, int], groups: tuple[int, int], q: str, target: str) -> None:
+def test_no_spills(
+    sizes: tuple[int, int], groups: tuple[int, int], q: str, tiles: int, target: str
+) -> None:
     """At the most factors of a row that are taken."""
     cache = Cache(
         page_size=16, pages="table", scale_dtype="f32", k_groups=groups[0], v_groups=groups[1]
@@ -178,6 +191,7 @@ def test_no_spills(sizes: tuple[int, int], groups: tuple[int, int], q: str, targ
         "v_head_dim": sizes[1],
         "dtype": q,
         "kv_dtype": "e4m3",
+        "query_tiles": tiles,
     }
     spec = am.mha(heads=8, kv_heads=1, mask=am.sliding_window(100, 0), cache=cache, **sides)
     assert ptxas.assemble(am.compile(spec, target=target).ptx, target).spill_bytes == 0
