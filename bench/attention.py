@@ -84,8 +84,9 @@ class Variant:
     tile_order: str | None = None
 
     def __str__(self) -> str:
-        given = (self.query_tiles and f"{self.query_tiles} query tiles", self.tile_order)
-        return ", ".join(["ours", *filter(None, given)])
+        tiles = [] if self.query_tiles is None else [f"{self.query_tiles} query tiles"]
+        order = [] if self.tile_order is None else [self.tile_order]
+        return ", ".join(["ours", *tiles, *order])
 
     def __call__(self, mask: am.Mask, q: Any, k: Any, v: Any) -> Any:
         """O."""
@@ -141,7 +142,7 @@ def row(torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rou
     """Measures and prints one cell; whether the sampled rows were right."""
     operands = cell.operands(torch)
     mask = MASKS[cell.mask]()
-    calls = {str(v): functools.partial(v, mask) for v in variants}
+    calls: dict[str, Callable[..., Any]] = {str(v): functools.partial(v, mask) for v in variants}
     calls["cuDNN"] = cudnn(torch, cell.mask)
     worst = {name: error(torch, cell, operands, call(*operands)) for name, call in calls.items()}
     graphs = {name: recorded(call, [operands] * CALLS) for name, call in calls.items()}

@@ -124,7 +124,7 @@ def _split_size(value: int | None) -> Any:
 
 
 def _schedule(value: str | None) -> Any:
-    if not _is_one_of(SCHEDULES, value):
+    if not _is_one_of(tuple(SCHEDULES), value):
         allowed = ", ".join(SCHEDULES)
         raise SpecError(f"schedule must be {allowed} or None, got {shown(value, 40)}")
     return value

@@ -221,6 +221,8 @@ def steps(process: Process) -> Iterator[Step]:
                 pending += body
             case Branch(then=then, otherwise=otherwise):
                 pending += [*then, *otherwise]
+            case Meeting():
+                pass
 
 
 def fixed_way(process: Process, step: Step) -> int:
@@ -270,6 +272,8 @@ def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]
             case Loop(index=index, body=body) as loop:
                 for number in loop.turns(sizes):
                     found += tally(body, {**sizes, index: number})
+            case Meeting():
+                pass
     return found
 
 

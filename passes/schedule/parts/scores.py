@@ -113,10 +113,12 @@ def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
     moves = b.map_elements(_is_beyond, found, limit, element=b.i1())
     moved = b.any_row(moves)
 
+    def reach(found: Value, maximum: Value, limit: Value, row: Value) -> Value:
+        del row
+        return b.select(_is_beyond(found, limit), found, maximum)
+
     def to_new_maxima() -> list[Value]:
-        reached = b.map_rows(
-            lambda f, m, end, _: b.select(_is_beyond(f, end), f, m), found, maximum, limit
-        )
+        reached = b.map_rows(reach, found, maximum, limit)
         factor = b.map_elements(row.step, maximum, reached)
         following = b.map_elements(row.offset, reached)
         large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
