@@ -36,7 +36,7 @@ func.func @decode(
   %o, %lse = "attn.mha"(%q, %k, %v, %scale) ({
   ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%score) : (f32) -> ()
-  }) {mask = #attn.causal}
+  }) {attn.schedule = "mha-streaming", mask = #attn.causal}
     : (tensor<?x?x8x64xbf16>, tensor<?x?x2x64xbf16>, tensor<?x?x2x64xbf16>, f32)
       -> (tensor<?x?x8x64xbf16>, tensor<?x8x?xf32>)
   func.return %o, %lse : tensor<?x?x8x64xbf16>, tensor<?x8x?xf32>

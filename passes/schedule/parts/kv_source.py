@@ -1,7 +1,9 @@
 """Where the tiles of keys and values come from."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from attn_mlir.dialect._mlir import arith
 
 from . import builder as b
 from .pages import Pages, page_size
@@ -16,7 +18,12 @@ class KVSource(Protocol):
 
     What has to be read to find a tile is read before its copies wait for their slots: `find` reads it,
     and hands it to the copies of its turn.
+
+    Attributes:
+      reads: whether anything has to be; only where there are tiles may it be.
     """
+
+    reads: ClassVar[bool]
 
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
         """Where the tile of a turn lies, i32 each; anything for a turn that does not come."""
@@ -53,6 +60,8 @@ class KVSource(Protocol):
 
 class TensorKV:
     """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
+
+    reads: ClassVar[bool] = False
 
     def __init__(self, problem: Problem):
         self._problem = problem
@@ -104,10 +113,11 @@ class PagedKV:
 
     A copy that ends within its page goes through a map whose base lies in front of the pool
     (`ws.limit`). Where nothing of a box is inside, the copy engine looks at the base all the same,
-    and faults where no memory is mapped (measured on an H200): such a copy always has a row inside.
-    Behind the sequence that is the first one of the tile, which the sequence has, so that its
-    product with a probability of 0 is 0 as well.
+    and faults where no memory is mapped (measured on an H200): a page that is not there is copied
+    through the map of the pool itself, and reads as zeros.
     """
+
+    reads: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, keys: Pages, values: Pages):
         """Of the pages of keys and of values, which have one size."""
@@ -158,22 +168,22 @@ class PagedKV:
         is_whole: bool = False,
     ) -> None:
         """Copies boxes of V that end with the sequence."""
-        entries = found[-self._copies :]
-        for number, entry in enumerate(entries):
+        for number, entry in enumerate(found[-self._copies :]):
             pool = self._values.pool
             if is_whole:
                 page = self._page(pool, entry, None)
                 self._copy(pool, slot, tile, number, page, first_column)
                 continue
             left = self._left(tile, first_column, number)
-            if number:
-                entry = b.select(b.compare("sgt", left, 0), entry, entries[0])
-            last = b.INT.sub(b.extent(pool, 0), 1)
-            page = b.INT.max(b.INT.min(entry, last), 0)
-            valid = b.INT.min(b.INT.max(left, 1), self._rows)
-            end = b.INT.add(self._row(first_column), valid)
-            pool = b.limit(self._values.pool, end, ROW_DIM)
-            self._copy(pool, slot, tile, number, page, first_column)
+            page, count = self._page(pool, entry, left), b.extent(pool, 0)
+            begins, ends = b.compare("sge", page, 0), b.compare("slt", page, count)
+            with b.either(arith.AndIOp(begins, ends).result) as (is_there, is_not):
+                with is_there:
+                    end = b.INT.add(self._row(first_column), b.INT.min(left, self._rows))
+                    limited = b.limit(pool, end, ROW_DIM)
+                    self._copy(limited, slot, tile, number, page, first_column)
+                with is_not:
+                    self._copy(pool, slot, tile, number, count, first_column)
 
     def _left(self, tile: WorkTile, first_column: Value, number: int) -> Value:
         """Positions of the sequence from a copy's first on."""

@@ -110,13 +110,13 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
     to mind the end of the sequence.
     """
     config, keys = problem.config, problem.keys(tile)
-    found = source.find(tile, keys, b.constant(0))
-    ahead = source.find(tile, keys, b.constant(1)) if found else []
-    for way in range(config.q_tiles):
-        slot = storage.q.acquire(way)
-        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
-        problem.queries.load(slot, tile.queries, head, position)
-        b.commit(slot, "copy_engine")
+
+    def load_queries() -> None:
+        for way in range(config.q_tiles):
+            slot = storage.q.acquire(way)
+            head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
+            problem.queries.load(slot, tile.queries, head, position)
+            b.commit(slot, "copy_engine")
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = keys.first_column(turn)
@@ -134,15 +134,22 @@ def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: Wor
         return []
 
     def turn_of(turn: Value, *both: Value) -> list[Value]:
-        fill(turn, both[: len(found)], is_whole=True)
-        return [*both[len(found) :], *source.find(tile, keys, b.INT.add(turn, 2))]
+        count = len(both) // 2
+        fill(turn, both[:count], is_whole=True)
+        return [*both[count:], *source.find(tile, keys, b.INT.add(turn, 2))]
 
-    if not found:
+    if not source.reads:
+        load_queries()
         b.loop(0, keys.count, [], rows_of)
         return
-    with b.when(keys.any()):
-        fill(0, found)
-        b.loop(1, keys.count, [*ahead, *source.find(tile, keys, b.constant(2))], turn_of)
+    with b.either(keys.any()) as (some, none):
+        with some:
+            found, ahead = (source.find(tile, keys, b.constant(turn)) for turn in range(2))
+            load_queries()
+            fill(0, found)
+            b.loop(1, keys.count, [*ahead, *source.find(tile, keys, b.constant(2))], turn_of)
+        with none:  # nor any entry
+            load_queries()
 
 
 class Groups(NamedTuple):

@@ -8,14 +8,19 @@
 // CHECK: nvgpu.mbarrier.arrive
 
 // Sums that are not read are no operands of the first product, which leaves its own to the second one's
-// wait; two registers of sums of eight columns in each half of 64 rows, two steps of K.
+// wait; two registers of sums of eight columns in each half of 64 rows, two steps of K, whose descriptors
+// are made of the low word of the first one.
 
-// CHECK: llvm.inline_asm has_side_effects "{ wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, $4, $6, 0, 1, 1, 0, 1;
-// CHECK-SAME: wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, $5, $7, 1, 1, 1, 0, 1; wgmma.commit_group.sync.aligned;
-// CHECK-SAME: "=f,=f,=f,=f,l,l,l,l"
-// CHECK: llvm.inline_asm has_side_effects "{ .reg .pred accumulate; setp.ne.b32 accumulate, $12, 0; wgmma.fence.sync.aligned;
-// CHECK-SAME: {$0, $1, $2, $3}, $8, $10, accumulate, 1, 1, 0, 1;
-// CHECK-SAME: "=f,=f,=f,=f,0,1,2,3,l,l,l,l,r"
+// CHECK: llvm.inline_asm has_side_effects "{
+// CHECK-SAME: add.u32 a_low, $4, 2; mov.b64 a1, {a_low, a_high};
+// CHECK-SAME: add.u32 b_low, $5, 0; mov.b64 b0, {b_low, b_high}; add.s64 b1, b0, 128;
+// CHECK-SAME: wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, a0, b0, 0, 1, 1, 0, 1;
+// CHECK-SAME: wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, a1, b1, 1, 1, 1, 0, 1; wgmma.commit_group.sync.aligned;
+// CHECK-SAME: "=f,=f,=f,=f,r,r"
+// CHECK: llvm.inline_asm has_side_effects "{
+// CHECK-SAME: .reg .pred accumulate; setp.ne.b32 accumulate, $10, 0; wgmma.fence.sync.aligned;
+// CHECK-SAME: {$0, $1, $2, $3}, a0, b0, accumulate, 1, 1, 0, 1;
+// CHECK-SAME: "=f,=f,=f,=f,0,1,2,3,r,r,r"
 // CHECK: llvm.inline_asm has_side_effects "wgmma.wait_group.sync.aligned 1;", "=f,=f,=f,=f,0,1,2,3"
 // CHECK: llvm.inline_asm has_side_effects "wgmma.wait_group.sync.aligned 0;", "=f,=f,=f,=f,0,1,2,3"
 // CHECK: nvgpu.mbarrier.arrive
