@@ -19,7 +19,6 @@ from attn_mlir.compiling.spec import (
     NARROW_DTYPES,
     OUT_DTYPES,
     MhaSpec,
-    check_registers,
     check_streamed,
     mha,
 )
@@ -260,8 +259,6 @@ def planned(
     target = machine.target or DEFAULT_TARGET
     chip = target_named(target)
     kernel = spec = routed(spec, told.sizes["sq"], machine)
-    if chip.accumulator == "registers":
-        check_registers(spec, target)
     if spec.schedule == STREAMED:
         check_streamed(spec)
         if spec.query_tiles is None and chosen_query_tiles(spec, told.sizes["sq"], target) > 1:

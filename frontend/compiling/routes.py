@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.compiling.spec import MhaSpec, check_registers
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import HELD, STREAM_ROWS, STREAMED
+from attn_mlir.passes.target.tiling import HELD, MAX_Q_TILES, STREAM_ROWS, STREAMED
 from attn_mlir.runtime.kernel import Machine
 
 
@@ -22,10 +22,16 @@ def routed(spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False) 
       sq: queries of the longest sequence.
       machine: what the call runs on.
       in_parts: whether keys are to be split into parts of a size, which one kernel alone has.
+
+    Raises:
+      SpecError: an option that no kernel of the machine has.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
-    if spec.schedule is not None or target.accumulator == "tensor":
+    if target.accumulator == "tensor":
         return spec
-    few = sq * spec.group <= STREAM_ROWS and spec.query_tiles is None
+    check_registers(spec, target.chip)
+    if spec.schedule is not None:
+        return spec
+    few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
     streams = few or in_parts or spec.is_narrow
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)

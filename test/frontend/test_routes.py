@@ -21,10 +21,10 @@ HOPPER = target_named("sm_90a")
 @pytest.mark.parametrize(
     ("target", "heads", "sq", "options", "schedule"),
     [
-        ("sm_90a", (8, 1), 2, {}, "mha-streaming"),  # 16 rows
-        ("sm_90a", (8, 1), 3, {}, "mha-registers"),
-        ("sm_90a", (2, 2), 16, {}, "mha-streaming"),
-        ("sm_90a", (2, 2), 17, {}, "mha-registers"),
+        ("sm_90a", (8, 1), 4, {}, "mha-streaming"),  # 32 rows
+        ("sm_90a", (8, 1), 5, {}, "mha-registers"),
+        ("sm_90a", (2, 2), 32, {}, "mha-streaming"),
+        ("sm_90a", (2, 2), 33, {}, "mha-registers"),
         ("sm_90a", (3, 1), 5, {}, "mha-streaming"),  # 15 rows
         ("sm_90a", (1, 1), 1, {"query_tiles": 1}, "mha-registers"),
         ("sm_90a", (1, 1), 500, {"dtype": "e4m3"}, "mha-streaming"),

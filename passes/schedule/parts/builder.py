@@ -1,6 +1,7 @@
 """What a schedule writes its kernel with: short names for `ws` operations.
 
-The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import.
+The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import. It is
+longer than other modules for that: a function of a few lines for each word.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
