@@ -9,8 +9,9 @@ import pytest
 
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
-from attn_mlir.validation.gpu import run
+from attn_mlir.validation.gpu import drawn, run
 from attn_mlir.validation.gpu.bundles import collect
+from attn_mlir.validation.gpu.check import checks
 
 
 @pytest.mark.ptxas
@@ -26,6 +27,15 @@ def test_an_archive_holds_what_checks_ask_for(
     assert "gpu.zip: 2 bundles, " in capsys.readouterr().out
     again = collect(tmp_path / "again.zip", only="doctor")
     assert again.read_bytes() == archive.read_bytes()
+
+
+def test_long_checks_are_asked_for_by_name() -> None:
+    assert "many_drawn_problems" not in [check.name for check in checks()]
+    assert [check.name for check in checks("many_drawn")] == ["many_drawn_problems"]
+
+
+def test_problems_for_a_checker_of_the_machine_can_be_had() -> None:
+    assert len({name for name, _ in drawn.small()}) == len(drawn.SMALL) == 12
 
 
 def test_without_a_gpu_nothing_is_checked(

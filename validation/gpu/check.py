@@ -33,12 +33,14 @@ class Check:
       run: raises AssertionError where the GPU is wrong, Skipped where it cannot tell.
       targets: chips that it is for.
       asks: asks for its kernels for a target, on a machine that may have no GPU.
+      is_long: runs where its name is given, not along with all others.
     """
 
     name: str
     run: Callable[[Machine], None]
     targets: tuple[str, ...]
     asks: Callable[[str], object]
+    is_long: bool = False
 
 
 CHECKS: list[Check] = []
@@ -48,14 +50,20 @@ def check(
     *,
     targets: tuple[str, ...] = (HOPPER, BLACKWELL),
     asks: Callable[[str], object] = lambda target: None,
+    is_long: bool = False,
 ) -> Callable[[Callable[[Machine], None]], Callable[[Machine], None]]:
     """Declares a check, see `Check`."""
 
     def declare(run: Callable[[Machine], None]) -> Callable[[Machine], None]:
-        CHECKS.append(Check(run.__name__, run, targets, asks))
+        CHECKS.append(Check(run.__name__, run, targets, asks, is_long))
         return run
 
     return declare
+
+
+def checks(only: str = "") -> list[Check]:
+    """Those whose names contain a text; without one, all but the long ones."""
+    return [check for check in CHECKS if only in check.name and (only or not check.is_long)]
 
 
 def module(name: str) -> Any:

@@ -1,12 +1,21 @@
-"""Problems of the draws on a GPU, one of each family and some that are drawn, judged as on the emulator.
+"""Problems of the draws on a GPU, judged as on the emulator.
 
-A problem is for the chip that its draw names. The kernels of all of them are in the archive, so that
-few are drawn.
+A problem is for the chip that its draw names. The kernels of those that run along with all other
+checks are in one archive with theirs, so that few are drawn:
+
+    python -m attn_mlir.validation.gpu.bundles build/draws.zip --only many_drawn
+    python3 -m attn_mlir.validation.gpu.run build/draws.zip --only many_drawn
+
+runs 300. `small_launches` are those that a checker of the machine's own can watch, which makes a
+launch take minutes where there are many threads:
+
+    compute-sanitizer --tool racecheck python3 -m attn_mlir.validation.gpu.run ... --only small_launches
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attn_mlir.runtime.devices.idle import IdleDevice
@@ -15,40 +24,93 @@ from attn_mlir.validation.gpu.check import HOPPER, Machine, check, module
 if TYPE_CHECKING:
     from attn_mlir.validation.numerics.draws.problem import Problem
 
-COUNT = 30  # seeds
+FEW, MANY = 30, 300  # draws
 KERNELS = ("in registers", "for sm_90a")  # choices of the axis `kernel`, the first that fits
 
+STREAMED = {"kernel": "for sm_90a", "heads": "8/1", "keys": "300", "mask": "& causal"}
+HELD = {"kernel": "in registers", "queries": "200", "keys": "300", "mask": "& causal"}
+SMALL = (
+    STREAMED,
+    {**STREAMED, "batch": "2", "queries": "2", "lengths": "ragged", "cache": "pages of 16, heads first"},
+    {**STREAMED, "cache": "pages of 64", "parts of the keys": "3", "sinks": "f32"},
+    {**STREAMED, "keys": "640", "parts of the keys": "chosen", "head sizes": "128x128"},
+    {**STREAMED, "keys and values": "e4m3 under 16 bits", "factors": "per head"},
+    {**STREAMED, "score_mod": "alibi", "cache": "padded rows", "queries": "7"},
+    HELD,
+    {**HELD, "head sizes": "128x128", "keys": "256"},
+    {**HELD, "head sizes": "192x128", "keys": "129", "cache": "pages of 64"},
+    {**HELD, "batch": "2", "keys": "256", "lengths": "ragged", "tile order": "persistent"},
+    {**HELD, "score_mod": "softcap", "mask_mod": "documents", "parts of the keys": "3"},
+    {**HELD, "head sizes": "256x256", "queries": "128", "keys": "256"},
+)  # fmt: skip
 
-def _problems() -> Iterator[tuple[str, Problem]]:
+Named = Iterable[tuple[str, "Problem"]]
+
+
+def _families() -> Iterator[tuple[str, Problem]]:
     """What each says of itself, and the problem."""
     from attn_mlir.validation.numerics import families
-    from attn_mlir.validation.numerics.draws.draw import draw
 
     for number, family in enumerate(families.FAMILIES):
         if family.get("kernel") in KERNELS:
             yield families.name(family), families.problem(number)
-    for seed in range(COUNT):
-        for kernel in KERNELS:
-            try:
-                _, problem = draw(seed, {"kernel": kernel})
-            except ValueError:
-                continue
-            yield f"draw {seed}, {kernel}", problem
-            break
 
 
-def _asks(target: str) -> None:
+def _draws(count: int) -> Iterator[tuple[str, Problem]]:
+    """So many, of the first seeds that have one; as `_families`."""
+    from attn_mlir.validation.numerics.draws.draw import draw
+
+    def found() -> Iterator[tuple[str, Problem]]:
+        for seed in itertools.count():
+            for kernel in KERNELS:
+                try:
+                    _, problem = draw(seed, {"kernel": kernel})
+                except ValueError:  # the kernel does not fit what else was drawn
+                    continue
+                yield f"draw {seed}, {kernel}", problem
+                break
+
+    return itertools.islice(found(), count)
+
+
+def small() -> Iterator[tuple[str, Problem]]:
+    """What each of `SMALL` chooses, and the problem."""
+    from attn_mlir.validation.numerics.draws.draw import plain
+
+    for number, choices in enumerate(SMALL):
+        yield ", ".join(choices.values()), plain(FEW + number, choices)
+
+
+def _ask(problems: Named, target: str) -> None:
     """Asks for every kernel."""
-    module("ml_dtypes")
-    for _, problem in _problems():
+    for _, problem in problems:
         problem.launched_on(IdleDevice(target))
 
 
-@check(targets=(HOPPER,), asks=_asks)
-def drawn_problems(machine: Machine) -> None:
+def _judge(problems: Named) -> None:
     """Every element of O and LSE of every problem."""
-    module("ml_dtypes")
-    wrong = [
-        f"{name}: {found}" for name, problem in _problems() if (found := problem.wrong_on("cuda"))
-    ]
+    outcomes = {name: problem.wrong_on("cuda") for name, problem in problems}
+    print(f"{len(outcomes)} problems")
+    wrong = [f"{name}: {found}" for name, found in outcomes.items() if found]
     assert not wrong, "; ".join(wrong)
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask([*_families(), *_draws(FEW)], target))
+def drawn_problems(machine: Machine) -> None:
+    """One of each family, and the first draws."""
+    module("ml_dtypes")
+    _judge([*_families(), *_draws(FEW)])
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask(_draws(MANY), target), is_long=True)
+def many_drawn_problems(machine: Machine) -> None:
+    """As many draws as the emulator judges in `make numerics`."""
+    module("ml_dtypes")
+    _judge(_draws(MANY))
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask(small(), target))
+def small_launches(machine: Machine) -> None:
+    """Each schedule with what its threads share: caches, parts, tables of work, 8 bits."""
+    module("ml_dtypes")
+    _judge(small())
