@@ -7,6 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 TORCH  ?= 2.13.0
+TRANSFORMERS ?= 5.23.0
 GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
@@ -27,10 +28,10 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
 	@touch $@
 
-torch: $(VENV)/.installed-torch  ## add PyTorch (TORCH=version) to .venv: tests with tensors are skipped without it
+torch: $(VENV)/.installed-torch  ## add PyTorch (TORCH=version) and transformers to .venv: tests with tensors are skipped without
 
 $(VENV)/.installed-torch: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH) transformers==$(TRANSFORMERS)
 	@touch $@
 
 demo: setup  ## compile causal attention for sm_100a, run it, compare it with float64

@@ -109,8 +109,8 @@ class FlexOperator(_base.BaseHOP):
         else:
             (output,) = body.graph.find_nodes(op="output")
             names, *results, _, _ = output.args[0]
-            given = [_passed(operand, q.device) for operand in operands]
-            found = [_mod_of(body, result, _coordinates(names), given) for result in results]
+            coordinates = _coordinates(names)
+            found = [_mod_of(body, result, coordinates, operands, q.device) for result in results]
             count = 1 + len(results)
             mods = {"score_mod": found.pop(0) if has_score_mod else None}
             mods["mask_mod"] = _without_score(found.pop()) if found else None
@@ -132,9 +132,12 @@ def _coordinates(total: Any) -> list[Any]:
 
 
 def _mod_of(
-    body: Any, result: Any, coordinates: Sequence[Any], operands: Sequence[Any]
+    body: Any, result: Any, coordinates: Sequence[Any], operands: Sequence[Any], device: Any
 ) -> Callable[..., Any]:
-    """What computes one result of a graph from a score's coordinates."""
+    """What computes one result of a graph from a score's coordinates.
+
+    Operands that it does not need are left alone: sizes among them would become fixed.
+    """
     needed = _needed(result)
     placeholders = body.graph.find_nodes(op="placeholder")
     captured: dict[str, Any] = {}
@@ -143,6 +146,7 @@ def _mod_of(
     for node, operand in zip(placeholders, operands, strict=True):
         if node in needed and node not in copies:
             copies[node] = graph.placeholder(node.name)
+            operand = _passed(operand, device)
             is_tensor = isinstance(operand, torch.Tensor)
             captured[node.name] = described(operand, node.name) if is_tensor else operand
     for node in body.graph.nodes:

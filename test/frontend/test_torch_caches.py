@@ -124,6 +124,20 @@ def test_sizes_may_be_dynamic() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+def test_sizes_may_be_dynamic_under_a_predicate() -> None:
+    """One graph for all numbers of keys, also of the tensor that the predicate reads."""
+
+    def function(q: Any, k: Any, visible: Any) -> Any:
+        return am.attention(q, k, k, mask_mod=lambda b, h, q_idx, kv_idx: visible[b, kv_idx])
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    q = normal(2, 1, HEADS, DIM)
+    for count in (33, 34, 35):
+        k, visible = normal(2, count, KV_HEADS, DIM), torch.arange(count) % 3 < q.new_ones(2, 1)
+        assert torch.equal(compiled(q, k, visible), function(q, k, visible))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 def test_lengths_sinks_and_modifiers() -> None:
     """Without a cache: ragged queries and keys, and everything that is data of a call."""
     torch.manual_seed(1)
