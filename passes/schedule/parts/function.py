@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect._mlir import ext
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, MhaOp, ScaledOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, MhaOp, ScaledOp
 from attn_mlir.passes.check_names import field_names, names_of, operation_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
@@ -32,7 +32,7 @@ def check_function(function: Any, op: MhaOp) -> None:
     Raises:
       VerifyError: it computes something else as well, or mixes them up.
     """
-    views = (*STORAGE_OPERATIONS, ScaledOp)
+    views = (*STORAGE_OPERATIONS, ScaledOp, ColumnsOp)
     block = list(function.body.blocks[0].operations)
     operations = [other for other in block if not isinstance(other, views)]
     if len(operations) != 2:

@@ -12,7 +12,7 @@ from .sequences import Dense, Limited, Ragged, Selected, Sequences, Trimmed
 Value = Any
 
 _POOLS = (attn.PagedOp, attn.PagedCsrOp)
-_SOURCED = (attn.LimitedOp, attn.SelectedOp, attn.TrimmedOp, attn.ScaledOp)
+_SOURCED = (attn.LimitedOp, attn.SelectedOp, attn.TrimmedOp, attn.ScaledOp, attn.ColumnsOp)
 
 
 def storage_steps(operand: Value) -> Iterator[Any]:
@@ -100,8 +100,11 @@ def check_storage(op: attn.MhaOp) -> None:
 
     Raises:
       VerifyError: k and v lie differently, queries are a cache or have lengths that do not count
-        the queries, or pages begin within a tile.
+        the queries, pages begin within a tile, or rows hold more than an operand.
     """
+    for name, operand in (("q", op.q), ("k", op.k), ("v", op.v)):
+        if any(isinstance(step, attn.ColumnsOp) for step in storage_steps(operand)):
+            raise op_error(op, f"expects {name} to be whole rows, got columns of them")
     if _told(op.k) != _told(op.v):
         raise op_error(op, "expects k and v to be stored alike, by the same offsets and lengths")
     steps = list(storage_steps(op.q))

@@ -304,3 +304,17 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x64x2x64xbf16>, %v: tensor<?
     : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x64x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+func.func @f(%q: tensor<?x?x1x64xbf16>, %k: tensor<?x?x1x576xbf16>, %v: tensor<?x?x1x64xbf16>, %scale: f32)
+    -> (tensor<?x?x1x64xbf16>, tensor<?x1x?xf32>) {
+  %keys = "attn.columns"(%k) {first = 512 : i64} : (tensor<?x?x1x576xbf16>) -> !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x576xbf16>>
+  // expected-error @below {{'attn.mha' op expects k to be whole rows, got columns of them}}
+  %o, %lse = "attn.mha"(%q, %keys, %v, %scale) ({
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }) {mask = #attn.causal, attn.config = {}}
+    : (tensor<?x?x1x64xbf16>, !attn.view<tensor<?x?x1x64xbf16>, tensor<?x?x1x576xbf16>>, tensor<?x?x1x64xbf16>, f32) -> (tensor<?x?x1x64xbf16>, tensor<?x1x?xf32>)
+  func.return %o, %lse : tensor<?x?x1x64xbf16>, tensor<?x1x?xf32>
+}
