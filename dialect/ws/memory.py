@@ -247,7 +247,8 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
 
     Copies through it read 0 and write nothing from there on, although the tensor goes on: its next
     rows may be another sequence's. Only the first row dimension of a copy can be limited, and a
-    copy by the copy engine has to begin before the end.
+    copy by the copy engine has to begin before the end, with an element inside the tensor: its map
+    begins in front of the tensor, and a GPU faults where a copy of nothing finds no memory there.
 
     Operands:
       source: tensor argument or `ws.expand` of one.

@@ -10,13 +10,14 @@ from attn_mlir.validation.emulator.checked import program
 from attn_mlir.validation.emulator.ptx_bench import run_module, tensor_map_bytes, wait
 
 SCHEDULES = [("fair", 0), ("adversarial", 1), ("adversarial", 2)]
-PARAMS = ".param .align 64 .b8 map[128]"
+PARAMS = ".param .align 64 .b8 map[128], .param .align 64 .b8 moved[128]"
+FRONT_ROWS = 8  # without memory, with which the tensor of the map `moved` begins
 TILE_BYTES = 256  # 8 rows of 8 floats
 WAIT = wait("r1", 0).replace("\n", " ")
 MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-# r7 is the rank, p4 true in the even CTA and p5 in its first thread; [rd21] the map
+# r7 is the rank, p4 true in the even CTA and p5 in its first thread; [rd21] and [rd22] the maps
 START = f"""
-    mov.u64 rd20, map; cvta.param.u64 rd21, rd20; mov.u32 r7, %cluster_ctarank; setp.eq.u32 p4, r7, 0; and.pred p5, p1, p4;
+    mov.u64 rd20, map; cvta.param.u64 rd21, rd20; mov.u64 rd20, moved; cvta.param.u64 rd22, rd20; mov.u32 r7, %cluster_ctarank; setp.eq.u32 p4, r7, 0; and.pred p5, p1, p4;
     mov.u32 r40, 0; mov.u32 r41, 1; mov.u32 r42, 2; mov.u32 r43, 5; shl.b32 r44, r7, 3; mov.u16 h1, 3; mov.u32 r45, EXPECTED;
     @p1 mbarrier.init.shared::cta.b64 [r1], 1; fence.mbarrier_init.release.cluster; {MEET}
 """
@@ -119,6 +120,38 @@ KERNELS = {
         """,
         "race",
     ),
+    "a load of nothing by a map whose base has no memory": (
+        TILE_BYTES,
+        f"""
+        @p1 {EXPECT}
+        <wrong> mov.u32 r46, 24;
+        <right> mov.u32 r46, 23;
+        @p1 {LOAD}.tile.{END} [r2], [rd22, {{r40, r46}}], [r1];
+        {WAIT} {MEET}
+        """,
+        "out-of-bounds",
+    ),
+    "a load of nothing in front of a map's tensor": (
+        TILE_BYTES,
+        f"""
+        @p1 {EXPECT} mov.u32 r46, -8;
+        <wrong> mov.u64 rd21, rd22;
+        @p1 {LOAD}.tile.{END} [r2], [rd21, {{r40, r46}}], [r1];
+        {WAIT} {MEET}
+        """,
+        "out-of-bounds",
+    ),
+    "a store of nothing by a map whose base has no memory": (
+        0,
+        f"""
+        mov.u32 r46, 24; st.shared.b32 [r3], r40; fence.proxy.async.shared::cta; bar.sync 0; @!p5 bra OTHER;
+        <right> mov.u64 rd22, rd21;
+        cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [rd22, {{r40, r46}}], [r2];
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+        OTHER: bar.warp.sync -1; {MEET}
+        """,
+        "out-of-bounds",
+    ),
 }
 
 
@@ -129,11 +162,15 @@ def _found(name: str, cut: str, schedule: str, seed: int) -> list[str]:
     emulator = Emulator("sm_100a", schedule, seed, check="all", check_mode="collect")  # type: ignore[arg-type]
     rows = 1 if "gather" in name else 8
     source = np.zeros((16, 32), np.float32)
-    tmap = tensor_map_bytes(emulator.map(source), (32, 16), (128,), (8, rows), element=7)
+    base = emulator.map(source)
+    maps = [
+        tensor_map_bytes(base - 128 * front, (32, 16 + front), (128,), (8, rows), element=7)
+        for front in (0, FRONT_ROWS)
+    ]
     text = program(START.replace("EXPECTED", str(expected)) + body, cut, PARAMS)
     try:
         run_module(
-            text, [tmap], grid=(2, 1, 1), cluster=(2, 1, 1), block=(64, 1, 1), emulator=emulator
+            text, maps, grid=(2, 1, 1), cluster=(2, 1, 1), block=(64, 1, 1), emulator=emulator
         )
     except KernelFault as fault:
         if not emulator.findings:

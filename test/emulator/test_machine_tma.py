@@ -1,6 +1,7 @@
 """The copy engine against an element-by-element oracle."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import ml_dtypes
@@ -10,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attn_mlir.runtime.emulator.machine.bulk import bulk_copy, bulk_reduce
 from attn_mlir.runtime.emulator.machine.faults import Fault
 from attn_mlir.runtime.emulator.machine.memory import GlobalMemory, SharedMemory
 from attn_mlir.runtime.emulator.machine.reductions import reduce_values, storage_type
 from attn_mlir.runtime.emulator.machine.tensormap import TensorMap, decode
 from attn_mlir.runtime.emulator.machine.tma import (
-    bulk_copy,
-    bulk_reduce,
     gather4,
     load_tile,
     reduce_tile,
@@ -422,7 +422,6 @@ def test_load_faults():
     unmapped = replace(case.tmap, base=case.tmap.base + 0x1000000)
     with pytest.raises(Fault, match="not in global memory"):
         load_tile(unmapped, (0, 0), case.memory, shared, 0x400)
-    load_tile(unmapped, (64, 0), case.memory, shared, 0x400)
     case.array.flags.writeable = False
     frozen = GlobalMemory()
     tmap = replace(case.tmap, base=frozen.map(case.array))
@@ -431,6 +430,28 @@ def test_load_faults():
     flip = replace(case.tmap, swizzle="128B_atom32B_flip8B")
     with pytest.raises(Fault, match="loads only"):
         store_tile(flip, (0, 0), case.memory, shared, 0x400)
+
+
+def test_a_copy_of_nothing_touches_the_base_of_its_map():
+    rows = np.ones((3, 16), np.float16)
+    memory, shared = GlobalMemory(), SharedMemory(2048)
+    shared.fill(0x400, 2048)
+    base = memory.map(rows)
+    plain = decode(encode(base, "f16", (16, 3), (32,), (16, 1)))
+    unmapped = replace(plain, base=base - 32, dims=(16, 4))  # row 0 has no memory, row 1 has
+    copies = {
+        "a load": (load_tile, (0, 1), (0, 4)),
+        "a store": (store_tile, (0, 1), (0, 4)),
+        "a sum": (partial(reduce_tile, operation="add"), (0, 1), (0, 4)),
+        "four rows to shared memory": (gather4, (0, -1, 3, 4, 4), (0, -1, -1, 4, 4)),
+        "four rows from shared memory": (scatter4, (0, 3, 4, 4, 4), (0, 4, 4, 4, 4)),
+    }
+    for name, (copy, some, none) in copies.items():
+        copy(unmapped, some, memory, shared, 0x400)
+        copy(plain, none, memory, shared, 0x400)
+        with pytest.raises(Fault, match="touches the base of its tensor map") as error:
+            copy(unmapped, none, memory, shared, 0x400)
+        assert (error.value.kind, error.value.address) == ("out-of-bounds", base - 32), name
 
 
 def test_first_coordinate_counts_in_16_bytes():

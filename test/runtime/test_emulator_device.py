@@ -14,6 +14,7 @@ from attn_mlir.runtime import doctor, kernel
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice, names_of
 from attn_mlir.runtime.kernel import load
+from attn_mlir.validation.gpu import empty_boxes
 
 Bundles = dict[str, bytes]
 TARGETS = ("sm_90a", "sm_100a")
@@ -41,6 +42,22 @@ def test_from_a_file_with_the_default_scale(scale_bundles: Bundles, tmp_path: Pa
     y = np.empty_like(x)
     am.load(path)(x, y, device=EmulatorDevice())
     assert (y == 2 * x).all()
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, c in empty_boxes.CASES.items() if not c.front_has_memory]
+)
+def test_a_copy_of_nothing_faults_as_on_a_gpu(name: str) -> None:
+    case = empty_boxes.CASES[name]
+    source, destination = empty_boxes.arrays()
+    rows = {"load_row": case.load_row, "store_row": case.store_row}
+    kernel = empty_boxes.move_box("sm_90a")
+    if case.outcome == empty_boxes.ILLEGAL:
+        with pytest.raises(LaunchError, match="nothing of the box lies inside the tensor"):
+            kernel(source, destination, **rows, device="emulator")
+        return
+    kernel(source, destination, **rows, device="emulator")
+    assert (destination == empty_boxes.moved(case)).all()
 
 
 def test_strided_views_and_what_lies_between(scale_bundles: Bundles) -> None:

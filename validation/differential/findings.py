@@ -115,6 +115,12 @@ FINDINGS = [
         "both refuse: programs `tma-before`",
     ),
     (
+        "TMA with no element of the box in the tensor",
+        "zeros, whatever lies at the map's base",
+        "H200: an illegal address where the base has no memory; with an element inside it is not touched",
+        "emulator (`test_machine_tma`, and `an_empty_box_needs_memory_at_the_base` of `make gpu`)",
+    ),
+    (
         "atom, then red to the same places",
         "two warps raced",
         "program",

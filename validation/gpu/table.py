@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from attn_mlir.validation.gpu import appending, attention, drawn, launches, pytorch_graphs
+from attn_mlir.validation.gpu import (
+    appending,
+    attention,
+    drawn,
+    empty_boxes,
+    launches,
+    pytorch_graphs,
+)
 from attn_mlir.validation.gpu.check import CHECKS, checks
 
-__all__ = ["CHECKS", "appending", "attention", "checks", "drawn", "launches", "pytorch_graphs"]
+__all__ = [
+    "CHECKS",
+    "appending",
+    "attention",
+    "checks",
+    "drawn",
+    "empty_boxes",
+    "launches",
+    "pytorch_graphs",
+]

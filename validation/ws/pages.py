@@ -29,25 +29,34 @@ def _each_tile(body: str) -> str:
 
 
 def _copies(ending: bool) -> str:
-    """Both pages of a tile; `ending` ones stop where the rows that are used do."""
+    """Both pages of a tile; `ending` ones stop where the rows that are used do.
+
+    Of a page that is not there nothing lies inside the pool: a limited map, whose base may have no
+    memory, does not take that, so that it goes through the pool's own.
+    """
     parts: list[str] = []
     for number in (0, 1):
-        source = "%pool"
         at = f"{'e' if ending else 'w'}{number}"
         text = f"""%i{at} = arith.constant {number} : i32
       %r{at} = arith.constant {PAGE * number} : i32
       %p{at} = "ws.element"(%table, %t, %i{at}) {{operandSegmentSizes = array<i32: 1, 2>}}
         : (memref<?x2xi32>, i32, i32) -> i32
       %part{at} = "ws.rows"(%slot{int(ending)}, %r{at}) : (!t, i32) -> !part"""
+        coords = f"%p{at}, %c0, %c{HEAD}, %c0"
+        kinds = f"{POOL}, !part"
+        copy = copy_op("copy_in", "%pool", f"%part{at}", coords, "1, 3", kinds)
         if ending:
-            source = f"%l{at}"
             text += f"""
       %left{at} = arith.subi %used_rows, %r{at} : i32
       %low{at} = arith.maxsi %left{at}, %c1 : i32
       %end{at} = arith.minsi %low{at}, %c64 : i32
-      {source} = "ws.limit"(%pool, %end{at}) {{dim = 1 : i64}} : ({POOL}, i32) -> {POOL}"""
-        coords = f"%p{at}, %c0, %c{HEAD}, %c0"
-        copy = copy_op("copy_in", source, f"%part{at}", coords, "1, 3", f"{POOL}, !part")
+      %there{at} = arith.cmpi ult, %p{at}, %pages : i32"""
+            copy = f"""scf.if %there{at} {{
+        %l{at} = "ws.limit"(%pool, %end{at}) {{dim = 1 : i64}} : ({POOL}, i32) -> {POOL}
+        {copy_op("copy_in", f"%l{at}", f"%part{at}", coords, "1, 3", kinds)}
+      }} else {{
+        {copy}
+      }}"""
         parts.append(f"{text}\n      {copy}")
     return "\n      ".join(parts)
 
@@ -60,6 +69,7 @@ def copy_pages() -> str:
     """
     load = f"""%used_rows = "ws.element"(%used, %t) {{operandSegmentSizes = array<i32: 1, 1>}}
         : (memref<?xi32>, i32) -> i32
+      %pages = "ws.extent"(%pool) {{dim = 0 : i64}} : ({POOL}) -> i32
       %slot0 = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
       {_copies(ending=False)}
       "ws.commit"(%slot0) {{by = "copy_engine"}} : (!t) -> ()

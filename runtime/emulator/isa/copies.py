@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine import tensormap, tma
+from ..machine import bulk, tensormap, tma
 from ..machine.faults import Fault
 from ..ptx.ast import Instruction, Mem, Operand
 from ..ptx.emit import BLOCKED, Emitter
@@ -356,9 +356,9 @@ def bulk_load(
         ) -> None:
             for cta, offset, signal, where in goals:
                 if reduction:
-                    tma.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
+                    bulk.bulk_reduce(cta.shared, offset, space, start, count, reduction, kind)
                 else:
-                    tma.bulk_copy(cta.shared, offset, space, start, count)
+                    bulk.bulk_copy(cta.shared, offset, space, start, count)
                 _seen(s, line, cta, offset, count, True)
                 _landed(s, line, signal, where, count)
 
@@ -401,14 +401,14 @@ def bulk_store(
         ) -> None:
             _seen(s, line, cta, offset, count, False)
             if reduction:
-                tma.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
+                bulk.bulk_reduce(launch.memory, goal, cta.shared, offset, count, reduction, kind)
             elif keep is not None:
                 lanes = np.arange(count) % 16
                 chosen = (keep >> lanes & 1) == 1
                 target = launch.memory.view(goal, count, writing=True)
                 target[chosen] = cta.shared.view(offset, count)[chosen]
             else:
-                tma.bulk_copy(launch.memory, goal, cta.shared, offset, count)
+                bulk.bulk_copy(launch.memory, goal, cta.shared, offset, count)
             group.reads -= 1
             group.writes -= 1
             scheduler.wake(key)

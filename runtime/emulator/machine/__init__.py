@@ -3,6 +3,7 @@
 Written from the machine description alone; nothing here knows PTX text, warps' programs or time.
 """
 
+from .bulk import bulk_copy, bulk_reduce
 from .faults import Fault, FaultKind
 from .fragments import ldmatrix, movmatrix, stmatrix
 from .instruction import Instruction, decode_instruction
@@ -12,8 +13,6 @@ from .tensorcore import Mma, TensorCore
 from .tensormap import TENSOR_MAP_BYTES, TensorMap
 from .tensormap import decode as decode_tensor_map
 from .tma import (
-    bulk_copy,
-    bulk_reduce,
     gather4,
     load_tile,
     reduce_tile,

@@ -42,6 +42,11 @@ OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 Array = npt.NDArray[Any]
 
 
+def as_bytes(values: Array) -> npt.NDArray[np.uint8]:
+    """The bytes of elements, in order."""
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
 def storage_type(type_name: str) -> type[np.generic]:
     """The numpy scalar that holds one element of a PTX or tensor-map type (bf16: its bits)."""
     if type_name not in _STORAGE:

@@ -1,4 +1,4 @@
-"""The copy engine: tensor tiles, gathers and bulk copies between global and shared memory.
+"""The copy engine: boxes of tensors, and gathered rows, between global and shared memory.
 
 Every function does its copy when called and returns the bytes that a load credits to its mbarrier.
 Multicast is the caller's loop over destination CTAs. Rows of a box are laid out at the swizzle
@@ -10,6 +10,9 @@ where the description is silent:
   - a store or reduction whose start has a negative coordinate is an illegal instruction.
   - stores and reductions act on whole 16-byte chunks of a row: where the tensor's row ends inside
     a chunk, the bytes after it are written too (loads fill such elements one by one).
+  - a copy of which nothing lies inside the tensor touches the map's base: where no memory is mapped
+    there, it is an illegal address (make gpu, `an_empty_box_needs_memory_at_the_base`). A copy with an
+    element inside does not, wherever the base lies.
 
 Ambiguities resolved here:
   - spec 7.2, TFLOAT32 maps: in-bounds values are rounded to nearest even on load, NaN becomes
@@ -20,22 +23,18 @@ Ambiguities resolved here:
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .bulk import BULK_GRANULE_BYTES
 from .faults import Fault
 from .memory import Bytes, GlobalMemory, SharedMemory
-from .reductions import reduce_values, storage_type
+from .reductions import as_bytes, reduce_values, storage_type
 from .swizzle import SWIZZLES, xor_addresses
 from .tensormap import TensorMap
 
-Space = GlobalMemory | SharedMemory
-BULK_GRANULE_BYTES = 16  # bulk addresses and sizes; spec-ptx 7.1
 _OOB_NAN = 0x7FF7  # every 16-bit piece of an out-of-bounds element; spec-ptx 7.2
-
-
 _ADDRESSES = 1 << 64  # coordinates times strides may move a box back by wrapping round
 
 
@@ -92,6 +91,21 @@ class _Window:
             if memory.watch is not None:
                 memory.watch.box(address, shape, strides, writing, adds)
             self.target = np.lib.stride_tricks.as_strided(data, shape, strides)
+
+
+def _require_base(tmap: TensorMap, memory: GlobalMemory, *windows: _Window) -> None:
+    """Fault if nothing of a copy lies inside the tensor and nothing is mapped at the map's base."""
+    if any(window.target is not None for window in windows):
+        return
+    try:
+        memory.find(tmap.base, 1)
+    except Fault as fault:
+        raise Fault(
+            fault.kind,
+            "nothing of the box lies inside the tensor: such a copy touches the base of its tensor "
+            f"map, which is {fault.message}",
+            address=tmap.base,
+        ) from None
 
 
 def _row_bytes(tmap: TensorMap, elements: int) -> int:
@@ -166,9 +180,8 @@ def _read_rows(
     return shared.units.take(units, axis=0).view(np.uint8).reshape(row_count, -1)
 
 
-def _fetch(tmap: TensorMap, coords: Sequence[int], memory: GlobalMemory) -> Bytes:
+def _fetch(tmap: TensorMap, window: _Window) -> Bytes:
     """One box from global memory as rows uint8[rows, shared_row_bytes], filled and converted."""
-    window = _Window(tmap, coords, memory, writing=False)
     shape = (*reversed(tmap.counts[1:]), tmap.global_row_bytes)
     if window.is_whole:
         assert window.target is not None
@@ -229,9 +242,12 @@ def load_tile(
       Bytes credited to the mbarrier: the full box, out-of-bounds elements included.
 
     Raises:
-      Fault: rank, alignment, shared window, or in-bounds elements that are not mapped.
+      Fault: rank, alignment, shared window, in-bounds elements that are not mapped, or no element in
+        bounds and nothing mapped at the map's base.
     """
-    _write_rows(shared, tmap, address, _fetch(tmap, coords, memory))
+    window = _Window(tmap, coords, memory, writing=False)
+    _require_base(tmap, memory, window)
+    _write_rows(shared, tmap, address, _fetch(tmap, window))
     return tmap.box_bytes
 
 
@@ -248,6 +264,7 @@ def store_tile(
       Bytes of the full box.
     """
     window = _store_window(tmap, coords, memory)
+    _require_base(tmap, memory, window)
     used = _used_units(tmap, window)
     box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
@@ -270,12 +287,13 @@ def reduce_tile(
     """
     storage = storage_type(tmap.element)
     window = _store_window(tmap, coords, memory, adds=True)
+    _require_base(tmap, memory, window)
     used = _used_units(tmap, window)
     box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
         new = np.ascontiguousarray(box[window.inside]).view(storage)
         old = np.ascontiguousarray(window.target).view(storage)
-        window.target[...] = _as_bytes(reduce_values(operation, tmap.element, old, new))
+        window.target[...] = as_bytes(reduce_values(operation, tmap.element, old, new))
     return tmap.box_bytes
 
 
@@ -299,10 +317,6 @@ def _store_window(
     return _Window(tmap, coords, memory, writing=True, adds=adds)
 
 
-def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
-    return np.ascontiguousarray(values).view(np.uint8)
-
-
 def _check_gather(tmap: TensorMap, coords: Sequence[int]) -> None:
     if tmap.rank != 2 or tmap.counts[1] != 1:
         raise Fault(
@@ -323,7 +337,9 @@ def gather4(
 ) -> int:
     """.tile::gather4: rows coords[1..4] from column coords[0], laid out as a box of 4 rows."""
     _check_gather(tmap, coords)
-    rows = [_fetch(tmap, (coords[0], row), memory) for row in coords[1:]]
+    windows = [_Window(tmap, (coords[0], row), memory, writing=False) for row in coords[1:]]
+    _require_base(tmap, memory, *windows)
+    rows = [_fetch(tmap, window) for window in windows]
     _write_rows(shared, tmap, address, np.concatenate(rows))
     return 4 * tmap.box_bytes
 
@@ -338,6 +354,7 @@ def scatter4(
     """.tile::scatter4: the store counterpart of `gather4`."""
     _check_gather(tmap, coords)
     windows = [_store_window(tmap, (coords[0], row), memory) for row in coords[1:]]
+    _require_base(tmap, memory, *windows)
     units = np.ones(tmap.shared_row_bytes // 16, np.bool_)
     used = [_used_units(tmap, window) for window in windows]
     read = np.concatenate([units if part is None else part for part in used])
@@ -346,71 +363,3 @@ def scatter4(
         if window.target is not None:
             window.target[...] = _to_global_rows(tmap, row[None])[window.inside]
     return 4 * tmap.box_bytes
-
-
-def _check_bulk(dst: int, src: int, byte_count: int) -> None:
-    if byte_count % BULK_GRANULE_BYTES or byte_count < 0:
-        raise Fault("misaligned", f"a bulk copy of {byte_count} B: a multiple of 16 is needed")
-    for address in (dst, src):
-        if address % BULK_GRANULE_BYTES:
-            raise Fault("misaligned", "a bulk copy needs a multiple of 16", address=address)
-
-
-def _view(
-    space: Space, address: int, byte_count: int, *, writing: bool = False, adds: bool = False
-) -> Bytes:
-    if isinstance(space, GlobalMemory) and space.watch is not None:
-        space.watch.box(address, [byte_count], [1], writing, adds)
-    return space.view(address, byte_count, writing=writing)
-
-
-def bulk_copy(
-    dst_space: Space,
-    dst: int,
-    src_space: Space,
-    src: int,
-    byte_count: int,
-    byte_mask: int | None = None,
-) -> int:
-    """cp.async.bulk between two spaces; returns the bytes credited.
-
-    Args:
-      byte_mask: .cp_mask, bit i allows byte i of every 16-byte chunk to be written.
-    """
-    _check_bulk(dst, src, byte_count)
-    if byte_count == 0:
-        return 0
-    source = _view(src_space, src, byte_count)
-    target = _view(dst_space, dst, byte_count, writing=True)
-    if byte_mask is None:
-        target[...] = source
-    else:
-        chosen = [i for i in range(16) if (byte_mask >> i) & 1]
-        target.reshape(-1, 16)[:, chosen] = source.reshape(-1, 16)[:, chosen]
-    return byte_count
-
-
-def bulk_reduce(
-    dst_space: Space,
-    dst: int,
-    src_space: Space,
-    src: int,
-    byte_count: int,
-    operation: str,
-    type_name: str,
-) -> int:
-    """cp.reduce.async.bulk: dst = operation(dst, src) element by element.
-
-    Args:
-      operation: add, min, max, inc, dec, and, or, xor.
-      type_name: u32, s32, u64, s64, b32, b64, f16, bf16, f32 or f64.
-    """
-    _check_bulk(dst, src, byte_count)
-    if byte_count == 0:
-        return 0
-    storage = storage_type(type_name)
-    new = np.ascontiguousarray(_view(src_space, src, byte_count)).view(storage)
-    target = _view(dst_space, dst, byte_count, writing=True, adds=True)
-    old = np.ascontiguousarray(target).view(storage)
-    target[...] = _as_bytes(reduce_values(operation, type_name, old, new))
-    return byte_count
