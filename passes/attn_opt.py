@@ -21,7 +21,7 @@ from attn_mlir.passes.opt.recovery import recovered
 
 @dataclass
 class Chunk:
-    """One module's worth of input.
+    """The text of one input module.
 
     Attributes:
       text: padded with newlines, so that its line numbers are those of the file.
@@ -49,7 +49,7 @@ def split_chunks(text: str, file: str, marker: str = SPLIT_MARKER) -> list[Chunk
 
 @dataclass
 class _Run:
-    """One run of the tool: what is asked for, and who watches.
+    """One run of the tool: its options, its pipeline and the observers.
 
     Attributes:
       options: the flags.
@@ -174,7 +174,7 @@ class _Run:
         return data.getvalue()
 
     def report(self) -> None:
-        """Prints the tables that were asked for."""
+        """Prints the timing and statistics tables that the flags ask for."""
         if "statistics" in self.watchers:
             print(self.watchers["statistics"].table(), file=sys.stderr)
         if "times" in self.watchers:
@@ -284,7 +284,7 @@ def _version() -> str:
 
 
 def _show(options: argparse.Namespace) -> str | None:
-    """What is printed instead of running, if that was asked for."""
+    """The text that flags such as `--list-passes` print instead of running; None without them."""
     if options.version:
         return _version()
     if options.list_passes:

@@ -75,7 +75,7 @@ def check_names(function: Any, *, all_named: bool = False) -> None:
 
 
 def default_of(function: Any, name: str) -> float | None:
-    """The default that the scalar argument carries which is this operand of its operation.
+    """The default value of the scalar argument that is the operand `name` of the operation.
 
     Raises:
       VerifyError: it is no finite number above 0.
@@ -102,7 +102,7 @@ def names_of(function: Any) -> list[str | None]:
 
 
 def _operands(function: Any) -> tuple[str, ...]:
-    """What the first arguments have to be called: not those behind a choice of operands."""
+    """The names that the first arguments must have, up to the first operand that may be absent."""
     operation = operation_of(function)
     names = field_names(operation, ext.Operand)
     chosen = [name for name in names if get_origin(operation.__annotations__[name]) is Sequence]
@@ -120,7 +120,7 @@ def operation_of(function: Any) -> type:
 
 
 def field_names(operation: type, kind: Any) -> tuple[str, ...]:
-    """What an operation declares its operands or results as, in order.
+    """The names of an operation's operands or results, in the order of their declaration.
 
     Args:
       kind: `ext.Operand` or `ext.Result`; a field may be a sequence of these.
@@ -133,7 +133,7 @@ def field_names(operation: type, kind: Any) -> tuple[str, ...]:
 
 
 def _attributes(function: Any, count: int, label: str) -> list[Any]:
-    """The dictionaries of attributes of the arguments or results."""
+    """The attribute dictionary of each argument or result."""
     attributes = function.operation.attributes
     if label not in attributes:
         return [ir.DictAttr.get({})] * count
@@ -143,7 +143,7 @@ def _attributes(function: Any, count: int, label: str) -> list[Any]:
 def _places(
     function: Any, count: int, label: str, attribute: str, kind: str
 ) -> list[tuple[str, str | None]]:
-    """How messages call each argument or result, and its name."""
+    """For each argument or result, the words that messages use for it, and its name."""
     found: list[tuple[str, str | None]] = []
     for position, entries in enumerate(_attributes(function, count, label)):
         place = f"{kind} {position}"

@@ -1,8 +1,8 @@
-"""Reads a plan that stands in the text: every place and count that `ws-plan-memory` would have left.
+"""Checks a memory plan that is already in the module, as `ws-plan-memory` would have left it.
 
-A planned kernel is a level to start from, so its plan may have been written or changed by hand. It
-is not proven again; what is checked is that each entry is there, that things lie where they may and
-within the memory that the kernel asks for, and that barriers count those who arrive.
+Lowering may start from a planned kernel, so its plan may have been written or changed by hand. The
+rings are not proved again. Checked are: every entry is there; what is placed lies in the memory that
+the kernel asks for, aligned; barriers expect as many arrivals as the roles make.
 """
 
 from collections.abc import Iterable
@@ -84,14 +84,14 @@ def _check_item(item: Item, whole: dict[str, int], members: list[Process]) -> No
 
 
 def _check_bytes(op: Any, name: str, plan: dict[str, int], length: int, limit: int) -> None:
-    """What an entry points at in shared memory lies within it, aligned as a barrier is."""
+    """Checks that barriers from a planned offset on lie within shared memory, and are aligned."""
     if plan[name] % BARRIER_BYTES or plan[name] + length > limit:
         allowed = f"a multiple of {BARRIER_BYTES}, at most {limit - length}"
         raise _impossible(op, name, allowed, plan[name])
 
 
 def _entries(op: Any, names: Iterable[str]) -> dict[str, int]:
-    """The numbers of a plan, by name, each at least 0."""
+    """The entries of a plan with these names, each of them at least 0."""
     attributes = op.operation.attributes
     if PLAN not in attributes:
         raise op_error(op, f"has no '{PLAN}': run ws-plan-memory first")

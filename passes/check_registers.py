@@ -1,7 +1,8 @@
-"""Registers of a kernel: which warpgroup gives up or takes how many, and whether there are as many.
+"""Registers of a kernel: how many each warpgroup asks for, and whether the CTA has that many.
 
-The one rule, for the planner, for plans by hand and for the code: a CTA divides what it is launched
-with. A warpgroup that asks for nothing keeps its share, as one without a role does.
+The planner, hand-written plans and lowering share this rule: the warpgroups of a CTA divide the
+registers that it is launched with. A warpgroup that asks for nothing keeps an equal share, and so
+does one without a role.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ def warpgroup_count(kernel: ws.KernelOp) -> int:
 
 
 def budget_of(roles: Sequence[ws.RoleOp], first: int, end: int) -> int:
-    """What the roles of the warps from `first` to `end` ask for per thread; 0 for nothing.
+    """Registers per thread that the roles of warps `first` to `end` - 1 ask for; 0 for no request.
 
     Raises:
       VerifyError: they ask for different numbers.
@@ -36,7 +37,7 @@ def budget_of(roles: Sequence[ws.RoleOp], first: int, end: int) -> int:
 
 
 def check_registers(kernel: ws.KernelOp, target: Target) -> None:
-    """Checks that the warpgroups of a CTA own together what they ask for.
+    """Checks that what all warpgroups of a CTA ask for does not exceed what the CTA owns.
 
     Raises:
       VerifyError: roles of one warpgroup ask for different numbers.
@@ -61,5 +62,5 @@ def check_registers(kernel: ws.KernelOp, target: Target) -> None:
 
 
 def roles_within(kernel: ws.KernelOp, first: int, end: int) -> list[Any]:
-    """The roles that have a warp from `first` to `end`."""
+    """The roles with a warp among `first` to `end` - 1."""
     return [r for r in kernel.roles() if r.warp_range[0] < end and sum(r.warp_range) > first]

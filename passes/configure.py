@@ -1,4 +1,4 @@
-"""`attn-configure`: each operation's schedule chooses how it is computed on the target."""
+"""`attn-configure`: the schedule of each operation chooses tiles and budgets for the target."""
 
 import dataclasses
 import inspect
@@ -14,9 +14,9 @@ from attn_mlir.passes.target.module import target_of
 
 @dataclasses.dataclass(frozen=True)
 class _Configure:
-    """Chooses tiles and budgets of each operation, as its schedule does, stored as `attn.config`.
+    """Chooses tiles and budgets of each operation by its schedule, and stores them as `attn.config`.
 
-    An entry that the operation already carries wins, so a module can bring its own.
+    An entry that the operation already carries is kept, so a module can bring its own.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
@@ -30,8 +30,8 @@ class _Configure:
 
         Raises:
           TargetError: no schedule of an operation applies to the target.
-          VerifyError: an operation without a kernel, or a configuration that cannot be.
-          SpecError: an option that none of the schedules has.
+          VerifyError: an operation without a kernel, or an impossible configuration.
+          SpecError: an option that no schedule has.
         """
         found = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
         target = target_of(module, self.target, keep=bool(found))
@@ -53,7 +53,7 @@ class _Configure:
 
 
 def _options() -> dict[str, tuple[Any, Any]]:
-    """Types and defaults of the options of all schedules; those that share one agree on both."""
+    """Types and defaults of the options of all schedules; options of one name are the same option."""
     found: dict[str, tuple[Any, Any]] = {}
     for schedule in schedules():
         kinds = typing.get_type_hints(schedule.options)
@@ -64,7 +64,7 @@ def _options() -> dict[str, tuple[Any, Any]]:
 
 
 def _texts() -> str:
-    """What the schedules say of their options, line by line."""
+    """The lines of a docstring that describe the options of all schedules."""
     docs = [inspect.getdoc(schedule.options) or "" for schedule in schedules()]
     parts = [doc.partition("Attributes:\n")[2] for doc in docs]
     return "\n".join(dict.fromkeys(filter(None, parts)))

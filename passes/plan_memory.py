@@ -1,10 +1,10 @@
 """`ws-plan-memory`: where every ring, buffer and barrier of a kernel lies.
 
-Two rings may share shared memory when the whole life of one precedes the life of the other in
-every run of the ring proof, as with Q and the output that is staged when the last product that
-read Q is done. A ring that borrows its place lies where its lender does, and neither has empty
-barriers. Everything else is disjoint. Large things are placed first, at the lowest offset
-that is free while they live.
+Two rings may occupy the same bytes if, in every run of the ring proof, the last use of one comes
+before the first use of the other: O is staged where Q was, once the last product has read Q. A ring
+that borrows its place (`ws.alloc_inside`) lies where its lender does, and neither has empty
+barriers. All others are disjoint. The largest is placed first, each at the lowest offset that is
+free during its use.
 """
 
 import sys
@@ -36,7 +36,7 @@ PLAN = "ws.plan"  # attribute that holds the plan of a kernel, ring or buffer
 TILE_ALIGNMENT = 1024  # swizzled tiles: the pattern repeats every 8 lines of 128 bytes
 VECTOR_ALIGNMENT = 16
 BARRIER_BYTES = 8  # PTX ISA, mbarrier object
-BY_EVERY_THREAD = ("threads", "thread_copies")  # agents by which each thread arrives
+BY_EVERY_THREAD = ("threads", "thread_copies")  # agents that arrive once per thread
 ADDRESS_CELL_BYTES = 8  # where tcgen05.alloc leaves the address, padded
 MIN_TENSOR_COLS = 32  # PTX ISA, tcgen05.alloc: a power of two from 32
 
@@ -46,12 +46,14 @@ class Item:
     """A ring or buffer to be placed.
 
     Attributes:
-      op: its declaration; `value` is what it defines.
-      label: for maps and messages.
+      op: its declaration.
+      value: the SSA value of the declaration.
+      label: name for memory maps and messages.
       space: shared or tensor.
-      extent: bytes or tensor-memory columns of one slot, and the number of slots.
-      alignment: of the first slot, in the same unit.
-      lender: the ring in whose slots its own lie, with their extent; None with a place of its own.
+      extent: bytes of one slot, or its columns of tensor memory.
+      count: slots in all ways.
+      alignment: of the first slot, in bytes or columns.
+      lender: the ring whose place it borrows; None for a place of its own.
     """
 
     op: Any
@@ -76,8 +78,8 @@ class Region:
     Attributes:
       space: shared or tensor.
       label: what lies there.
-      begin, end: bytes or columns.
-      is_borrowed: whether they are another region's as well.
+      begin, end: from this byte or column to before that one.
+      is_borrowed: whether the bytes or columns belong to another region.
     """
 
     space: str
@@ -148,7 +150,7 @@ def plan(kernel: ws.KernelOp, target: Target) -> list[Region]:
 
 
 def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
-    """Refuses a cluster of more CTAs than every machine with the chip can hold together."""
+    """Refuses a cluster of more CTAs than every GPU with the chip can run together."""
     count, most = ws.cta_count(kernel), target.cluster_ctas[0]
     if count > most:
         raise ResourceError(
@@ -158,12 +160,12 @@ def check_cluster(kernel: ws.KernelOp, target: Target) -> None:
 
 
 def sides(ring: ws.AllocRingOp) -> tuple[str, ...]:
-    """The barriers that each slot of a ring has: none says of a shared place that it is free."""
+    """The kinds of barriers that a ring's slots have; one that shares its place has no empty ones."""
     return ("full", "empty") if ring.partner is None else ("full",)
 
 
 def placed_item(op: Any) -> Item | None:
-    """What a declaration takes of which memory; None for any other operation."""
+    """The memory that a declaration needs; None for an operation that declares none."""
     if isinstance(op, ws.AllocRingOp):
         kind = ws.RingType(op.ring.type)
         value, count = op.ring, kind.stages * kind.ways
@@ -193,7 +195,7 @@ def placed_item(op: Any) -> Item | None:
 
 
 def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
-    """First fit, largest first; items whose lives do not meet may overlap."""
+    """Offsets by first fit, largest item first; items that are never in use together may overlap."""
     placed: list[tuple[Item, int]] = []
     for item in sorted(items, key=lambda item: -item.total):
         taken = [(other, at) for other, at in placed if _meet(item, other, traces)]
@@ -209,7 +211,7 @@ def _place(items: Sequence[Item], traces: Sequence[Trace]) -> dict[Any, int]:
 
 
 def _are_alike(a: Item, b: Item) -> bool:
-    """Whether two rings have as many ways of one size, which can lie in one another's place."""
+    """Whether two rings have the same number of ways, above 1, of the same size."""
     are_rings = isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)
     return are_rings and _ways(a) == _ways(b) > 1 and a.total == b.total
 
@@ -219,7 +221,10 @@ def _ways(item: Item) -> int:
 
 
 def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> bool:
-    """Whether two items that meet would lie in each other's way; alike ones may share way by way."""
+    """Whether two items that are in use together would overlap at these offsets.
+
+    Alike rings may overlap if each way of one is done before the same way of the other begins.
+    """
     if at + a.total <= there or there + b.total <= at:
         return False
     if at != there or not _are_alike(a, b):
@@ -228,10 +233,10 @@ def _collide(a: Item, at: int, b: Item, there: int, traces: Sequence[Trace]) -> 
 
 
 def _meet(a: Item, b: Item, traces: Sequence[Trace], ways: tuple[int, int] | None = None) -> bool:
-    """Whether two items are in use at the same time in some run; a buffer always is.
+    """Whether two items are in use at the same time in some run; a buffer is always in use.
 
     Args:
-      ways: of the two that count, where not all do.
+      ways: compare one way of `a` with one of `b`; all of them by default.
     """
     if not (isinstance(a.op, ws.AllocRingOp) and isinstance(b.op, ws.AllocRingOp)):
         return True
@@ -256,12 +261,13 @@ def _end(items: Sequence[Item], offsets: dict[Any, int]) -> int:
 def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
     """Arrivals that complete a phase of a ring's full and of its empty barriers.
 
-    A handover by an engine counts once; by threads or their copies, once per thread of the group,
-    by warps once per warp; those of all who fill or use a slot together add up. In a cluster they do at each CTA that they
-    are listed for, but for copies, where the one arrival is of the CTA that waits for their bytes.
+    A handover by an engine is one arrival; one by threads or their copies is one per thread of the
+    group, one by warps one per warp. Arrivals of all roles that fill or use a slot together add up. In
+    a cluster a handover counts at every CTA that the ring lists for it, except for the copy engine: its
+    one arrival is at the CTA that expects the bytes.
 
     Raises:
-      VerifyError: ways of the ring or CTAs differ in them, though one number is planned for all.
+      VerifyError: the number differs between ways or CTAs, though the plan has one for all.
     """
     arrived: dict[tuple[str, int, int, int, str], int] = {}  # step, way, CTA, process and agent
     for number, process in enumerate(members):
@@ -278,7 +284,7 @@ def arrivals(ring: Any, members: Sequence[Process]) -> tuple[int, int]:
 
 
 def _arrivals_of(process: Process, step: Step) -> int:
-    """Arrivals of a process at one handover."""
+    """Arrivals of a process at the barrier of one handover."""
     if step.by == "warps":
         if process.threads % WARP_THREADS:
             raise op_error(
@@ -291,7 +297,7 @@ def _arrivals_of(process: Process, step: Step) -> int:
 
 
 def _one_number(ring: Any, arrived: dict[tuple[str, int, int, int, str], int], kind: str) -> int:
-    """Arrivals by one kind of step at a barrier, which are the same at all that have any."""
+    """Arrivals that one kind of step makes at each barrier: the same number wherever there are any."""
     totals: dict[tuple[int, int], int] = {}
     for (step, way, rank, _, _), count in arrived.items():
         if step == kind:
@@ -362,7 +368,7 @@ def _entry(op: Any, name: str) -> int:
 
 
 def render_map(name: str, regions: Sequence[Region]) -> str:
-    """The memory map as text, one line per region, overlaps visible by their offsets."""
+    """The memory map as text, one line per region with its offsets; regions may overlap."""
     lines = [f"memory map of {name}"]
     for region in regions:
         unit = "B" if region.space == "shared" else "cols"

@@ -1,20 +1,20 @@
 """`ws-verify-rings`: proves that the roles of a kernel agree on its rings, before code exists.
 
-Six findings, each with the role and the operation:
+Six things are checked; an error names the role and the operation:
 
-1. Counts. For all sizes, in every work tile, a ring way is committed as often as each of its
-   consumers waits for it, what is acquired is committed, and what is waited for is released.
+1. Counts. For all sizes, in every work tile, each consumer of a ring way waits as often as its
+   slots are committed; every acquired slot is committed, and every slot waited for is released.
 2. Turns. Slots are handed over in the order in which they were taken.
 3. Progress. The roles form a deterministic process network, so one run per set of sizes decides
-   whether it can stop short. Runs cover key counts of 0 to two laps of the longest ring, whole
-   and ragged, after which the pattern of the ring indices repeats. Where elements of inputs decide
-   as well (lengths of sequences, say), they are varied like sizes; sizes that count pages grow by
-   less, as found by what they do. Where a mask hides all keys at
-   such counts, they are counted from the first size at which a loop turns.
-4. Products. A slot that a product into registers reads is released after it is settled.
-5. Places. Where two rings share one, no slot is filled while the other ring's is in use.
-6. Clusters. The roles of all CTAs run in one network, and where they touch each other's slots or
-   signal each other's barriers, somebody has said that they may.
+   whether it deadlocks. Runs cover sequences of no key up to two laps of the longest ring, with and
+   without a last tile that is not full; after that the pattern of ring indices repeats. Elements of
+   inputs on which loops depend (lengths of sequences, say) are varied like sizes. A size that counts
+   pages is varied in smaller steps; it is recognised by how the number of turns grows with it. Where
+   a mask hides all keys of such short sequences, lengths start at the first one with a turn.
+4. Products. A slot that a product into registers reads is released after the product is settled.
+5. Places. Where two rings share a place, no slot is filled while the other ring's slot is in use.
+6. Clusters. The roles of all CTAs run in one network. A role that touches another CTA's slot, or
+   signals another CTA's barrier, has heard by a handover that it may.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,16 +45,18 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
 
 EXTRA_LAPS = 2  # laps of the longest ring that the runs cover
-TILE_STEP = 128  # sizes grow by whole tiles
-MOST_LAPS = 4  # turns of a loop, in laps of the longest ring; more say that a size counts pages
-RAGGED = 77  # and once by less than one
-MAX_START = 1 << 22  # nothing is done for any smaller size: then never
+TILE_STEP = 128  # positions by which sizes grow: a whole tile
+MOST_LAPS = (
+    4  # most turns of a loop, in laps of the longest ring; a size that makes more counts pages
+)
+RAGGED = 77  # positions beyond whole tiles, once: a tile that is not full
+MAX_START = 1 << 22  # a loop that does not turn for any size below never turns
 
 
 @register
 @dataclass(frozen=True)
 class VerifyRings:
-    """Refuses a kernel whose roles disagree on a ring, or whose products read what is gone."""
+    """Refuses kernels whose roles disagree on a ring, or release slots that products still read."""
 
     name: ClassVar[str] = "ws-verify-rings"
     is_analysis: ClassVar[bool] = True
@@ -70,14 +72,14 @@ class VerifyRings:
 
 
 def prove(kernel: ws.KernelOp) -> list[Trace]:
-    """Checks one kernel; returns what happened in the runs, for the planner.
+    """Checks one kernel; returns the traces of its runs, which the planner needs.
 
     Raises:
       VerifyError: as `VerifyRings`.
     """
     try:
         return _prove(kernel)
-    except SpecError as error:  # of an expression
+    except SpecError as error:  # an integer expression that cannot be evaluated
         raise op_error(kernel, f"has rings that cannot be proved: {error}") from None
 
 
@@ -101,7 +103,7 @@ def _prove(kernel: ws.KernelOp) -> list[Trace]:
 def _calls(
     kernel: ws.KernelOp, members: Sequence[Process]
 ) -> Iterator[tuple[Sizes, Sequence[Sizes]]]:
-    """Sizes and a CTA's work tiles to run: every size that matters in steps, the others fixed."""
+    """The runs to make, each by its sizes and the work tiles of a CTA; see the module for the sizes."""
     used = sorted({name for process in members for name in process.sizes})
     elements = [name for name in used if is_element(name)]
     names = sorted(known_at_launch(kernel)) + elements
@@ -112,11 +114,14 @@ def _calls(
     ]
     laps = EXTRA_LAPS * max(stages, default=1) + 1
     loops = [node for process in members for node in process.body if isinstance(node, Tiles)]
-    none: Sizes = {}  # what is known of sizes that are all static
+    none: Sizes = {}  # a kernel whose sizes are all static
     for sizes in _sizes(members, loops, names, elements, laps) if names else [none]:
         corners = list(_corner_tiles(loops, sizes))
         if loops and loops[0].op.order.value in LOOPING_ORDERS:
-            yield sizes, corners * 2  # twice each: the second meets what the first has left
+            yield (
+                sizes,
+                corners * 2,
+            )  # twice each: the second time rings are as the first has left them
         else:
             yield from ((sizes, [tile]) for tile in corners)
 
@@ -128,7 +133,7 @@ def _sizes(
     elements: Sequence[str],
     laps: int,
 ) -> Iterator[Sizes]:
-    """Every size that matters in steps, up to loops of so many laps, the others fixed."""
+    """Sizes for the runs: those on which loops depend are varied, up to `laps` tiles, others fixed."""
     used = {name for process in members for name in process.sizes}
     span = TILE_STEP * laps + RAGGED
     varied_sizes = [name for name in sorted(used) if name in names] or names[:1]
@@ -136,7 +141,7 @@ def _sizes(
     units = _units(members, loops, names, elements, span, MOST_LAPS * laps)
 
     def settings(longest: int) -> list[tuple[str, Sizes]]:
-        """Each varied size with the others, up to `longest`."""
+        """For each varied size, its name and sizes in which it is `longest` at most."""
         ends = {name: longest // units[name] for name in names}
         fixed = ends if elements else dict.fromkeys(names, TILE_STEP * 2)
         return [
@@ -159,10 +164,10 @@ def _units(
     span: int,
     most: int,
 ) -> dict[str, int]:
-    """How many positions sizes count in one, powers of two: a page is worth as many as it holds.
+    """How many positions each size counts as one, a power of two: more than 1 if it counts pages.
 
-    Found by what sizes do: those whose halves make loops turn less often, as long as some loop
-    turns more than `most` times for sizes of `span` positions.
+    Found by trying: while some loop turns more than `most` times for sizes of `span` positions, those
+    sizes are halved whose halves make loops turn less often.
     """
 
     def longest_loop(units: dict[str, int]) -> int:
@@ -192,10 +197,10 @@ def _first_work(
     units: Sizes,
     span: int,
 ) -> tuple[int, list[tuple[str, Sizes]]]:
-    """What lengths are counted from, and the settings of sizes up to `span` beyond it.
+    """The first length to run, and the settings of sizes from there to `span` beyond.
 
-    0, unless nothing would happen: a mask may hide all keys until sizes exceed those of its terms,
-    and runs in which no loop turns prove nothing.
+    It is 0 unless no loop would turn up to `span`: a mask may hide all keys of short sequences, and
+    runs in which no loop turns prove nothing.
     """
 
     def has_work(found: list[tuple[str, Sizes]], longest: int) -> bool:
@@ -210,7 +215,7 @@ def _first_work(
         if start > MAX_START:
             return 0, plain
         found = settings(start + span)
-    while start - idle > span:  # as near to it as one run is long, so that runs stay short
+    while start - idle > span:  # found to within the length of a run, so that runs stay short
         middle = (start + idle) // 2 // TILE_STEP * TILE_STEP
         nearer = settings(middle + span)
         if has_work(nearer, middle + span):
@@ -221,7 +226,7 @@ def _first_work(
 
 
 def _turns(members: Sequence[Process], loops: Sequence[Tiles], sizes: Sizes) -> int:
-    """How often the loops of all processes run in the corner tiles."""
+    """How often the loops of all processes turn in the corner tiles."""
     tiles = list(_corner_tiles(loops, sizes))
     return sum(trips(process.body, {**sizes, **tile}) for tile in tiles for process in members)
 
@@ -234,10 +239,10 @@ def _most_responsive(
     varied: str,
     ends: Sizes,
 ) -> Sizes:
-    """The sizes with each element 0 or at its end, so that varying one changes most.
+    """The sizes with every element 0 or at its end, chosen so that varying `varied` changes most.
 
-    An offset decides over nothing where the next one is 0; this finds where it does. The last
-    tile counts as well: a mask may hide all keys from the first queries.
+    An offset array, for example: offset b has no effect while offset b + 1 is 0. The last work tile
+    counts as well, as a mask may hide all keys from the first queries.
     """
 
     def change(sizes: Sizes) -> int:
@@ -249,13 +254,13 @@ def _most_responsive(
 
 
 def _corners(sizes: Sizes, elements: Sequence[str], ends: Sizes) -> Iterator[Sizes]:
-    """The sizes with each element 0 or at its end."""
+    """All choices of every element as 0 or as its end, together with the sizes."""
     for values in product(*((0, ends[name]) for name in elements)):
         yield sizes | dict(zip(elements, values, strict=True))
 
 
 def _corner_tiles(loops: Sequence[Tiles], sizes: Sizes) -> Iterator[Sizes]:
-    """The first and the last work tile, if there is one."""
+    """The first and the last work tile of the tile space; none if it is empty."""
     if not loops:
         yield {}
         return

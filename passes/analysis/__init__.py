@@ -1,1 +1,1 @@
-"""What is computed about a kernel without changing it."""
+"""Analyses: what is computed about a kernel without changing it."""

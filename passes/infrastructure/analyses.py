@@ -1,7 +1,7 @@
-"""Results of analyses that outlive the pass that asked for them, as long as nothing has changed.
+"""Results of analyses that are kept from pass to pass, until a pass changes the module.
 
-`ws-verify-rings` proves the rings and `ws-plan-memory` needs the runs of that proof: whoever comes
-first makes it, and it is kept until a pass that rewrites the module has run.
+`ws-verify-rings` proves the rings and `ws-plan-memory` needs the runs of that proof: whichever runs
+first computes it, and the other one finds it here.
 """
 
 from collections.abc import Callable, Generator
@@ -17,7 +17,7 @@ _current: ContextVar[_Kept | None] = ContextVar("analyses", default=None)
 
 @contextmanager
 def kept() -> Generator[None]:
-    """Keeps results while passes run; within another one, that one's."""
+    """A context in which results are kept; a nested one shares the results of the outer one."""
     if _current.get() is not None:
         yield
         return
@@ -29,13 +29,13 @@ def kept() -> Generator[None]:
 
 
 def forget() -> None:
-    """Drops all results: something has been rewritten."""
+    """Drops all results, after a rewrite."""
     if (found := _current.get()) is not None:
         found.clear()
 
 
 def analysed(analysis: Callable[[Any], _T], op: Any) -> _T:
-    """What an analysis says of an operation, from the last time if nothing has changed since.
+    """The result of an analysis of an operation, computed only where it is not kept from before.
 
     Args:
       analysis: a function of the operation alone; what it raises is not kept.

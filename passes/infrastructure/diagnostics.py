@@ -15,7 +15,7 @@ from attn_mlir.errors import ResourceError, VerifyError
 
 _OP_NAME = re.compile(r"'([a-z_][\w$.]*\.[\w$.]+)' op\b")
 _RENDERED = re.compile(r"(\S+:\d+:\d+): (?:note|error|warning|remark): (.*)", re.DOTALL)
-_SEEN_OPERATION = "see current operation"  # a note of upstream's that only repeats the op
+_SEEN_OPERATION = "see current operation"  # an upstream note that only repeats the operation
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Diagnostic:
         """Returns the lines to print: `file:line:col: error: text`, then its notes.
 
         Args:
-          file: what to write for the name that MLIR gives to text parsed from memory (`-`), and
-            alone where no place is known.
+          file: printed in place of `-`, MLIR's name for text parsed from memory, and by itself for a
+            diagnostic without a location.
         """
         place = self.location or file or "unknown location"
         if file is not None and place.startswith("-:"):
@@ -50,17 +50,17 @@ class Diagnostic:
 
 
 def location_text(location: Any) -> str | None:
-    """Returns `file:line:col` of a location, looking through names, calls and fusions.
+    """Returns `file:line:col` of a location, also where it is wrapped in names, calls and fusions.
 
     Args:
       location: an ir.Location.
 
     Returns:
-      None where no file stands behind it.
+      None for a location without a file.
     """
     location = ir.Location.from_attr(
         location.attr, location.context
-    )  # a diagnostic's is of the base class
+    )  # the location of a diagnostic has the type of the base class
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.NameLoc):
@@ -73,7 +73,7 @@ def location_text(location: Any) -> str | None:
 
 
 def convert(diagnostic: Any) -> Diagnostic:
-    """Returns an `ir.Diagnostic` or `ir.DiagnosticInfo` as ours, valid after its handler ends."""
+    """Copies an `ir.Diagnostic` or `ir.DiagnosticInfo`, which are only valid within their handler."""
     notes = (convert(note) for note in diagnostic.notes)
     return Diagnostic(
         severity=diagnostic.severity.name.lower(),
@@ -84,7 +84,7 @@ def convert(diagnostic: Any) -> Diagnostic:
 
 
 def diagnostics_of(error: BaseException) -> list[Diagnostic]:
-    """Returns what an MLIRError, or an error of ours, has to say; at least one diagnostic."""
+    """Returns the diagnostics of an MLIRError or of an error of ours; at least one."""
     if isinstance(error, ir.MLIRError):
         found = [convert(diagnostic) for diagnostic in error.error_diagnostics]
         return found or [Diagnostic("error", None, error.message)]
@@ -96,7 +96,7 @@ def diagnostics_of(error: BaseException) -> list[Diagnostic]:
 
 
 def _parse_note(text: str, location: str | None) -> Diagnostic:
-    """Returns a VerifyError's note, which is plain text or as `Diagnostic.render` wrote it."""
+    """Returns a note of a VerifyError: plain text, or a line of `Diagnostic.render` taken apart."""
     match = _RENDERED.fullmatch(text)
     if match is None:
         return Diagnostic("note", location, text)

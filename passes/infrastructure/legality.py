@@ -1,7 +1,7 @@
 """Which operations each stage of the way down may hold.
 
-A stage is checked after the passes that lead to it, so that an operation of a stage above fails
-where it was forgotten and under its own name, not ten passes later as something else.
+A stage is checked after the passes that lead to it. So an operation that a pass has forgotten is
+reported right there and by its name, not ten passes later as something else.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Stage:
     """What one stage may hold.
 
     Attributes:
-      name: of the stage, as `attn-check-stage{stage=...}` takes it.
-      allowed: prefixes; an entry that ends in a dot allows a dialect, else one operation.
-      forbidden: prefixes that are refused although `allowed` has them.
+      name: as `attn-check-stage{stage=...}` takes it.
+      allowed: dialects, as prefixes that end in a dot, and single operations.
+      forbidden: exceptions from `allowed`, written in the same way.
     """
 
     name: str
@@ -60,7 +60,7 @@ STAGES = {stage.name: stage for stage in (ATTN, WS, NVVM, LLVM, BINARY)}
 def illegal_operations(module: Any, stage: Stage) -> list[Any]:
     """Returns the operations of an ir.Module that a stage does not permit, outermost first."""
     found: list[Any] = []
-    permits: dict[str, bool] = {}  # a module has thousands of operations and dozens of names
+    permits: dict[str, bool] = {}  # a module has thousands of operations, but only dozens of names
 
     def visit(operation: Any) -> Any:
         name = operation.name

@@ -1,8 +1,8 @@
-"""Text to a module, with a place in the text for whatever is wrong with it.
+"""Parses a module, and finds the line of whatever is wrong in its text.
 
-The parser says nothing when it meets an operation of ours in a custom form (`attn.mha %q : f32`),
-since a dialect made in Python has only the generic form. The place is found by parsing again where
-these dialects are not known: the same operation is then the first thing that the parser refuses.
+The parser fails without a diagnostic at an operation of ours in a custom form (`attn.mha %q : f32`),
+since a dialect made in Python has only the generic form. Its line is found by parsing again in a
+context without our dialects, where that operation is the first thing that the parser reports.
 """
 
 import re
@@ -30,7 +30,7 @@ def parse_module(text: str, context: ir.Context) -> ir.Module:
 
 
 def _explain(text: str, message: str) -> VerifyError:
-    """The error for text that the parser refuses without a word."""
+    """The error for text that the parser refuses without a diagnostic."""
     plain = ir.Context()
     plain.allow_unregistered_dialects = True
     with plain:

@@ -46,7 +46,7 @@ class Step:
       run: rewrites an ir.Module.
       text: pipeline text that stands for it, with all options.
       passes: names of the passes in it.
-      changes: whether it may rewrite the module; what was found out about it ends there.
+      changes: whether it may rewrite the module; kept analyses are dropped if so.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Step:
 
 
 class Observer(Protocol):
-    """Who is told while a pipeline runs."""
+    """Callbacks of a running pipeline."""
 
     def before(self, step: Step, module: Any) -> None:
         """A step is about to run."""
@@ -68,7 +68,7 @@ class Observer(Protocol):
         ...
 
     def failed(self, step: Step, module: Any) -> None:
-        """A step has failed, and left the module so."""
+        """A step has failed; `module` is what it left."""
         ...
 
 
@@ -166,7 +166,7 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def _expand(elements: Sequence[Element], chain: tuple[str, ...] = ()) -> list[Element | Any]:
-    """Replaces our passes by their objects and our pipelines by what they stand for."""
+    """Replaces our passes by their objects and our pipelines by their passes."""
     expanded: list[Element | Any] = []
     for element in elements:
         entry = registry.find(element.name)
@@ -198,7 +198,7 @@ def _refuse_ours_within(element: Element) -> None:
 
 
 def _names(element: Element) -> list[str]:
-    """Names of the passes of an element, without the operations that nests are anchored on."""
+    """Names of the passes in an element; the operations that nests are anchored on are left out."""
     if element.nested is None:
         return [element.name]
     return [name for inner in element.nested for name in _names(inner)]
@@ -214,7 +214,7 @@ def _upstream_step(elements: Sequence[Element], *, verify: bool) -> Step:
     try:
         manager = passmanager.PassManager.parse(f"{ANCHOR}({text})")
     except ValueError as error:
-        if len(elements) > 1:  # one by one, to name the one that it is about
+        if len(elements) > 1:  # one by one, to find the one that is wrong
             for element in elements:
                 _upstream_step([element], verify=verify)
         for name in _names(elements[0]):
@@ -233,7 +233,7 @@ def _upstream_step(elements: Sequence[Element], *, verify: bool) -> Step:
 
 
 def _our_step(instance: Any, *, verify: bool) -> Step:
-    """Wraps a pass of ours, so that the module is verified after it, unless nothing changed."""
+    """Wraps a pass of ours, so that the module is verified after it, unless it is an analysis."""
     changes = not getattr(instance, "is_analysis", False)
 
     def run(module: Any) -> None:

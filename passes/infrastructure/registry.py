@@ -2,8 +2,8 @@
 
 MLIR cannot register Python passes by name, so names are ours: a pass is a frozen dataclass whose
 fields are its options, registered by `@register`; a named pipeline is text, or a frozen dataclass
-with `expand`, registered by `register_pipeline`. What other packages add is found through
-`PLUGINS`, by module name, so that nothing here imports the layers above.
+with `expand`, registered by `register_pipeline`. Modules of the layers above that register some are
+listed by name in `PLUGINS`, so that nothing here imports them.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ UPSTREAM_NAMES = (
     "strip-debuginfo",
     "symbol-dce",
 )
-"""Upstream passes that a near miss may mean, and that need no plug-in; others work as well."""
+"""Upstream passes that are suggested for misspelled names; any other upstream pass works as well."""
 
 
 @runtime_checkable
@@ -62,8 +62,8 @@ class Pass(Protocol):
 
     An implementation is a frozen dataclass. Its fields are its options: bool, int, float, str,
     a Literal of strings, or a tuple of one of these, each with a default. `num_stages` is spelled
-    `num-stages` in text. One that only looks says `is_analysis: ClassVar[bool] = True`, and the
-    module is not verified again after it.
+    `num-stages` in text. A pass that changes nothing declares `is_analysis: ClassVar[bool] = True`, and
+    the module is not verified again after it.
     """
 
     name: ClassVar[str]
@@ -159,8 +159,8 @@ def find(name: str) -> type[Any] | TextPipeline | None:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SpecError:
-    """Returns the error for a name that does not exist, with its near misses."""
-    import difflib  # for mistakes alone
+    """Returns the error for a name that does not exist, with names that are spelled like it."""
+    import difflib  # only needed for errors
 
     near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "see attn-opt --list-passes"
@@ -172,7 +172,7 @@ def unknown_pass(name: str, *, flags: Iterable[str] = ()) -> SpecError:
 
     Args:
       name: the name.
-      flags: further names that may be meant, where the name was given as a flag.
+      flags: further names to suggest, where the name was given as a command-line flag.
     """
     kind = "flag, pass or pipeline" if flags else "pass or pipeline"
     return unknown(kind, name, {*passes(), *pipelines(), *UPSTREAM_NAMES, *flags})
@@ -226,7 +226,7 @@ def make(entry: type[Any] | TextPipeline, options: dict[str, str]) -> Any:
 
 
 def spelled(instance: Any) -> str:
-    """The pipeline text of a pass of ours, with all options: what `make` builds it from again."""
+    """The pipeline text of a pass of ours with all options, from which `make` builds an equal one."""
     options: list[str] = []
     for field in dataclasses.fields(instance):
         text = _spelled_value(getattr(instance, field.name))

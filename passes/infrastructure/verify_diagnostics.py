@@ -1,4 +1,4 @@
-"""`--verify-diagnostics`: the diagnostics that a test file expects, against those it got.
+"""`--verify-diagnostics`: compares the diagnostics that a test file expects with those it got.
 
 An expectation is a comment: `// expected-error @below {{text}}`. Kinds are error, warning, remark
 and note; with `-re` the parts of the text in further braces are regular expressions, as in
@@ -50,7 +50,7 @@ class Expectation:
 
 
 def _regex(text: str) -> str:
-    """The regular expression of a text whose parts in braces are such."""
+    """The regular expression for a text whose parts in braces are regular expressions."""
     parts = re.split(_PATTERN, text)
     return "".join(f"(?:{p})" if n % 2 else re.escape(p) for n, p in enumerate(parts))
 
@@ -77,7 +77,7 @@ def expectations(text: str) -> list[Expectation]:
 
 
 def _target(place: str | None, line: int, marked: set[int]) -> int | None:
-    """Returns the line that a place means, seen from the line of its comment."""
+    """Returns the line that `@below`, `@+2` and the like mean, given the line of the comment."""
     if place is None:
         return line
     if place == "unknown":
@@ -105,11 +105,11 @@ def check(
     Args:
       text: the chunk, with the line numbers that the diagnostics use.
       found: its diagnostics.
-      only_expected: diagnostics that nobody expects are no matter.
+      only_expected: ignore diagnostics that no comment expects.
 
     Returns:
-      One error per diagnostic that nobody expected and per expectation that did not come true;
-      empty when all is as it should be.
+      One error per diagnostic that no comment expected and per expectation without a diagnostic;
+      empty where all match.
     """
     waiting = expectations(text)
     complaints: list[Diagnostic] = []

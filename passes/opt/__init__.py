@@ -1,1 +1,1 @@
-"""The parts of `attn-opt`: its command line, how it prints, what it reports, reproducers."""
+"""The parts of `attn-opt`: its command line, printing, reports and reproducers."""

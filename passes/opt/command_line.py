@@ -1,4 +1,4 @@
-"""The flags of `attn-opt`, spelled and understood as `mlir-opt`'s.
+"""The flags of `attn-opt`, with the spelling and meaning that they have in `mlir-opt`.
 
 Flags may begin with one dash or two; a flag without a value may be given one (`--verify-each=0`);
 `--NAME` runs a pass, in the order of the command line.
@@ -18,7 +18,7 @@ _QUOTES = ("''", '""', "{}")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags that are no passes; values of switches are text, see `read`."""
+    """The argument parser of all flags but those that name passes; `read` converts switches."""
     made = argparse.ArgumentParser(
         prog="attn-opt",
         description="Reads MLIR, runs passes on it and prints it.",
@@ -89,12 +89,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _switch(text: str, default: str = "0") -> dict[str, Any]:
-    """A flag that is given or not, or says true or false."""
+    """Arguments for a flag that may be given alone or with a truth value, as `--flag=0`."""
     return {"nargs": "?", "const": "1", "default": default, "metavar": "BOOL", "help": text}
 
 
 def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
-    """The flags, switches as truth values, and the text of the pipeline.
+    """Parses the command line: the flags, with switches as bool, and the text of the pipeline.
 
     Raises:
       SpecError: a value that a switch does not have, two pipelines, a second input, or an argument
@@ -113,7 +113,7 @@ def read(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
 
 
 def _spelled(argument: str, ours: dict[str, argparse.Action]) -> str:
-    """An argument with two dashes, and a value where argparse would take the next argument for it."""
+    """An argument as argparse needs it: two dashes, and a switch without a value gets one."""
     if re.fullmatch(r"-[a-zA-Z][\w-]+(=.*)?", argument, re.DOTALL) and argument[:3] != "-o=":
         argument = f"-{argument}"
     argument = argument.replace("-o=", "-o", 1) if argument.startswith("-o=") else argument
@@ -144,7 +144,7 @@ def _pipeline(options: argparse.Namespace, extra: Sequence[str], flags: list[str
 
 
 def check_name(name: str, flags: Sequence[str]) -> None:
-    """Refuses a name that is neither a flag's nor a pass's, with near misses among both."""
+    """Raises SpecError for a name of no flag and no pass, with similar names among both."""
     from attn_mlir.passes.infrastructure import registry
 
     if name == "pass":
@@ -154,7 +154,7 @@ def check_name(name: str, flags: Sequence[str]) -> None:
 
 
 def _options(text: str) -> str:
-    """Options as pipeline text has them: `a=1,b=2`, `a=1 b=2` and either in braces or quotes."""
+    """Options as pipeline text has them, from `a=1,b=2` or `a=1 b=2`, bare, in braces or in quotes."""
     text = text.strip()
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()

@@ -1,4 +1,4 @@
-"""What `attn-opt --list-passes` shows: every pass and pipeline with its options, from docstrings."""
+"""The text of `attn-opt --list-passes`: every pass and pipeline with its options, from docstrings."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ _ENTRY = re.compile(r"^  ([\w, ]+): (.*(?:\n   .*)*)", re.MULTILINE)
 
 
 def list_passes() -> str:
-    """One line per pass and pipeline, its options indented below, each with what it means."""
+    """One line per pass and pipeline, with a line for the meaning of each option below it."""
     lines: list[str] = []
     for title, entries in (("Passes", registry.passes()), ("Pipelines", registry.pipelines())):
         lines.append(f"{title}:")
@@ -28,7 +28,7 @@ def list_passes() -> str:
 
 
 def option_texts(entry: type[Any]) -> dict[str, str]:
-    """What the docstring of a pass or pipeline says of each field, in one line."""
+    """The line for each field under `Attributes:` in the docstring of a pass or pipeline."""
     _, _, fields = (inspect.getdoc(entry) or "").partition("Attributes:\n")
     found: dict[str, str] = {}
     for names, text in _ENTRY.findall(fields):
@@ -37,5 +37,5 @@ def option_texts(entry: type[Any]) -> dict[str, str]:
 
 
 def _summary(entry: Any) -> str:
-    """The first line of what a pass or pipeline says about itself."""
+    """The first line of the docstring of a pass or pipeline."""
     return getattr(entry, "help", None) or (inspect.getdoc(entry) or "").partition("\n")[0]

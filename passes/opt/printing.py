@@ -1,4 +1,4 @@
-"""How `attn-opt` prints modules, and what it prints while passes run."""
+"""How `attn-opt` prints modules, at the end and between passes."""
 
 import argparse
 import sys
@@ -8,11 +8,11 @@ from typing import Any
 
 from attn_mlir.passes.infrastructure.pipeline import Step
 
-MAX_NAME = 80  # characters of a pass's name in the name of a file
+MAX_NAME = 80  # characters of a pass name that a file name can have
 
 
 def print_module(module: Any, options: argparse.Namespace) -> str:
-    """The text of a module, as the flags ask for it, ended by one newline."""
+    """The text of a module in the form that the flags name, ended by one newline."""
     pretty = options.mlir_pretty_debuginfo
     text: str = module.operation.get_asm(
         large_elements_limit=options.mlir_elide_elementsattrs_if_larger,
@@ -90,7 +90,7 @@ class Dumps:
         return bool(self.before_names or self.options.mlir_print_ir_before_all)
 
     def failed(self, step: Step, module: Any) -> None:
-        """Called after a pass that failed, with the module as it left it."""
+        """Called after a pass that failed, with the module that it left."""
         if not self._only_before or self.options.mlir_print_ir_after_failure:
             self._write("After", step.name, " Failed", module)
 

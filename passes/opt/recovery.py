@@ -1,7 +1,7 @@
-"""Runs the tool in a process of its own, so that one that dies is a diagnosed failure.
+"""Runs the tool in a child process, so that a crash becomes a diagnosed failure.
 
-Much of MLIR and LLVM takes what it is given for sound and ends the process otherwise; text by hand
-need not be sound. Where there is no `fork` the work is done in this process.
+Much of MLIR and LLVM assumes valid input and aborts the process otherwise, and hand-written text may
+be invalid. Where there is no `fork` the work is done in this process.
 """
 
 import ctypes
@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_NAME_BYTES = 256  # of the running pass's name, shared between the two processes
+_NAME_BYTES = 256  # bytes for the name of the running pass, shared by the two processes
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
 class Progress:
-    """An observer that keeps the name of the running pass where another process can read it."""
+    """An observer that keeps the name of the running pass in memory that both processes share."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, _NAME_BYTES)
@@ -38,7 +38,7 @@ class Progress:
 
     @property
     def name(self) -> str:
-        """The pass that was running last; empty between passes."""
+        """The name of the running pass; empty between passes."""
         return bytes(self._shared[:]).split(b"\0")[0].decode(errors="replace")
 
 
@@ -47,7 +47,7 @@ def recovered(work: Callable[[Progress], int], file: str) -> int:
 
     Args:
       work: gets an observer for its passes; returns an exit status.
-      file: what the diagnostic names.
+      file: name of the input, for the diagnostic.
     """
     progress = Progress()
     if not hasattr(os, "fork"):
@@ -71,7 +71,7 @@ def recovered(work: Callable[[Progress], int], file: str) -> int:
 
 
 def _wait(child: int) -> int:
-    """Waits for the child; an interrupt reaches both, and the child decides what it means."""
+    """Waits for the child; of a keyboard interrupt, which reaches both, only the child takes notice."""
     while True:
         try:
             return os.waitpid(child, 0)[1]

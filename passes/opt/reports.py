@@ -1,4 +1,4 @@
-"""What `attn-opt` reports when all passes have run: times, and what happened to the operations."""
+"""Reports of `attn-opt` after all passes: time per pass, and operations added and removed."""
 
 import time
 from collections import Counter
@@ -42,17 +42,17 @@ class Times:
 
 @dataclass
 class Statistics:
-    """Operations by name before and after each pass, and what became more or less."""
+    """How many operations of each name every pass has added or removed."""
 
     lines: list[str] = field(default_factory=list[str])
     _counted: Counter[str] = field(default_factory=Counter[str])
 
     def before(self, step: Step, module: Any) -> None:
-        """Counts the operations that the pass is given."""
+        """Counts the operations before the pass."""
         self._counted = _operations(module)
 
     def after(self, step: Step, module: Any) -> None:
-        """Counts those that it leaves, and writes down the difference."""
+        """Counts the operations after the pass, and notes the differences."""
         now = _operations(module)
         rows = [
             (self._counted.total(), "operations before the pass"),

@@ -33,7 +33,7 @@ _VERIFY_EACH = re.compile(r"\bverify_each\s*:\s*(true|false)")
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A file's own text and what it asks for."""
+    """A reproducer file taken apart: the module's text, the pipeline and its flags."""
 
     text: str
     pipeline: str
@@ -41,7 +41,7 @@ class Reproducer:
 
 
 def read(text: str, file: str) -> Reproducer:
-    """Takes a reproducer apart; line numbers of its module stay.
+    """Reads a reproducer; the module's text keeps its line numbers.
 
     Raises:
       SpecError: the text holds no pipeline.
@@ -74,7 +74,7 @@ class Recorder:
       file: where it is written.
       is_local: whether it holds only the pass that is running, and the module as that pass gets it.
       verify_each: whether the module is verified after each pass.
-      keep: whether it stays although nothing went wrong.
+      keep: whether the file stays even if no pass fails.
     """
 
     file: Path
@@ -97,7 +97,7 @@ class Recorder:
         """Called after each pass that did not fail."""
 
     def failed(self, step: Step, module: Any) -> None:
-        """Says where the reproducer lies."""
+        """Prints the path of the reproducer."""
         self.has_failed = True
         print(
             f"attn-opt: note: pipeline failed while executing '{step.name}': "

@@ -1,4 +1,4 @@
-"""`convert-attn-to-ws`: replaces functions of one operation by the kernels of its schedule."""
+"""`convert-attn-to-ws`: replaces a function that is one `attn` operation by its schedule's kernel."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,11 +14,11 @@ from attn_mlir.passes.target.module import target_of
 @register
 @dataclass(frozen=True)
 class ConvertAttnToWs:
-    """Replaces each function of one operation and nothing else by a `ws.kernel` of its schedule.
+    """Replaces each function that computes one operation by the `ws.kernel` of its schedule.
 
-    Storage operations belong to it. Arguments of the function beyond the operation's operands are
-    for those and for its score modifier. What has a configuration must have been configured; the
-    kernel takes the function's name.
+    The function may hold storage operations beside it. Arguments after the operation's operands are
+    read by these and by the score modifier. The operation must carry `attn.config` if its schedule has
+    a configuration. The kernel takes the function's name.
 
     Attributes:
       target: the chip; the module's, or sm_100a, where none is named.
@@ -32,8 +32,8 @@ class ConvertAttnToWs:
 
         Raises:
           TargetError: no schedule of an operation applies to the target.
-          VerifyError: a function that computes something else as well, names that are wrong or
-            there twice, or an operation that the schedule does not cover.
+          VerifyError: a function that computes something else as well, names that are wrong or given
+            twice, or an operation that the schedule does not cover.
         """
         functions = list(ir.get_ops_of_type(module, func.FuncOp))
         target = target_of(module, self.target, keep=bool(functions))
@@ -46,7 +46,7 @@ class ConvertAttnToWs:
 
 
 def _only_operation(function: Any) -> Any:
-    """The one operation of a function that has schedules."""
+    """The one operation of a function for which there are schedules."""
     block = list(function.body.blocks[0].operations)
     found = [op for op in block if isinstance(op, operations())]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""A configuration on an operation: a frozen dataclass as the dictionary `attn.config`."""
+"""Configurations of operations: frozen dataclasses, stored as the dictionary `attn.config`."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ CONFIG = "attn.config"  # attribute of an operation
 
 @dataclass(frozen=True)
 class Entries:
-    """What a configuration inherits: its fields, integers and strings, are the dictionary's entries."""
+    """Base class of configurations: its fields, int or str, become the entries of the dictionary."""
 
     def to_attr(self) -> ir.DictAttr:
         """Returns the dictionary of 32-bit integers and strings, in the current context."""
@@ -39,7 +39,7 @@ class Entries:
 
     @classmethod
     def given(cls, op: Any) -> dict[str, Any]:
-        """What an operation's configuration says so far, entry by entry.
+        """The entries that an operation already carries, which may be fewer than the fields.
 
         Raises:
           VerifyError: it is no dictionary, or an entry is unknown or of another kind.

@@ -1,8 +1,8 @@
-"""The schedules there are, and which one an operation takes on a target.
+"""The table of schedules, and the choice of one for an operation on a target.
 
-A schedule is a module of `kernels/` that calls `register`. It says for which operation and for
-which properties of a target it is, chooses its configuration and builds its kernel; passes walk
-this table and know none of them. The modules are found by looking into the folder.
+A schedule is a class under `@register` in a module of `kernels/`. It says which operation it computes
+and which properties of a target it needs, chooses its configuration and builds its kernel. Passes use
+this table and name no schedule. Its modules are those in the folder `kernels/`.
 """
 
 import importlib
@@ -23,7 +23,7 @@ KERNELS = "attn_mlir.passes.schedule.kernels"  # the package whose modules are s
 
 @dataclass(frozen=True)
 class NoOptions:
-    """Of a schedule without a choice."""
+    """The options of a schedule that has none."""
 
 
 class Schedule(Protocol):
@@ -41,21 +41,21 @@ class Schedule(Protocol):
     options: ClassVar[type[Any]]
 
     def lacks(self, target: Target) -> str:
-        """What a target would need and has not; "" where the schedule applies."""
+        """The property that the schedule needs and the target lacks; "" if it lacks none."""
         ...
 
     def takes(self, op: Any, target: Target) -> bool:
-        """Whether the schedule is for an operation that names none. At most one of a target may be."""
+        """Whether an operation that names no schedule gets this one; one of a target at most."""
         ...
 
     def configure(self, op: Any, target: Target, options: Mapping[str, Any]) -> None:
-        """Chooses tiles and budgets and leaves them on the operation.
+        """Chooses tiles and budgets and stores them on the operation.
 
         Args:
           options: what `attn-configure` was given, by the names of `options`.
 
         Raises:
-          VerifyError: no kernel for this operation, or a configuration that cannot be.
+          VerifyError: no kernel for this operation, or an impossible configuration.
         """
         ...
 
@@ -63,7 +63,7 @@ class Schedule(Protocol):
         """Builds the kernel at the insertion point.
 
         Args:
-          function: holds the operation and nothing that computes besides it.
+          function: holds the operation and no other computation.
 
         Raises:
           VerifyError: the function has a form that the kernel does not cover.
@@ -78,7 +78,7 @@ _is_complete = False
 
 
 def register(cls: _ScheduleT) -> _ScheduleT:
-    """Class decorator: makes a Schedule known."""
+    """Class decorator that adds a Schedule to the table."""
     known = _schedules.setdefault(cls.name, cls())
     assert type(known).__qualname__ == cls.__qualname__, f"two schedules are named {cls.name}"
     return cls
@@ -96,7 +96,7 @@ def schedules() -> list[Schedule]:
 
 
 def operations() -> tuple[type[Any], ...]:
-    """The classes of operations that have a schedule, on whatever target."""
+    """The classes of operations that have a schedule for any target."""
     return tuple(dict.fromkeys(schedule.operation for schedule in schedules()))
 
 
@@ -104,9 +104,9 @@ def schedule_for(op: Any, target: Target) -> Schedule:
     """The schedule of an operation.
 
     Raises:
-      TargetError: none applies to the target, or not the one that the operation names; says what
-        each would need.
-      VerifyError: none takes the operation, or several do, or the one that it names is not known.
+      TargetError: no schedule applies to the target, or the one that the operation names does not;
+        says what each would need.
+      VerifyError: no schedule takes the operation, or several do, or it names an unknown one.
     """
     name = op.operation.name
     of_kind = [schedule for schedule in schedules() if isinstance(op, schedule.operation)]
@@ -130,6 +130,6 @@ def schedule_for(op: Any, target: Target) -> Schedule:
 
 
 def _named(op: Any) -> str | None:
-    """The schedule that an operation asks for."""
+    """The name of the schedule in the attribute of an operation; "" if it names none."""
     attributes = op.operation.attributes
     return ir.StringAttr(attributes[SCHEDULE]).value if SCHEDULE in attributes else None

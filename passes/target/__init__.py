@@ -1,1 +1,1 @@
-"""What the machines hold, and how attention is cut to fit them."""
+"""Limits of the target machines, and tile sizes of attention that fit them."""

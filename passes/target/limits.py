@@ -1,8 +1,8 @@
-"""The machines that kernels are planned for: what they hold and what they can do.
+"""The target machines of kernels: sizes of their resources, and their features.
 
-The one place with these figures. Schedules choose by them, never by a chip's name. Tables are those
-of the CUDA C++ Programming Guide, "Features and Technical Specifications per Compute Capability",
-9.0 and 10.0; sections are those of the PTX ISA. Where the assembler knows a limit, a test asks it.
+The one place with these figures. Schedules choose by them, never by a chip's name. "table" means
+"Features and Technical Specifications per Compute Capability", 9.0 and 10.0, of the CUDA C++
+Programming Guide; other sources are sections of the PTX ISA. A test compares limits with the assembler.
 """
 
 from dataclasses import dataclass
@@ -22,20 +22,22 @@ class Target:
       features: PTX version for the backend.
       accumulator: where products of the tensor core leave their sums: in tensor memory, or in the
         registers of the warpgroup that issues them.
-      rows_per_product: rows of A and D of one product.
-      tensor_columns: tensor memory of a multiprocessor, columns of 32 bits x 128 lanes.
+      rows_per_product: rows of A and D of one product, its M.
+      tensor_columns: columns of a multiprocessor's tensor memory, of 128 lanes x 32 bits each.
       smem_bytes: shared memory that a CTA may ask for.
       registers: 32-bit registers of a multiprocessor.
       registers_per_thread: most that a thread can own.
-      least_registers: that a thread can be left with.
-      register_step: registers of a thread are given out in multiples.
+      least_registers: fewest that a thread can be left with.
+      register_step: registers of a thread are a multiple of it.
       warps_per_cta: most warps in a CTA.
-      named_barriers: of a CTA, 0 being the one that all its threads meet at.
-      cluster_ctas: most CTAs of a cluster on any machine with this chip, and where it is asked for.
-      has_gather: whether the copy engine takes rows of one copy from four places.
-      has_launch_control: whether a CTA can take over another one's work (clusterlaunchcontrol).
-      has_packed_f32: whether f32 arithmetic works on pairs.
-      has_max3: whether a maximum takes three f32 operands.
+      named_barriers: number in a CTA; barrier 0 is the one of all its threads.
+      cluster_ctas: most CTAs of a cluster: on every machine with this chip, and where the kernel
+        opts in to more.
+      has_gather: whether one copy of the copy engine can take rows from four places.
+      has_launch_control: whether a CTA can take over the work of one that has not started
+        (clusterlaunchcontrol).
+      has_packed_f32: whether f32 instructions can compute two elements at once.
+      has_max3: whether a maximum instruction takes three f32 operands.
     """
 
     chip: str
@@ -57,20 +59,20 @@ class Target:
     has_max3: bool
 
     def launch_registers(self, warpgroups: int) -> int:
-        """Registers that each thread of a CTA of this size is launched with, if it moves any.
+        """Registers of each thread at launch, for a CTA of so many warpgroups that uses `setmaxnreg`.
 
-        What ptxas gives a kernel with `setmaxnreg` and one CTA per multiprocessor: equal shares of
-        the register file, whole steps of it.
+        With one CTA per multiprocessor ptxas gives each thread an equal share of the register file,
+        rounded down to whole steps.
         """
         threads = warpgroups * WARPGROUP_THREADS
         share = self.registers // threads // self.register_step * self.register_step
         return min(share, self.registers_per_thread)
 
     def register_pool(self, warpgroups: int) -> int:
-        """Registers per thread that the warpgroups of a CTA can divide among themselves, summed.
+        """Registers per thread, summed over the warpgroups of a CTA, that they can divide among themselves.
 
-        A CTA owns what it is launched with and not the rest of the register file; one that asks for
-        more waits for ever (measured on an H200, validation/differential/roles.py).
+        A CTA owns the registers that it is launched with, not the rest of the register file; a warpgroup
+        that asks for more waits forever (measured on an H200, validation/differential/roles.py).
         """
         return self.launch_registers(warpgroups) * warpgroups
 

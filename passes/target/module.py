@@ -1,7 +1,7 @@
-"""The target that a module is for: an attribute of it, set by the first pass that has to know.
+"""The target of a module: an attribute, set by the first pass that depends on it.
 
-A pass with a `target` option names a chip or leaves it to the module; the module keeps the name, so
-that everything after it is for the same chip.
+A pass with a `target` option is given a chip or takes the module's. The module keeps the chip's name,
+so that later passes are for the same one.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ TARGET = "attn.target"  # module attribute: the chip
 
 
 def target_of(module: Any, chip: str = "", *, keep: bool = True) -> Target:
-    """The target of a module, which is kept on it.
+    """The target of a module, which is stored on it.
 
     Args:
       module: an ir.Module.
-      chip: the one that is asked for; "" takes the module's, or the default for one without.
-      keep: whether anything is done for it, so that the module is for this chip from now on.
+      chip: the pass's option; "" for the module's chip, or the default if it has none.
+      keep: whether to store it on the module: true unless the pass changes nothing.
 
     Raises:
       TargetError: a chip that is not known, or not the module's.

@@ -1,23 +1,26 @@
-"""In which order work tiles should start, where the caller does not say.
+"""The order in which work tiles start, where the caller does not choose one.
 
-CTAs start in the order of the grid. Work that is long should start early, else the machine waits
-for it at the end: where later blocks of queries meet more key tiles, blocks count from the last.
-Where they meet fewer, as with `~causal`, the order of the grid is right already; where the numbers
-go up and down, as with causal chunks, no order of blocks is better than another.
+CTAs start in the order of the grid. Long work tiles should start early, so that none runs alone at the
+end. Where later blocks of queries visit more key tiles, the last block starts first. Where they visit
+fewer, as with `~causal`, the order of the grid is right already; where the numbers go up and down, as
+with causal chunks, no order of blocks is better than another.
 
-Where queries of all sequences lie one after the other, the longest sequence says how many blocks
-there may be, and most of them may not be there: the order is one that leaves them out. It begins
-at the end whatever the mask.
+Where queries of all sequences lie one after the other, the grid has as many blocks for each sequence as
+the longest one needs, and most of them may be empty. The order `ragged` leaves these out; it begins
+with the last blocks, whatever the mask.
 """
 
 from attn_mlir.dialect.attn.masks import INTS, Mask
 
-BLOCK_ROWS, TILE_COLUMNS = 256, 128  # of the sample; smaller blocks grow where these do
+BLOCK_ROWS, TILE_COLUMNS = (
+    256,
+    128,
+)  # of the sample; counts of other block sizes grow where these do
 SAMPLE_BLOCKS = 64  # a sequence of 16384 tokens
 
 
 def tile_counts(mask: Mask) -> list[int]:
-    """Key tiles that each block of queries visits, in a long sequence."""
+    """Number of key tiles that each block of queries visits, in a sample sequence."""
     length = SAMPLE_BLOCKS * BLOCK_ROWS
     ranges = (
         mask.tile_range(INTS, row, BLOCK_ROWS, length, length, TILE_COLUMNS)
@@ -27,8 +30,8 @@ def tile_counts(mask: Mask) -> list[int]:
 
 
 def default_order(mask: Mask, *, is_ragged: bool = False) -> str:
-    """`ragged` for queries that are; `last_first` if the number of key tiles grows with the
-    position and never shrinks."""
+    """The order for a mask: `last_first` if the number of key tiles grows with the position and never
+    shrinks, else `single`; `ragged` for ragged queries."""
     if is_ragged:
         return "ragged"
     counts = tile_counts(mask)

@@ -1,8 +1,8 @@
-"""How attention is cut into work tiles: rows, heads and keys of each, and what shared memory holds.
+"""How attention is cut into work tiles: their rows, heads and keys, and how many key tiles fit.
 
-The one place with these rules: schedules follow them, and a call asks them before there is a
-kernel, for its blocks of scores or the number of its work tiles. Hence without MLIR. They are those
-of targets whose products leave their sums in tensor memory.
+The one place with these rules, without MLIR: schedules follow them, and a call uses them before there
+is a kernel, for its block mask or to count its work tiles. Names with STREAM or `streamed` are about
+the schedule for few queries, names with HELD or `held` about the one with sums in registers.
 """
 
 from typing import NamedTuple
@@ -11,44 +11,50 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 
-TILE_N = (64, 128)  # keys of a tile: S fills as many tensor-memory columns
-PAGE_STEP = 8  # rows of a part of a tile: those of a swizzle pattern
-MAX_PAGES = 8  # of a tile; a thread that copies 16 has no registers for what names them
+TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
+PAGE_STEP = 8  # pages fill whole swizzle patterns of 8 rows
+MAX_PAGES = 8  # of a key tile; a copying thread has no registers for the numbers of 16 pages
 PAGE_SIZES = "8, 16, 32, and multiples of 64"
 MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
 HELD = "mha-registers"  # many queries, with sums in registers
-SCHEDULES = {TILED: "", STREAMED: "stream", HELD: "held"}  # of attention, and their part of a name
-STREAM_ROWS = 16  # of a work tile of the second: M of a product of one warp; PTX ISA, mma.sync
-STREAM_KEYS = 128  # of its key tiles
-STRIP_KEYS = 32  # of a key tile, a warp's: a word of a mask, and two products' K of 16 bits
-STREAM_STAGES = 3  # tiles in flight that a second query tile leaves room for, at least
-STREAM_SUMS = 128  # columns of O in one of its warps: 64 registers of each thread
-STREAM_STEP = 16  # columns that a warp has are multiples: two blocks of a product, of 8 each
-SCALE_STEP = 32  # columns of a part of K and V that has one factor are multiples
-MAX_SCALE_GROUPS = (4, 2)  # of a row, with up to `STREAM_SUMS` columns and more: more would spill
+SCHEDULES = {
+    TILED: "",
+    STREAMED: "stream",
+    HELD: "held",
+}  # of attention, each with what it adds to a bundle's name
+STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
+STREAM_KEYS = 128  # of a key tile
+STRIP_KEYS = 32  # keys of a tile that a warp computes: a mask word's, K of two products
+STREAM_STAGES = 3  # key tiles in flight, at least, that a second query tile must leave room for
+STREAM_SUMS = 128  # most columns of O in one warp: 64 registers of each thread
+STREAM_STEP = 16  # columns of a warp are a multiple: two products' N of 8
+SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
+MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_SUMS` columns, and above; more would spill
 SCALE_GROUPS = (
     f"one to a row, or up to {MAX_SCALE_GROUPS[0]} ({MAX_SCALE_GROUPS[1]} above {STREAM_SUMS} columns) "
     f"of a multiple of {SCALE_STEP} columns each"
 )
-JOIN_WARPS = (4, 1)  # that put parts together, at most: beside one warpgroup that attends, and two
-MOST_GROUPS = 3  # of the third schedule, one query tile each
-SPARE_ROWS = 1.05  # of the rows that there are; measured on an H200, `bench/attention.py`
-HELD_KEYS = tuple(range(128, 0, -16))  # of the key tiles of the third: K of a product of 16 bits
-FEWEST_HELD_KEYS = 80  # with three groups; fewer wait for shared memory (measured, bare loops)
-HELD_FOR_REST = 32  # registers beside S, P and O: maxima, sums, factors, descriptors, masks
-MOST_HELD = 240  # FlashAttention-3's, and what a thread can name with room for the assembler's own
-HELD_FOR_PAGES = 8  # more, where the loops of those that copy are long
-OTHERS, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 40, 56  # registers of those that copy, at least
+JOIN_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
+MOST_GROUPS = 3  # of threads, with one query tile each
+SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
+HELD_KEYS = tuple(range(128, 0, -16))  # allowed keys of a tile: multiples of a 16-bit product's K
+FEWEST_HELD_KEYS = (
+    80  # with three groups; smaller tiles wait for shared memory (measured, bare loops)
+)
+HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
+MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
+HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
+OTHERS, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 40, 56  # least registers of threads that copy
 MOST_OF_OTHERS = 72
-MOST_HELD_STAGES = 4  # of K and of V; two are enough where both come from the cache
-SMEM_FOR_BARRIERS = 2048  # bytes kept for barriers and row statistics
-SMEM_FOR_STREAM = 4096  # the same, where a row has statistics of several warps
+MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
+SMEM_FOR_BARRIERS = 2048  # bytes left for barriers and row statistics
+SMEM_FOR_STREAM = 4096  # the same where several warps have statistics of a row
 
 
 def key_tiles_for(page_size: int) -> tuple[int, ...]:
-    """The keys per tile that go with pages: few whole ones of whole swizzle patterns, or part of one.
+    """Keys per tile for which a tile is part of a page, or at most `MAX_PAGES` whole pages.
 
     Args:
       page_size: positions of a page; 0 where there are no pages.
@@ -65,12 +71,12 @@ def key_tiles_for(page_size: int) -> tuple[int, ...]:
 
 
 class Tiling(NamedTuple):
-    """Tiles of a kernel.
+    """Tile sizes of a kernel.
 
     Attributes:
       q_tiles: query tiles of a work tile.
       tile_n: keys of a key tile.
-      kv_stages: key tiles that shared memory has room for beside what is staged of Q and O.
+      kv_stages: key tiles that fit in shared memory beside Q and the staged O.
     """
 
     q_tiles: int
@@ -79,15 +85,16 @@ class Tiling(NamedTuple):
 
 
 def packed_heads(target: Target, group: int) -> int:
-    """Query heads of a group whose rows share a query tile: all if their number divides its rows.
+    """Query heads of a group that share a query tile: all if their number divides its rows, else 1.
 
-    A decoded token of 8 heads takes 8 rows, one of 3 heads a row in each of 3 tiles.
+    A decoded token takes 8 rows of one tile with groups of 8 heads, and a row in each of 3 tiles with
+    groups of 3.
     """
     return group if target.rows_per_product % group == 0 else 1
 
 
 def has_scale_groups(columns: int, groups: int) -> bool:
-    """Whether a kernel takes so many factors for a row of so many columns of K or V."""
+    """Whether some kernel takes K or V with `groups` factors per row of `columns` columns."""
     if groups == 1:
         return True
     most = MAX_SCALE_GROUPS[columns > STREAM_SUMS]
@@ -96,27 +103,27 @@ def has_scale_groups(columns: int, groups: int) -> bool:
 
 
 def streamed_heads(group: int, *, is_padded: bool = False) -> int:
-    """Query heads of a group whose rows share a work tile of a kernel that streams.
+    """Query heads of a group that share a query tile of the schedule for few queries.
 
     Args:
-      is_padded: whether the queries of a sequence end before its dimension does. A tensor map of
-        those has a dimension for that, and none is left for packed heads.
+      is_padded: whether the queries of a sequence may end before its dimension does. A tensor map then
+        needs a dimension for this end, and has none left for packed heads.
     """
     return 1 if is_padded else max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
 
 
 def query_slot_rows(packed: int) -> int:
-    """Rows of shared memory for a query tile: those of the whole positions that fill it, in whole
-    swizzle patterns."""
+    """Rows of shared memory for a query tile of `packed` heads: whole positions, as many as fill it,
+    rounded up to whole swizzle patterns."""
     loaded = -(-STREAM_ROWS // packed) * packed
     return -(-loaded // PAGE_STEP) * PAGE_STEP
 
 
 class StreamedRows(NamedTuple):
-    """The query rows of a work tile of a kernel that streams, which share each key tile.
+    """The query rows of a work tile of the schedule for few queries, which share each key tile.
 
     Attributes:
-      packed: heads of a query tile.
+      packed: heads in a query tile.
       q_tiles: query tiles of 16 rows.
       head_tiles: how many of these lie along the heads of a group; the others along positions.
     """
@@ -127,19 +134,19 @@ class StreamedRows(NamedTuple):
 
     @classmethod
     def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "StreamedRows":
-        """Of so many query tiles: along the heads where a group has further ones for all of them."""
+        """The rows of `q_tiles` query tiles, along the heads if the group has enough of them."""
         packed = streamed_heads(group, is_padded=is_padded)
         along_heads = group > packed and group // packed % q_tiles == 0 and not is_padded
         return cls(packed, q_tiles, q_tiles if along_heads else 1)
 
     @property
     def heads(self) -> int:
-        """Of a work tile."""
+        """Heads of a work tile."""
         return self.packed * self.head_tiles
 
     @property
     def positions(self) -> int:
-        """Of a work tile."""
+        """Positions of a work tile."""
         return STREAM_ROWS // self.packed * (self.q_tiles // self.head_tiles)
 
 
@@ -155,12 +162,13 @@ def streamed_stages(
     output_bits: int = 16,
     is_joined: bool = False,
 ) -> int:
-    """Key tiles that shared memory has room for beside Q, and what warps hand over.
+    """Key tiles that fit in shared memory beside Q and the results that warps pass on.
 
     Args:
-      q_tiles: of a work tile; packed: heads of each.
-      element_bits, stored_bits, output_bits: of Q, of K and V, and of O.
-      is_joined: whether the kernel puts parts of the keys together, and O goes from registers.
+      q_tiles: query tiles of a work tile.
+      packed: heads in each.
+      element_bits, stored_bits, output_bits: bits of an element of Q, of K and V, and of O.
+      is_joined: whether the kernel joins parts of the keys, and writes O from registers.
     """
     slot = shared_tile_bytes(STREAM_KEYS, max(head_dim, v_head_dim), stored_bits)
     q = 2 * shared_tile_bytes(query_slot_rows(packed), head_dim, element_bits)
@@ -186,15 +194,15 @@ def streamed_query_tiles(
     stored_bits: int = 16,
     output_bits: int = 16,
 ) -> int:
-    """Query tiles of a work tile: two where the rows of `sq` queries fill more than one.
+    """Query tiles of a work tile: two if the rows of `sq` queries do not fit one, else one.
 
-    One, where O takes two warps already, or shared memory has room for too few key tiles beside a
-    second.
+    Also one if O takes two warps already, or if too few key tiles would fit beside a second one.
 
     Args:
       sq: queries of the longest sequence.
       group: query heads per key-value head.
-      is_padded: as of `streamed_heads`; bits as of `streamed_stages`.
+      is_padded: as in `streamed_heads`.
+      element_bits, stored_bits, output_bits: as in `streamed_stages`.
     """
     rows = StreamedRows.of(group, MAX_Q_TILES, is_padded=is_padded)
     if rows.head_tiles == 1 and sq * rows.packed <= STREAM_ROWS // rows.packed * rows.packed:
@@ -214,11 +222,11 @@ def streamed_query_tiles(
 
 
 class Slices(NamedTuple):
-    """O of a work tile of a kernel that streams, by columns: shared among warps where it is wide.
+    """How warps share the columns of O in the schedule for few queries.
 
     Attributes:
-      warps: that a strip of keys is shared by.
-      columns: of each of them; together at least O's.
+      warps: how many warps compute the same strip of keys, each for other columns.
+      columns: columns of each of them; together at least those of O.
     """
 
     warps: int
@@ -226,18 +234,18 @@ class Slices(NamedTuple):
 
     @classmethod
     def of(cls, v_columns: int) -> "Slices":
-        """Of so many columns."""
+        """The slices of an O of `v_columns` columns."""
         count = -(-v_columns // STREAM_SUMS)
         return cls(count, -(-v_columns // (count * STREAM_STEP)) * STREAM_STEP)
 
 
 class Pieces(NamedTuple):
-    """The same by what a warp adds up at a time where parts of the keys are put together.
+    """How warps share O when parts of the keys are joined: by pieces that a warp adds up at a time.
 
     Attributes:
-      slices: of O.
-      columns: of a piece.
-      warps: that add up; piece i is the work of warp i mod `warps`, in every slice.
+      slices: the slices of O, each cut into pieces.
+      columns: columns of a piece.
+      warps: warps that add up; piece i of every slice is the work of warp i mod `warps`.
       groups: warpgroups that attend.
     """
 
@@ -248,10 +256,11 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, v_head_dim: int, q_tiles: int = 1) -> "Pieces":
-        """Of values of this size: pieces of 32 columns or 16, and as many warps as divide them.
+        """Pieces of 32 columns, or of 16 if 32 do not divide a slice, and the most warps that fit.
 
         Args:
-          q_tiles: query tiles of a work tile, each put together for itself.
+          v_head_dim: elements per row of V and O.
+          q_tiles: query tiles of a work tile, which are joined separately.
         """
         slices = Slices.of(v_head_dim)
         columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
@@ -263,16 +272,16 @@ class Pieces(NamedTuple):
 
     @property
     def in_slice(self) -> int:
-        """Pieces of a slice."""
+        """Number of pieces of a slice."""
         return self.slices.columns // self.columns
 
     @property
     def of_warp(self) -> int:
-        """Pieces that a warp adds up, one after the other."""
+        """Number of pieces that a warp adds up, one after the other."""
         return self.slices.warps * self.in_slice // self.warps
 
     def workspace(self) -> tuple[tuple[int | str, ...], ...]:
-        """The extents of what `attn.join` has, and the schedule of a kernel that streams makes of it."""
+        """Extents of the workspace of `attn.join`: sums, row statistics and counters."""
         pieces = self.slices.warps * self.in_slice
         return (
             ("splits", "tiles", pieces, STREAM_ROWS, self.columns),
@@ -282,9 +291,9 @@ class Pieces(NamedTuple):
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:
-    """One query tile where all rows fit one; else None, as many as head sizes allow.
+    """1 if all rows fit one query tile; else None, which leaves the number to the head sizes.
 
-    Two where products leave their sums in registers and three tiles would have many rows too many.
+    2 where sums lie in registers and three query tiles would compute many more rows than there are.
     """
     count, rows = sq * packed_heads(target, group), target.rows_per_product
     if count <= rows:
@@ -302,23 +311,25 @@ def tiling_for(
     tile_order: str = "single",
     element_bits: int = 16,
     output_bits: int = 16,
-    tile: tuple[int, int] | None = None,
+    prescribed: tuple[int, int] | None = None,
     page_size: int = 0,
 ) -> Tiling:
-    """The largest tiles with room for two key tiles; the ring takes what shared memory is left.
+    """The largest tiles for which two key tiles fit; the K/V ring gets all shared memory that is left.
+
+    For targets whose products leave their sums in tensor memory.
 
     Args:
-      target: what shared and tensor memory hold.
+      target: its shared and tensor memory are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
-      q_tiles: query tiles per work tile that are wanted; wide heads have room for one.
-      tile_order: of the work tiles. A CTA that may work on several needs Q and the staged O side by
-        side, others stage O where Q was.
+      q_tiles: most query tiles per work tile; for wide heads only one fits.
+      tile_order: the order of work tiles. A CTA that may compute several of them needs Q and the
+        staged O side by side; otherwise O is staged where Q was.
       element_bits: width of an element of Q, K and V.
       output_bits: width of an element of O.
-      tile: query tiles and keys per tile that it has to be; the first that fits when absent.
-      page_size: of the pages that keys and values lie in, which `key_tiles_for` has tiles for; 0
-        without.
+      prescribed: the query tiles and keys per tile to use; None for the first choice that fits.
+      page_size: positions of a page of keys and values, one that `key_tiles_for` has tiles for; 0
+        without pages.
 
     Raises:
       SpecError: no tiles fit.
@@ -328,15 +339,17 @@ def tiling_for(
     o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
     row_bytes = q_bytes + o_bytes if tile_order in LOOPING_ORDERS else max(q_bytes, o_bytes)
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
-    keys = key_tiles_for(page_size)
-    fallbacks = ((q_tiles, max(keys)), (1, max(keys)), (1, min(keys)))
-    for tiles, tile_n in fallbacks if tile is None else (tile,):
+    allowed = key_tiles_for(page_size)
+    choices = ((q_tiles, max(allowed)), (1, max(allowed)), (1, min(allowed)))
+    for count, tile_n in choices if prescribed is None else (prescribed,):
         slot_bytes = shared_tile_bytes(tile_n, max(head_dim, v_head_dim), element_bits)
-        stages = (left_bytes - tiles * row_bytes) // slot_bytes
-        columns = tiles * (max(TILE_N) + v_head_dim)  # S and O of each query tile
+        stages = (left_bytes - count * row_bytes) // slot_bytes
+        columns = count * (max(TILE_N) + v_head_dim)  # S and O of each query tile
         if stages >= 2 and columns <= target.tensor_columns:
-            return Tiling(tiles, tile_n, stages)
-    wanted = "" if tile is None else f" with {tile[0]} query tiles and key tiles of {tile[1]}"
+            return Tiling(count, tile_n, stages)
+    wanted = ""
+    if prescribed is not None:
+        wanted = f" with {prescribed[0]} query tiles and key tiles of {prescribed[1]}"
     raise SpecError(
         f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
         f"no kernel{wanted}: two key tiles and what is staged of Q and O exceed shared memory, or S "
@@ -347,10 +360,11 @@ def tiling_for(
 def held_registers(
     target: Target, groups: int, tile_order: str = "single", page_size: int = 0
 ) -> tuple[int, int]:
-    """Registers of each thread of the groups that hold S, P and O, and of those behind them.
+    """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that copies.
 
-    The last ones copy, and take what the others leave of equal shares: more where a CTA works on
-    several tiles, or a key tile is of several pages, whose entries are read ahead.
+    All threads are launched with equal shares, and those that copy keep what the others do not take.
+    They need more where a CTA works on several tiles, or a key tile has several pages, whose numbers
+    are read ahead.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
     least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
@@ -372,21 +386,21 @@ def held_tiling_for(
     groups: int = 0,
     tile_n: int = 0,
 ) -> Tiling:
-    """The tiles of a kernel whose groups hold S, P and O of 16 bits in registers.
+    """The tiles of a kernel whose groups of threads hold S, P and O in registers, with 16-bit operands.
 
-    As many groups as leave each thread registers for a key tile of 80, and then the largest key
-    tile that registers and shared memory have room for twice: three groups keep the tensor core
-    busy, and each more reads K and V from the cache once less.
+    Three groups if each thread then has registers for a tile of at least 80 keys, else fewer; then the
+    largest key tile that registers allow and that fits twice in shared memory. Three groups keep the
+    tensor core busy, and K and V are read from the L2 cache once for all groups of a CTA.
 
     Args:
-      target: what a CTA may have.
+      target: its registers and shared memory are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O.
-      tile_order: of the work tiles. A CTA that works on one alone stages O where Q was, if they are
-        of one size.
+      tile_order: the order of work tiles. A CTA that computes only one stages O where Q was, if both
+        have the same size.
       output_bits: width of an element of O.
-      page_size: of the pages that keys and values lie in; 0 without.
-      groups, tile_n: what they have to be, where it is not 0.
+      page_size: positions of a page of keys and values; 0 without pages.
+      groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
 
     Raises:
       SpecError: no tiles fit.
@@ -404,12 +418,12 @@ def held_tiling_for(
         attending, _ = held_registers(target, count, tile_order, page_size)
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
         budget = attending - rest - -(-v_head_dim // 16) * 8
-        for keys in allowed:
-            stage = sum(shared_tile_bytes(keys, size, 16) for size in (head_dim, v_head_dim))
+        for columns in allowed:
+            stage = sum(shared_tile_bytes(columns, size, 16) for size in (head_dim, v_head_dim))
             stages = (left_bytes - count * row_bytes) // stage
-            fits = tile_n or (keys >= least and 3 * keys <= 4 * budget)
+            fits = tile_n or (columns >= least and 3 * columns <= 4 * budget)
             if fits and stages >= 2:
-                return Tiling(count, keys, min(stages, MOST_HELD_STAGES))
+                return Tiling(count, columns, min(stages, MOST_HELD_STAGES))
     raise SpecError(
         f"head_dim {head_dim} with v_head_dim {v_head_dim} and an output of {output_bits} bits has "
         f"no kernel: two key tiles and what is staged of Q and O exceed shared memory, or S, P and "
@@ -418,7 +432,7 @@ def held_tiling_for(
 
 
 def _goes_with_pages(tile_n: int, page_size: int) -> bool:
-    """Whether a key tile is part of a page, or made of a few whole ones."""
+    """Whether a key tile of `tile_n` keys is part of a page, or at most `MAX_PAGES` whole pages."""
     if page_size == 0:
         return True
     if page_size % PAGE_STEP:

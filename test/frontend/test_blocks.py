@@ -129,7 +129,7 @@ def test_the_kernel_walks_what_kernel_block_says() -> None:
             options: dict[str, Any] = {"output_bits": 32 if out == "f32" else 16}
             options["tile_order"] = order or "single"
             assert block.heads == 4 and tile[0] == (1 if sq <= 32 else tile[0])
-            default_config(target, head_dim, v_head_dim, tile=tile, **options)
+            default_config(target, head_dim, v_head_dim, prescribed=tile, **options)
             if sq > 32:
                 free = default_config(target, head_dim, v_head_dim, **options)
                 assert (free.q_tiles, free.tile_n) == tile

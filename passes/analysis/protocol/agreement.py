@@ -21,12 +21,12 @@ Calls = Iterator[tuple[Sizes, Sequence[Sizes]]]
 def check_counts(
     kernel: ws.KernelOp, members: Sequence[Process], calls: Callable[[], Calls]
 ) -> None:
-    """Compares the formulas of all processes, per ring way and CTA of a cluster.
+    """Compares how often all processes take each step, per ring way and CTA of a cluster.
 
     Args:
       kernel: the kernel.
       members: its processes.
-      calls: sizes and work tiles to find an example among, where formulas differ.
+      calls: sizes and work tiles to look for a counterexample in, where formulas differ.
 
     Raises:
       VerifyError: on the ring, with the roles.
@@ -48,35 +48,38 @@ def check_counts(
 
 @dataclass(frozen=True)
 class _Counts:
-    """How often each process takes the steps of a ring way."""
+    """The formulas of one ring way: how often each process takes each kind of step."""
 
     ring: Any
     way: int
     counts: Sequence[tuple[Process, dict[tuple[Any, int, str], Sum]]]
 
     def of(self, kind: str) -> list[tuple[Process, Sum]]:
-        """Those who take a step, in all CTAs; of several, those that the rank lets take it."""
+        """The processes of all CTAs that take a kind of step.
+
+        In a cluster, a process whose formula is 0 for its own rank is left out.
+        """
         key = (self.ring, self.way, kind)
         found = [(process, steps[key]) for process, steps in self.counts if key in steps]
         is_alone = ws.cta_count(self.ring.owner) == 1
         return [(process, total) for process, total in found if total or is_alone]
 
     def _in(self, kind: str, rank: int) -> list[tuple[Process, Sum]]:
-        """Those of a CTA who take a step."""
+        """The processes of one CTA that take a kind of step."""
         return [(process, total) for process, total in self.of(kind) if process.rank == rank]
 
     def _filling(self, rank: int) -> list[tuple[Process, Sum]]:
-        """Commits that arrive at a CTA's full barriers."""
+        """Processes, of any CTA, whose commits arrive at this CTA's full barriers."""
         told = self.ring.owner.full_at
         return [(process, n) for process, n in self.of("commit") if rank in told[process.rank]]
 
     def _freeing(self, rank: int) -> list[tuple[Process, Sum]]:
-        """Releases that arrive at a CTA's empty barriers."""
+        """Processes, of any CTA, whose releases arrive at this CTA's empty barriers."""
         told = self.ring.owner.empty_at
         return [(process, n) for process, n in self.of("release") if rank in told[process.rank]]
 
     def check_ends(self, rank: int) -> None:
-        """One role fills the slots that a CTA waits for, and somebody waits where slots are filled."""
+        """Checks that slots which a CTA waits for are filled, and that filled slots are waited for."""
         ring, way = self.ring, self.way
         label = f"{ring.owner.label}[{way}]" + _where(ring, rank)
         committed, waited = self._filling(rank), self._in("wait", rank)
@@ -87,8 +90,8 @@ class _Counts:
                 raise op_error(
                     ring.owner, f"needs a role that reads slots of ring {label}, got none"
                 )
-        takers = [process.part for process, _ in self._in("acquire", rank)]
-        names = [process.part for process, _ in self._in("commit", rank)]
+        takers = [process.group_name for process, _ in self._in("acquire", rank)]
+        names = [process.group_name for process, _ in self._in("commit", rank)]
         if takers != names:
             fills = "which it fills" if len(names) == 1 else "which they fill"
             only = f"role {names[0]} alone" if len(names) == 1 else f"roles {' and '.join(names)}"
@@ -99,7 +102,7 @@ class _Counts:
             )
 
     def check_numbers(self, rank: int, calls: Callable[[], Calls]) -> None:
-        """Everybody keeps step with the commits that arrive at a CTA's barriers."""
+        """Checks that every step is taken as often as commits arrive at a CTA's barriers."""
         ring, way = self.ring, self.way
         committed, waited = self._filling(rank), self._in("wait", rank)
         released = self._in("release", rank)
@@ -122,24 +125,24 @@ class _Counts:
 
 
 def _where(ring: Any, rank: int) -> str:
-    """The CTA, in messages about one of several."""
+    """The words ` in CTA n` for messages, empty where the kernel has no cluster."""
     return f" in CTA {rank}" if ws.cta_count(ring.owner) > 1 else ""
 
 
 def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Process]) -> None:
-    """One role fills the slots of a way, or those that the ring states."""
+    """Checks that one role fills the slots of a way, or exactly the producers that the ring states."""
     stated = ring.owner.producers
-    parts = {process.part: process for process in committing}
-    names = ", ".join(parts) or "none"
+    by_name = {process.group_name: process for process in committing}
+    names = ", ".join(by_name) or "none"
     if stated is None:
-        if len(parts) != 1:
+        if len(by_name) != 1:
             raise op_error(
                 ring.owner,
                 f"needs one role that fills slots of ring {label}, or to state its producers, "
                 f"got {names}",
             )
         return
-    agents = [a for process in parts.values() for a in _agents(ring, way, process, "commit")]
+    agents = [a for process in by_name.values() for a in _agents(ring, way, process, "commit")]
     if sorted(agents) != sorted(stated):
         found = ", ".join(agents) or "none"
         raise op_error(
@@ -150,7 +153,7 @@ def _check_producers(ring: Any, label: str, way: int, committing: Sequence[Proce
 
 
 def _check_agents(ring: Any, way: int, process: Process) -> None:
-    """A process hands the slots of a way over by one agent: barriers count the same in each turn."""
+    """Checks that a process always hands over by the same agent, as barriers expect one count."""
     for kind in ("commit", "release"):
         agents = _agents(ring, way, process, kind)
         if len(agents) > 1:
@@ -162,7 +165,7 @@ def _check_agents(ring: Any, way: int, process: Process) -> None:
 
 
 def _agents(ring: Any, way: int, process: Process, kind: str) -> list[str]:
-    """By whom a process commits or releases slots of a ring way."""
+    """The agents by which a process commits or releases slots of a ring way."""
     mine = (s for s in steps(process) if s.ring == ring and s.kind == kind)
     return sorted({step.by for step in mine if step.way.of(process.place) == way})
 
@@ -178,7 +181,7 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class _Mismatch:
-    """A role that takes a step of a ring way more or less often than its slots are filled."""
+    """A role that takes a step of a ring way more or less often than commits fill its slots."""
 
     ring: Any
     way: int
@@ -189,7 +192,7 @@ class _Mismatch:
     total: Sum
 
     def error(self, calls: Calls) -> Exception:
-        """In words and in numbers of a call where they differ; the formulas are notes."""
+        """The error: counts of one call where the formulas differ, with the formulas as notes."""
         step, verb = _NEEDED[self.kind]
         filler, name = self.producer.label, self.process.label
         label = f"{self.ring.owner.label}[{self.way}]"

@@ -54,15 +54,15 @@ class Crossings:
                     found.append((step, user.to))
 
     def copied_across(self, slot: Value, rank: int) -> Iterator[tuple[Step, tuple[int, ...]]]:
-        """The acquires of slots that a process copies one to, and the CTAs that have them."""
+        """The acquires of the slots that a slot is copied to, each with the CTAs of those."""
         return ((step, to[rank]) for step, to in self._copies.get(slot, ()))
 
     def full_at(self, ring: Value, rank: int) -> tuple[int, ...]:
-        """The CTAs at whose full barriers the commits of one arrive."""
+        """The CTAs at whose full barriers the commits of CTA `rank` arrive."""
         return self._list(ring, "full_at")[rank]
 
     def empty_at(self, ring: Value, rank: int) -> tuple[int, ...]:
-        """The CTAs at whose empty barriers the releases of one arrive."""
+        """The CTAs at whose empty barriers the releases of CTA `rank` arrive."""
         return self._list(ring, "empty_at")[rank]
 
     def _list(self, ring: Value, name: str) -> ws.Targets:
@@ -71,44 +71,44 @@ class Crossings:
         return self._lists[ring, name]
 
     def filling(self, key: Key, rank: int) -> list[str]:
-        """The processes whose commits arrive at a CTA's full barriers."""
+        """The processes whose commits arrive at the full barriers of CTA `rank`."""
         found = self._fillers.get(key, {}).values()
         return [p.label for p in found if rank in self.full_at(key[0], p.rank)]
 
     def releasing(self, key: Key, rank: int) -> list[str]:
-        """The processes whose releases arrive at a CTA's empty barriers."""
+        """The processes whose releases arrive at the empty barriers of CTA `rank`."""
         found = self._readers.get(key, {}).values()
         return [p.label for p in found if rank in self.empty_at(key[0], p.rank)]
 
     def readers_of(self, key: Key, process: Process) -> Iterator[tuple[int, str]]:
-        """Who reads the slots that a process fills: the CTA that has the slot, and who."""
+        """Who reads the slots that a process fills: pairs of the slot's CTA and a process."""
         mine = self._touched[process.label, "acquire", key[0]]
         for other in self._readers.get(key, {}).values():
             for rank in mine & self._touched[other.label, "wait", key[0]]:
                 yield rank, other.label
 
     def fillers_of(self, key: Key, process: Process) -> Iterator[tuple[int, str]]:
-        """Who fills the slots that a process reads: the CTA that has the slot, and who."""
+        """Who fills the slots that a process reads: pairs of the slot's CTA and a process."""
         mine = self._touched[process.label, "wait", key[0]]
         for other in self._takers.get(key, {}).values():
             for rank in mine & self._touched[other.label, "acquire", key[0]]:
                 yield rank, other.label
 
     def waiting_where(self, key: Key, ranks: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Who waits at the full barriers of some CTAs."""
+        """The processes that wait at the full barriers of any of these CTAs."""
         for other in self._readers.get(key, {}).values():
             if other.rank in ranks:
                 yield other.rank, other.label
 
     def taking_where(self, key: Key, ranks: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Who acquires slots by the empty barriers of some CTAs."""
+        """The processes that acquire slots by the empty barriers of any of these CTAs."""
         for other in self._takers.get(key, {}).values():
             if other.rank in ranks:
                 yield other.rank, other.label
 
 
 def _touched(slot: Value, rank: int) -> Ranks:
-    """The CTAs whose storage a process of one touches through a slot; none have a token."""
+    """The CTAs whose memory a process of CTA `rank` touches through a slot; a token has no memory."""
     found: set[int] = set()
     for user in ws.users(slot):
         if isinstance(user, ws.CopyInOp):

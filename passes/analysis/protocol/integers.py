@@ -1,8 +1,8 @@
 """The integers of a kernel as expressions over what it does not compute itself.
 
-Names are run-time sizes, scalars of the call, elements of inputs, and block arguments that have been given one. An
-element of an input is the same value wherever it is read, since nobody writes inputs: `ends[tile2 + 1]` names it by its
-place.
+A name stands for a run-time size, a scalar of the call, an element of an input, or a block argument
+that `Integers.name` has named. An element of an input is the same value wherever it is read, since
+nobody writes inputs: `ends[tile2 + 1]` names it by its coordinates.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ RANK = "rank"  # the name of a CTA's number in its cluster
 
 
 class NoExpressionError(Exception):
-    """A value that is computed in a way that expressions do not have; `owner` computes it."""
+    """A value that no expression can be written for; `owner` is the operation that computes it."""
 
     def __init__(self, owner: Any):
         super().__init__(str(owner))
@@ -60,7 +60,7 @@ class Integers:
         return len(self._found)
 
     def name(self, argument: Value, name: str, *, moves: bool = False) -> str:
-        """Gives a block argument a name; `moves` if it is not one value for all that a work tile does."""
+        """Names a block argument; `moves` if its value changes within a work tile, as an index."""
         self._found[argument] = name
         if moves:
             self._moving.add(name)
@@ -107,7 +107,7 @@ class Integers:
         return name or ir.MemRefType(op.source.type).get_dim_size(op.dim.value)
 
     def _element(self, op: ws.ElementOp) -> Expr:
-        """The name of an element of an input that stays in one place."""
+        """The name of an element of an input, whose coordinates must not move within a work tile."""
         number = self._arguments.index(op.source) if op.source in self._arguments else None
         if number is None or self._roles[number] != "in":
             raise NoExpressionError(op)

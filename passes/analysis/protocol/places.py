@@ -1,19 +1,20 @@
-"""Places that two rings share: when a slot of one is filled, the other's contents are done with.
+"""Memory that two rings share: when a slot of one is filled, nobody uses the other's contents.
 
-A lender and its borrower (`ws.alloc_inside`) take turns at each place. Turn t of the lender comes
+A lender and its borrower (`ws.alloc_inside`) take turns at each place: turn t of the lender comes
 first, turn t of the borrower next, and then turn t + n of the lender, where n is the number of its
-stages. Nobody waits for the place itself. Therefore who waits for slots of the one commits those of
-the other, which tells that it is done, and in every run, whoever acquires a slot there
+stages. No barrier says that a place is free. Instead a role that waits for slots of one ring has to
+commit slots of the other, which says that it is done; and in every run, whoever acquires a slot
 
 1. has waited for the turn of the other ring that comes before it;
 2. knows, where it fills the slot, that all who read that turn have released it;
 3. knows that all who waited for the last turn of its own ring in this slot have released it, as
    barriers tell one phase from the next and no further.
 
-A thread knows what itself has done. Of its neighbours it need not hear: row r of both rings is the
-same lane of tensor memory, and one thread's. What the tensor core does in order for a thread, that
-thread need not hear of before it has the tensor core fill the slot. Who takes a slot without using
-it, as who fills another part of what the slot stands for, reads and fills nothing.
+A thread knows what it has done itself. It need not hear of the threads next to it: row r of both
+rings is the same lane of tensor memory, which one thread uses alone. The tensor core works in order
+for the thread that issues, so that this thread may have it fill a slot before its earlier products
+are known to be complete. A role that takes a slot without using it (one that fills another field of
+what the slot stands for) neither reads nor fills anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ Key = tuple[Any, int]  # ring (SSA value) and way
 
 @dataclass(frozen=True)
 class Place:
-    """What a ring shares its place with.
+    """The other ring at a ring's place.
 
     Attributes:
       other: the other ring.
@@ -45,7 +46,7 @@ class Place:
 
 
 class Places:
-    """The shared places of a kernel's rings, and who reads what lies there."""
+    """The shared places of a kernel's rings, and the processes that read them."""
 
     def __init__(self, members: Sequence[Process]):
         self._places: dict[Value, Place | None] = {}
@@ -58,7 +59,7 @@ class Places:
                     self._readers.setdefault(key, {})[process.label] = None
 
     def of(self, ring: Value) -> Place | None:
-        """What a ring shares its place with; None for a place of its own."""
+        """The other ring at a ring's place; None where the ring does not share."""
         if ring not in self._places:
             other = ring.owner.partner
             is_lender = not isinstance(ring.owner, ws.AllocInsideOp)
@@ -76,14 +77,14 @@ class Places:
         consumers: Sequence[str],
         knows: Callable[[Key, str, int], bool],
     ) -> str:
-        """What a process would have to know that acquires a slot; nothing where it does.
+        """What a process that acquires a slot ought to know and does not, for a message; else empty.
 
         Args:
           slot: of the acquire.
           key, turn: the ring way of a shared place, and which of its turns begins.
           waited: turns of the other ring that the process has waited for.
           consumers: the processes that release slots of this ring way.
-          knows: whether a process's release of a ring way, in its given turn, comes before what
+          knows: whether the release of a ring way by a process, in a turn, comes before what
             fills the slot.
         """
         place = self.of(key[0])
@@ -108,12 +109,12 @@ class Places:
         return ""
 
     def is_filled_in_order(self, slot: Value) -> bool:
-        """Whether the tensor core alone fills a slot, for the thread that acquired it."""
+        """Whether a slot is filled by products alone, which the thread that acquired it issues."""
         users = self._users_of(slot)
         return bool(users) and all(isinstance(user, ws.MmaOp) for user in users)
 
     def _users_of(self, slot: Value) -> list[Any]:
-        """What uses a slot besides its handover."""
+        """The operations that use a slot, apart from its commit or release."""
         if slot not in self._users:
             handover = ws.CommitOp | ws.ReleaseOp
             self._users[slot] = [x for x in ws.users(slot) if not isinstance(x, handover)]
@@ -126,10 +127,10 @@ def _names(key: Key, other: Key) -> str:
 
 
 def check_places(members: Sequence[Process]) -> None:
-    """Who waits for slots of one ring of a place commits those of the other.
+    """Checks that a role which waits for slots of one ring of a place commits those of the other.
 
     Raises:
-      VerifyError: a role only waits, so that nobody hears when it is done; on the wait.
+      VerifyError: a role only waits, so that nobody learns when it is done; on the wait.
     """
     for process in members:
         written = reversed(list(steps(process)))

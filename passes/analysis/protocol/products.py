@@ -1,8 +1,8 @@
-"""Products into registers: all threads of a group issue them, and what they read is not handed back.
+"""Products into registers: all threads of a group issue them, and keep their slots until settled.
 
 A product reads its slots until it is settled, and no barrier says when it is done: the role that
 issued it releases them, by `threads`, after `ws.settle`. It is one instruction of all warps of a
-group, so none may stand in a branch that a warp takes by itself.
+group, so it may not stand in a branch that single warps decide.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Value = Any
 
 
 def check_products(kernel: ws.KernelOp) -> None:
-    """Looks at every product of a kernel.
+    """Checks every product of a kernel.
 
     Raises:
       VerifyError: a slot is released while a product may still read it, or warps of a group may
@@ -45,7 +45,7 @@ def check_products(kernel: ws.KernelOp) -> None:
 
 
 def _is_of_a_warp(condition: Value) -> bool:
-    """Whether a value is computed from what holds for a warp alone."""
+    """Whether a value may differ between the warps of a group."""
     pending, seen = [condition], set[Value]()
     while pending:
         value = pending.pop()
@@ -60,14 +60,14 @@ def _is_of_a_warp(condition: Value) -> bool:
 
 
 def _slot(tile: Value) -> Value | None:
-    """The slot that a tile is a part or a view of; None for a fragment or the tile of a buffer."""
+    """The slot that a tile is, or is part of; None for a fragment or the tile of a buffer."""
     while isinstance(tile.owner, ws.ViewOp | ws.ColumnsOp):
         tile = tile.owner.source
     return tile if isinstance(tile.owner, ws.WaitOp) else None
 
 
 def _is_after(op: Any, other: Any) -> bool:
-    """Whether an operation comes after another where their blocks meet."""
+    """Whether an operation comes after another in the innermost block that encloses both."""
     chain = list(_enclosing(op))
     for outer in _enclosing(other):
         for mine in chain:
@@ -78,7 +78,7 @@ def _is_after(op: Any, other: Any) -> bool:
 
 
 def _enclosing(op: Any) -> Iterator[ir.Operation]:
-    """An operation and those around it, up to its role."""
+    """An operation and those that enclose it, from the inside out, up to its role."""
     operation = op.operation
     while operation is not None and not isinstance(operation.opview, ws.RoleOp):
         yield operation

@@ -1,15 +1,15 @@
 """Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
 
-Happens-before is tracked with vector clocks whose components are sets: bit n of one says that its
-n-th event has happened. A role has a component of its own; the tensor core has one per issuing role,
-since what one thread issues completes in order, and so have the copies of threads, as each commit
-waits for all before it: in these all bits below one are set as well. Transfers of the copy engine
-complete in any order, so a clock may have a later one without those before. What a thread of a role
-with many has done says nothing of the others, until a handover by all of them has come back from
-elsewhere.
+Happens-before is tracked with vector clocks whose components are sets: bit n of a component says
+that its n-th event has happened. Each role has a component. So have the products and the thread
+copies that a role issues, which complete in order (a commit of copies waits for all before it): a bit
+of these is set only with all bits below it. Transfers of the copy engine complete in any order, so a
+later one may be set without an earlier one. What one thread of a role has done says nothing about
+the role's other threads, until a handover by all of them has come back from another role.
 
-In a cluster the roles of all CTAs run, and what crosses from one to another is looked at: `crossings`.
-Rings that share a place are acquired without a wait, and it is looked at who may still use it: `places`.
+In a cluster the roles of all CTAs run, and what one CTA does to another is checked (`crossings`).
+Rings that share a place are acquired without a wait, and it is checked who may still use the place
+(`places`).
 """
 
 from collections import defaultdict
@@ -24,15 +24,15 @@ from .crossings import Crossings, Key
 from .places import Place, Places
 from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes
 
-Clock = dict[Any, int]  # by component, the bits of its events that have happened
-Tick = tuple[Any, int]  # the mark of an event: a component and a bit of it
+Clock = dict[Any, int]  # by component: a set of bits, one for each event that has happened
+Tick = tuple[Any, int]  # names one event: its component and its bit there
 
 
 @dataclass
 class _Handover:
-    """A ring way: per producer the commits so far, per consumer the releases; each with its clock.
+    """The state of a ring way: commits so far of each producer and releases of each consumer, as clocks.
 
-    `ticks` has the mark of each, by kind of step and process.
+    `ticks` has the tick of each of these events, by kind of step and process.
     """
 
     acquired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -44,21 +44,23 @@ class _Handover:
 
 @dataclass(frozen=True)
 class Event:
-    """A step that happened: `clock` is what had happened before it, as every thread that takes it
-    knows; `tick` is its own mark."""
+    """A step that happened.
+
+    `clock` has the earlier events that every thread taking the step knows of; `tick` names the step.
+    """
 
     kind: str
     clock: Clock
     tick: Tick
 
     def knows(self, other: "Event") -> bool:
-        """Whether the other had happened before."""
+        """Whether the other event had happened before this one, as far as its threads know."""
         return _has(self.clock, other.tick)
 
 
 @dataclass
 class Trace:
-    """What happened to each ring way, in the order of the simulation."""
+    """One finished run: the events of each ring way, in the order of the simulation."""
 
     events: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
 
@@ -69,31 +71,31 @@ def _join(into: Clock, other: Clock) -> None:
 
 
 def _has(clock: Clock, tick: Tick) -> bool:
-    """Whether a clock has an event."""
+    """Whether a clock says that an event has happened."""
     who, bit = tick
     return bool(clock.get(who, 0) >> bit & 1)
 
 
 def _add(clock: Clock, who: Any, bit: int) -> Tick:
-    """Notes an event and returns its mark."""
+    """Sets the bit of an event in a clock, and returns its tick."""
     clock[who] = clock.get(who, 0) | 1 << bit
     return who, bit
 
 
 def _count(clock: Clock, who: Any) -> int:
-    """How many events a component has had whose events happen in order."""
+    """How many events have happened in a component whose events happen in order."""
     return clock.get(who, 0).bit_length()
 
 
 class _Runner:
-    """One process on its way through its skeleton."""
+    """The state of one process while it runs through its skeleton."""
 
     def __init__(self, process: Process, sizes: Sizes, network: "Network"):
         self.process = process
         self.sizes = {**sizes, **process.place}
         self.network = network
-        self.clock: Clock = {}  # with what the role itself has done
-        self.heard: Clock = {}  # only what came from others
+        self.clock: Clock = {}  # what its threads know, their own steps included
+        self.heard: Clock = {}  # what it has learned from handovers by others
         self.engines: dict[str, Clock] = {"tensor_core": {}, "thread_copies": {}}
         self.slots: dict[Any, int] = {}
         self.blocked_on: Step | None = None
@@ -160,7 +162,7 @@ class _Runner:
         return True
 
     def _hear_all(self, done: dict[str, list[Clock]], others: Sequence[str], turn: int) -> bool:
-        """Learns of the handovers of a slot by all who take part, if there are some and all have."""
+        """Adds the clocks of a slot's handovers, if all processes that take part have made theirs."""
         if not others or any(len(done[name]) <= turn for name in others):
             return False
         for name in others:
@@ -180,7 +182,7 @@ class _Runner:
 
     @property
     def _known(self) -> Clock:
-        """What every thread of the process knows to have happened."""
+        """The events that every thread of the process knows of."""
         return self.clock if self.process.threads == 1 else self.heard
 
     def _knows(self, key: Key, kind: str, who: str, turn: int) -> bool:
@@ -188,7 +190,10 @@ class _Runner:
         return turn < len(ticks) and _has(self._known, ticks[turn])
 
     def _check_filled(self, step: Step, key: Key, reused: int) -> None:
-        """What a slot held is done with wherever it is filled, and at every barrier that will be told."""
+        """Checks that nobody uses the old contents of a slot that this process fills, in any CTA.
+
+        At each full barrier where the commit will arrive, its last phase has to have been waited for.
+        """
         crossings = self.network.crossings
         if crossings.is_alone or reused < 0:
             return
@@ -205,7 +210,10 @@ class _Runner:
                 )
 
     def _check_read(self, step: Step, key: Key, turn: int) -> None:
-        """A slot is full wherever it is read, and a release meets no barrier that is a turn behind."""
+        """Checks that a slot is full in every CTA where it is read, and that its release comes in time.
+
+        At each empty barrier where the release will arrive, its last phase has to have been acquired.
+        """
         crossings = self.network.crossings
         if crossings.is_alone:
             return
@@ -223,7 +231,7 @@ class _Runner:
                 )
 
     def _check_place(self, step: Step, key: Key, place: Place, turn: int) -> None:
-        """The place of a slot that is acquired without a wait is free, as was waited for before."""
+        """Checks that the shared place of a slot is free, since acquiring it waits for nothing."""
         missing = self.network.places.missing(
             step.slot,
             key,
@@ -248,7 +256,7 @@ class _Runner:
         return turn < len(ticks) and any(_has(clock, ticks[turn]) for clock in done)
 
     def _check_copied(self, step: Step, key: Key) -> None:
-        """What has been copied out of a slot into that of another CTA has arrived there."""
+        """Checks that copies from this slot to other CTAs have arrived before the slot is released."""
         crossings = self.network.crossings
         for taken, to in crossings.copied_across(step.slot, self.process.rank):
             turn = self.slots.get(taken.slot)
@@ -290,10 +298,10 @@ class _Runner:
             )
 
     def _complete(self, step: Step, key: Key) -> Clock:
-        """The clock that a handover carries to the other side."""
+        """The clock that a handover passes on to who waits for it."""
         label = self.process.label
         if step.by in self.engines:
-            # what a thread has done besides, its asynchronous arrival does not say
+            # its asynchronous arrival says nothing of the thread's other steps
             _join(self.engines[step.by], self.heard if step.by == "thread_copies" else self.clock)
             carried = self.engines[step.by]
             tick = _add(carried, (label, step.by), _count(carried, (label, step.by)))
@@ -311,7 +319,7 @@ class _Runner:
 
 
 class Network:
-    """All processes of a kernel, for given sizes and a CTA's work tiles (`tile0`, ... each)."""
+    """All processes of a kernel, for given sizes and work tiles of a CTA (`tile0`, ... of each)."""
 
     def __init__(self, members: Sequence[Process], sizes: Sizes, tiles: Sequence[Sizes] = ({},)):
         self.tiles = tiles
@@ -386,12 +394,12 @@ def _ring_label(ring: Any) -> str:
 
 
 def precedes(trace: Trace, first: Any, second: Any, ways: tuple[int, int] | None = None) -> bool:
-    """Whether everything that happens to ring `first` is over when `second` is first acquired.
+    """Whether ring `first` is no longer used when ring `second` is first acquired.
 
     Args:
       trace: a finished simulation.
       first, second: rings (SSA values).
-      ways: that count, one of each; all of them by default.
+      ways: compare one way of `first` with one of `second`; all of them by default.
     """
     of_first, of_second = (None, None) if ways is None else ways
 

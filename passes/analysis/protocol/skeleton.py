@@ -19,18 +19,18 @@ from .integers import RANK, Integers, NoExpressionError, known_at_launch
 
 Value = Any
 
-GROUP = "group"  # the name of a role's group in formulas
-COORDINATES = ("tile0", "tile1", "tile2")  # and of a work tile's coordinates
+GROUP = "group"  # name of the group's number in formulas
+COORDINATES = ("tile0", "tile1", "tile2")  # names of a work tile's coordinates
 
 Sizes = dict[str, int]
 
 
 class Formula(NamedTuple):
-    """A value that decides over ring operations, and the function that computes it.
+    """A value on which ring operations depend, and the function that computes it.
 
     Attributes:
       expr: over run-time sizes, scalars, elements of inputs and the names of block arguments.
-      of: from the values of these names to its own.
+      of: computes the value, given the values of these names.
     """
 
     expr: Expr
@@ -70,7 +70,7 @@ class Loop:
     body: "tuple[Node, ...]"
 
     def turns(self, sizes: Sizes) -> range:
-        """The values that the induction variable takes."""
+        """The values that the induction variable takes for given sizes."""
         return range(self.begin.of(sizes), self.end.of(sizes), self.step)
 
 
@@ -95,7 +95,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A `ws.barrier`: each thread of the group goes on knowing what the others have done."""
+    """A `ws.barrier`: after it each thread of the group knows what the others have done before it."""
 
 
 Node = Step | Loop | Branch | Tiles | Meeting
@@ -107,17 +107,18 @@ class Process:
 
     Attributes:
       label: name for messages.
-      part: name of the group, the same in every CTA.
+      group_name: the role's name, with the group's number where there are several; the same in
+        every CTA.
       role: the role.
       group: the group's number.
-      rank: the CTA's.
+      rank: the CTA's number in its cluster.
       threads: arrivals of a handover by threads.
       body: what it does.
-      sizes: the names that decide over it.
+      sizes: the names that its loops and branches depend on.
     """
 
     label: str
-    part: str
+    group_name: str
     role: ws.RoleOp
     group: int
     rank: int
@@ -127,7 +128,7 @@ class Process:
 
     @property
     def place(self) -> Sizes:
-        """The names that tell it from others that run the same text."""
+        """Its group number and rank by name: what its formulas have besides sizes and work tiles."""
         return {GROUP: self.group, RANK: self.rank}
 
 
@@ -142,10 +143,10 @@ def processes(kernel: ws.KernelOp) -> list[Process]:
         sizes = frozenset(formulas.used)
         threads = role.threads_per_group
         for group in range(role.group_count):
-            part = f"{role.label}[{group}]" if role.group_count > 1 else role.label
+            group_name = f"{role.label}[{group}]" if role.group_count > 1 else role.label
             for rank in role.ranks:
-                label = part if is_alone else f"{part} of CTA {rank}"
-                found.append(Process(label, part, role, group, rank, threads, body, sizes))
+                label = group_name if is_alone else f"{group_name} of CTA {rank}"
+                found.append(Process(label, group_name, role, group, rank, threads, body, sizes))
     return found
 
 
@@ -184,7 +185,7 @@ def _nodes(operations: Sequence[Any], formulas: "Formulas") -> tuple[Node, ...]:
 
 
 def _takes_steps(nodes: Sequence[Node]) -> bool:
-    """Whether there is anything but meetings, which without steps between them change nothing."""
+    """Whether there is a ring operation; meetings without one between them change nothing."""
     return not all(isinstance(node, Meeting) for node in nodes)
 
 
@@ -199,8 +200,10 @@ def _loop_step(op: Any, formulas: "Formulas") -> int:
 
 
 def _same_handovers(then: Sequence[Node], otherwise: Sequence[Node]) -> bool:
-    """Whether both branches hand over the same slots, in one order and in one way: then it does not
-    matter which is taken, and data may decide."""
+    """Whether both branches make the same handovers in the same order.
+
+    Then it does not matter which one is taken, and data may decide.
+    """
     sides = [
         [(node.kind, node.slot, node.by) for node in nodes if isinstance(node, Step)]
         for nodes in (then, otherwise)
@@ -211,7 +214,7 @@ def _same_handovers(then: Sequence[Node], otherwise: Sequence[Node]) -> bool:
 
 
 def steps(process: Process) -> Iterator[Step]:
-    """All steps of a process, wherever they stand, each once."""
+    """All steps in the body of a process, also within loops and branches, each once."""
     pending: list[Node] = list(process.body)
     while pending:
         match pending.pop():
@@ -226,7 +229,7 @@ def steps(process: Process) -> Iterator[Step]:
 
 
 def fixed_way(process: Process, step: Step) -> int:
-    """The way of a step, over which only the group may decide.
+    """The way of a step, which may depend on the group's number alone.
 
     Raises:
       VerifyError: it is not known before the kernel runs.
@@ -278,7 +281,7 @@ def tally(nodes: Sequence[Node], sizes: Sizes) -> Counter[tuple[str, Value, int]
 
 
 def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
-    """The sizes that decide over processes, for messages: `keys = 128, tile0 = 1`; or nothing."""
+    """The sizes that processes depend on, for messages: `keys = 128, tile0 = 1`; empty if none."""
     used = {name for process in members for name in process.sizes}
     return ", ".join(
         f"{name} = {sizes[name]}" for name in sorted(used & set(sizes) - {GROUP, RANK})
@@ -286,7 +289,7 @@ def named_sizes(members: Sequence[Process], sizes: Sizes) -> str:
 
 
 def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
-    """What the loops and branches do in one work tile: equal decisions make equal runs."""
+    """The trip counts and branches taken in one work tile; runs with the same ones are the same."""
     found: list[Any] = []
     for node in nodes:
         match node:
@@ -306,9 +309,9 @@ def decisions(nodes: Sequence[Node], sizes: Sizes) -> tuple[Any, ...]:
 
 
 class Formulas:
-    """The i32 and i1 values that decide over ring operations, with functions that compute them.
+    """Formulas of the i32 and i1 values on which ring operations depend.
 
-    Names are those of `Integers`, and the ones given to block arguments with `name`.
+    Their names are those of `Integers`, and those that `name` gives to block arguments.
     """
 
     def __init__(self, kernel: ws.KernelOp):
@@ -322,7 +325,7 @@ class Formulas:
         return len(self._integers)
 
     def name(self, argument: Value, name: str, *, moves: bool = False) -> str:
-        """Names a block argument; `moves` if it is not one value for all that a work tile does."""
+        """Names a block argument; `moves` if it takes several values within a work tile."""
         return self._integers.name(argument, name, moves=moves)
 
     def __call__(self, value: Value) -> Formula:

@@ -1,6 +1,7 @@
-"""Expressions as sums, for comparison: two that are equal as sums are equal for all sizes.
+"""Expressions as sums of products: two that have the same sum are equal for all sizes.
 
-A sum has terms: a coefficient times a product of factors, each the canonical text of what is not a sum itself.
+A sum maps products to integer coefficients. A product is a sorted tuple of factors, each the
+canonical text of an expression that is not a sum itself.
 """
 
 from collections import Counter
@@ -12,12 +13,12 @@ Sum = Counter[tuple[str, ...]]  # factors (sorted; empty for the constant) -> co
 
 
 def constant(value: int) -> Sum:
-    """A number."""
+    """The sum that is a number."""
     return Counter({(): value}) if value else Counter()
 
 
 def name(factor: str) -> Sum:
-    """A factor by itself."""
+    """The sum that is one factor."""
     return Counter({(factor,): 1})
 
 

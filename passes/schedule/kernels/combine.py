@@ -1,9 +1,9 @@
-"""From `attn.combine` to a `ws.kernel`: the parts of a split of the keys put together.
+"""The kernel of `attn.combine`, which puts together the results for the parts of the keys.
 
 A work tile is 128 rows by 64 columns of O, of one sequence. Its rows are queries of one head or,
-for few queries, heads of one query. Warps 0-3 have a row per thread and weigh the parts, which
-warp 5 loads one after the other; warp 4 stores the sum. The order of the parts is the order of the
-additions, so the result does not depend on who is how fast.
+for few queries, heads of one query. Warps 0-3, with a row per thread, add up the parts with their
+weights; warp 5 loads the parts one after the other and warp 4 stores the sum. Parts are added in
+their order, so the result does not depend on timing.
 """
 
 import math
@@ -22,7 +22,7 @@ from attn_mlir.passes.target.limits import Target
 Value = Any
 
 ROWS = 128  # a row per thread
-COLUMNS = 64  # of f32: the sums take 64 registers
+COLUMNS = 64  # the f32 sums of a row take 64 registers
 FRAGMENT_COLUMNS = 32
 STAGES = 3  # parts in flight, 32 KiB each
 LN2 = math.log(2.0)
@@ -30,7 +30,7 @@ LOG2E = 1.0 / LN2
 
 
 class Place(NamedTuple):
-    """A work tile: first column of O; coordinates of its first row; i32 each."""
+    """A work tile: its first column of O, and the coordinates of its first row; i32 each."""
 
     column: Value
     batch: Value
@@ -40,13 +40,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """One operation as its roles see it.
+    """The operation: its tensors and sizes.
 
     Attributes:
       parts, lses, o, lse: memrefs, shaped as `attn.combine` says; lse may be absent.
-      lse_terms: how many numbers an LSE of the parts is the sum of, 1 or 2.
+      lse_terms: 1, or 2 where an LSE of the parts is stored as two numbers to be added.
       sinks: memref [heads] or None.
-      heads, v_head_dim: static sizes; `output` is the element type of o.
+      heads, v_head_dim: static sizes.
+      output: element type of o.
       heads_along_rows: whether the rows of a tile are heads of one query.
     """
 
@@ -67,14 +68,18 @@ class Problem:
         return b.extent(self.parts, 0)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of rows times blocks of columns, the others, batch."""
+        """Extents of the tile space.
+
+        First blocks of rows times blocks of columns, then queries or heads, whichever do not run along
+        the rows, then the batch.
+        """
         sq, heads = b.extent(self.o, 1), b.constant(self.heads)
         along, other = (heads, sq) if self.heads_along_rows else (sq, heads)
         blocks = b.INT.mul(b.INT.ceildiv(along, ROWS), -(-self.v_head_dim // COLUMNS))
         return [blocks, other, b.extent(self.o, 0)]
 
     def place(self, block: Value, other: Value, batch: Value) -> Place:
-        """The work tile with these coordinates; its blocks of columns are neighbours."""
+        """The work tile with these coordinates; the column blocks of some rows follow one another."""
         column_blocks = -(-self.v_head_dim // COLUMNS)
         row_block = b.INT.floordiv(block, column_blocks)
         column = b.INT.sub(block, b.INT.mul(row_block, column_blocks))
@@ -91,14 +96,14 @@ class Problem:
 
 @register
 class Combine:
-    """The parts of a split put together, by copies and threads alone."""
+    """Puts the parts together by copies and arithmetic of threads, without matrix products."""
 
     name: ClassVar[str] = "combine"
     operation: ClassVar[type[Any]] = attn.CombineOp
     options: ClassVar[type[Any]] = NoOptions
 
     def lacks(self, target: Target) -> str:
-        """Nothing: no product is taken."""
+        """Nothing: the kernel has no matrix products."""
         return ""
 
     def takes(self, op: attn.CombineOp, target: Target) -> bool:
@@ -106,7 +111,7 @@ class Combine:
         return True
 
     def configure(self, op: attn.CombineOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Leaves nothing: the tiles are fixed."""
+        """Does nothing: the tile sizes are fixed."""
 
     def build(self, function: Any, op: attn.CombineOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one combination.
@@ -162,7 +167,7 @@ def _schedule(op: attn.CombineOp, name: str, *, with_lse: bool) -> ws.KernelOp:
 
 def _emit_roles(problem: Problem) -> None:
     tile = b.tile([ROWS, COLUMNS], ir.F32Type.get(), "shared")
-    parts = b.Ring("parts", tile, stages=STAGES)
+    ring = b.Ring("parts", tile, stages=STAGES)
     out = b.Ring("out", b.tile([ROWS, COLUMNS], problem.output, "shared"))
 
     def work(body: Callable[[Place], None]) -> None:
@@ -170,21 +175,24 @@ def _emit_roles(problem: Problem) -> None:
             body(problem.place(*coordinates))
 
     with b.role("combine", first=0, warps=4):
-        work(lambda place: _combine(problem, parts, out, place))
+        work(lambda place: _combine(problem, ring, out, place))
     with b.role("store", first=4, warps=1, lanes=1):
         work(lambda place: _store(problem, out, place))
     with b.role("load", first=5, warps=1, lanes=1):
-        work(lambda place: _load(problem, parts, place))
+        work(lambda place: _load(problem, ring, place))
 
 
 def _row_dims(problem: Problem, lead: int) -> list[int]:
-    """Dimensions of [..., query, head, column] that the rows and columns of a tile run along."""
+    """Dimensions of [..., query, head, column] along which rows and columns of a tile run.
+
+    `lead` is the number of dimensions before the query.
+    """
     return [lead + 1 if problem.heads_along_rows else lead, lead + 2]
 
 
-def _load(problem: Problem, parts: b.Ring, place: Place) -> None:
+def _load(problem: Problem, ring: b.Ring, place: Place) -> None:
     def turn(part: Value) -> list[Value]:
-        slot = parts.acquire()
+        slot = ring.acquire()
         coords = [part, place.batch, place.query, place.head, place.column]
         b.copy_in(problem.parts, slot, coords, _row_dims(problem, 2))
         b.commit(slot, "copy_engine")
@@ -200,10 +208,10 @@ def _store(problem: Problem, out: b.Ring, place: Place) -> None:
     b.release(slot, "copy_engine")
 
 
-def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None:
-    """Weights from the LSEs first, then the weighted sum of the parts.
+def _combine(problem: Problem, ring: b.Ring, out: b.Ring, place: Place) -> None:
+    """Computes the weights from the LSEs, then the weighted sum of the parts.
 
-    `peak` is the largest LSE of each row, term by term as the LSEs are given.
+    `peak` is the largest LSE of each row, a fragment for each of its terms.
     """
 
     def lse_of(part: Value, row: Value) -> list[Value]:
@@ -218,7 +226,7 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
             return _larger(m, lse_of(part, row)[0])
 
         def rest(m: Value, r: Value, row: Value) -> Value:
-            """Of the larger first term; of equal ones the larger rest."""
+            """The second term of the larger LSE: that of the larger first term, or the larger one."""
             other, its_rest = lse_of(part, row)
             equal = b.select(b.fcompare("OEQ", other, m), _larger(r, its_rest), r)
             return b.select(b.fcompare("OGT", other, m), its_rest, equal)
@@ -238,7 +246,7 @@ def _combine(problem: Problem, parts: b.Ring, out: b.Ring, place: Place) -> None
             return b.fmul(_relative(lse_of(part, row), top), i)
 
         weight = b.broadcast(b.map_rows(element, inverse, *peak), FRAGMENT_COLUMNS)
-        slot = parts.wait()
+        slot = ring.wait()
         values = [b.map_elements(_weighted, b.load(piece), weight) for piece in _pieces(slot)]
         b.release(slot, "threads")
         return [b.map_elements(b.fadd, s, value) for s, value in zip(sums, values, strict=True)]
@@ -267,7 +275,7 @@ def _store_lse(problem: Problem, place: Place, rows: Value) -> None:
 
 
 def _with_sink(problem: Problem, place: Place, peak: list[Value], total: Value) -> Value:
-    """The sum with e^(sink - peak); a row that saw no key keeps its 0."""
+    """The row sum plus e^(sink - peak); a row that saw no key keeps its 0."""
     if problem.sinks is None:
         return total
     kind = ir.MemRefType(problem.sinks.type).element_type
@@ -296,7 +304,7 @@ def _reference(maximum: Value) -> Value:
 
 
 def _relative(lse: list[Value], peak: list[Value]) -> Value:
-    """e^(lse - peak), each a sum of terms; a term that the LSE lacks is 0."""
+    """e^(lse - peak), both given as terms to be added; a missing second term of `lse` counts as 0."""
     difference = b.fsub(lse[0], _reference(peak[0]))
     for number, rest in enumerate(peak[1:], 1):
         its_rest = lse[number] if number < len(lse) else b.f32_constant(0.0)
@@ -305,7 +313,7 @@ def _relative(lse: list[Value], peak: list[Value]) -> Value:
 
 
 def _weighted(value: Value, weight: Value) -> Value:
-    """The value's share; 0 where the weight is, whatever the value is: it may not be written."""
+    """value x weight; 0 for a weight of 0, as the value of an empty part may be unwritten memory."""
     zero = b.f32_constant(0.0)
     return b.select(b.fcompare("OEQ", weight, zero), zero, b.fmul(value, weight))
 

@@ -1,9 +1,9 @@
-"""From `attn.mha` to a `ws.kernel`: the warp-specialised kernel with two query tiles.
+"""The kernel of `attn.mha` with S and O in tensor memory: warp-specialised, two query tiles.
 
-A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two
-query tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13
-stores, 14 loads, 15 claims further work tiles where the order asks for it. The parts are put together here:
-where keys and values come from, the mask (part of the problem), the order of the tiles, and the
+A work tile is 256 query rows of one head. Warps 0-3 and 4-7 are the softmax groups of its two query
+tiles of 128 rows, 8-11 rescale and normalise the accumulators, 12 issues the products, 13 stores, 14
+loads, 15 claims further work tiles if the tile order is `clc`. This module assembles the kernel from
+`parts`: where keys and values come from, the problem with its mask, the order of work tiles and the
 roles.
 """
 
@@ -40,7 +40,7 @@ class MhaTensor:
     options: ClassVar[type[Any]] = Options
 
     def lacks(self, target: Target) -> str:
-        """Tensor memory, for which this kernel divides its roles."""
+        """Tensor memory, where this kernel keeps S, P and O."""
         return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
@@ -69,7 +69,7 @@ def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: K
     last = WARPS_PER_GROUP * groups
 
     def work(body: Callable[[WorkTile], None]) -> None:
-        """Runs a role's part of each tile."""
+        """Emits a role's loop over work tiles around the code for one of them."""
         with every_tile_with_queries(problem, storage.answers) as tile:
             body(tile)
 

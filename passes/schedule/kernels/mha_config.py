@@ -1,8 +1,7 @@
-"""The configuration of `mha`: a table by head size and mask, and the bounds of its entries.
+"""The configuration of the `mha` schedule: how it is chosen, and which values are allowed.
 
-It lands on the operation as a dictionary `attn.config` that the schedule reads; an entry that is
-already there wins, so a module can carry its own. Numbers: the kernel's specification, sections 2.4
-and 2.5.
+It is stored on the operation as the dictionary `attn.config`, from which the schedule reads it; an
+entry that is already there is kept, so a module can bring its own.
 """
 
 import dataclasses
@@ -37,13 +36,15 @@ from attn_mlir.passes.target.tiling import (
 
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
-NARROW_RESCALE_THRESHOLD = 2  # of 8-bit P, see `Config`
-FIXED_WARPGROUPS = 2  # correction and others, beside one for each query tile
+NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
+FIXED_WARPGROUPS = (
+    2  # warpgroups of correction and of all other roles, beside one for each query tile
+)
 
 
 @dataclass(frozen=True)
 class MhaConfig(Config):
-    """How one attention operation is computed.
+    """Tiles and registers of one attention operation.
 
     Attributes:
       softmax_registers, correction_registers, other_registers: per thread, by `setmaxnreg`;
@@ -57,14 +58,14 @@ class MhaConfig(Config):
 
 @dataclass(frozen=True)
 class Options:
-    """Wishes: an option other than 0 overrides the table.
+    """Options of `attn-configure`; one that is neither 0 nor empty overrides the default.
 
     Attributes:
       tile_n: key columns per tile.
       kv_stages: slots of the K/V ring.
-      exp2_period: of this many elements, 4 exponentials run on the FMA units; -1 for none.
+      exp2_period: of every this many exponentials, 4 run on the FMA units; -1 for none.
       q_tiles: query tiles per work tile; 1 suits few queries.
-      tile_order: one of `TILE_ORDERS`; where none is given by queries and mask (`default_order`).
+      tile_order: one of `TILE_ORDERS`; by default `default_order` chooses by queries and mask.
     """
 
     tile_n: int = 0
@@ -77,8 +78,8 @@ class Options:
 NARROW_HEAD_DIM = 95  # FlashAttention-4 changes its budgets at 96
 
 _REGISTERS: tuple[tuple[int, tuple[int, int, int]], ...] = (
-    # largest head size: softmax, correction, others, with two query tiles. FlashAttention-4's,
-    # less for correction and more for the issuing warps, whose descriptors spill otherwise.
+    # (largest head size, registers of softmax, correction and others) with two query tiles: those of
+    # FlashAttention-4, less for correction and more for the issuing warps, which would spill descriptors.
     (NARROW_HEAD_DIM, (200, 64, 48)),
     (128, (192, 72, 56)),
     (MAX_HEAD_DIM, (192, 64, 64)),
@@ -95,16 +96,16 @@ def default_config(
     tile_order: str = "single",
     element_bits: int = 16,
     output_bits: int = 16,
-    tile: tuple[int, int] | None = None,
+    prescribed: tuple[int, int] | None = None,
     page_size: int = 0,
 ) -> MhaConfig:
     """Chooses tiles, stages and registers; the K/V ring takes what shared memory is left.
 
     Args:
-      target: what a CTA may have.
+      target: its memory and registers are the limits.
       head_dim: elements per row of Q and K.
       v_head_dim: of V and O; `head_dim` when absent.
-      q_tiles, tile_order, element_bits, output_bits, tile, page_size: as of `tiling_for`.
+      q_tiles, tile_order, element_bits, output_bits, prescribed, page_size: as in `tiling_for`.
 
     Raises:
       SpecError: no kernel for these head sizes.
@@ -127,12 +128,12 @@ def default_config(
         tile_order=tile_order,
         element_bits=element_bits,
         output_bits=output_bits,
-        tile=tile,
+        prescribed=prescribed,
         page_size=page_size,
     )
     budgets = next(budget for largest, budget in _REGISTERS if head_dim <= largest)
     if tile_order in LOOPING_ORDERS:
-        budgets = _REGISTERS[-1][1]  # the tile loop takes some more of the issuing warps
+        budgets = _REGISTERS[-1][1]  # the loop over work tiles needs some more in the issuing warps
     softmax, correction, other = budgets if tiles.q_tiles == 2 else _REGISTERS_OF_ONE_TILE
     is_narrow = element_bits == NARROW_BITS
     return MhaConfig(
@@ -150,7 +151,7 @@ def default_config(
 def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
     """Refuses a configuration that the kernel cannot have.
 
-    Shared and tensor memory are not checked here: the planner has the buffers and names them.
+    Shared and tensor memory are not checked here: the planner does so, and lists the buffers.
 
     Raises:
       VerifyError: with what was got and what is allowed.
@@ -228,21 +229,21 @@ def _refuse_unsupported(op: MhaOp) -> None:
         raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")
 
 
-def _tile_of(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
-    """Query tiles and keys per tile of a kernel whose work tiles are blocks.
+def _prescribed_by(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
+    """The number of query tiles and the keys per tile that a block mask prescribes.
 
     Raises:
-      VerifyError: there is no such kernel.
+      VerifyError: no kernel has tiles of this size.
     """
-    rows, tile = block.positions * block.heads, target.rows_per_product
-    if rows not in (tile, 2 * tile) or block.keys not in TILE_N:
-        keys = " or ".join(map(str, TILE_N))
+    rows, tile_rows = block.positions * block.heads, target.rows_per_product
+    if rows not in (tile_rows, 2 * tile_rows) or block.keys not in TILE_N:
+        allowed = " or ".join(map(str, TILE_N))
         raise op_error(
             op,
-            f"expects blocks of {tile} or {2 * tile} rows (positions x heads) and {keys} keys, "
+            f"expects blocks of {tile_rows} or {2 * tile_rows} rows (positions x heads) and {allowed} keys, "
             f"got {block.positions} x {block.heads} and {block.keys}",
         )
-    return rows // tile, block.keys
+    return rows // tile_rows, block.keys
 
 
 def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
@@ -251,11 +252,13 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
     An option overrides the table, and an entry that the operation already carries overrides both.
 
     Raises:
-      VerifyError: an operation without a kernel, or a configuration that cannot be.
+      VerifyError: an operation without a kernel, or an impossible configuration.
     """
     wishes = Options(**options)
     _refuse_unsupported(op)
-    block = op.blocks.extents if op.blocks else None  # whole ones are walked, so they decide
+    block = (
+        op.blocks.extents if op.blocks else None
+    )  # whole blocks are visited: they prescribe tiles
     try:
         order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op))
         config = default_config(
@@ -266,7 +269,7 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
             tile_order=order,
             element_bits=ws.element_bits(op.element_type),
             output_bits=ws.element_bits(op.output_type),
-            tile=_tile_of(op, target, block) if block else None,
+            prescribed=_prescribed_by(op, target, block) if block else None,
             page_size=page_size_of(op.k),
         )
     except SpecError as error:

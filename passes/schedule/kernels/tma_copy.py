@@ -1,6 +1,6 @@
 """A kernel that copies a matrix through shared memory with the copy engine alone.
 
-Too small to be useful, large enough to prove a machine: tensor maps, a two-stage ring with
+`attn-mlir doctor` runs it to show that a machine works: tensor maps, a two-stage ring with
 transaction barriers, copies in and out. It needs no tensor core, so it runs from Hopper on.
 """
 
@@ -12,7 +12,7 @@ from attn_mlir.passes.schedule.parts import builder as b
 
 TILE_ROWS = 64
 COLUMNS = 128  # of bf16
-TILES_PER_CTA = 5  # odd, and more than the ring has slots: both phases are met
+TILES_PER_CTA = 5  # odd, and more than the ring has slots, so that barriers go through both phases
 
 
 def schedule_tma_copy(name: str) -> ws.KernelOp:

@@ -1,1 +1,1 @@
-"""What kernels are put together from: operands, sequences, masks, online softmax, roles."""
+"""The parts that kernels are assembled from: operands, sequences, masks, online softmax, roles."""

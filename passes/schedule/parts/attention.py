@@ -1,4 +1,4 @@
-"""The kernel of an attention operation before it has roles: its arguments, and the problem they pose."""
+"""The kernel of an attention operation before it has roles: its arguments and its `Problem`."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from .position_factors import position_factors_of
 from .problem import Problem, Value, WorkTile
 from .visited import KeyTiles
 
-TENSOR_DIMS = {  # by rank: a dimension for the sequence, or rows of all sequences
+TENSOR_DIMS = {  # by rank: with a batch dimension, or with the rows of all sequences in one
     "q": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
     "k": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
     "v": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
@@ -38,7 +38,7 @@ def attention_kernel(
     """The kernel of a function of one attention operation; what is built inside is its body.
 
     Args:
-      kind: of the operation's configuration.
+      kind: the class of the operation's configuration.
 
     Raises:
       VerifyError: the function computes something else as well, the operation has no configuration
@@ -82,7 +82,7 @@ def attention_kernel(
 def _parts(
     op: attn.MhaOp, tensors: Mapping[str, Value], captured: Mapping[Value, Value], tile_n: int
 ) -> Parts | None:
-    """How the keys are split, if they are; key tiles have `tile_n` keys."""
+    """The split of the keys into parts, or None; key tiles have `tile_n` keys."""
     if op.join is not None:
         memory = (op.join.sums, op.join.extremes, op.join.arrived)
         workspace = Workspace(*(captured[x] for x in memory))
@@ -93,7 +93,7 @@ def _parts(
 
 
 def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
-    """Where keys and values come from."""
+    """The source that loads tiles of keys and values."""
     keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
     if keys is None or values is None:
         return TensorKV(problem)
@@ -102,10 +102,10 @@ def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -
 
 @contextmanager
 def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
-    """The loop of a role over its work tiles; yields one.
+    """Emits the loop of a role over its work tiles; yields the work tile.
 
     Args:
-      answers: names further tiles, where the order claims them.
+      answers: the ring with the coordinates of claimed work tiles, if the order claims any.
     """
     space, packing = problem.tile_space(), problem.packing()
     with b.tiles(space, problem.config.tile_order, **packing, answers=answers) as coordinates:
@@ -114,7 +114,7 @@ def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[Wor
 
 @contextmanager
 def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
-    """As `every_tile`, without the tiles past the end of a sequence."""
+    """As `every_tile`, but skips work tiles past the end of their sequence."""
     with every_tile(problem, answers) as tile:
         if not problem.query_sequences.differ:
             yield tile
@@ -126,7 +126,7 @@ def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> 
 def _declare(
     op: attn.MhaOp, name: str, default_scale: float | None, captures: Sequence[Capture]
 ) -> ws.KernelOp:
-    """The kernel operation with its arguments and an empty body."""
+    """Builds the `ws.kernel` with its arguments and an empty body."""
     arguments: list[b.Argument] = []
     leading = {"batch": "parts", "total_q": "part_rows"} if op.is_partial else {}
     for label, dims_by_rank in TENSOR_DIMS.items():
@@ -151,7 +151,7 @@ def _declare(
 
 
 def _captured(capture: Capture) -> b.Argument:
-    """A captured tensor or scalar as an argument; each run-time extent gets a name of its own."""
+    """The kernel argument for a captured tensor or scalar, with a name for each run-time extent."""
     kind = capture.value.type
     if not isinstance(kind, ir.RankedTensorType):
         return b.Argument(capture.name, "scalar", kind, ())
@@ -163,7 +163,7 @@ def _captured(capture: Capture) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The names of a tensor's extents if parts of the keys are put together in it, else none."""
+    """The extent names of a tensor that is workspace for joining parts of the keys; else empty."""
     for use in value.uses:
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]

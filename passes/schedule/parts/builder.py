@@ -1,7 +1,7 @@
-"""What a schedule writes its kernel with: short names for `ws` operations.
+"""Functions with which schedules emit `ws` operations.
 
 The scalar vocabulary of `dialect.scalars` is re-exported, so that a schedule needs one import. It is
-longer than other modules for that: a function of a few lines for each word.
+longer than other modules for that: it has a short function for each operation.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -129,7 +129,7 @@ class Argument:
     """An argument of a kernel.
 
     Attributes:
-      name: as the caller gives it.
+      name: by which the caller passes it.
       role: `in`, `out` or `scalar`.
       kind: a memref type, or the scalar's type.
       dims: for a tensor the name of each dimension's run-time size, "" where it is static.
@@ -142,7 +142,7 @@ class Argument:
 
 
 def declare_kernel(name: str, arguments: Sequence[Argument], *, cluster: int = 1) -> ws.KernelOp:
-    """A `ws.kernel` with its arguments and an empty body, for clusters of so many CTAs."""
+    """A `ws.kernel` with its arguments and an empty body; `cluster` is the CTAs of a cluster."""
 
     def strings(items: Iterable[str]) -> Any:
         return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
@@ -170,7 +170,7 @@ def role(
     lanes: int = 32,
     ranks: Sequence[int] | None = None,
 ) -> Generator[Value]:
-    """A `ws.role`, of some CTAs of a cluster or of all; yields the group index."""
+    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all; yields the group's number."""
     i64 = ir.IntegerType.get_signless(64)
     op = ws.RoleOp(
         ir.StringAttr.get(name),
@@ -195,8 +195,8 @@ def tiles(
 ) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile.
 
-    With the order `clc` a turn ends with reading the next of the `answers` to `claim`; the order
-    `ragged` needs `ends` and `packing`.
+    With the order `clc`, the coordinates of the next work tile are read from the ring `answers`, which
+    `claim` fills. The order `ragged` needs `ends` and `packing`.
     """
     op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
@@ -209,17 +209,17 @@ def tiles(
 
 
 def claim(answers: "Ring") -> None:
-    """Asks for the work tile of a CTA that has not started."""
+    """Takes over the work tile of a CTA that has not started; the answer arrives in a slot."""
     slot = answers.acquire()
     ws.ClaimOp(slot)
     commit(slot, "copy_engine")
 
 
 class Ring:
-    """A declared ring, of tokens without a tile, with the four steps of its handover as methods.
+    """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
 
-    One that lies `inside` another borrows its place; `producers` are the agents of several roles
-    that fill a slot together.
+    It may borrow the place of another ring, `inside`. `producers` are the agents by which several
+    roles fill a slot together. `commit` and `release` hand its slots over.
     """
 
     def __init__(
@@ -263,12 +263,12 @@ class Ring:
 
 
 def commit(slot: Value, by: str) -> None:
-    """Producer: hands the slot over."""
+    """Producer: hands a full slot over to the consumers, by an agent."""
     ws.CommitOp(slot, ir.StringAttr.get(by))
 
 
 def release(slot: Value, by: str) -> None:
-    """Consumer: hands the slot back."""
+    """Consumer: hands an empty slot back to the producers, by an agent."""
     ws.ReleaseOp(slot, ir.StringAttr.get(by))
 
 
@@ -291,23 +291,23 @@ def extent(tensor: Value, dim: int) -> Value:
     return ws.ExtentOp(tensor, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)).size
 
 
-def expand(tensor: Value, dim: int, factor: int) -> Value:
-    """A tensor with a static dimension seen as two, the inner one of extent `factor`."""
+def expand(tensor: Value, dim: int, inner: int) -> Value:
+    """A view of a tensor with a static dimension split in two, the inner one of extent `inner`."""
     kind = ir.MemRefType(tensor.type)
     shape = list(kind.shape)
-    shape[dim : dim + 1] = [shape[dim] // factor, factor]
+    shape[dim : dim + 1] = [shape[dim] // inner, inner]
     i64 = ir.IntegerType.get_signless(64)
-    numbers = (ir.IntegerAttr.get(i64, dim), ir.IntegerAttr.get(i64, factor))
+    numbers = (ir.IntegerAttr.get(i64, dim), ir.IntegerAttr.get(i64, inner))
     return ws.ExpandOp(tensor, *numbers, ir.MemRefType.get(shape, kind.element_type)).view
 
 
 def element(tensor: Value, coords: Sequence[Value | int]) -> Value:
-    """One element of an input, the nearest one for coordinates outside."""
+    """One element of an input; coordinates outside are clamped to the tensor."""
     return ws.ElementOp(tensor, _coords(coords), ir.MemRefType(tensor.type).element_type).value
 
 
 def limit(tensor: Value, end: Value, dim: int) -> Value:
-    """A tensor as if a dimension ended at `end`."""
+    """A view of a tensor whose dimension `dim` ends at `end`."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
     return ws.LimitOp(tensor, end, number, tensor.type).view
 
@@ -320,21 +320,25 @@ def copy_in(
     *,
     receivers: Sequence[Sequence[int]] | None = None,
 ) -> None:
-    """Fills a shared tile from a box of a tensor, in the CTAs that are listed for this one's rank."""
+    """Fills a shared tile from a box of a tensor.
+
+    The tensor's dimensions `dims` run along the tile's rows and columns. `receivers` lists, for the
+    rank of the CTA that copies, the CTAs whose tile is filled; by default its own.
+    """
     op = ws.CopyInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
     if receivers is not None:
         op.operation.attributes["receivers"] = ws.targets_attribute(receivers)
 
 
 def copy_across(source: Value, target: Value, receivers: Sequence[Sequence[int]]) -> None:
-    """Copies a slot into that of another CTA, of the one that is listed for this one's rank."""
+    """Copies a slot into another CTA's; `receivers` lists which one, by the rank that copies."""
     ws.CopyAcrossOp(source, target, ws.targets_attribute(receivers))
 
 
 def copy_out(
     source: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
-    """Writes a shared tile to a box of a tensor."""
+    """Writes a shared tile to a box of a tensor; dimensions `dims` run along its rows and columns."""
     ws.CopyOutOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
@@ -364,10 +368,11 @@ def copy_rows(
     row: Callable[..., Value],
     *entries: Value,
 ) -> None:
-    """Fills a shared tile with rows of a tensor, each from where `row` says.
+    """Fills a shared tile with rows of a tensor, chosen one by one.
 
     Args:
-      row: of the number of a row in the tile, and of the elements that `entries` have for it.
+      row: returns the tensor's row for a row of the tile, given its number and its element of
+        each of `entries`.
       entries: fragments [rows].
     """
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
@@ -381,14 +386,14 @@ def copy_rows(
 def store_global(
     fragment: Value, target: Value, coords: Sequence[Value | int], dims: Sequence[int]
 ) -> None:
-    """Writes a fragment to a tensor, rows outside left out."""
+    """Writes a fragment to a tensor; rows outside the tensor are dropped."""
     ws.StoreGlobalOp(fragment, target, _coords(coords), ir.DenseI32ArrayAttr.get(list(dims)))
 
 
 def load_global(
     source: Value, shape: Sequence[int], coords: Sequence[Value | int], dims: Sequence[int]
 ) -> Value:
-    """A fragment of a tensor's elements, zeros outside."""
+    """A fragment of a tensor's elements, with zeros outside the tensor."""
     kind = ws.fragment_type(shape, ir.MemRefType(source.type).element_type)
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
     return ws.LoadGlobalOp(source, _coords(coords), numbers, kind).fragment
@@ -401,7 +406,7 @@ def load_rows(
     coords: Sequence[Value | int],
     dims: Sequence[int],
 ) -> Value:
-    """A fragment of so many columns, of the rows of a tensor with these numbers."""
+    """A fragment [rows, columns] of the tensor's rows that the fragment `rows` lists by number."""
     shape = [ws.FragmentType(rows.type).shape[0], columns]
     kind = ws.fragment_type(shape, ir.MemRefType(source.type).element_type)
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
@@ -415,23 +420,23 @@ def store_rows(
     coords: Sequence[Value | int],
     dims: Sequence[int],
 ) -> None:
-    """Writes a fragment to the rows of a tensor with these numbers."""
+    """Writes a fragment to the tensor's rows that the fragment `rows` lists by number."""
     numbers = ir.DenseI32ArrayAttr.get(list(dims))
     ws.StoreRowsOp(fragment, rows, target, _coords(coords), numbers)
 
 
 def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> Value:
-    """Arrives at a counter; whether the `count` arrivals are complete with this one."""
+    """Arrives at a counter in global memory; i1: whether this was the last of `count` arrivals."""
     return ws.ArriveLastOp(counter, _coords(coords), count).is_last
 
 
 def grid_dependency_wait() -> None:
-    """Waits for the kernels before this one, whose launch may overlap with theirs."""
+    """Waits until the kernels before this one in the stream are done, if launches overlap."""
     ws.GridDependencyWaitOp()
 
 
 def launch_dependents() -> None:
-    """Lets the next kernel begin."""
+    """Lets the next kernel in the stream start early, if launches overlap."""
     ws.LaunchDependentsOp()
 
 
@@ -442,7 +447,7 @@ def _coords(coords: Sequence[Value | int]) -> list[Value]:
 def mma(
     d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str, ctas: int = 1
 ) -> None:
-    """D = A B, plus D where `accumulate` holds; of one CTA or of a pair."""
+    """D = A B, plus D where `accumulate` holds, in tensor memory; by one CTA or a pair (`ctas`)."""
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
     op = ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
@@ -451,7 +456,7 @@ def mma(
 
 
 def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
-    """A B, plus the sums where `accumulate` holds, in registers; pending until settled."""
+    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until `settle`."""
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
     kind = ws.pending_type(ws.FragmentType(sums.type))
@@ -459,13 +464,13 @@ def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layo
 
 
 def settle(pending: Value, *, newest: int = 0) -> Value:
-    """Waits for the oldest product that is pending; the `newest` later ones may still run."""
+    """Waits for a pending product; the `newest` products after it may still run. Returns its sums."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
     return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
 
 
 def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
-    """The sums plus A B, of fragments of one warp; `widened` B had 8 bits in memory."""
+    """`sums` + A B, of fragments of one warp; `widened` says that B's elements had 8 bits in memory."""
     op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
     if widened:
         op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()
@@ -478,7 +483,7 @@ def tile(shape: Sequence[int], element: Any, space: str) -> ws.TileType:
 
 
 def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
-    """The front of a tile's storage as a tile of another type; the tile itself if it is one."""
+    """The first bytes of a tile as a tile of another shape or element, or the tile itself if equal."""
     kind = ws.TileType(tile.type)
     if (kind.shape, kind.element) == (list(shape), element):
         return tile
@@ -486,19 +491,21 @@ def view(tile: Value, shape: Sequence[int], element: Any) -> Value:
 
 
 def columns(tile: Value, first: int, count: int) -> Value:
-    """Some columns of a tile."""
+    """Columns `first` to `first + count - 1` of a tile."""
     kind = ws.TileType(tile.type)
-    part = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
-    return ws.ColumnsOp(tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), part).part
+    result = ws.tile_type([kind.shape[0], count], kind.element, kind.space)
+    return ws.ColumnsOp(
+        tile, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), first), result
+    ).part
 
 
 def rows(tile: Value, first: Value | int, count: int) -> Value:
-    """Some rows of a shared tile; the tile itself if they are all of it."""
+    """Rows `first` to `first + count - 1` of a shared tile; the tile itself if it has no others."""
     kind = ws.TileType(tile.type)
     if count == kind.shape[0]:
         return tile
-    part = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
-    return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, part).part
+    result = ws.tile_type([count, kind.shape[1]], kind.element, kind.space)
+    return ws.RowsOp(tile, constant(first) if isinstance(first, int) else first, result).part
 
 
 def rank() -> Value:
@@ -511,7 +518,7 @@ def _i64(number: int) -> Any:
 
 
 def load(tile: Value) -> Value:
-    """A tile as a fragment."""
+    """Reads a tile into a fragment."""
     kind = ws.TileType(tile.type)
     return ws.LoadOp(tile, ws.fragment_type(kind.shape, kind.element)).fragment
 
@@ -522,12 +529,12 @@ def store(fragment: Value, tile: Value) -> None:
 
 
 def spread(lanes: Value) -> Value:
-    """Elements [N] that lie one to a lane, as their users want them."""
+    """Elements [N], held by one lane each, in the layout that their users need."""
     return ws.SpreadOp(lanes, lanes.type).line
 
 
 def fill(shape: Sequence[int], value: Value) -> Value:
-    """A fragment with one value everywhere."""
+    """A fragment with the same value in every element."""
     return ws.FillOp(value, ws.fragment_type(shape, value.type)).fragment
 
 
@@ -540,7 +547,7 @@ def map_elements(
 @overload
 def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value: ...
 def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
-    """A `ws.map` that does not look at coordinates: `body(*elements)` returns the new element.
+    """A `ws.map` that ignores coordinates: `body(*elements)` returns the new element.
 
     `element` is the result's element type, that of the first input when absent.
     """
@@ -561,7 +568,7 @@ def map_coordinates(
 
 
 def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:
-    """A `ws.map` of no fragment: `body(*coordinates)` returns the element."""
+    """A `ws.map` without inputs: `body(*coordinates)` returns the element."""
     return _map(body, [], shape, element)
 
 
@@ -572,8 +579,10 @@ def map_rows(
 @overload
 def map_rows(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value: ...
 def map_rows(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
-    """A `ws.map` of row fragments: `body(*elements, row)` returns the new element, of a type as in
-    `map_elements`."""
+    """A `ws.map` of fragments [rows]: `body(*elements, row)` returns the new element.
+
+    `element` as in `map_elements`.
+    """
     kind = ws.FragmentType(inputs[0].type)
     return _map(body, inputs, kind.shape, kind.element if element is None else element)
 
@@ -590,30 +599,30 @@ def _map(
 
 
 def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
-    """Row reduction `add` or `max` that starts from `init`."""
+    """[rows]: the sum (`add`) or maximum (`max`) of each row and of its element of `init`."""
     return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).totals
 
 
 def fold(fragment: Value, init: Value) -> Value:
-    """Sums of columns that lie as far apart as `init` has columns, starting from it."""
+    """Folds [rows, N] onto `init` [rows, n]: its column i plus columns i, i + n, i + 2 n, ..."""
     return ws.FoldOp(fragment, init, init.type).totals
 
 
 def broadcast(rows: Value, column_count: int) -> Value:
-    """A row value repeated along the columns."""
+    """[rows, column_count]: each element of `rows` [rows] repeated along its row."""
     kind = ws.FragmentType(rows.type)
     full = ws.fragment_type([kind.shape[0], column_count], kind.element)
     return ws.BroadcastOp(rows, full).fragment
 
 
 def times_rows(fragment: Value, rows: Value) -> Value:
-    """A fragment of f32 with each row multiplied by its number."""
+    """A fragment [rows, columns] of f32 with row r multiplied by rows[r]."""
     columns = ws.FragmentType(fragment.type).shape[1]
     return map_elements(fmul, fragment, broadcast(rows, columns))
 
 
 def broadcast_down(columns: Value, row_count: int) -> Value:
-    """A value of each column repeated along the rows."""
+    """[row_count, columns]: each element of `columns` [columns] repeated along its column."""
     kind = ws.FragmentType(columns.type)
     op = ws.BroadcastOp(columns, ws.fragment_type([row_count, kind.shape[0]], kind.element))
     op.operation.attributes["axis"] = ir.StringAttr.get("rows")
@@ -621,36 +630,39 @@ def broadcast_down(columns: Value, row_count: int) -> Value:
 
 
 def times_columns(fragment: Value, columns: Value) -> Value:
-    """A fragment of f32 with each column multiplied by its number."""
+    """A fragment [rows, columns] of f32 with column c multiplied by columns[c]."""
     rows = ws.FragmentType(fragment.type).shape[0]
     return map_elements(fmul, fragment, broadcast_down(columns, rows))
 
 
 def rounded(fragment: Value, element: Any) -> Value:
-    """A fragment of f32 in an element type; itself where that is f32."""
+    """A fragment of f32 rounded to an element type; the fragment itself for f32."""
     if isinstance(element, ir.F32Type):
         return fragment
     return map_elements(lambda x: truncate(x, element), fragment, element=element)
 
 
 def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int) -> Value:
-    """2 to the power of each element; the last `count` of each `period` columns between `begin`
-    and `end` on the multiply-add units."""
+    """2 to the power of each element.
+
+    From column `begin` to before `end`, the last `count` of every `period` columns are computed on the
+    multiply-add units, all others on the special-function unit.
+    """
     i64 = ir.IntegerType.get_signless(64)
     attributes = [ir.IntegerAttr.get(i64, number) for number in (period, count, begin, end)]
     return ws.Exp2Op(exponent, *attributes, exponent.type).fragment
 
 
 def barrier() -> None:
-    """The threads of the group wait for one another."""
+    """All threads of the group wait for one another."""
     ws.BarrierOp()
 
 
 def false() -> Value:
-    """i1."""
+    """The constant false, i1."""
     return arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 0)).result
 
 
 def any_row(rows: Value) -> Value:
-    """Whether a row condition holds anywhere in this warp."""
+    """i1: whether the condition [rows] holds for any row of this warp."""
     return ws.AnyOp(rows).holds

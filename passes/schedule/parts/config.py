@@ -1,4 +1,4 @@
-"""What the parts of an attention kernel read of its configuration; schedules add entries of their own."""
+"""The entries of an attention kernel's configuration that all schedules share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,21 +10,21 @@ NARROW_BITS = 8
 
 @dataclass(frozen=True)
 class Config(Entries):
-    """Tiles of an attention kernel.
+    """Tiles of an attention kernel; the schedules' own configurations inherit from it.
 
     Attributes:
       tile_m: query rows per tile: M of one product.
       q_tiles: query tiles per CTA, one softmax warpgroup each.
       tile_n: key columns per tile.
       kv_stages: slots of the ring that K and V tiles share.
-      exp2_period: of this many elements, 4 exponentials run as polynomials on the FMA units;
-        0 for none.
-      exp2_start: first of the four 32-column fragments of a row that has any; the last has none.
+      exp2_period: of every this many exponentials, 4 run as polynomials on the FMA units; 0 for none.
+      exp2_start: the first of a row's four 32-column fragments with such polynomials; the last one
+        has none.
       rescale_threshold: the running maximum is kept until a new one exceeds it by this much, in
-        units of log2. Every probability stays below 2^8: those of 16 bits begin at 1, those of 8
-        bits at 2^(8 - threshold), so that small ones are not lost.
+        units of log2. Every probability stays below 2^8: where a score equals the running maximum, a
+        16-bit one is 1 and an 8-bit one 2^(8 - threshold), so that small ones are not lost.
       packed_heads: query heads of one group whose rows share a query tile.
-      tile_order: of `ws.tiles`.
+      tile_order: the order of work tiles, as in `ws.tiles`.
     """
 
     tile_m: int = 128

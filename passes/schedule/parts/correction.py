@@ -11,13 +11,13 @@ CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 
 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
-    """Per turn rescales O where the maximum moved; at the end writes O / l to the out ring."""
-    keys = problem.keys(tile)
+    """For each key tile rescales O where the row maximum moved; at the end writes O / l to `out`."""
+    visited = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
     def turn_of(turn: Value) -> list[Value]:
         for way in ways:
-            b.release(storage.s.wait(way), "threads")  # the product before it is in O
+            b.release(storage.s.wait(way), "threads")  # the previous product has been added to O
             fitting = storage.p.acquire(way)
             handover = storage.stats.wait(way)
             factor = b.load(handover)
@@ -30,22 +30,22 @@ def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             b.commit(fitting, "threads")
         return []
 
-    b.loop(0, keys.count, [], turn_of)
+    b.loop(0, visited.count, [], turn_of)
     for way in ways:
-        _finish(problem, storage, keys, way)
+        _finish(problem, storage, visited, way)
 
 
 def _is_below_one(factor: Value) -> Value:
     return b.fcompare("OLT", factor, b.f32_constant(1.0))
 
 
-def _finish(problem: Problem, storage: Storage, keys: VisitedTiles, way: int) -> None:
-    """O / l of one query tile, rounded, into its out slot; zeros where there was no key."""
+def _finish(problem: Problem, storage: Storage, visited: VisitedTiles, way: int) -> None:
+    """Writes O / l of one query tile, rounded, to its slot of `out`; zeros without a key tile."""
     handover = storage.stats.wait(way)
     inverse = b.load(handover)
     b.release(handover, "threads")
     zero = b.f32_constant(0.0)
-    with b.either(keys.any()) as (some, none):
+    with b.either(visited.any()) as (some, none):
         with some:
             finished = storage.finished.wait(way)  # also says that nobody reads Q any more
             slot = storage.out.acquire(way)

@@ -1,8 +1,8 @@
-"""Where in a cache new tokens go: which sequence and position each has, and which row that is.
+"""Where in a cache new tokens go: the sequence, position and row of each.
 
-A row is a position of the cache's first two dimensions, counted through: page and offset, or row
-and position. Numbers from arrays are trusted with nothing: a token that belongs nowhere has row -1,
-to which nothing is written.
+A row is numbered over the cache's first two dimensions together: page size x page + offset, or
+positions x row + position. Arrays may hold any numbers: a token that belongs nowhere gets row -1, to
+which nothing is written.
 """
 
 import functools
@@ -27,11 +27,11 @@ class Token(NamedTuple):
     """A new token; i32 each, and `exists` i1.
 
     Attributes:
-      row: among the rows of all tokens.
-      coords: of the token in arrays that have an element for each.
-      exists: whether there is such a token.
-      sequence: which it belongs to, out of range where it belongs to none.
-      number: among the new tokens of its sequence, which are `count`.
+      row: its number among all tokens.
+      coords: its coordinates in arrays with one element per token.
+      exists: whether it is a token, and not behind the last one.
+      sequence: the number of its sequence; out of range if it belongs to none.
+      number, count: its number among the new tokens of its sequence, and how many these are.
     """
 
     row: Value
@@ -44,7 +44,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """What says where tokens go: memrefs, each None where it is not given; see `attn.append`."""
+    """The arrays that say where tokens go: memrefs, None if not given; see `attn.append`."""
 
     slots: Value | None
     positions: Value | None
@@ -53,23 +53,23 @@ class Told:
 
     @staticmethod
     def of(op: attn.AppendOp, arguments: Mapping[Value, Value]) -> "Told":
-        """What an operation has, as arguments of the kernel."""
+        """The arrays of an operation, as arguments of its kernel."""
         lists = (op.slots, op.positions, op.sequences, op.offsets)
         return Told(*(arguments[values[0]] if len(values) else None for values in lists))
 
 
 @dataclass(frozen=True)
 class Destination:
-    """One of the two caches, and where its positions are.
+    """The cache of keys or of values, and where the positions of its sequences lie.
 
     Attributes:
       tensor: memref of the kernel, [pages, page, ...] or [rows, positions, ...].
-      pages: of its sequences; None where each is one row.
-      indices: the row of each sequence; None where that is its number.
-      starts: the position in its row at which a sequence begins; None for 0.
-      lengths: positions of each sequence, those in front of its start as well; None for all that
+      pages: the pages of its sequences; None where each sequence is one row of the tensor.
+      indices: the row of each sequence; None where row b belongs to sequence b.
+      starts: the position of its row at which each sequence begins; None for 0.
+      lengths: positions of each sequence, counted from the beginning of its row; None for all that
         there is room for.
-      counts_new: whether the lengths count the new tokens.
+      counts_new: whether the lengths include the new tokens.
       factors: [1 or batch, 1 or heads] that elements are divided by, or None.
     """
 
@@ -83,7 +83,7 @@ class Destination:
 
     @staticmethod
     def of(cache: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "Destination":
-        """What the storage operations say of a cache of `attn.append`."""
+        """The destination that the storage operations of a cache of `attn.append` describe."""
         found: dict[str, Any] = {"indices": None, "starts": None, "lengths": None, "factors": None}
         counts_new = True
         for step in storage_steps(cache):
@@ -103,7 +103,7 @@ class Destination:
         return Destination(tensor, pages, counts_new=counts_new, **found)
 
     def _count(self) -> Value:
-        """How many sequences there are."""
+        """Number of sequences."""
         if self.pages is not None:
             return self.pages.count()
         return b.extent(self.tensor if self.indices is None else self.indices, 0)
@@ -112,7 +112,7 @@ class Destination:
         return b.constant(0) if self.starts is None else b.element(self.starts, [sequence])
 
     def _length(self, token: Token) -> Value:
-        """Positions of the token's sequence with the new tokens, as far as arrays say."""
+        """Positions of the token's sequence including the new tokens, as the arrays say it."""
         if self.lengths is not None:
             length = b.element(self.lengths, [token.sequence])
             return length if self.counts_new else b.INT.add(length, token.count)
@@ -121,7 +121,7 @@ class Destination:
         return b.extent(self.tensor, 1)
 
     def place(self, told: Told, token: Token) -> tuple[Value, Value]:
-        """The token's position in its sequence, and in the room that the sequence has."""
+        """The token's position in its sequence, and that position counted from where the row begins."""
         start = self._start(token.sequence)
         if told.positions is not None:
             position = b.element(told.positions, token.coords)
@@ -161,7 +161,7 @@ def _nowhere() -> Value:
 
 
 def _within(number: Value, end: Value) -> list[Value]:
-    """Conditions that a number is from 0 to before an end."""
+    """The conditions 0 <= number and number < end, i1 each."""
     return [b.compare("sge", number, 0), b.compare("slt", number, end)]
 
 
@@ -170,7 +170,7 @@ def _all(conditions: Iterable[Value]) -> Value:
 
 
 def _narrow(slot: Value) -> Value:
-    """A slot as i32; `NOWHERE` for one that i32 has no number for."""
+    """A slot as i32; `NOWHERE` for a number that does not fit i32."""
     if slot.type == b.i32():
         return slot
     i64 = slot.type

@@ -1,8 +1,8 @@
-"""Factors of the operands' elements: they meet the scale and 1 / l, never an element.
+"""Factors by which stored elements of Q, K and V are multiplied, folded into the scale and 1 / l.
 
-Here a factor is one number per sequence and key-value head, so that a work tile has one of each:
-those of Q and K multiply the scale of its scores, that of V what its sums are divided by. Those of
-single positions are in `position_factors`.
+Here each operand has one factor per sequence and key-value head, so a work tile has three: those of Q
+and K multiply the scale of its scores, that of V multiplies 1 / l. No element is multiplied by itself.
+Factors of single positions are in `position_factors`.
 """
 
 from collections.abc import Mapping
@@ -21,26 +21,26 @@ Value = Any
 
 @dataclass(frozen=True)
 class Factors:
-    """Tables [1 or batch, 1 or kv_heads] of f32, or None for an operand as it is."""
+    """For each operand a table [1 or batch, 1 or kv_heads] of f32, or None for no factor."""
 
     q: Value | None
     k: Value | None
     v: Value | None
 
     def of_scores(self, scale: Value, batch: Value, kv_head: Value) -> Value:
-        """What multiplies the scores of a work tile."""
+        """The scale of a work tile's scores: `scale` times the factors of Q and K."""
         for table in (self.q, self.k):
             if table is not None:
                 scale = b.fmul(scale, _element(table, batch, kv_head))
         return scale
 
     def of_output(self, batch: Value, kv_head: Value) -> Value | None:
-        """What multiplies the output of a work tile, if anything."""
+        """The factor of V for a work tile, which multiplies its output; None without one."""
         return None if self.v is None else _element(self.v, batch, kv_head)
 
 
 def _element(table: Value, batch: Value, kv_head: Value) -> Value:
-    """One factor; coordinates past an extent of 1 are moved to it."""
+    """One factor of a table; in a dimension of extent 1 every coordinate gives the same one."""
     return ws.ElementOp(table, [batch, kv_head], ir.F32Type.get()).value
 
 
@@ -49,10 +49,10 @@ def factors_of(op: attn.MhaOp, arguments: Mapping[Value, Value]) -> Factors:
 
     Args:
       op: the operation.
-      arguments: what the function's arguments are in the kernel.
+      arguments: the function's arguments -> those of the kernel.
 
     Raises:
-      VerifyError: an operand is scaled twice.
+      VerifyError: an operand has two tables of factors.
     """
     return Factors(*(_table(op, operand, arguments) for operand in (op.q, op.k, op.v)))
 

@@ -1,4 +1,4 @@
-"""The function around an attention operation, whose arguments and results its kernel takes over."""
+"""The function around an attention operation, whose arguments and results become its kernel's."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,11 @@ Value = Any
 
 @dataclass(frozen=True)
 class Capture:
-    """A tensor or scalar from outside that the score modifier or a storage operation reads.
+    """A function argument that the score modifier or a storage operation reads: a tensor or scalar.
 
     Attributes:
-      name: as the caller gives it.
-      value: its value in the function that holds the operation.
+      name: by which the caller passes it.
+      value: the argument of the function.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Key tiles from lists: a work tile visits what `attn.blocks` names for its block of queries."""
+"""Key tiles from lists: a work tile visits the key blocks that `attn.blocks` lists for its queries."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from .problem import Problem, Value, WorkTile
 from .sequences import Sequences
 from .visited import Phases, VisitedTiles
 
-TESTED, LISTED = 0, 1  # the numbers of a block of queries
+TESTED, LISTED = 0, 1  # the two counts of a block of queries
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Arguments of the kernel: [batch, head blocks, query blocks, 2 or key blocks]."""
+    """Kernel arguments: counts [batch, head blocks, query blocks, 2]; indices [..., key blocks]."""
 
     counts: Value
     indices: Value
 
 
 class ListedTiles:
-    """Visits the listed tiles in their order: those that are tested, then those that are not.
+    """Visits the listed tiles in their order: first those whose scores are tested, then the others.
 
     Attributes:
-      count: number of tiles visited: at most as many as there are.
+      count: number of tiles visited, clamped to the number of key tiles.
     """
 
     keeps_everywhere: ClassVar[bool] = False
@@ -43,17 +43,17 @@ class ListedTiles:
 
     @staticmethod
     def of(
-        op: BlocksOp, captured: Mapping[Value, Value], config: Config, keys: Sequences
+        op: BlocksOp, captured: Mapping[Value, Value], config: Config, key_sequences: Sequences
     ) -> Callable[[Problem, WorkTile], VisitedTiles]:
-        """What a schedule visits for these lists.
+        """Returns the function that makes a work tile's visited tiles from these lists.
 
         Args:
           captured: values defined outside the region -> arguments of the kernel.
-          keys: the sequences of keys.
+          key_sequences: the sequences of keys.
 
         Raises:
-          VerifyError: blocks that are not the kernel's work tiles, lists that are computed, or
-            sequences of different lengths, whose last blocks would need a test of their own.
+          VerifyError: blocks that are not the kernel's work tiles, lists that are no arguments of the
+            function, or sequences of different lengths, whose last blocks would need another test.
         """
         walked = block_of(config)
         if op.extents != walked:
@@ -62,7 +62,7 @@ class ListedTiles:
                 f"expects blocks of (positions, heads, keys) = {tuple(walked)}, the kernel's work "
                 f"tiles, got {tuple(op.extents)}",
             )
-        if keys.differ:
+        if key_sequences.differ:
             raise op_error(op, "expects keys whose sequences are equally long")
         if op.counts not in captured or op.indices not in captured:
             raise op_error(op, "expects lists that are arguments of the function")
@@ -84,7 +84,7 @@ class ListedTiles:
         return b.INT.mul(inside, self._columns)
 
     def phases(self, query_tile: Value) -> Phases:
-        """The tested tiles come first, for all query tiles of the work tile."""
+        """The tested tiles come first; all query tiles of the work tile have the same phases."""
         return Phases(self._clamped(self._element(self._lists.counts, TESTED), self.count), None)
 
     def any(self) -> Value:
@@ -93,5 +93,5 @@ class ListedTiles:
 
 
 def block_of(config: Config) -> Block:
-    """The scores of one work tile and one key tile."""
+    """The extents of the block of scores of one work tile and one key tile."""
     return Block(config.rows_per_cta // config.packed_heads, config.packed_heads, config.tile_n)

@@ -1,7 +1,8 @@
-"""Hides scores: puts -inf where a row does not see a column, by words of 32 columns.
+"""Hides scores: puts -inf where a row does not see a column, by words of 32 bits, one per column.
 
-The mask's own formula for one element is evaluated for 32 columns at once: `column < limit` holds
-for the lowest `limit - column` of them, and the truth values of a formula are combined bitwise.
+The mask's formula for one element is evaluated for 32 columns at once, with words in place of truth
+values: `column < limit` gives a word whose lowest `limit - column` bits are set, and the operators of
+the formula combine words bitwise.
 """
 
 from enum import Enum
@@ -16,33 +17,33 @@ from .problem import Problem, Value, WorkTile
 
 
 class Test(Enum):
-    """What the elements of a tile have to be tested for."""
+    """Which edges of the mask the elements of a tile are tested against."""
 
     ALL = "all"
-    LEFT_EDGE = "left"  # every row's right edge lies beyond the tile; of an interval mask
+    LEFT_EDGE = "left"  # of an interval mask; the right edge of every row lies beyond the tile
 
 
 class _Words(b.IntOps):
-    """Arithmetic in which a truth value is a word: bit i says what holds for column + i.
+    """Arithmetic in which a truth value is a word: bit i holds the value for column + i.
 
     The column is the left operand of every comparison, as `Mask.element` promises.
     """
 
     def less(self, a: Value, b: Value | int) -> Value:
-        """The lowest b - a bits: the upper half of a word shifted by as much."""
+        """A word with the lowest b - a bits set: the upper half of 32 ones shifted left by b - a."""
         half = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), WORD_BITS)).result
         return _low_half(arith.ShRUIOp(self._shifted(a, b), half).result)
 
     def not_less(self, a: Value, b: Value | int) -> Value:
-        """All but the lowest b - a bits: the lower half."""
+        """A word with all but the lowest b - a bits set: the lower half of the same."""
         return _low_half(self._shifted(a, b))
 
     def negation(self, a: Value) -> Value:
-        """The other bits."""
+        """The word with all bits inverted."""
         return self._binary(arith.XOrIOp, a, -1)
 
     def _shifted(self, a: Value, b: Value | int) -> Value:
-        """i64: 32 ones above b - a zeros, of which there are 0 at least and 32 at most."""
+        """i64: 32 ones shifted left by b - a, which is clamped to 0 to 32."""
         count = self.max(self.min(self.sub(b, a), WORD_BITS), 0)
         ones = arith.ConstantOp(_i64(), ir.IntegerAttr.get(_i64(), 2**WORD_BITS - 1)).result
         return arith.ShLIOp(ones, arith.ExtUIOp(_i64(), count).result).result
@@ -65,7 +66,7 @@ def hide(
     """The scores [rows, columns] with -inf where a row does not see a column.
 
     Args:
-      test: what the tile may need.
+      test: the edges to test.
       row0: position of the tile's first row.
       column0: key of the tile's first column.
     """

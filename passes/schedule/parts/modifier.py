@@ -1,4 +1,4 @@
-"""The score modifier of an attention operation, evaluated where the scores are."""
+"""The score modifier of an attention operation, emitted once more wherever a kernel needs it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from . import builder as b
 
 Value = Any
-_CAST = "builtin.unrealized_conversion_cast"  # takes the sign from an element's type
+_CAST = "builtin.unrealized_conversion_cast"  # drops the sign of an element type
 
 
 class Modifier:
-    """The region of an `attn.mha`, with what it reads from outside.
+    """The region of an `attn.mha`, with the kernel arguments that it reads.
 
     Attributes:
-      changes: the score that counts is another one, or decides whether it counts.
-      hides: it hides scores.
-      has_sink: rows see a key without a value.
+      changes: the region returns another score than it was given, or hides by looking at the score.
+      hides: the region hides scores (`attn.keep`).
+      has_sink: each row also sees a sink, a key without a value.
     """
 
     def __init__(self, op: attn.MhaOp, captured: Mapping[Value, Value]):
@@ -47,8 +47,8 @@ class Modifier:
         """The modified score at the insertion point.
 
         Args:
-          score: scaled, or raw if the modifier does not change it.
-          keeps: whether what `attn.keep` hides becomes -inf; else it is not evaluated.
+          score: multiplied by the scale if the modifier `changes` scores, else raw.
+          keeps: whether scores that `attn.keep` hides become -inf; otherwise it is not evaluated.
 
         Raises:
           VerifyError: the region holds something that is not element-wise.
@@ -61,7 +61,7 @@ class Modifier:
         return result
 
     def sink(self, batch: Value, head: Value, q: Value) -> Value:
-        """Logit of the key without a value, at the insertion point.
+        """The logit of the sink, at the insertion point.
 
         Raises:
           VerifyError: it depends on the score or the key, or is not element-wise.
@@ -72,11 +72,11 @@ class Modifier:
 
     @property
     def _result(self) -> Value:
-        """The modified score, a value of the region."""
+        """The value of the region that is the modified score."""
         return list(self._block.operations)[-1].value
 
     def _needed(self, wanted: Sequence[Value]) -> tuple[list[Any], set[Value]]:
-        """The region's operations that these values need, in order, and all that these read."""
+        """The region's operations that these values depend on, in order, and all values they read."""
         needed: set[Value] = set(wanted)
         operations: list[Any] = []
         for op in reversed(list(self._block.operations)):
@@ -86,11 +86,11 @@ class Modifier:
         return operations[::-1], needed
 
     def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
-        """Values of the region at the insertion point: repeats the operations that they need.
+        """Computes values of the region at the insertion point, by copying the operations they need.
 
         Args:
-          wanted: values of the region.
-          arguments: what its arguments are; None for one that nothing wanted may depend on.
+          wanted: values of the region to compute.
+          arguments: values for the region's arguments; None for one that `wanted` may not depend on.
         """
         operations, needed = self._needed(wanted)
         for argument, value in zip(self._block.arguments, arguments, strict=True):
@@ -104,7 +104,7 @@ class Modifier:
 
 
 def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
-    """One operation of the region at the insertion point."""
+    """A copy of one operation of the region at the insertion point."""
     operation = op.operation
     if len(operation.regions) or len(operation.results) != 1:
         raise op_error(op, "is not element-wise, so a score_mod cannot hold it")

@@ -1,12 +1,13 @@
-"""The arithmetic of online softmax: what becomes of one row's maximum, sum and scores.
+"""The arithmetic of online softmax for one row: its maximum, its sum and its scores.
 
-With c = scale x log2(e), the maximum m, which may be stale, and the sum l of a row:
+A row has c = scale x log2(e), a maximum m, which may be stale (below the largest score), and a sum l:
 
     P = 2^(S c - m c + lift)       LSE = m scale + ln l - lift ln 2
 
-S c - m c is one multiply-add per score with a rounded m c, whose error of half a unit shifts the weights of a tile by a
-factor of 2^error against those of a tile with another m. From 2^10 on it is taken from (S - m) c instead, which is
-right at any size: a warp branches to it where one of its rows needs that.
+S c - m c is one multiply-add per score, in which m c is rounded. The rounding error multiplies all
+weights of a key tile by 2^error, unlike those of a tile with another m. Where |m c| is 2^10 or more,
+the exponent is computed as (S - m) c instead, which is exact enough at any size: a warp branches to
+that if one of its rows needs it.
 """
 
 import math
@@ -17,22 +18,24 @@ from attn_mlir.dialect import ws
 from . import builder as b
 from .problem import Problem, Value
 
-HIDDEN_BELOW = -2e38  # modified scores below count as -inf: times log2(e) they would overflow f32
+HIDDEN_BELOW = (
+    -2e38
+)  # modified scores below this count as -inf: times log2(e) they would overflow f32
 LARGEST_F32 = (2.0 - 2.0**-23) * 2.0**127
-LARGE_EXPONENT = 2.0**10  # m c from here on is off by 2^-14 and more, half a unit of f16 rounded
+LARGE_EXPONENT = 2.0**10  # from here on m c in f32 is rounded by up to 2^-14 or more
 LN2 = math.log(2.0)
 LOG2E = 1.0 / LN2
 
 
 @dataclass(frozen=True)
 class Row:
-    """The arithmetic of one row's scores S, maximum m and sum l.
+    """The arithmetic of one row, with scores S, maximum m and sum l.
 
     Attributes:
-      scale: of S; None where the modifier has taken it in.
+      scale: multiplies S; None where the modifier was given scaled scores.
       scale_log2: c, the scale times log2(e).
-      lowest: a maximum below is that of a row that has seen no key.
-      threshold: by how much m may lag, in log2 units.
+      lowest: a row whose maximum is below has seen no key.
+      threshold: by how much m may lag behind the largest score, in log2 units.
       lift: P is 2^lift where S equals m.
     """
 
@@ -44,7 +47,7 @@ class Row:
 
     @classmethod
     def of(cls, problem: Problem, scale: Value) -> "Row":
-        """Of a problem, given what multiplies its scores; emits c."""
+        """The arithmetic of a problem whose scores are multiplied by `scale`; emits c."""
         log2e = b.f32_constant(LOG2E)
         threshold, lift = problem.config.rescale_threshold, problem.lift
         if problem.modifier.changes:
@@ -61,14 +64,14 @@ class Row:
         return b.fmul(b.fsub(maximum, self.reference(found)), self.scale_log2)
 
     def limit(self, maximum: Value) -> Value:
-        """The score up to which m may stay: m + threshold / c."""
+        """The largest score that lets m stay: m + threshold / c."""
         if not self.threshold:
             return maximum
         slack = b.fdiv(b.f32_constant(float(self.threshold)), self.scale_log2)
         return b.fadd(maximum, slack)
 
     def step(self, maximum: Value, reached: Value) -> Value:
-        """What O and the row sum so far have to be multiplied by where m becomes `reached`."""
+        """What O and the row sum so far are multiplied by when m becomes `reached`."""
         return b.exp2(self._lag(maximum, reached))
 
     def _is_kept(self, maximum: Value, found: Value) -> Value:
@@ -76,24 +79,24 @@ class Row:
         return b.fcompare("OGE", lag, b.f32_constant(-float(self.threshold)))
 
     def maximum(self, maximum: Value, found: Value) -> Value:
-        """The maximum to go on with when a tile's scores reach `found`, at least m."""
+        """The new m, given `found` >= m, the largest score so far: m again if it lags little."""
         return b.select(self._is_kept(maximum, found), maximum, found)
 
     def factor(self, maximum: Value, found: Value) -> Value:
-        """What O and the row sum so far have to be multiplied by then."""
+        """What O and the row sum so far are multiplied by when m becomes `maximum(maximum, found)`."""
         factor = b.exp2(self._lag(maximum, found))
         return b.select(self._is_kept(maximum, found), b.f32_constant(1.0), factor)
 
     def offset(self, maximum: Value) -> Value:
-        """lift - m c, what is added to S c."""
+        """lift - m c, the addend in the exponent S c + (lift - m c)."""
         product = b.fmul(self.reference(maximum), self.scale_log2)
         return b.fsub(self._lift(), product) if self.lift else b.fneg(product)
 
     def exact(self, scores: Value, offset: Value, maximum: Value) -> tuple[Value, Value]:
-        """Scores and offsets in the place of S and `offset`, for exponents that are right at any m.
+        """Scores and offsets to use in place of S and `offset`, so that exponents are exact at any m.
 
-        They are S - m and the lift in rows where m c is large. The others stay as they are: what a
-        row becomes does not depend on its neighbours.
+        In rows where m c is large they are S - m and the lift. Other rows keep theirs, so that a row's
+        weights do not depend on the rows next to it.
         """
 
         def base(o: Value, m: Value) -> Value:
@@ -105,7 +108,7 @@ class Row:
         return b.map_elements(b.fsub, scores, bases), offsets
 
     def of_logit(self, logit: Value, maximum: Value) -> Value:
-        """2^(logit log2(e) - m c + lift)."""
+        """The weight of a key with an unscaled logit: 2^(logit log2(e) - m c + lift)."""
         reference = self.reference(maximum)
         if self.scale is None:
             distance = b.fsub(logit, reference)
@@ -125,7 +128,7 @@ class Row:
         return b.select(empty, b.f32_constant(-math.inf), self._natural(maximum))
 
     def lse_rest(self, maximum: Value, total: Value) -> Value:
-        """The second one: ln l, and what rounding took from m scale; 0 without a key."""
+        """The second of them: ln l plus the rounding error of the first one; 0 without a key."""
         zero = b.f32_constant(0.0)
         rest = self._ln(total)
         if self.scale is not None:
@@ -138,7 +141,7 @@ class Row:
         return maximum if self.scale is None else b.fmul(maximum, self.scale)
 
     def _ln(self, total: Value) -> Value:
-        """(log2 l - lift) ln 2."""
+        """ln of the sum without its lift: (log2 l - lift) ln 2."""
         log2 = b.log2(total)
         if self.lift:
             log2 = b.fsub(log2, self._lift())
@@ -149,5 +152,5 @@ class Row:
 
 
 def is_large(offset: Value) -> Value:
-    """Whether rounding m c, of which `offset` is made, is too coarse."""
+    """i1: whether m c, which is part of `offset`, is so large that f32 rounds it too coarsely."""
     return b.fcompare("OGE", b.fabs(offset), b.f32_constant(LARGE_EXPONENT))

@@ -1,4 +1,4 @@
-"""What the storage operations of the `attn` dialect say of an operand, as the parts of a schedule."""
+"""Makes the parts of a schedule from the storage operations on an operand: sequences and pages."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _SOURCED = (attn.LimitedOp, attn.SelectedOp, attn.TrimmedOp, attn.ScaledOp, attn
 
 
 def storage_steps(operand: Value) -> Iterator[Any]:
-    """The storage operations behind an operand of `attn.mha`, the last one first."""
+    """The chain of storage operations that makes an operand of `attn.mha`, the last one first."""
     while isinstance(owner := operand.owner, _SOURCED):
         yield owner
         operand = owner.source
@@ -32,10 +32,10 @@ def root(operand: Value) -> Value:
 
 
 def dimension_names(operand: Value, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the run-time extents of the stored tensor of k or v, "" where they are static.
+    """Names of the run-time extents of the stored tensor of k or v; "" where an extent is static.
 
     Args:
-      usual: where no storage operation says otherwise.
+      usual: the names for a dense tensor.
     """
     for owner in storage_steps(operand):
         if isinstance(owner, _POOLS):
@@ -90,17 +90,18 @@ def page_size_of(operand: Value) -> int:
 
 
 def position_factors(operand: Value) -> attn.ScaledOp | None:
-    """What gives each position of an operand of `attn.mha` factors of its own, if anything does."""
+    """The operation that gives each position of an operand of `attn.mha` its own factors, or None."""
     steps = (step for step in storage_steps(operand) if isinstance(step, attn.ScaledOp))
     return next((step for step in steps if step.is_per_position), None)
 
 
 def check_storage(op: attn.MhaOp) -> None:
-    """Refuses storage that the schedule has no source for.
+    """Refuses storage that no schedule can load from.
 
     Raises:
-      VerifyError: k and v lie differently, queries are a cache or have lengths that do not count
-        the queries, pages begin within a tile, or rows hold more than an operand.
+      VerifyError: k and v are stored differently, q is a cache or has lengths that do not count the
+        queries, or padding is trimmed from pages, so that sequences would begin
+        within one, or rows hold more than an operand.
     """
     for name, operand in (("q", op.q), ("k", op.k), ("v", op.v)):
         if any(isinstance(step, attn.ColumnsOp) for step in storage_steps(operand)):
@@ -121,7 +122,10 @@ def check_storage(op: attn.MhaOp) -> None:
 
 
 def _told(operand: Value) -> list[tuple[str, list[Value], str]]:
-    """What the storage operations do to an operand, its own tensor, table and factors left out."""
+    """What k and v must have in common: each storage operation with the arrays that it reads.
+
+    The stored tensor, the table of pages and factors are left out: these may differ.
+    """
     return [
         (owner.operation.name, _arrays(owner), _counted(owner))
         for owner in storage_steps(operand)
@@ -130,7 +134,7 @@ def _told(operand: Value) -> list[tuple[str, list[Value], str]]:
 
 
 def _arrays(owner: Any) -> list[Value]:
-    """What tells the lengths; tables of keys and values may be different ones."""
+    """The index arrays of a storage operation, without a table of pages."""
     return [] if isinstance(owner, attn.PagedOp) else list(owner.operation.operands)[1:]
 
 

@@ -1,16 +1,16 @@
-"""Factors of K and V that every position has of its own, as quantisation token by token gives them.
+"""Factors of K and V for every single position, as quantisation token by token makes them.
 
-With k_j and v_j the factors of key j, for each group of columns:
+With the factors k_j and v_j of key j, one for each group of columns:
 
     S_ij = sum over groups of k_j(group) x (products of the group)
     O_i  = sum over j of P_ij v_j(group) V_j          P_ij v_j is what the second product takes
 
-Weights P v are operands in f16, whatever the size of v: those of a row are multiplied by the power of two
-that brings the largest so far to [2^14, 2^15), and its sums of the group with them.
+The products P v are rounded to f16, whatever the size of v. Therefore those of a row are multiplied by
+the power of two that brings the largest so far into [2^14, 2^15), and so is the row's sum of the group.
 
-A warp reads the factors of its strip of keys itself, a key to a lane, one key tile ahead, and numbers of
-pages two: neither waits in the turn that needs it. What a table names outside the pool, and what lies
-behind the sequence, is 0.
+Each warp reads the factors of its strip of keys itself, one key per lane, one key tile ahead, and the
+numbers of pages two tiles ahead, so that no turn waits for them. Factors of pages outside the pool and
+of positions behind the end of the sequence count as 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,12 @@ Value = Any
 
 @dataclass(frozen=True)
 class PositionFactors:
-    """Factors of one operand.
+    """The factors of one operand and where they lie.
 
     Attributes:
       tensor: [pages, page, kv_heads, groups], or [rows, positions, kv_heads, groups].
-      sequences: where those of a sequence lie; `pages` as well, where it has any.
+      sequences: where the factors of each sequence lie.
+      pages: its pages; None without pages.
       group: columns that share a factor.
     """
 
@@ -52,7 +53,7 @@ class PositionFactors:
 
     @classmethod
     def of(cls, operand: Value, arguments: Mapping[Value, Value]) -> "PositionFactors | None":
-        """Those of an operand of `attn.mha`; arguments as of `sequences_of`."""
+        """The factors of an operand of `attn.mha`, or None; `arguments` as in `sequences_of`."""
         step = position_factors(operand)
         if step is None:
             return None
@@ -63,11 +64,11 @@ class PositionFactors:
 
     @property
     def lists(self) -> tuple[Value, ...]:
-        """The arrays that entries are read from; none without pages."""
+        """The arrays that say where pages lie; none without pages."""
         return () if self.pages is None else self.pages.lists
 
     def find(self, tile: "WorkTile", column: Value, count: int) -> list[Value]:
-        """The entry of the page of each of so many keys from a column on, [count]; none without pages."""
+        """i32 [count]: the page of each of `count` keys from a column on; empty without pages."""
         if (pages := self.pages) is None:
             return []
         size = page_size(self.tensor)
@@ -86,15 +87,17 @@ class PositionFactors:
         head: Value,
         group: int,
     ) -> Value:
-        """The factors of so many keys from a column on, [count] of f32, 0 where there is none.
+        """The factors of `count` keys from a column on, f32 [count]; 0 for keys that have none.
 
         Args:
-          place: of the sequence, whose length is that of the keys.
-          found: by `find`.
+          place: where the sequence lies, and its number of keys.
+          found: the result of `find`.
+          head: key-value head.
+          group: number of the group of columns.
         """
         f32, zero = ir.F32Type.get(), b.f32_constant(0.0)
 
-        def factor(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
+        def factor_at(coords: Sequence[Value], position: Value, *conditions: Value) -> Value:
             exists = b.compare("slt", position, place.length)
             for condition in conditions:
                 exists = b.INT.both(exists, condition)
@@ -105,13 +108,13 @@ class PositionFactors:
 
         def in_row(number: Value) -> Value:
             position = b.INT.add(column, number)
-            return factor([*place.lead, place.row(position)], position)
+            return factor_at([*place.lead, place.row(position)], position)
 
         def in_page(page: Value, number: Value) -> Value:
             position, size = b.INT.add(column, number), page_size(self.tensor)
             begin = b.INT.mul(b.INT.floordiv(position, size), size)
             inside = b.compare("sge", page, 0), b.compare("slt", page, b.extent(self.tensor, 0))
-            return factor([page, b.INT.sub(position, begin)], position, *inside)
+            return factor_at([page, b.INT.sub(position, begin)], position, *inside)
 
         if self.pages is None:
             return b.generate(in_row, [count], f32)
@@ -121,37 +124,40 @@ class PositionFactors:
 def position_factors_of(
     op: attn.MhaOp, arguments: Mapping[Value, Value]
 ) -> tuple[PositionFactors, PositionFactors] | None:
-    """Those of k and v, which both have them or neither."""
+    """The factors of k and of v, or None; either both have factors or neither."""
     k, v = (PositionFactors.of(operand, arguments) for operand in (op.k, op.v))
     return None if k is None or v is None else (k, v)
 
 
 class Sides(NamedTuple):
-    """Factors of keys and of values, of one kind each."""
+    """A pair: the factors of keys, and those of values."""
 
     keys: Any
     values: Any
 
 
 class Ahead:
-    """The factors of a warp's strips of keys, from turn to turn."""
+    """Reads the factors of a warp's strip of keys ahead of the turn that uses them.
+
+    The values that are read travel from turn to turn in the state of the loop.
+    """
 
     def __init__(
         self,
         problem: "Problem",
         tile: "WorkTile",
-        keys: "VisitedTiles",
+        visited: "VisitedTiles",
         first: Value,
         count: int,
         value_groups: Sequence[int],
     ):
-        """Of `count` keys from `first` on of each key tile.
+        """Factors of `count` keys of each key tile, from its key `first` on.
 
         Args:
-          value_groups: those of V that the warp has to do with.
+          value_groups: the groups of V's columns that the warp computes.
         """
         assert problem.position_factors is not None
-        self._tile, self._keys, self._first, self._count = tile, keys, first, count
+        self._tile, self._visited, self._first, self._count = tile, visited, first, count
         self._head = problem.queries.kv_head(tile.head)
         k, v = problem.position_factors
         groups = range(problem.head_dim // k.group)
@@ -164,12 +170,12 @@ class Ahead:
         self._key_count = len(groups)
 
     def _place(self, side: PositionFactors) -> Place:
-        """Where factors of the sequence lie, as many as it has keys."""
+        """Where the factors of the work tile's sequence lie, with as many positions as it has keys."""
         found = side.sequences.of(self._tile.batch, self._tile.queries)
         return Place(found.lead, found.start, self._tile.keys.length, False)
 
     def _column(self, turn: Value | int) -> Value:
-        return b.INT.add(self._keys.first_column(turn), self._first)
+        return b.INT.add(self._visited.first_column(turn), self._first)
 
     def _found(self, turn: Value | int) -> list[Value]:
         column = self._column(turn)
@@ -192,37 +198,37 @@ class Ahead:
         ]
 
     def start(self) -> list[Value]:
-        """What turn 0 is handed; nothing is read where there is no turn: arrays may be empty then."""
+        """The state for turn 0. Nothing is read if there is no turn, as arrays may be empty then."""
         f32, count = ir.F32Type.get(), [self._count]
         entries = 0 if self._sources[0].pages is None else len(self._sources)
         loaded = [f32] * len(self._wanted) + [b.i32()] * entries
         nothing = [b.f32_constant(0.0)] * len(self._wanted) + [b.constant(0)] * entries
         return b.chosen(
-            self._keys.any(),
+            self._visited.any(),
             [ws.fragment_type(count, kind) for kind in loaded],
             lambda: [*self._loaded(0, self._found(0)), *self._found(1)],
             lambda: [b.fill(count, value) for value in nothing],
         )
 
     def following(self, turn: Value, state: Sequence[Value]) -> list[Value]:
-        """What the turn after this one is handed, read now."""
+        """The state for the turn after this one; the reads start now."""
         found = state[len(self._wanted) :]
         return [*self._loaded(b.INT.add(turn, 1), found), *self._found(b.INT.add(turn, 2))]
 
     def factors(self, state: Sequence[Value]) -> Sides:
-        """Those of a turn's keys and values, [count] for each group, a key to a lane."""
+        """The factors of a turn from its state, [count] for each group, one key per lane."""
         own = state[: len(self._wanted)]
         return Sides(own[: self._key_count], own[self._key_count :])
 
 
 class GroupWeights(NamedTuple):
-    """Weights of a group of V's columns, as the product takes them.
+    """Weights for one group of V's columns, in the form that the product takes.
 
     Attributes:
-      weights: [rows, keys], narrow.
-      factor: [rows], of the sums so far.
-      largest: [rows], of the weights so far, before they were multiplied by a power of two; in a list
-        that is empty where they are not.
+      weights: [rows, keys], rounded to the type of the product.
+      factor: [rows], by which the sums so far have to be multiplied.
+      largest: one fragment [rows], the largest weight so far before its power of two; empty where
+        weights are not multiplied by one.
     """
 
     weights: Value
@@ -231,7 +237,10 @@ class GroupWeights(NamedTuple):
 
 
 def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
-    """The sum so far and the products of one more group [rows, keys], times the factors of its keys."""
+    """total + products x factors, for one group of K's columns: all [rows, keys].
+
+    `lanes` has the factors [keys], one key per lane; `total` is None for the first group.
+    """
     factors = b.spread(lanes)
     if total is None:
         return b.times_columns(products, factors)
@@ -240,13 +249,13 @@ def with_group(total: Value | None, products: Value, lanes: Value) -> Value:
 
 
 def weighed_values(step: "Weighed", lanes: Value, largest: Value, element: Any) -> GroupWeights:
-    """Weights P times the factors of their keys.
+    """Weights P multiplied by the factors of their keys, and by a power of two for each row.
 
     Args:
-      step: of online softmax: P in f32, and what a new maximum makes of sums and weights so far.
-      lanes: factors [keys], a key to a lane.
-      largest: of the turn before.
-      element: what the product takes.
+      step: a step of online softmax: P in f32, and the factor for sums and weights so far.
+      lanes: factors [keys], one key per lane.
+      largest: [rows], the largest weight up to the previous turn.
+      element: the type of the product's operands.
     """
     products = b.times_columns(step.weights, b.spread(lanes))
     before = b.map_elements(b.fmul, largest, step.factor)
@@ -261,5 +270,5 @@ def weighed_values(step: "Weighed", lanes: Value, largest: Value, element: Any) 
 
 
 def real_sums(sums: Value, largest: Value) -> Value:
-    """Sums without the power of two that their weights had."""
+    """The sums [rows, columns] divided by the powers of two of their weights."""
     return b.times_rows(sums, b.map_elements(lambda x: power(x)[1], largest))

@@ -1,4 +1,4 @@
-"""One attention operation as the roles of its kernel see it: tensors, sizes, work tiles."""
+"""One attention operation as the roles of its kernel use it: tensors, sizes, work tiles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Value = Any
 
 PRODUCT_BYTES = 32  # K of one product
-PRODUCT_COLUMNS = 16  # of D; tiles of V and O are multiples
-MAX_EXPONENT = 8  # P stays at most 2^8; FlashAttention-4
+PRODUCT_COLUMNS = 16  # columns of V and O are multiples: N of a product
+MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
 
 
 class WorkTile(NamedTuple):
     """One work tile.
 
     Attributes:
-      block, head, batch: block of positions, number of its first query tile among those along the
-        heads, number of the sequence; i32 each.
-      queries, keys, results: the sequence in Q, in K and V, and in O and LSE.
-      part: the part of the keys, where they are split.
+      block, head, batch: coordinates, i32 each: number of the block of positions; number of the
+        first query tile along the heads; number of the sequence.
+      queries, keys, results: where the sequence lies in Q, in K and V, and in O and LSE.
+      part: the part of the keys; None where they are not split.
     """
 
     block: Value
@@ -48,21 +48,21 @@ class WorkTile(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """One attention operation as its roles see it.
+    """One attention operation as its roles use it.
 
     Attributes:
       q, k, v, o: memrefs [batch, sequence, heads, head_dim], or as their sequences are stored.
-      lse: [batch, heads, sq] or as O is stored, f32; None when nobody asks for it.
-      parts: of the keys, if they are split.
+      lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
+      parts: how the keys are split; None if they are not.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
       scale: f32, multiplies Q K^T.
-      factors: of the elements of Q, K and V.
-      position_factors: of K and of V, where every position has its own.
+      factors: by which elements of Q, K and V are multiplied, per sequence and head.
+      position_factors: those of K and of V per position; None without any.
       heads, kv_heads, head_dim, v_head_dim: static sizes.
       element, stored, output: element types of Q, of K and V, and of O.
       mask: which keys each row sees, in closed form.
-      modifier: what becomes of a score, and which further ones are hidden.
-      visited: which key tiles a work tile visits.
+      modifier: changes scores, and hides further ones.
+      visited: makes the key tiles that a work tile visits.
       config: tile sizes, stages, registers.
     """
 
@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def is_partial(self) -> bool:
-        """Whether O and LSE are results for parts of the keys."""
+        """Whether the kernel writes an O and LSE for each part of the keys."""
         return self.parts is not None and self.parts.are_results
 
     @property
@@ -101,24 +101,26 @@ class Problem:
 
     @property
     def widens(self) -> bool:
-        """Whether K and V have fewer bits than what products take."""
+        """Whether K and V are stored with fewer bits than the operands of the products have."""
         return self.stored != self.product
 
     @property
     def columns(self) -> int:
-        """Columns of a tile of Q or K: the head size in whole products of the tensor core."""
+        """Columns of a tile of Q or K: the head size, rounded up to the K of one product."""
         step = PRODUCT_BYTES * 8 // ws.element_bits(self.product)
         return -(-self.head_dim // step) * step
 
     @property
     def v_columns(self) -> int:
-        """Columns of a tile of V or O."""
+        """Columns of a tile of V or O: their head size, rounded up in the same way."""
         return -(-self.v_head_dim // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
 
     @property
     def lift(self) -> int:
-        """P is 2^lift where a score equals the row's maximum: 8-bit P would lose small ones, and f16
-        in the place of bf16."""
+        """P is 2^lift where a score equals the row's maximum.
+
+        Above 0 for P of 8 bits, and of f16 with widened K and V, which would lose small weights.
+        """
         if self.widens:
             return LIFT - self.config.rescale_threshold
         narrow = ws.element_bits(self.product) == NARROW_BITS
@@ -139,13 +141,13 @@ class Problem:
         return WorkTile(block, head, batch, queries, keys, results, part)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, heads that tiles start at, batch; that
-        of every part."""
+        """Extents of the tile space: blocks of positions, heads that work tiles start at, and the batch,
+        times the number of parts."""
         *space, batch = self.queries.tile_space()
         return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 
     def packing(self) -> dict[str, list[Value]]:
-        """Further operands of `ws.tiles`, where the order goes by more than the tile space."""
+        """The operands of `ws.tiles` that the order `ragged` needs beside the tile space."""
         if self.config.tile_order != "ragged":
             return {}
         ends, rows = self.query_sequences.packed()
@@ -160,20 +162,20 @@ class Problem:
         return Queries(*tensors, self.heads, group, self.config)
 
     def score_scale(self, tile: WorkTile) -> Value:
-        """What multiplies the scores of a work tile."""
+        """The scale of a work tile's scores, with the factors of Q and K."""
         kv_head = self.queries.kv_head(tile.head)
         return self.factors.of_scores(self.scale, tile.batch, kv_head)
 
     def output_factor(self, tile: WorkTile) -> Value | None:
-        """What multiplies the output of a work tile, if anything."""
+        """The factor of V, which multiplies the output of a work tile; None without one."""
         return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
     def keys(self, tile: WorkTile) -> "VisitedTiles":
-        """Which key tiles a work tile visits."""
+        """The key tiles that a work tile visits."""
         return self.visited(self, tile)
 
     def query_tile(self, tile: WorkTile, way: int) -> WorkTile:
-        """A work tile as one of its query tiles sees it: with that one's head."""
+        """The work tile with the head of one of its query tiles."""
         is_other = way > 0 and self.queries.head_tiles > 1
         return tile._replace(head=b.INT.add(tile.head, way)) if is_other else tile
 

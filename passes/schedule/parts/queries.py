@@ -1,11 +1,11 @@
-"""The query side of a kernel: which position and head each row of a query tile holds.
+"""The query side of a kernel: which position and head each row of a query tile has.
 
 With `packed` query heads of one group in a tile, row r of a tile that starts at position p is the
 query at p + r / packed of head `packed` x (the tile's head) + r mod packed. Packing fills a tile
 where there are few positions, as in decoding, and reads K and V once for the whole group. Where
-their number does not divide the tile's rows, the last rows are nobody's: they hold some of the next
-position, and what is found for them is written nowhere. The query tiles of a work tile follow one another along the
-positions, or along the heads of a group.
+`packed` does not divide the tile's rows, the last rows are unused: they are loaded with heads of the
+next position, and their results are not written. The query tiles of a work tile follow one another
+along the positions, or along the heads of a group.
 """
 
 from dataclasses import dataclass
@@ -51,17 +51,17 @@ class Queries:
 
     @property
     def rows(self) -> int:
-        """Rows of a tile that are somebody's."""
+        """Used rows of a tile: those of whole positions that fit."""
         return self.positions_per_tile * self.packed
 
     @property
     def loaded_rows(self) -> int:
-        """Rows of the box that Q is loaded by: those of whole positions that fill a tile."""
+        """Rows of the box that is loaded from Q: whole positions, as many as fill a tile."""
         return -(-self.config.tile_m // self.packed) * self.packed
 
     @property
     def head_tiles(self) -> int:
-        """Query tiles of a work tile along the heads."""
+        """How many of a work tile's query tiles lie along the heads; 1 if they lie along positions."""
         return self.config.heads_per_cta // self.packed
 
     @property
@@ -70,13 +70,13 @@ class Queries:
         return self.positions_per_tile * (self.config.q_tiles // self.head_tiles)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, heads that tiles start at, batch."""
+        """Extents of the tile space: blocks of positions, heads that work tiles start at, batch."""
         blocks = b.INT.ceildiv(self.sequences.longest(), self.positions_per_work_tile)
         heads = b.constant(self.heads // self.config.heads_per_cta)
         return [blocks, heads, self.sequences.count()]
 
     def first_position(self, block: Value, way: Value | int) -> Value:
-        """Position of the first row of a query tile."""
+        """Position of the first row of query tile `way` of the work tiles with this block."""
         base = b.INT.mul(block, self.positions_per_work_tile)
         if self.head_tiles > 1 or (isinstance(way, int) and way == 0):
             return base
@@ -99,7 +99,9 @@ class Queries:
         return b.INT.floordiv(tile_head, tiles_per_group) if tiles_per_group > 1 else tile_head
 
     def load(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
-        """Fills a shared tile with query rows; rows past the end are anything, outside the tensor 0.
+        """Fills a shared tile with query rows.
+
+        Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
         The slot has room for `loaded_rows`.
         """
@@ -121,7 +123,7 @@ class Queries:
     def store_columns(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, column: Value
     ) -> None:
-        """Writes a fragment to O from a column on, by threads; rows past the end are dropped."""
+        """Writes a fragment [rows, columns] to O from a column on; rows past the end are dropped."""
         coords, dims = self._place(sequence, head, position)
         o = self._by_heads(self.o, len(sequence.lead) + 1)
         o = self._within(o, sequence, position, dims[0])
@@ -130,8 +132,10 @@ class Queries:
     def store_lse(
         self, rows: Value, sequence: Sequence, head: Value, position: Value, *term: int
     ) -> None:
-        """Writes one value per row to LSE, to one of its terms where it is a sum; rows past the end
-        are dropped."""
+        """Writes one value per row to LSE; rows past the end are dropped.
+
+        `term` is its number where the LSE is stored as a sum of terms.
+        """
         first = len(term) + len(sequence.lead)
         inner = [0] if self.packed > 1 else []
         dims = [first + 2, first + 1] if inner else [first + 1]
@@ -140,14 +144,14 @@ class Queries:
         b.store_global(rows, lse, coords, dims)
 
     def _within(self, tensor: Value, sequence: Sequence, position: Value, dim: int) -> Value:
-        """The tensor as if it ended with the sequence, or with the tile's last row that is somebody's."""
+        """A view of the tensor that ends with the sequence, or with the tile's last used row."""
         if self.rows == self.config.tile_m:
             return sequence.within(tensor, dim)
         end = b.INT.min(b.INT.add(position, self.positions_per_tile), sequence.length)
         return b.limit(tensor, sequence.row(end), dim)
 
     def _by_heads(self, tensor: Value, dim: int) -> Value:
-        """A tensor with the heads of a tile in a dimension of their own."""
+        """A view of the tensor in which the packed heads have their own dimension."""
         return b.expand(tensor, dim, self.packed) if self.packed > 1 else tensor
 
     def _place(

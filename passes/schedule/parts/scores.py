@@ -1,7 +1,6 @@
-"""What becomes of a tile of scores on its way to weights, and of a row's numbers at the end.
+"""From a tile of scores to weights, and from a row's maximum and sum to its results.
 
-Pure functions over fragments, whatever memory they come from and whoever holds them; the formulas
-of a row are in `online`.
+Pure functions over fragments, used by every schedule; the formulas for one row are in `online`.
 """
 
 import math
@@ -16,9 +15,11 @@ from .online import is_large as is_too_coarse
 from .problem import Problem, Value, WorkTile
 from .visited import VisitedTiles
 
-TOTAL_COLUMNS = 8  # of the sums of a row: those of a quad, of which each thread has its own
+TOTAL_COLUMNS = 8  # partial sums of a row: each thread of a quad has its own
 FMA_COLUMNS = 4  # per period: two pairs of 2^x on the multiply-add units (FlashAttention-4)
-FMA_FRAGMENT = 32  # columns of a fragment; the row's last one is left to the special unit
+FMA_FRAGMENT = (
+    32  # columns of a fragment; the last fragment of a row uses the special-function unit alone
+)
 
 
 def seen(
@@ -26,46 +27,47 @@ def seen(
     tile: WorkTile,
     scores: Value,
     test: Test | None,
-    keys: VisitedTiles,
+    visited: VisitedTiles,
     turn: Value,
     row0: Value,
     scale: Value,
     column: Value | int = 0,
 ) -> Value:
-    """The scores that count: modified, and -inf where a row does not see a key.
+    """The scores after modifier and mask: -inf where a row does not see a key.
 
     Args:
       scores: [rows, columns], raw.
-      test: what they may have to be tested for.
-      keys: the tiles that are visited; these scores are of the tile of a turn.
+      test: the edges of the mask to test; None for none.
+      visited: the visited tiles.
+      turn: number of the turn that these scores belong to.
       row0: position of their first row.
-      scale: multiplies them where the modifier looks at them.
-      column: of the tile, where they begin.
+      scale: multiplies scores before the modifier gets them.
+      column: the key tile's column at which they begin.
     """
     modifier = problem.modifier
-    keeps = modifier.hides and (test is not None or keys.keeps_everywhere)
+    keeps = modifier.hides and (test is not None or visited.keeps_everywhere)
     if not (modifier.changes or keeps or test is not None):
         return scores
-    column0 = keys.first_column(turn)
+    column0 = visited.first_column(turn)
     if column != 0:
         column0 = b.INT.add(column0, column)
     if modifier.changes or keeps:
-        factor = scale if modifier.changes else None
-        scores = _modified(problem, scores, factor, tile, row0, column0, keeps=keeps)
+        before_modifier = scale if modifier.changes else None
+        scores = _modified(problem, scores, before_modifier, tile, row0, column0, keeps=keeps)
     if test is not None:
         scores = hide(problem, tile, scores, test, row0, column0)
     return scores
 
 
 class Rows(NamedTuple):
-    """What online softmax knows of its rows so far; a loop carries these values.
+    """The state of online softmax for some rows, which a loop carries.
 
     Attributes:
       maximum: [rows], which may be stale.
-      offset: [rows], what goes with it.
-      limit: [rows], the score up to which the maximum stays.
-      is_large: i1, whether the offset of a row of this warp is.
-      totals: [rows, 8], sums of weights that a reduction adds up at the end.
+      offset: [rows], the addend in the exponent that belongs to the maximum; see `Row.offset`.
+      limit: [rows], the largest score that lets the maximum stay.
+      is_large: i1, whether any row of this warp has a large offset; see `online.is_large`.
+      totals: [rows, 8], partial sums of weights, to be reduced at the end.
     """
 
     maximum: Value
@@ -76,7 +78,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def none(cls, row: Row, count: int) -> "Rows":
-        """Of so many rows that have seen no key."""
+        """The state of `count` rows that have seen no key."""
         maximum = b.fill([count], b.f32_constant(-math.inf))
         totals = b.fill([count, TOTAL_COLUMNS], b.f32_constant(0.0))
         return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), totals)
@@ -88,13 +90,13 @@ class Rows(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """What a tile of scores leaves behind.
+    """The result of a step of online softmax over one tile of scores.
 
     Attributes:
-      rows: what is known of them now.
-      moved: i1, whether the maximum of a row of this warp has moved.
-      factor: [rows], what O so far has to be multiplied by.
-      weights: P, unrounded f32.
+      rows: the new state.
+      moved: i1, whether the maximum of any row of this warp has changed.
+      factor: [rows], by which O so far has to be multiplied.
+      weights: [rows, columns], P in f32.
     """
 
     rows: Rows
@@ -104,9 +106,9 @@ class Weighed(NamedTuple):
 
 
 def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
-    """A step of online softmax over scores that count.
+    """A step of online softmax over the scores of one tile, after modifier and mask.
 
-    Where no maximum of a warp moves, it goes on with what it has.
+    A warp in which no row's maximum changes keeps its offsets and limits as they are.
     """
     maximum, _, limit, _, totals = rows
     found = b.reduce_rows("max", scores, maximum)
@@ -141,7 +143,7 @@ def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
 
 
 def _is_beyond(found: Value, limit: Value) -> Value:
-    """i1; also where the limit is that of a scale so small that it is no number."""
+    """i1: found > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
     return b.fcompare("UGT", found, limit)
 
 
@@ -155,7 +157,7 @@ def _modified(
     *,
     keeps: bool,
 ) -> Value:
-    """Gives each score to the modifier with its coordinates, scaled if there is a scale."""
+    """Applies the modifier to each score, multiplied by `scale` first unless that is None."""
 
     def element(score: Value, row: Value, column: Value) -> Value:
         given = score if scale is None else b.fmul(score, scale)
@@ -170,7 +172,7 @@ def _modified(
 def store_lse(
     problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
 ) -> None:
-    """Writes the LSE, if anyone asks for it; of a part as a sum of two."""
+    """Writes the LSE if it is wanted; for parts of the keys as two terms to be added."""
     if problem.lse is None:
         return
     formulas = [row.lse_first, row.lse_rest] if problem.is_partial else [row.lse]
@@ -181,16 +183,16 @@ def store_lse(
 
 
 def with_sink(
-    problem: Problem, rows: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
+    problem: Problem, row: Row, tile: WorkTile, row0: Value, maximum: Value, total: Value
 ) -> Value:
-    """l with the sink's weight; a row that saw no key keeps its 0."""
+    """The row sum l plus the weight of the sink; a row that saw no key keeps its 0."""
     if not problem.modifier.has_sink:
         return total
 
-    def element(m: Value, t: Value, row: Value) -> Value:
+    def element(m: Value, t: Value, number: Value) -> Value:
         queries = problem.queries
-        q, head = b.INT.add(row0, queries.position(row)), queries.head(tile.head, row)
-        weight = rows.of_logit(problem.modifier.sink(tile.batch, head, q), m)
+        q, head = b.INT.add(row0, queries.position(number)), queries.head(tile.head, number)
+        weight = row.of_logit(problem.modifier.sink(tile.batch, head, q), m)
         zero = b.f32_constant(0.0)
         return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, weight))
 
@@ -198,7 +200,7 @@ def with_sink(
 
 
 def weights(problem: Problem, row: Row, scores: Value, offset: Value) -> Value:
-    """P = 2^(S c - m c + lift), unrounded f32."""
+    """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c."""
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
     offset = b.broadcast(offset, columns)
     exponent = b.map_elements(lambda s, o: b.fma(s, row.scale_log2, o), scores, offset)
@@ -213,9 +215,10 @@ def weights(problem: Problem, row: Row, scores: Value, offset: Value) -> Value:
     )
 
 
-def reciprocal(total: Value, factor: Value | None) -> Value:
-    """1 / l, or `factor` / l; 0 for a row that saw no key."""
+def reciprocal(total: Value, output_factor: Value | None) -> Value:
+    """1 / l, or `output_factor` / l; 0 for a row that saw no key."""
     zero = b.f32_constant(0.0)
     empty = b.fcompare("OEQ", total, zero)
-    inverse = b.fdiv(b.f32_constant(1.0) if factor is None else factor, total)
+    numerator = b.f32_constant(1.0) if output_factor is None else output_factor
+    inverse = b.fdiv(numerator, total)
     return b.select(empty, zero, inverse)

@@ -1,8 +1,8 @@
 """Where the sequences of a batch lie and how long they are: the storage side of the schedule.
 
-A work tile belongs to one sequence. What the parts need of it is a `Sequence`; `operands` has one
-made of what the storage operations of the `attn` dialect say. Numbers read from index arrays are
-moved into the tensor, so that no array makes a kernel leave it.
+A work tile belongs to one sequence, which a `Sequence` describes; `operands` makes `Sequences` from the
+storage operations of the `attn` dialect. Numbers read from index arrays are clamped to the tensor, so
+that no array makes a kernel read outside it.
 """
 
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ class Sequence:
     """One sequence of a stored tensor.
 
     Attributes:
-      lead: coordinates in front of the row's: the sequence, where it has a dimension.
-      start: row of the tensor where it begins; None for 0.
-      length: positions that exist, i32.
-      is_whole: the tensor ends where the sequence ends, so that copies stop by themselves.
+      lead: the coordinates before the row: the sequence's number, if the tensor has a dimension for it.
+      start: the tensor's row where it begins; None for 0.
+      length: number of its positions, i32.
+      is_whole: the tensor's dimension ends where the sequence ends, so that copies need no further limit.
     """
 
     lead: tuple[Value, ...]
@@ -30,18 +30,18 @@ class Sequence:
     is_whole: bool
 
     def row(self, position: Value) -> Value:
-        """Row of the tensor that holds a position."""
+        """The tensor's row that holds a position."""
         return position if self.start is None else b.INT.add(self.start, position)
 
     def moved(self, by: Value) -> "Sequence":
-        """Moved by whole sequences in a dense tensor, by rows in one of all sequences' rows."""
+        """The sequence displaced by `by`: sequences in a dense tensor, rows in a ragged one."""
         if self.start is None:
             first, *others = self.lead
             return replace(self, lead=(b.INT.add(first, by), *others))
         return replace(self, start=b.INT.add(self.start, by))
 
     def within(self, tensor: Value, dim: int) -> Value:
-        """The tensor as if it ended with the sequence; its rows run along `dim`."""
+        """A view of the tensor that ends where the sequence does; its rows run along `dim`."""
         return tensor if self.is_whole else b.limit(tensor, self.row(self.length), dim)
 
 
@@ -49,19 +49,19 @@ class Sequences(Protocol):
     """The sequences of one operand."""
 
     def count(self) -> Value:
-        """How many there are: the batch."""
+        """Number of sequences: the batch."""
         ...
 
     def longest(self) -> Value:
-        """A bound of their lengths that is known at launch."""
+        """An upper bound of their lengths, known at launch."""
         ...
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """One of them; `queries` is the sequence of queries that looks at these keys."""
+        """Sequence number `batch`; for keys, `queries` is the sequence of queries that sees them."""
         ...
 
     def packed(self) -> tuple[Value, Value]:
-        """The ends of sequences that lie one after the other, and the rows of the tensor."""
+        """The array of ends, and the tensor's rows, for sequences that lie one after the other."""
         ...
 
     @property
@@ -72,13 +72,13 @@ class Sequences(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """[batch, sequence, heads, columns]: all are equally long."""
+    """Sequences of a tensor [batch, sequence, heads, columns], all of one length."""
 
     tensor: Value
     differ = False
 
     def count(self) -> Value:
-        """The tensor's first extent."""
+        """The tensor's first extent, the batch."""
         return b.extent(self.tensor, 0)
 
     def longest(self) -> Value:
@@ -86,22 +86,22 @@ class Dense:
         return b.extent(self.tensor, 1)
 
     def packed(self) -> tuple[Value, Value]:
-        """They do not: `attn-configure` asks for no order that needs it."""
+        """Never called: `attn-configure` chooses the order that needs it for ragged sequences only."""
         raise AssertionError("sequences have a dimension of their own")
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """One row of matrices."""
+        """The sequence at index `batch` of the first dimension."""
         return Sequence((batch,), None, self.longest(), True)
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """[total, heads, columns] with sequence b from row ends[b] to before row ends[b + 1].
+    """Sequences of a tensor [total, heads, columns]: b lies in rows ends[b] to ends[b + 1] - 1.
 
     Attributes:
       tensor: the rows.
       ends: [batch + 1], i32.
-      most: i32, no sequence has more rows.
+      most: i32, the caller's bound of their lengths.
     """
 
     tensor: Value
@@ -110,19 +110,19 @@ class Ragged:
     differ = True
 
     def count(self) -> Value:
-        """One less than there are ends."""
+        """Number of ends, less one."""
         return b.INT.sub(b.extent(self.ends, 0), 1)
 
     def longest(self) -> Value:
-        """What the caller says."""
+        """The caller's bound."""
         return self.most
 
     def packed(self) -> tuple[Value, Value]:
-        """They do."""
+        """The ends, and the rows of the tensor."""
         return self.ends, b.extent(self.tensor, 0)
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """Rows between two ends; none where they are in the wrong order."""
+        """The rows between two ends; no rows where the second end is below the first."""
         total = b.extent(self.tensor, 0)
         begin, end = (b.element(self.ends, [i]) for i in (batch, b.INT.add(batch, 1)))
         begin = b.INT.min(b.INT.max(begin, 0), total)
@@ -132,42 +132,42 @@ class Ragged:
 
 @dataclass(frozen=True)
 class _Shortened:
-    """Sequences of which some positions do not count.
+    """Sequences of which some positions are left out.
 
     Attributes:
-      inner: where they lie.
+      inner: the whole sequences.
     """
 
     inner: Sequences
     differ = True
 
     def count(self) -> Value:
-        """As many as before."""
+        """As `inner`."""
         return self.inner.count()
 
     def longest(self) -> Value:
-        """At most as before."""
+        """As `inner`, of which these are parts."""
         return self.inner.longest()
 
     def packed(self) -> tuple[Value, Value]:
-        """As before."""
+        """As `inner`."""
         return self.inner.packed()
 
 
 @dataclass(frozen=True)
 class Limited(_Shortened):
-    """Sequences of which only the first so many positions exist.
+    """Sequences of which only the first `lengths[b]` positions exist.
 
     Attributes:
       lengths: [batch], i32.
-      excludes_queries: the lengths do not count the queries' own positions.
+      excludes_queries: the positions of the queries come on top of these lengths.
     """
 
     lengths: Value
     excludes_queries: bool
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """Shorter, and neither below 0 nor longer than before."""
+        """The sequence with its length from the array, clamped to 0 and the length in `inner`."""
         found = self.inner.of(batch, queries)
         length = b.element(self.lengths, [batch])
         if self.excludes_queries:
@@ -179,10 +179,10 @@ class Limited(_Shortened):
 
 @dataclass(frozen=True)
 class Selected:
-    """Sequence b is sequence indices[b] of others.
+    """Sequences chosen from others: b is sequence indices[b] of `inner`.
 
     Attributes:
-      inner: the others.
+      inner: the sequences to choose from.
       indices: [batch], i32.
     """
 
@@ -191,23 +191,23 @@ class Selected:
 
     @property
     def differ(self) -> bool:
-        """As before."""
+        """As `inner`."""
         return self.inner.differ
 
     def count(self) -> Value:
-        """As many as there are indices."""
+        """Number of indices."""
         return b.extent(self.indices, 0)
 
     def longest(self) -> Value:
-        """As before."""
+        """As `inner`."""
         return self.inner.longest()
 
     def packed(self) -> tuple[Value, Value]:
-        """Never of queries, whose order it would tell."""
+        """Never called: it is for queries, which are never selected."""
         raise AssertionError("queries are not selected")
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """The one with that index, moved into range."""
+        """The chosen sequence; an index outside is clamped."""
         last = b.INT.sub(self.inner.count(), 1)
         index = b.INT.min(b.INT.max(b.element(self.indices, [batch]), 0), last)
         return self.inner.of(index, queries)
@@ -215,16 +215,16 @@ class Selected:
 
 @dataclass(frozen=True)
 class Trimmed(_Shortened):
-    """Sequences without the padding in front of them.
+    """Sequences without the padding at their beginning.
 
     Attributes:
-      counts: [batch], i32: positions of padding.
+      counts: [batch], i32: positions of padding of each.
     """
 
     counts: Value
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
-        """Begins later; of no length where all of it is padding."""
+        """The sequence after its padding; of length 0 where all of it is padding."""
         found = self.inner.of(batch, queries)
         count = b.INT.min(b.INT.max(b.element(self.counts, [batch]), 0), found.length)
         return Sequence(found.lead, found.row(count), b.INT.sub(found.length, count), False)

@@ -6,9 +6,10 @@ With c = scale x log2(e), per row and key tile (spec: FlashAttention-4):
     factor = 2^((m - m') c), 1 where m is kept
     P = 2^(S c - m c + lift)       l = l factor + sum P
 
-A stale m lets P grow to 2^(lift + threshold), at most 2^8, which every type of P and f32 sums hold; it spares
-correction most of the passes over O. The lift, 0 for 16 bits, puts 8-bit P where its type is finest. A row that has
-seen no key has m = -inf; its exponent is taken relative to 0. What a row's numbers become is in `online`.
+With a stale m, P reaches up to 2^(lift + threshold), at most 2^8, which every type of P and f32 sums
+can hold; in return, correction rarely has to rescale O. The lift, 0 for 16 bits, moves 8-bit P to
+where its type has small values too. A row that has seen no key has m = -inf; its exponent is taken
+relative to 0. `online` has the formulas for one row.
 """
 
 import math
@@ -23,10 +24,10 @@ from .visited import visit
 
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
-    """Turns S into P tile by tile, then leaves 1 / l with correction and writes the LSE."""
-    keys = problem.keys(tile)
+    """Turns S into P tile by tile; at the end passes 1 / l to correction and writes the LSE."""
+    visited = problem.keys(tile)
     rows = [problem.config.tile_m]
-    phases = keys.phases(way)
+    phases = visited.phases(way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, way)
@@ -35,7 +36,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         slot = storage.s.wait(way)
         scores = b.load(slot)
         b.release(slot, "threads")
-        scores = seen(problem, tile, scores, test, keys, turn, row0, scale)
+        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
         found = b.reduce_rows("max", scores, maximum)
         factor = b.map_elements(row.factor, maximum, found)
         maximum = b.map_elements(row.maximum, maximum, found)
@@ -62,7 +63,7 @@ def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> N
         return [maximum, total]
 
     state = [b.fill(rows, b.f32_constant(-math.inf)), b.fill(rows, b.f32_constant(0.0))]
-    state = visit(keys, phases, state, turn_of)
+    state = visit(visited, phases, state, turn_of)
     maximum, total = state
 
     handover = storage.stats.acquire(way)

@@ -6,7 +6,9 @@ from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 from . import builder as b
 from .problem import Problem
 
-CLAIMS_AHEAD = 2  # work tiles that the fastest role may be ahead of the slowest, and their answers
+CLAIMS_AHEAD = (
+    2  # slots for claimed work tiles: how many of them the fastest role may be ahead of the slowest
+)
 
 
 class Storage:
@@ -19,11 +21,11 @@ class Storage:
                    | '------p----------------------+--'
                    '--------s, finished------------'
     ```
-    `s` carries the scores S to softmax, which puts the probabilities P in their place, as `p`.
-    Softmax and correction commit a slot of `p` together: it says that P is there and that O fits
-    the new row maximum. A full `s` tells correction that the product before it is complete, so that
-    O may be rescaled; `finished` tells it that the last one is, and mma that O has been read.
-    `answers` name the CTA's further work tiles, if the order of the tiles is to claim them.
+    `s` carries the scores S to softmax, which writes the probabilities P to the same place, as `p`.
+    Softmax and correction commit a slot of `p` together: P is there, and O has been rescaled to the new
+    row maximum. A full `s` tells correction that the previous product P V is complete, so that O may be
+    rescaled; `finished` tells correction that the last one is complete, and its release tells mma that
+    O has been read. `answers` has the coordinates of claimed work tiles, if the tile order claims any.
     """
 
     def __init__(self, problem: Problem):

@@ -10,7 +10,7 @@ from .storage import Storage
 
 
 class Loaded(Protocol):
-    """The rings that `load` fills: of queries, of keys and of values, which may be one."""
+    """The rings that `load` fills, of queries, keys and values; `k` and `v` may be the same ring."""
 
     q: b.Ring
     k: b.Ring
@@ -18,22 +18,22 @@ class Loaded(Protocol):
 
 
 def keys_in(problem: Problem, slot: Value) -> Value:
-    """A slot of a ring as a tile of keys."""
+    """The tile of keys [tile_n, columns] in a slot."""
     return b.view(slot, [problem.config.tile_n, problem.columns], problem.element)
 
 
 def values_in(problem: Problem, slot: Value) -> Value:
-    """A slot of a ring as a tile of values."""
+    """The tile of values [tile_n, v_columns] in a slot."""
     return b.view(slot, [problem.config.tile_n, problem.v_columns], problem.element)
 
 
 def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, and the rings of K and V in the order K(0) Q V(0) K(1) V(1) ...
 
-    Where the next tile lies is read as soon as the copies of a tile have been issued: it arrives while
-    those of the next one wait for their slots.
+    Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued: the
+    numbers arrive while `load` waits for the slots of the next tile.
     """
-    keys = problem.keys(tile)
+    visited = problem.keys(tile)
 
     def fill_keys(column: Value, found: Sequence[Value]) -> None:
         slot = storage.k.acquire()
@@ -46,14 +46,14 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
         b.commit(slot, "copy_engine")
 
     def turn_of(turn: Value, *found: Value) -> list[Value]:
-        column = keys.first_column(turn)
+        column = visited.first_column(turn)
         fill_keys(column, found)
         fill_values(column, found)
-        return source.find(tile, keys, b.INT.add(turn, 1)) if found else []
+        return source.find(tile, visited, b.INT.add(turn, 1)) if found else []
 
-    with b.when(keys.any()):
-        first = keys.first_column(0)
-        found = source.find(tile, keys, 0)
+    with b.when(visited.any()):
+        first = visited.first_column(0)
+        found = source.find(tile, visited, 0)
         fill_keys(first, found)
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
@@ -61,8 +61,8 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
             problem.queries.load(slot, tile.queries, tile.head, position)
             b.commit(slot, "copy_engine")
         fill_values(first, found)
-        following = source.find(tile, keys, b.constant(1)) if found else []
-        b.loop(1, keys.count, following, turn_of)
+        following = source.find(tile, visited, b.constant(1)) if found else []
+        b.loop(1, visited.count, following, turn_of)
 
 
 def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
@@ -70,7 +70,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    keys = problem.keys(tile)
+    visited = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
     def scores(way: int, query: Value, key: Value) -> None:
@@ -80,11 +80,11 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
         probabilities = storage.p.wait(way)
-        tile = values_in(problem, values)
-        b.mma(storage.o.at(way), probabilities, tile, accumulate=accumulate, b_layout="kn")
+        value_tile = values_in(problem, values)
+        b.mma(storage.o.at(way), probabilities, value_tile, accumulate=accumulate, b_layout="kn")
         b.release(probabilities, "tensor_core")
 
-    with b.when(keys.any()):
+    with b.when(visited.any()):
         key = storage.kv.wait()
         queries: list[Value] = []
         for way in ways:
@@ -107,10 +107,10 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
             b.release(key, "tensor_core")
             return []
 
-        b.loop(1, keys.count, [], turn_of)
+        b.loop(1, visited.count, [], turn_of)
         for query in queries:
             b.release(query, "tensor_core")
-        accumulate = b.compare("sgt", keys.count, 1)
+        accumulate = b.compare("sgt", visited.count, 1)
         values = storage.kv.wait()
         for way in ways:
             weigh(way, values, accumulate)

@@ -1,4 +1,4 @@
-"""Which key tiles a work tile visits, and in which turns a score has to be tested."""
+"""Which key tiles a work tile visits, and in which turns scores are tested against the mask."""
 
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Protocol
@@ -11,11 +11,11 @@ from .problem import Problem, Value, WorkTile
 
 
 class Phases(NamedTuple):
-    """Where the turns of a query tile change: both edges, no test, the left edge.
+    """How the turns of a query tile divide: first both edges are tested, then none, then the left one.
 
     Attributes:
-      plain: the first turn that needs no test; those before it may have both edges.
-      left: the first turn with a left edge, up to the last turn; None if the mask has no such edge.
+      plain: the first turn without a test.
+      left: the first turn that tests the left edge; None if the mask has none.
     """
 
     plain: Value
@@ -27,7 +27,7 @@ class VisitedTiles(Protocol):
 
     Attributes:
       count: number of turns, at least 0.
-      keeps_everywhere: whether `attn.keep` may hide scores in turns that need no test.
+      keeps_everywhere: whether `attn.keep` is evaluated in turns without a test, too.
     """
 
     count: Value
@@ -38,10 +38,10 @@ class VisitedTiles(Protocol):
         ...
 
     def phases(self, query_tile: Value) -> Phases:
-        """How the turns of a query tile divide by what has to be tested.
+        """Which turns test which edges, for one query tile.
 
-        The turns are the work tile's: other query tiles may need tiles that this one sees nothing
-        of, and it tests those.
+        All query tiles of a work tile take the same turns. Some may visit key tiles of which this one
+        sees nothing; these are among the turns with a test.
         """
         ...
 
@@ -51,18 +51,19 @@ class VisitedTiles(Protocol):
 
 
 def visit(
-    keys: VisitedTiles,
+    visited: VisitedTiles,
     phases: Phases,
     state: list[Value],
     turn_of: Callable[..., list[Value]],
     *,
     first: int = 0,
 ) -> list[Value]:
-    """Carries a state through the turns, in loops that differ by what has to be tested.
+    """Emits the loops over all turns, one for each kind of test, and returns the final state.
 
     Args:
-      turn_of: from the test, if any, the turn and the state to the next state.
-      first: the turn to begin with; there are as many.
+      turn_of: emits one turn; from the test or None, the turn's number and the state to the next
+        state.
+      first: the turn to begin with; there are at least as many turns.
     """
     if first:
         left = None if phases.left is None else b.INT.max(phases.left, first)
@@ -73,13 +74,13 @@ def visit(
 
     state = turns(first, phases.plain, Test.ALL)
     if phases.left is None:
-        return turns(phases.plain, keys.count, None)
+        return turns(phases.plain, visited.count, None)
     state = turns(phases.plain, phases.left, None)
-    return turns(phases.left, keys.count, Test.LEFT_EDGE)
+    return turns(phases.left, visited.count, Test.LEFT_EDGE)
 
 
 class KeyTiles:
-    """Visits the key tiles in the mask's range, from the last one down.
+    """Visits the key tiles that the mask does not hide entirely, from the last one down.
 
     Attributes:
       begin, end: tile numbers; the visit order is end - 1, end - 2, ..., begin.
@@ -98,7 +99,7 @@ class KeyTiles:
         self.count = b.INT.sub(self.end, self.begin)
 
     def _range(self, query_tile: Value | int, positions: int) -> TileRange[Value]:
-        """The tiles of some positions, from the first of a query tile on."""
+        """The mask's tile range for `positions` positions from the first one of a query tile on."""
         problem = self._problem
         row0 = problem.first_position(self._tile, query_tile)
         sq, sk = self._tile.queries.length, self._tile.keys.length
@@ -111,7 +112,7 @@ class KeyTiles:
         return b.INT.mul(number, self._problem.config.tile_n)
 
     def phases(self, query_tile: Value) -> Phases:
-        """By the ranges of the work tile and of the query tile."""
+        """The turns of the work tile, tested where the query tile's own range is not fully visible."""
         span = self._range(query_tile, self._problem.queries.positions_per_tile)
         full_end = b.INT.min(span.full_end, self.end)
         if self._tile.part is not None:

@@ -1,15 +1,15 @@
-"""Keys and values of 8 bits in products of 16: what a warp makes of its operands in registers.
+"""Keys and values of 8 bits in products of 16 bits: conversions of operands in registers.
 
-Both types of 8 bits have all their values in f16, so keys and values are widened to it, one `cvt` for
-two of them, and both products are of f16. So queries, which are read once per work tile, and weights
-have to be f16 as well:
+f16 represents every value of both 8-bit types, so keys and values are widened to it, one `cvt` for two
+of them, and both products are of f16. Queries, which are converted once per work tile, and weights have
+to be f16 as well:
 
     queries of 8 bits   widened, exact
     of f16              as they are
-    of bf16             times 2^e of their row, which brings its largest to [2^14, 2^15); scores are
-                        multiplied by 2^-e. What is 2^-29 of that and less begins to lose bits
-    weights             P lifted by 2^15, at most 32768 where S equals the maximum: they are exact to 11
-                        bits down to 2^-29, and lost from 2^-40 on
+    of bf16             times 2^e, which brings the largest of a row into [2^14, 2^15); scores are
+                        multiplied by 2^-e. Elements below 2^-29 of the largest begin to lose bits
+    weights             P times 2^15 in relation to the row's maximum: 11 exact bits down to weights
+                        of 2^-29, 0 below 2^-40
 """
 
 from collections.abc import Sequence
@@ -23,27 +23,27 @@ from . import builder as b
 Value = Any
 
 LIFT = 15  # log2 of the largest weight
-LARGEST_EXPONENT = 14  # of the largest query of a row, below 2^15
+LARGEST_EXPONENT = 14  # of a row's largest query element after scaling, below 2^15
 EXPONENT_BITS = 0x7F800000  # of f32
 MANTISSA_WIDTH, EXPONENT_BIAS = 23, 127  # of f32
-LEAST_EXPONENT = 15  # biased, of a row's largest: what undoes its power is no subnormal number
+LEAST_EXPONENT = 15  # biased exponent of a row's largest, at least: 2^-e must not be subnormal
 
 
 def widened(fragment: Value) -> Value:
-    """A fragment of 8-bit elements in f16."""
+    """A fragment of 8-bit elements converted to f16."""
     f16 = ir.F16Type.get()
     return b.map_elements(lambda x: arith.ExtFOp(f16, x).result, fragment, element=f16)
 
 
 class WideQueries:
-    """Queries of 16 rows as operands of products with widened keys.
+    """A query tile of 16 rows, converted for products with widened keys.
 
     Attributes:
-      undo: [rows], what scores have to be multiplied by; None where that is 1.
+      undo: [rows], 2^-e, by which scores have to be multiplied; None where that is 1.
     """
 
     def __init__(self, parts: Sequence[Value]):
-        """Of all columns, as fragments."""
+        """`parts` are fragments [16, columns] that have all columns of the tile together."""
         kind = ws.FragmentType(parts[0].type)
         self._up: Value | None = None
         self.undo: Value | None = None
@@ -56,7 +56,7 @@ class WideQueries:
         self.undo = b.map_elements(lambda x: power(x)[1], largest)
 
     def operand(self, part: Value) -> Value:
-        """Some columns in f16."""
+        """One of the fragments, converted to f16."""
         kind, f16 = ws.FragmentType(part.type), ir.F16Type.get()
         if kind.element == f16:
             return part
@@ -71,7 +71,7 @@ def _in_f32(part: Value) -> Value:
 
 
 def power(largest: Value) -> tuple[Value, Value]:
-    """2^e and 2^-e with `largest` 2^e from 2^14 to 2^15, by the bits of its exponent."""
+    """2^e and 2^-e such that `largest` x 2^e lies in [2^14, 2^15), computed from exponent bits."""
     f32 = ir.F32Type.get()
     exponent = b.INT.both(arith.BitcastOp(b.i32(), largest).result, b.constant(EXPONENT_BITS))
     exponent = b.INT.max(exponent, LEAST_EXPONENT << MANTISSA_WIDTH)
