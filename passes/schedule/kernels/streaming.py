@@ -6,7 +6,8 @@ registers, 4-7 as well where these sums are too wide for one or there are two qu
 the key tiles so; the next one merges what they have found, one stores O, one
 loads. All that decoding takes is read once, so that its speed is that of memory: the ring holds as
 much as shared memory has room for, and `load` goes on to the next work tile while this one is
-finished.
+finished. Launches overlap: a CTA sets itself up while the kernel in front of this one ends, and the
+next one may begin when the last copies have been issued.
 
 ```text
 load --q,kv--> attend[0..3] --maxima,totals,sums--> merge --out--> leave
@@ -59,7 +60,7 @@ from attn_mlir.passes.target.tiling import (
 )
 
 STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
-REGISTERS = ((208, 88), (192, 120))
+REGISTERS = ((216, 72), (192, 120))
 """Of those that attend, and of the others, where there are three warpgroups: for one query tile, and
 for two, whose parts one warp puts together."""
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
@@ -246,6 +247,8 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
 
 def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> None:
     def work(body: Callable[[WorkTile], None]) -> None:
+        """The work tiles of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
         with every_tile_with_queries(problem) as tile:
             body(tile)
 
@@ -271,3 +274,4 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
         rest += 2
     with b.role("load", first=rest, warps=1, lanes=1, registers=others):
         work(lambda tile: stream(problem, storage, source, tile))
+        b.launch_dependents()
