@@ -22,10 +22,9 @@ from attn_mlir.compiling.appending import (
     OFFSETS,
     SLOT_DTYPES,
     SLOTS,
-    WIDE_DTYPES,
     AppendSpec,
 )
-from attn_mlir.compiling.spec import DTYPES, NARROW_DTYPES
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET

@@ -13,15 +13,10 @@ from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES
 from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.spec import (
-    DTYPES,
-    NARROW_DTYPES,
-    OUT_DTYPES,
-    MhaSpec,
-    check_streamed,
-    mha,
-)
+from attn_mlir.compiling.schedules import check_streamed
+from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
 from attn_mlir.compiling.work_tiles import chosen_query_tiles, work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
-from attn_mlir.compiling.spec import NARROW_DTYPES, SCALE_DTYPES
+from attn_mlir.compiling.dtypes import NARROW_DTYPES, SCALE_DTYPES
 from attn_mlir.dialect.attn.cache import SCALE_TABLE, Cache
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import SCALE_GROUPS, has_scale_groups

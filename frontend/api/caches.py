@@ -24,7 +24,7 @@ from attn_mlir.api.cache_scales import (
 )
 from attn_mlir.arrays import dense_on_host
 from attn_mlir.caches import LAYOUTS, ContiguousKV, PagedKV
-from attn_mlir.compiling.spec import check_page_size
+from attn_mlir.compiling import options
 from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE, TABLE, TABLES, Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32
@@ -147,7 +147,7 @@ def _contiguous(cache: ContiguousKV) -> Cached:
 def _paged(cache: PagedKV) -> Cached:
     operands, names = _pools(cache)
     pool = operands["k"]
-    page_size = check_page_size(f"{names['k']} with a page size of", pool.shape[1])
+    page_size = options.tiled_page(f"{names['k']} with a page size of", pool.shape[1])
     if cache.is_compressed:
         kind, arrays = CSR, _compressed_rows(cache)
         batch = view(arrays["indptr"], "indptr").shape[0] - 1

@@ -7,22 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, cast
 
+from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
+from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP, one_of
 from attn_mlir.compiling.request import Request, option, request
-from attn_mlir.compiling.spec import (
-    DTYPES,
-    HEAD_DIM_STEP,
-    MAX_HEADS,
-    NARROW_DTYPES,
-    NARROW_HEAD_DIM_STEP,
-    check_head_dim,
-    table,
-)
-from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
+from attn_mlir.compiling.spec import table
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import as_int, flag, integer
 
-WIDE_DTYPES = ("bf16", "f16")  # that 8 bits are made of, and that can be rotated
 ANGLE_DTYPES = ("bf16", "f16", "f32")
 SLOT_DTYPES = ("i32", "i64")
 MAX_PAGE = 1 << 20  # positions; far above any cache
@@ -38,40 +32,8 @@ TOLD = {
 LENGTHS = ("seqused_k", "cache_seqlens")
 
 
-def _one_of(name: str, value: object, allowed: Sequence[str]) -> Any:
-    """The text itself.
-
-    Raises:
-      SpecError: none of these.
-    """
-    if not isinstance(value, str) or value not in allowed:
-        raise SpecError(f"{name} must be one of {', '.join(allowed)}, got {shown(value, 40)}")
-    return value
-
-
 def _option(name: str, allowed: Sequence[str], default: Any = dataclasses.MISSING) -> Any:
-    return option(converter=lambda value: _one_of(name, value, allowed), default=default)
-
-
-def _cache(value: Cache) -> Any:
-    if not isinstance(cast(object, value), Cache):
-        raise SpecError(
-            f"cache must be a Cache of attn_mlir.dialect.attn.cache, got {shown(value)}"
-        )
-    is_paged = bool(value.page_size)
-    if is_paged != (value.pages in PAGE_LISTS) or (is_paged and (value.selected or value.padded)):
-        raise SpecError(
-            "cache with a page_size, and no other, must list pages and have neither batch_idx nor "
-            f"leftpad, got {shown(value)}"
-        )
-    if is_paged:
-        integer("page_size", value.page_size, least=1, most=MAX_PAGE)
-    return value
-
-
-def _unchecked(value: int) -> Any:
-    """Converter of a size whose bounds depend on other options: `check_together` has the check."""
-    return value
+    return option(converter=lambda value: one_of(name, allowed, value), default=default)
 
 
 @request
@@ -101,12 +63,12 @@ class AppendSpec(Request):
     operation: ClassVar[str] = "append"
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
-    head_dim: int = option(converter=_unchecked)
-    v_head_dim: int = option(converter=_unchecked)
+    head_dim: int = option(converter=options.unchecked)
+    v_head_dim: int = option(converter=options.unchecked)
     dtype: str = _option("dtype", DTYPES)
     new_dtype: str = _option("new_dtype", DTYPES)
     cache: Cache = option(
-        converter=_cache,
+        converter=partial(options.cache, check_page=partial(integer, least=1, most=MAX_PAGE)),
         written=dataclasses.asdict,
         read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
     )
@@ -115,7 +77,7 @@ class AppendSpec(Request):
     positions: bool = option(converter=partial(flag, "positions"), default=False)
     lengths: str | None = _option("lengths", LENGTHS, None)
     angles: str | None = _option("angles", ANGLE_DTYPES, None)
-    rotary_dim: int = option(converter=_unchecked, default=0)
+    rotary_dim: int = option(converter=options.unchecked, default=0)
     interleaved: bool = option(converter=partial(flag, "interleaved"), default=False)
     scaled: bool = option(converter=partial(flag, "scaled"), default=False)
 
@@ -127,9 +89,9 @@ class AppendSpec(Request):
         """
         step = NARROW_HEAD_DIM_STEP if self.dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
-            self._set(name, check_head_dim(name, getattr(self, name), step))
+            self._set(name, options.head_dim(name, getattr(self, name), step))
         allowed = (self.dtype, *(WIDE_DTYPES if self.dtype in NARROW_DTYPES else ()))
-        _one_of("new_dtype", self.new_dtype, allowed)
+        one_of("new_dtype", allowed, self.new_dtype)
         if self.scaled and self.dtype == self.new_dtype:
             raise SpecError("scaled is for tokens that are narrowed to 8 bits")
         if (self.slot_dtype is not None) != (self.told == SLOTS):

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from attn_mlir.compiling import options
+from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
-from attn_mlir.compiling.spec import HEAD_DIM_STEP, LSE_TERMS, MAX_HEADS, check_head_dim
+from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import flag, integer
@@ -50,7 +52,7 @@ class CombineSpec(Request):
     operation: ClassVar[str] = "combine"
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
-    v_head_dim: int = option(converter=partial(check_head_dim, "v_head_dim", step=HEAD_DIM_STEP))
+    v_head_dim: int = option(converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP))
     out_dtype: str = option(converter=partial(_dtype, "out_dtype", allowed=OUT_DTYPES))
     sinks: str | None = option(
         converter=partial(_dtype, "sinks", allowed=SINK_DTYPES, otherwise=" or None"), default=None

@@ -22,9 +22,9 @@ from typing import Any
 
 from attn_mlir import env
 from attn_mlir._version import __version__
+from attn_mlir.compiling.options import check_target
 from attn_mlir.compiling.prebuilt import file_name, find
 from attn_mlir.compiling.request import Request
-from attn_mlir.compiling.spec import check_target
 from attn_mlir.dialect import _mlir
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from attn_mlir.compiling.spec import MhaSpec, check_registers
+from attn_mlir.compiling.schedules import check_registers
+from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import HELD, MAX_Q_TILES, STREAM_ROWS, STREAMED
 from attn_mlir.runtime.kernel import Machine

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from attn_mlir.compiling.spec import MAX_F32_HEAD_DIM, MhaSpec, check_split_size
+from attn_mlir.compiling import options
+from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
+from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
@@ -96,7 +98,7 @@ def fixed_split(
     Raises:
       SpecError: no size, or no kernel for parts of this request.
     """
-    keys = check_split_size(split_size)
+    keys = options.split_size(split_size)
     if check_num_splits(num_splits) != 1:
         raise SpecError(f"split_size excludes num_splits, got {num_splits!r:.40}")
     if spec.block is not None:

@@ -21,7 +21,7 @@ from attn_mlir.api.flash_options import (
 )
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.calls import attention
-from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
+from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.splits import MAX_SPLITS
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.kernel import DeviceChoice

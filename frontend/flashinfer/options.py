@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.caches import LAYOUTS
-from attn_mlir.compiling.spec import DTYPES, OUT_DTYPES, dtype_name
+from attn_mlir.compiling.dtypes import DTYPES, OUT_DTYPES, dtype_name
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, sliding_window
 from attn_mlir.runtime.scalars import as_float, as_int, flag

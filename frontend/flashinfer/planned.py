@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.calls import attention
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import routed
-from attn_mlir.compiling.spec import NARROW_DTYPES, mha
+from attn_mlir.compiling.spec import mha
 from attn_mlir.compiling.splits import split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import LOG2_E, TORCH_DTYPES, number, tensor

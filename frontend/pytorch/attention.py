@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
-from attn_mlir.compiling.spec import OUT_DTYPES, dtype_name
+from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.pytorch.attention_call import OUTPUT_DTYPES, attention_call_op
 from attn_mlir.pytorch.caches import apart
 from attn_mlir.pytorch.graph import traced_call

@@ -14,7 +14,7 @@ import pytest
 from attn_mlir import cli, env
 from attn_mlir.cli import demo, experiment
 from attn_mlir.compiling import compiler
-from attn_mlir.compiling.spec import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
+from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
 from attn_mlir.reference import Comparison

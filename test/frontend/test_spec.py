@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.compiling.spec import MAX_HEADS, check_target
+from attn_mlir.compiling.options import MAX_HEADS, check_target
 from attn_mlir.errors import SpecError, TargetError
 
 

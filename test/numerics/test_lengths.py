@@ -16,8 +16,8 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.lengths import told_by
-from attn_mlir.compiling.spec import TILE_ORDERS
 from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.expr import evaluate
 from attn_mlir.reference import attention_f64, attention_yardstick, compare, sequences
 from attn_mlir.runtime.devices.emulator import EmulatorDevice

@@ -1,0 +1,245 @@
+"""What each option of a request has to be by itself: checks, which give an option in its one form.
+
+`MhaSpec` and the other requests declare their options with these; what excludes what is in `schedules`
+and in the requests' `check_together`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from attn_mlir.compiling.dtypes import SCALE_DTYPES
+from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import SpecError, TargetError, shown
+from attn_mlir.masks import Mask
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS, target_named
+from attn_mlir.passes.target.tiling import (
+    MAX_HEAD_DIM,
+    MAX_Q_TILES,
+    PAGE_SIZES,
+    STREAM_KEYS,
+    TILE_N,
+    key_tiles_for,
+)
+from attn_mlir.runtime.scalars import as_int
+
+if TYPE_CHECKING:
+    from attn_mlir.dialect.attn.program import Program
+
+HEAD_DIM_STEP = 8
+NARROW_HEAD_DIM_STEP = 16
+MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
+TILE_ROWS = target_named(DEFAULT_TARGET).rows_per_product  # of a query tile
+BLOCK_ROWS, BLOCK_KEYS = (TILE_ROWS, MAX_Q_TILES * TILE_ROWS), TILE_N
+
+_LENGTH_FLAGS = {
+    "cu_seqlens_q": "ragged_q",
+    "cu_seqlens_k": "ragged_k",
+    "seqused_q": "used_q",
+    "seqused_k": "used_k",
+    "cache_seqlens": "cached_k",
+}  # index array -> field of `Lengths`
+
+
+def unchecked(value: Any) -> Any:
+    """The value of an option whose check needs other options: `check_together` has it."""
+    return value
+
+
+def one_of(name: str, allowed: Sequence[str], value: object, *, optional: bool = False) -> str:
+    """One of these texts.
+
+    Args:
+      optional: whether None would be right as well, as the message says.
+
+    Raises:
+      SpecError: something else.
+    """
+    if is_one_of(allowed, value):
+        return cast(str, value)
+    otherwise = " or None" if optional else ""
+    raise SpecError(
+        f"{name} must be one of {', '.join(allowed)}{otherwise}, got {shown(value, 40)}"
+    )
+
+
+def is_one_of(names: Sequence[str], value: object) -> bool:
+    """Whether a value is one of these texts; arrays may be asked as well."""
+    return isinstance(value, str) and value in names
+
+
+def query_tiles(value: object) -> int:
+    """Query tiles of a CTA.
+
+    Raises:
+      SpecError: neither 1 nor 2.
+    """
+    tiles = as_int(value)
+    if tiles not in (1, 2):
+        raise SpecError(f"query_tiles must be 1, 2 or None, got {shown(value, 40)}")
+    return tiles
+
+
+def split_size(value: object) -> int:
+    """Keys of a part.
+
+    Raises:
+      SpecError: no whole key tiles.
+    """
+    keys = as_int(value)
+    if keys is None or keys < 1 or keys % STREAM_KEYS:
+        raise SpecError(
+            f"split_size must be a multiple of {STREAM_KEYS} keys or None, got {shown(value, 40)}"
+        )
+    return keys
+
+
+def head_dim(name: str, size: object, step: int) -> int:
+    """A head size.
+
+    Raises:
+      SpecError: one that has no kernel: no multiple of `step`, or too large.
+    """
+    found = as_int(size)
+    if found is not None and not found % step and 0 < found <= MAX_HEAD_DIM:
+        return found
+    above = 0 if found is None else -(-found // step) * step
+    hint = f" (pad to {above}?)" if 0 < above <= MAX_HEAD_DIM else ""
+    raise SpecError(
+        f"{name} {shown(size, 40)} has no kernel: supported are multiples of {step} up to "
+        f"{MAX_HEAD_DIM}{hint}"
+    )
+
+
+def lengths(value: object) -> Lengths:
+    """Which arrays tell lengths.
+
+    Raises:
+      SpecError: no `Lengths`.
+    """
+    if not isinstance(value, Lengths):
+        raise SpecError(
+            f"lengths must be a Lengths of attn_mlir.dialect.attn.lengths, got {shown(value)}"
+        )
+    return value
+
+
+def lengths_of(names: list[str]) -> Lengths:
+    """The lengths that these index arrays and numbers tell."""
+    return Lengths(**{_LENGTH_FLAGS[name]: True for name in names if name in _LENGTH_FLAGS})
+
+
+def cache(value: object, *, check_page: Callable[[str, object], int]) -> Cache:
+    """How a cache lies.
+
+    Args:
+      check_page: refuses page sizes that the kernel has no code for.
+
+    Raises:
+      SpecError: no `Cache`, or one whose fields do not go together.
+    """
+    if not isinstance(value, Cache):
+        raise SpecError(
+            f"cache must be a Cache of attn_mlir.dialect.attn.cache, got {shown(value)}"
+        )
+    if bool(value.page_size) != (value.pages in PAGE_LISTS):
+        raise SpecError(
+            f"cache with a page_size, and no other, must list pages by one of {', '.join(PAGE_LISTS)}, "
+            f"got page_size {shown(value.page_size, 40)} and pages {shown(value.pages, 40)}"
+        )
+    if value.page_size:
+        check_page("page_size", value.page_size)
+        if value.selected or value.padded:
+            raise SpecError("a cache with pages has neither batch_idx nor leftpad")
+    if value.scale_dtype not in ("", *SCALE_DTYPES):
+        raise SpecError(
+            f"scale_dtype of a cache must be one of {', '.join(SCALE_DTYPES)}, got "
+            f"{shown(value.scale_dtype, 40)}"
+        )
+    if value.own_scale_table and not (value.scale_dtype and value.page_size):
+        raise SpecError("scale_table of a cache is for factors of positions in pages")
+    return value
+
+
+def tiled_page(name: str, size: object) -> int:
+    """The size of a page that key tiles divide, or that divides them.
+
+    Raises:
+      SpecError: another size.
+    """
+    found = as_int(size)
+    if found is not None and found > 0 and key_tiles_for(found):
+        return found
+    raise SpecError(f"{name} {shown(size, 40)} has no kernel: supported are {PAGE_SIZES}")
+
+
+def mask(value: object) -> Mask:
+    """A mask in closed form.
+
+    Raises:
+      SpecError: none of `attn_mlir.masks`.
+    """
+    if not isinstance(value, Mask):
+        raise SpecError(
+            f"mask {shown(value)} has no kernel: supported are full(), causal(), "
+            "sliding_window(), chunked(), prefix_lm() and what &, | and ~ make of them"
+        )
+    return value
+
+
+def modifier(value: Program) -> Program:
+    """What becomes of scores, traced.
+
+    Raises:
+      SpecError: something else, such as a function.
+    """
+    if not callable(getattr(value, "canonical", None)):
+        raise SpecError(
+            "modifier must be what attn_mlir.trace.trace returns or None, got "
+            f"{shown(value)}: functions are the score_mod and mask_mod of mha(...)"
+        )
+    return value
+
+
+def modifier_of(text: object) -> Program:
+    """The modifier whose canonical text this is."""
+    from attn_mlir.compiling.modifier_text import read_modifier  # needs numpy
+
+    return read_modifier(text)
+
+
+def block(value: object, group: int) -> tuple[int, int, int]:
+    """Positions, heads and keys of a block of scores that is one work tile.
+
+    Args:
+      group: query heads per key head.
+
+    Raises:
+      SpecError: none of 1 or 2 tiles of 128 rows, times 64 or 128 keys.
+    """
+    sizes = cast("Sequence[object]", value) if isinstance(value, Sequence) else ()
+    extents = [as_int(extent) or 0 for extent in sizes]
+    if len(extents) == 3 and min(extents) > 0:
+        positions, heads, keys = extents
+        if positions * heads in BLOCK_ROWS and keys in BLOCK_KEYS and group % heads == 0:
+            return positions, heads, keys
+    raise SpecError(
+        f"block {shown(cast(object, value), 40)} has no kernel: it must be (positions, heads, keys) with "
+        f"positions x heads of {BLOCK_ROWS}, heads that divide {group} and keys of {BLOCK_KEYS}"
+    )
+
+
+def check_target(target: str) -> str:
+    """The target itself.
+
+    Raises:
+      TargetError: no chip that we know. Whether a kernel has a schedule for it is found out when
+        it is compiled.
+    """
+    if not is_one_of(tuple(TARGETS), target):
+        raise TargetError(
+            f"target {shown(target, 40)} is not known: supported are {', '.join(TARGETS)}"
+        )
+    return target

@@ -1,0 +1,141 @@
+"""Options of attention that have no kernel together: under any schedule, under one, or on one target.
+
+A schedule is how a kernel is divided among warps; `passes.target.tiling` names them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.dialect.attn.lengths import DENSE
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.tiling import (
+    MAX_PAGES,
+    MAX_Q_TILES,
+    SCALE_GROUPS,
+    STREAM_KEYS,
+    STREAM_SUMS,
+    STREAMED,
+    TILED,
+    has_scale_groups,
+    key_tiles_for,
+)
+
+if TYPE_CHECKING:
+    from attn_mlir.compiling.spec import MhaSpec
+
+MAX_F32_HEAD_DIM = 192  # of O in f32: it and two key tiles fill shared memory
+
+
+def check_stored(spec: MhaSpec) -> None:
+    """Refuses keys and values of a dtype, or with factors, that no kernel of the schedule reads.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.kv_dtype != spec.dtype:
+        if spec.kv_dtype not in NARROW_DTYPES or spec.dtype in NARROW_DTYPES:
+            raise SpecError(
+                f"kv_dtype must be {spec.dtype}, as dtype, or one of 8 bits under 16, got "
+                f"{spec.kv_dtype}"
+            )
+        if spec.schedule != STREAMED:
+            raise SpecError(
+                f"schedule {spec.schedule} has no kernel for kv_dtype {spec.kv_dtype} under "
+                f"{spec.dtype}: {STREAMED} has"
+            )
+    if spec.cache is None or not spec.cache.scale_dtype:
+        return
+    if spec.kv_dtype not in NARROW_DTYPES:
+        raise SpecError(f"factors of positions are for keys of 8 bits, got {spec.kv_dtype}")
+    if spec.schedule != STREAMED:
+        raise SpecError(
+            f"schedule {spec.schedule} has no kernel for factors of positions: {STREAMED} has"
+        )
+    sides = (("k_groups", "head_dim"), ("v_groups", "v_head_dim"))
+    for name, size in sides:
+        groups, columns = getattr(spec.cache, name), getattr(spec, size) or spec.head_dim
+        if not has_scale_groups(columns, groups):
+            raise SpecError(
+                f"{name} {groups} has no kernel for {size} {columns}: factors of a row are "
+                f"{SCALE_GROUPS}"
+            )
+
+
+def check_results(spec: MhaSpec) -> None:
+    """Refuses outputs and parts of the keys that no kernel computes.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.out_dtype == "f32" and spec.v_head_dim > MAX_F32_HEAD_DIM:
+        raise SpecError(
+            f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
+            f"{spec.v_head_dim}: O and two key tiles would exceed shared memory"
+        )
+    if spec.partial and (spec.out_dtype != "f32" or not spec.return_lse):
+        raise SpecError("partial results need out_dtype f32 and return_lse")
+    if spec.partial and spec.modifier is not None and spec.modifier.sink is not None:
+        raise SpecError("sinks of partial results belong to the kernel that combines them")
+    if spec.joined and (spec.partial or spec.block is not None):
+        other = "partial results" if spec.partial else "lists of blocks"
+        raise SpecError(f"joined parts of the keys exclude {other}")
+    if spec.split_size is not None and not spec.joined:
+        raise SpecError("split_size of a kernel is that of joined parts of the keys")
+
+
+def check_told(spec: MhaSpec) -> None:
+    """Refuses lengths, caches and lists of blocks that exclude each other.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.tile_order == "ragged" and not spec.lengths.ragged_q:
+        raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
+    if spec.cache is not None and spec.lengths.ragged_k:
+        raise SpecError("cu_seqlens_k is for keys in rows of one tensor, not for a cache")
+    if spec.block is not None:
+        if spec.cache is not None:
+            raise SpecError("lists of blocks are for sequences of one length, got a cache")
+        if spec.lengths != DENSE:
+            told = ", ".join(spec.lengths.tensors)
+            raise SpecError(f"lists of blocks are for sequences of one length, got {told}")
+
+
+def check_streamed(spec: MhaSpec) -> None:
+    """Refuses what a kernel that streams keys past few queries does not compute.
+
+    Raises:
+      SpecError: names the option.
+    """
+    where = f"schedule {STREAMED}"
+    if spec.block is not None:
+        raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
+    page = 0 if spec.cache is None else spec.cache.page_size
+    if STREAM_KEYS not in key_tiles_for(page):
+        raise SpecError(
+            f"{where} has no kernel for pages of {page}: supported are those that divide "
+            f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
+        )
+    if spec.query_tiles == MAX_Q_TILES and spec.v_head_dim > STREAM_SUMS:
+        raise SpecError(
+            f"{where} has no kernel for query_tiles {MAX_Q_TILES} with a v_head_dim above "
+            f"{STREAM_SUMS}, got {spec.v_head_dim}: pass 1"
+        )
+    if spec.tile_order == "clc":
+        raise SpecError(f"{where} has no kernel for tile_order clc")
+
+
+def check_registers(spec: MhaSpec, target: str) -> None:
+    """Refuses what no kernel of a target whose products leave their sums in registers computes.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.schedule == TILED:
+        raise SpecError(f"{target} has no schedule {TILED}: it has no tensor memory")
+    if spec.block is not None:
+        raise SpecError(f"{target} has no kernel for a block_mask: pass mask and mask_mod")
+    if spec.tile_order == "clc":
+        raise SpecError(f"{target} has no kernel for tile_order clc")
