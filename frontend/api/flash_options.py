@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.masks import Mask, sliding_window
+from attn_mlir.masks import Mask, chunked, sliding_window
 from attn_mlir.mods import softcap as capped
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.scalars import as_float, as_int, flag
+from attn_mlir.runtime.scalars import as_float, as_int, flag, integer
 from attn_mlir.trace import ScoreMod
 
 Window = Sequence[int | None]
@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
     """Keyword arguments of the functions of `flash`, besides those that they name.
 
     Attributes:
+      attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
       learnable_sink: [heads], see `attention`.
       num_splits: parts of the keys; 0 chooses.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
@@ -36,6 +37,7 @@ class Options(TypedDict, total=False):
       device, stream: see `attention`.
     """
 
+    attention_chunk: int
     learnable_sink: Any
     num_splits: int
     q_descale: Any
@@ -46,7 +48,6 @@ class Options(TypedDict, total=False):
     device: DeviceChoice
     stream: object
     qv: None
-    attention_chunk: int
     pack_gqa: None
     sm_margin: int
     scheduler_metadata: None
@@ -70,6 +71,13 @@ class Options(TypedDict, total=False):
     block_size: None
     cu_total_m_blocks: None
     cu_total_n_blocks: None
+    score_mod_bwd: None
+    block_sparse_tensors_bwd: None
+    aux_scalars: None
+    gather_kv_indices: None
+    min_seqlen_k: None
+    seqlen_k_per_split: None
+    disable_scheduler_metadata: bool
 
 
 # What asks for nothing, by name, and what to do instead of asking for more.
@@ -79,7 +87,6 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "deterministic": ((False, True), "the same call gives the same bits in any case"),
     "return_attn_probs": ((False,), "probabilities are never stored; pass return_lse=True for LSE"),
     "qv": ((None,), "a second part of q and k is not offered"),
-    "attention_chunk": ((0,), "pass mask=chunked(size) & causal() to attn_mlir.attention"),
     "pack_gqa": ((None,), TUNING),
     "sm_margin": ((0,), TUNING),
     "scheduler_metadata": ((None,), TUNING),
@@ -95,6 +102,13 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(("mask_block_cnt", "mask_block_idx"), ((None,), BLOCKS)),
     "block_size": ((None,), BLOCKS),
     **dict.fromkeys(("cu_total_m_blocks", "cu_total_n_blocks"), ((None,), BLOCKS)),
+    **dict.fromkeys(("score_mod_bwd", "block_sparse_tensors_bwd"), ((None,), "there is no backward pass")),
+    "aux_scalars": ((None,), "modifiers of attn_mlir.attention capture numbers"),
+    "gather_kv_indices": ((None,), "keys by index are not offered"),
+    "min_seqlen_k": ((None,), TUNING),
+    "disable_scheduler_metadata": ((False, True), TUNING),
+    "seqlen_k_per_split": ((None,), "pass split_size to attn_mlir.attention"),
+    "virtual_batch_idx": ((None,), "rows are combined one by one, wherever sequences end"),
     "cu_seqlens": ((None,), "rows are combined one by one, wherever sequences end"),
     "seqused": ((None,), "rows are combined one by one, however many count"),
 }  # fmt: skip
@@ -156,6 +170,16 @@ def mask_of(is_causal: object, window_size: Window) -> Mask:
         raise SpecError(f"window_size must be (left, right), got {shown(window_size)}") from None
     limits = [limit if as_int(limit) is None else as_int(limit) for limit in (left, right)]
     return sliding_window(limits[0], 0 if flag("causal", is_causal) else limits[1])
+
+
+def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:
+    """The mask within chunks of so many positions; as it is for 0.
+
+    Raises:
+      SpecError: no number of positions.
+    """
+    size = integer("attention_chunk", attention_chunk)
+    return mask & chunked(size) if size else mask
 
 
 def score_mod_of(cap: object) -> ScoreMod | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -36,14 +36,14 @@ LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
 
-def _dtype(name: str, allowed: tuple[str, ...]) -> Any:
+def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
     """Converter of a dtype."""
-    return lambda value: dtype_name(value, name, allowed)
+    return partial(dtype_name, argument=name, allowed=allowed)
 
 
-def _one_of(name: str, allowed: tuple[str, ...]) -> Any:
+def _one_of(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
     """Converter of an option with few values, of which None is one."""
-    return lambda value: options.one_of(name, allowed, value, optional=True)
+    return partial(options.one_of, name, allowed, optional=True)
 
 
 @request
@@ -178,16 +178,17 @@ class MhaSpec(Request):
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        check_stored(self)
+        itself: Any = self  # pyright knows this class twice: as this file's and as the module's
+        check_stored(itself)
         step = NARROW_HEAD_DIM_STEP if self.kv_dtype in NARROW_DTYPES else HEAD_DIM_STEP
         for name in ("head_dim", "v_head_dim"):
             self._set(name, options.head_dim(name, getattr(self, name), step))
         if self.block is not None:
             self._set("block", options.block(self.block, self.group))
         if self.schedule == STREAMED:
-            check_streamed(self)
-        check_told(self)
-        check_results(self)
+            check_streamed(itself)
+        check_told(itself)
+        check_results(itself)
 
     @property
     def _has_position_scales(self) -> bool:

@@ -6,6 +6,7 @@ Positions are those of FlashAttention 2, names those of 2, 3 and 4. What means n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from attn_mlir.api.attention import output_dtype_of
@@ -14,6 +15,7 @@ from attn_mlir.api.flash_options import (
     NO_WINDOW,
     Options,
     Window,
+    chunked_mask,
     mask_of,
     passed_on,
     refuse_meaningful,
@@ -27,6 +29,8 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import as_int, flag
 from attn_mlir.runtime.tensors import TensorView, view
+
+MEANINGLESS = ("dropout_p", "alibi_slopes", "deterministic", "return_attn_probs")  # by position
 
 
 def flash_attn_func(
@@ -67,7 +71,8 @@ def flash_attn_func(
         "flash_attn_func",
         (q, k, v),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
     )
 
 
@@ -116,7 +121,8 @@ def flash_attn_varlen_func(
         "flash_attn_varlen_func",
         (q, k, v),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q,
@@ -159,7 +165,8 @@ def flash_attn_qkvpacked_func(
         "flash_attn_qkvpacked_func",
         _unpacked(qkv, "qkv", 5) if num_heads_q is None else _split_heads(qkv, num_heads_q),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
     )
 
 
@@ -194,7 +201,8 @@ def flash_attn_kvpacked_func(
         "flash_attn_kvpacked_func",
         (q, *_unpacked(kv, "kv", 5)),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
     )
 
 
@@ -230,7 +238,8 @@ def flash_attn_varlen_qkvpacked_func(
         "flash_attn_varlen_qkvpacked_func",
         _unpacked(qkv, "qkv", 4),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
         cu_seqlens_q=cu_seqlens,
         cu_seqlens_k=cu_seqlens,
         max_seqlen_q=max_seqlen,
@@ -274,7 +283,8 @@ def flash_attn_varlen_kvpacked_func(
         "flash_attn_varlen_kvpacked_func",
         (q, *_unpacked(kv, "kv", 4)),
         (softmax_scale, causal, window_size, softcap),
-        {**options, **_neutral(dropout_p, alibi_slopes, deterministic, return_attn_probs)},
+        (dropout_p, alibi_slopes, deterministic, return_attn_probs),
+        options,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q,
@@ -289,6 +299,7 @@ def flash_attn_combine(
     out_dtype: object = None,
     cu_seqlens: None = None,
     seqused: None = None,
+    virtual_batch_idx: None = None,
     return_lse: bool = True,
     *,
     device: DeviceChoice = None,
@@ -302,7 +313,7 @@ def flash_attn_combine(
         positions lie one behind the other.
       out: memory for O, see `attention`.
       out_dtype: of O; f32 when left out, or that of `out`.
-      cu_seqlens, seqused: None.
+      cu_seqlens, seqused, virtual_batch_idx: None.
       return_lse: whether LSE is computed.
       device, stream: see `attention`.
 
@@ -313,7 +324,8 @@ def flash_attn_combine(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    refuse_meaningful("flash_attn_combine", {"cu_seqlens": cu_seqlens, "seqused": seqused})
+    neutral = {"cu_seqlens": cu_seqlens, "seqused": seqused, "virtual_batch_idx": virtual_batch_idx}
+    refuse_meaningful("flash_attn_combine", neutral)
     parts, sums = view(out_partial, "out_partial"), view(lse_partial, "lse_partial")
     if parts.dtype != "f32" or len(parts.shape) not in (4, 5):
         raise SpecError(
@@ -357,29 +369,29 @@ def _attention(
     function: str,
     operands: tuple[Any, Any, Any],
     scores: tuple[Any, Any, Window, Any],
-    options: dict[str, Any],
+    meaningless: tuple[Any, Any, Any, Any],
+    options: Mapping[str, Any],
     **lengths: Any,
 ) -> Any:
-    """The call of `attention`; `scores` are softmax_scale, causal, window_size and softcap."""
+    """The call of `attention`.
+
+    Args:
+      scores: softmax_scale, causal, window_size and softcap.
+      meaningless: values of `MEANINGLESS`.
+      options: see `flash_options.Options`.
+    """
     scale, is_causal, window, cap = scores
+    given = dict(zip(MEANINGLESS, meaningless, strict=True))
+    mask = chunked_mask(mask_of(is_causal, window), options.get("attention_chunk", 0))
+    others = {name: value for name, value in options.items() if name != "attention_chunk"}
     return attention(
         *operands,
-        mask=mask_of(is_causal, window),
+        mask=mask,
         score_mod=score_mod_of(cap),
         scale=scale,
         **lengths,
-        **passed_on(function, options),
+        **passed_on(function, given | others),
     )
-
-
-def _neutral(dropout_p: Any, alibi_slopes: Any, deterministic: Any, probs: Any) -> dict[str, Any]:
-    """Arguments that FlashAttention takes by position and that mean nothing here, by name."""
-    return {
-        "dropout_p": dropout_p,
-        "alibi_slopes": alibi_slopes,
-        "deterministic": deterministic,
-        "return_attn_probs": probs,
-    }
 
 
 def _unpacked(packed: Any, name: str, rank: int) -> tuple[Any, ...]:

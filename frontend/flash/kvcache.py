@@ -7,6 +7,7 @@ from typing import Any
 from attn_mlir.api.flash_options import (
     NO_WINDOW,
     Window,
+    chunked_mask,
     mask_of,
     passed_on,
     refuse_meaningful,
@@ -16,7 +17,7 @@ from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.calls import append_kv, prepared
 from attn_mlir.errors import SpecError
 from attn_mlir.flash.rotary import check_angles, full_like, positions_of, rotated
-from attn_mlir.masks import chunked, full
+from attn_mlir.masks import full
 from attn_mlir.mods import alibi, compose
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
@@ -123,9 +124,7 @@ def flash_attn_with_kvcache(
     lengths = cache_seqlens
     if lengths is not None and not getattr(lengths, "shape", ()):
         lengths = full_like(q, batch, integer("cache_seqlens", lengths))
-    mask = mask_of(causal, window_size)
-    if integer("attention_chunk", attention_chunk):
-        mask = mask & chunked(attention_chunk)
+    mask = chunked_mask(mask_of(causal, window_size), attention_chunk)
     rotary: tuple[Any, Any, bool] | None = None
     if rotary_cos is not None:
         check_angles(rotary_cos, rotary_sin, shape[-1])

@@ -5,19 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from attn_mlir.errors import SpecError
-from attn_mlir.flashinfer.options import (
-    NO_LIMIT,
-    checked_layout,
-    mask_of,
-    number,
-    operand_dtype,
-    output_dtype,
-    refuse_arguments,
-    refuse_meaningful,
-)
-from attn_mlir.flashinfer.pages import Buffers, cache_of, check_rows, compressed
+from attn_mlir.flashinfer.options import NO_LIMIT, refuse_arguments, refuse_meaningful
+from attn_mlir.flashinfer.pages import Pages
 from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.flashinfer.wrapper import Wrapper, check_as_planned
 from attn_mlir.runtime.scalars import flag, integer
 
 ROWS = ("indptr", "indices", "last_page_len")
@@ -28,7 +19,7 @@ BUFFERS = (
 )
 
 
-class BatchDecodeWithPagedKVCacheWrapper:
+class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     """As `flashinfer.BatchDecodeWithPagedKVCacheWrapper`: `plan` once per step, `run` once per layer."""
 
     def __init__(
@@ -58,30 +49,18 @@ class BatchDecodeWithPagedKVCacheWrapper:
         Raises:
           SpecError: an argument is wrong.
         """
-        refuse_meaningful(backend=backend, jit_args=jit_args, use_tensor_cores=use_tensor_cores)
-        self._layout = checked_layout(kv_layout)
-        self._captured = flag("use_cuda_graph", use_cuda_graph)
-        self._tensor_cores = use_tensor_cores
+        refuse_meaningful(locals())
         given = (paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer)
         named: dict[str, Any] = dict(zip(BUFFERS, given, strict=True))
-        self._buffers = Buffers.of(float_workspace_buffer, self._captured, named)
-        self._problem: Problem | None = None
-        self._batch = self._rows = self._page_size = 0
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
+        self._pages = Pages(ROWS, BUFFERS, self._buffers, self._layout)
+        self._tensor_cores = use_tensor_cores
+        self._rows = 0
 
     @property
     def use_tensor_cores(self) -> bool:
         """What the wrapper was made with."""
         return self._tensor_cores
-
-    @property
-    def is_cuda_graph_enabled(self) -> bool:
-        """Whether calls are captured."""
-        return self._captured
-
-    def reset_workspace_buffer(
-        self, float_workspace_buffer: Any, int_workspace_buffer: Any
-    ) -> None:
-        """Does nothing: there are no workspaces."""
 
     def plan(
         self,
@@ -121,53 +100,39 @@ class BatchDecodeWithPagedKVCacheWrapper:
           logits_soft_cap: scores become cap * tanh(score / cap); None or 0: they stay as they are.
           q_data_type, kv_data_type, o_data_type: of q, the cache and O; data_type is both of the first.
           sm_scale: of the scores; 1 / sqrt(head_dim) when left out.
-          disable_split_kv: keys are not divided among CTAs.
+          fixed_split_size: pages of a part of the keys, whole multiples of 128 keys: results then have
+            the same bits whatever else is in the batch; see `attention`'s split_size. None or -1: the
+            number of parts goes by the sizes.
+          disable_split_kv: keys are not divided among CTAs, whatever `fixed_split_size` says.
           q_len_per_req: queries of each sequence, causally aligned at the last key.
           non_blocking: says nothing.
-          pos_encoding_mode, rope_scale, rope_theta, block_tables, seq_lens, fixed_split_size: what asks
-            for nothing.
+          pos_encoding_mode, rope_scale, rope_theta, block_tables, seq_lens: what asks for nothing.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
-        refuse_meaningful(
-            pos_encoding_mode=pos_encoding_mode,
-            rope_scale=rope_scale,
-            rope_theta=rope_theta,
-            non_blocking=non_blocking,
-            block_tables=block_tables,
-            seq_lens=seq_lens,
-            fixed_split_size=fixed_split_size,
-        )
-        page_size = integer("page_size", page_size, 1)
-        offsets, entries, last = compressed(ROWS, indptr, indices, last_page_len)
-        lengths = check_rows(ROWS, offsets, entries, last, page_size)
+        refuse_meaningful(locals())
+        told = self._pages.told(page_size, indptr, indices, last_page_len)
         rows = integer("q_len_per_req", q_len_per_req, 1)
-        if self._captured and self._rows not in (0, rows):
-            raise SpecError(
-                f"q_len_per_req is {rows}, that of a wrapper for graphs stays {self._rows}"
-            )
-        dtype = operand_dtype(q_data_type if data_type is None else data_type, "q_data_type")
-        problem = Problem(
-            heads=num_qo_heads,
-            kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            v_head_dim=head_dim,
-            dtype=dtype,
-            kv_dtype=operand_dtype(kv_data_type, "kv_data_type", dtype),
-            out_dtype=output_dtype(o_data_type),
-            mask=mask_of(False, window_left, window_right if rows > 1 else NO_LIMIT),
+        frozen = {"q_len_per_req": rows}
+        self._check_frozen(frozen)
+        problem = Problem.of(
+            (num_qo_heads, num_kv_heads, head_dim, None),
+            (q_data_type if data_type is None else data_type, kv_data_type, o_data_type),
             window_left=window_left,
-            cap=number("logits_soft_cap", logits_soft_cap, 0.0),
+            window_right=window_right if rows > 1 else NO_LIMIT,
+            cap=logits_soft_cap,
             scale=sm_scale,
+        ).with_parts(
+            self._buffers.device,
+            {"batch": len(told.lengths), "sq": rows, "sk": told.longest},
+            fixed_split_size=fixed_split_size,
+            disable_split_kv=disable_split_kv,
+            page_size=told.page_size,
         )
-        unsplit = flag("disable_split_kv", disable_split_kv)
-        sizes = (len(lengths), rows, max(lengths, default=0))
-        problem = problem.with_parts(self._buffers.device, *sizes, unsplit=unsplit)
-        for name, value in zip(BUFFERS, (offsets, entries, last), strict=True):
-            self._buffers.keep(name, value, whole=name != BUFFERS[1])
-        self._problem, self._batch, self._rows = problem, len(lengths), rows
-        self._page_size = page_size
+        self._pages.keep(told, bounded=problem.split_size is not None)
+        self._keep(problem, rows * len(told.lengths), frozen)
+        self._rows = rows
 
     def run(
         self,
@@ -206,29 +171,15 @@ class BatchDecodeWithPagedKVCacheWrapper:
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
+        refuse_meaningful(locals())
         refuse_arguments(args)
-        refuse_meaningful(
-            enable_pdl=enable_pdl,
-            skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor,
-            kv_cache_sf=kv_cache_sf,
-        )
-        problem = self._planned()
+        problem = self._planned(q)
         check_as_planned("window_left", window_left, problem.window_left)
         check_as_planned("q_len_per_req", q_len_per_req, self._rows)
-        problem.check(q)
-        if q.shape[0] != self._batch * self._rows:
-            raise SpecError(
-                f"q has {q.shape[0]} rows, plan was told {self._batch} sequences of {self._rows}: call "
-                "plan with these sizes"
-            )
         factors = problem.factors(q, q_scale, k_scale, v_scale)
-        kept = self._buffers.kept
-        cache = cache_of(
-            problem, kept, BUFFERS, paged_kv_cache, self._layout, self._page_size, factors
-        )
         return problem.attend(
             q,
-            cache,
+            self._pages.cache(problem, paged_kv_cache, factors),
             None,
             factors,
             rows=self._rows,
@@ -238,23 +189,5 @@ class BatchDecodeWithPagedKVCacheWrapper:
             sinks=sinks,
         )
 
-    def end_forward(self) -> None:
-        """Does nothing, as there."""
-
-    def _planned(self) -> Problem:
-        if self._problem is None:
-            raise SpecError("plan has not been called: it says what run computes")
-        return self._problem
-
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)
-
-
-def check_as_planned(name: str, value: object, planned: object) -> None:
-    """Refuses an argument of `run` that says something else than `plan` was told.
-
-    Raises:
-      SpecError: says what was planned.
-    """
-    if value is not None and value != planned:
-        raise SpecError(f"{name} is {value}, plan was told {planned}")

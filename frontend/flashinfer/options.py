@@ -39,7 +39,6 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "skip_softmax_threshold_scale_factor": ((None,), "no block of scores is left out"),
     "kv_cache_sf": ((None,), "there are no caches of 4 bits"),
     "uses_spcompress": ((None, False), "there are no compressed caches"),
-    "fixed_split_size": ((None, -1), "pass split_size to attn_mlir.attention"),
     "enable_pdl": ((None, False, True), _HERE),
     "use_tensor_cores": ((False, True), _HERE),
     "non_blocking": ((False, True), _HERE),
@@ -49,18 +48,25 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(("prefix_len_ptr", "token_pos_in_items_ptr"), ((None,), _ITEMS)),
     "token_pos_in_items_len": ((0,), _ITEMS),
     "max_item_len_ptr": ((None,), _ITEMS),
+    **dict.fromkeys(
+        ("custom_mask_buf", "mask_indptr_buf"), ((None,), "masks of the caller do not go into graphs")
+    ),
     "o_scale": ((None, 1.0), "O is not quantised"),
 }  # fmt: skip
 
 
-def refuse_meaningful(**given: object) -> None:
+def refuse_meaningful(arguments: Mapping[str, object]) -> None:
     """Refuses options that would have to do something.
+
+    Args:
+      arguments: all of a function, as `locals()` has them at its beginning; those that are not in
+        `NEUTRAL` mean something here.
 
     Raises:
       SpecError: names the first one, with what is allowed and what to do.
     """
-    for name, value in given.items():
-        allowed, instead = NEUTRAL[name]
+    for name, value in arguments.items():
+        allowed, instead = NEUTRAL.get(name, ((value,), ""))
         if not any(value is x or (type(value) is type(x) and value == x) for x in allowed):
             text = " or ".join(map(str, allowed))
             raise SpecError(f"{name} must be {text}, got {shown(value, 40)}: {instead}")
@@ -131,13 +137,13 @@ def operand_dtype(value: object, name: str, otherwise: str | None = None) -> str
     return otherwise if value is None and otherwise else dtype_name(value, name, DTYPES)
 
 
-def output_dtype(value: object) -> str | None:
+def output_dtype(value: object, name: str) -> str | None:
     """The name of the dtype of O; None leaves it to q's.
 
     Raises:
       SpecError: one that has no kernel.
     """
-    return None if value is None else dtype_name(value, "o_data_type", OUT_DTYPES)
+    return None if value is None else dtype_name(value, name, OUT_DTYPES)
 
 
 def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
@@ -158,6 +164,16 @@ def tensor(value: Any, name: str, rank: int, dtype: str = "") -> Any:
             f"{name} must be a tensor of rank {rank}{wanted}, got {list(found.shape)} of {found.dtype}"
         )
     return value
+
+
+def by_position(value: Any, name: str, kv_layout: object) -> Any:
+    """Keys or values of one sequence as [positions, heads, D].
+
+    Raises:
+      SpecError: no tensor of that rank, or no layout.
+    """
+    found = tensor(value, name, 3)
+    return found.transpose(0, 1) if checked_layout(kv_layout) == "HND" else found
 
 
 def indices(value: Any, name: str) -> Any:

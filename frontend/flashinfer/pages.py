@@ -1,10 +1,10 @@
-"""Compressed rows of pages that `plan` is given: kept where `run` finds them, and looked at on the host."""
+"""Compressed rows of pages: what `plan` is told of a paged cache, and the cache that `run` makes of them."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,78 +12,130 @@ from attn_mlir.caches import PagedKV
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import indices, tensor
 from attn_mlir.flashinfer.planned import Factors, Problem
+from attn_mlir.flashinfer.wrapper import Buffers
+from attn_mlir.runtime.scalars import integer
 
 torch: Any = importlib.import_module("torch")
 
 BOTH = 2  # pools of a pair
 
 
-@dataclass
-class Buffers:
-    """Index tensors of a wrapper: a graph that was captured reads what `plan` put there last.
+@dataclass(frozen=True)
+class Told:
+    """What one `plan` is told of pages.
 
     Attributes:
-      device: where they are.
-      given: the caller's, by name; None where graphs are not captured, and `plan` keeps what it gets.
-      kept: what `run` reads.
+      page_size: positions of a page.
+      rows: offsets, entries and positions in last pages, in i32.
+      lengths: positions of each sequence.
+      longest: no sequence has more positions, whatever a captured graph finds in its buffers.
     """
 
-    device: Any
-    given: Mapping[str, Any] | None
-    kept: dict[str, Any]
+    page_size: int
+    rows: Sequence[Any]
+    lengths: Sequence[int]
+    longest: int
 
-    @staticmethod
-    def of(workspace: Any, use_cuda_graph: bool, given: Mapping[str, Any]) -> Buffers:
-        """Those of a wrapper.
+
+class Pages:
+    """The pages of all sequences, from `plan` to `run`.
+
+    Args:
+      arguments: names of the offsets, the entries and the numbers of positions in last pages, as
+        arguments of `plan`; buffers: as the caller's buffers.
+      kept: the index tensors of the wrapper.
+      layout: NHD or HND.
+    """
+
+    def __init__(
+        self,
+        arguments: tuple[str, str, str],
+        buffers: tuple[str, str, str],
+        kept: Buffers,
+        layout: str,
+    ):
+        self._arguments, self._buffers, self._kept, self._layout = arguments, buffers, kept, layout
+        self._listed: dict[str, Any] = {}
+        self._size = 0
+
+    def told(self, page_size: object, *given: Any) -> Told:
+        """The pages of a plan, which are read back.
 
         Args:
-          workspace: says on which device calls will be.
+          given: offsets [batch + 1], entries [pages of all] and positions in last pages [batch], on any
+            device.
 
         Raises:
-          SpecError: no workspace, or a buffer is missing where graphs are captured.
+          SpecError: names the argument and the entry.
         """
-        device = tensor(workspace, "float_workspace_buffer", 1).device
-        if not use_cuda_graph:
-            return Buffers(device, None, {})
-        for name, buffer in given.items():
-            tensor(buffer, name, 1, "i32")
-        return Buffers(device, dict(given), {})
+        size = integer("page_size", page_size, 1)
+        rows = [indices(x, name) for x, name in zip(given, self._arguments, strict=True)]
+        lengths = _lengths(self._arguments, rows, size)
+        buffers = self._kept.given
+        most = None if buffers is None else buffers[self._buffers[1]].shape[0] * size
+        return Told(size, rows, lengths, max(lengths, default=0) if most is None else most)
 
-    def keep(self, name: str, value: Any, *, whole: bool = False) -> None:
-        """Puts an index tensor where `run` finds it.
+    def keep(self, told: Told, *, bounded: bool) -> None:
+        """Puts the index tensors where `run` finds them.
 
         Args:
-          name: of the buffer.
-          whole: whether its length is part of a graph; else what is behind it is not read.
+          bounded: whether a launch has to know the longest sequence. Compressed rows on a GPU do not
+            tell, a table does by its columns; a captured graph goes by the room of its buffers.
 
         Raises:
-          SpecError: it does not fit the buffer.
+          SpecError: they do not fit the caller's buffers.
         """
-        if self.given is None:
-            self.kept[name] = value.to(self.device)
-            return
-        buffer, count = self.given[name], value.shape[0]
-        if count > buffer.shape[0] or (whole and count != buffer.shape[0]):
-            raise SpecError(
-                f"{name} has {buffer.shape[0]} entries, plan was given {count}: the batch of a "
-                "wrapper for graphs stays what it is"
-            )
-        buffer[:count].copy_(value)
-        self.kept[name] = buffer
+        for name, value in zip(self._buffers, told.rows, strict=True):
+            self._kept.keep(name, value, whole=name != self._buffers[1])
+        offsets, entries, last = (self._kept.kept[name] for name in self._buffers)
+        self._size = told.page_size
+        self._listed = {"indptr": offsets, "indices": entries, "last_page_len": last}
+        if bounded and self._kept.given is None:
+            counts = offsets.diff()
+            columns = max(-(-told.longest // told.page_size), 1)
+            used = torch.arange(columns, device=offsets.device) < counts[:, None]
+            table = torch.zeros_like(used, dtype=torch.int32).masked_scatter_(used, entries)
+            lengths = torch.tensor(told.lengths, dtype=torch.int32, device=offsets.device)
+            self._listed = {"page_table": table, "seqused": lengths}
+
+    def cache(self, problem: Problem, paged_kv_cache: Any, factors: Factors) -> PagedKV:
+        """The cache of a call.
+
+        Args:
+          paged_kv_cache: both pools, or K and V in one.
+
+        Raises:
+          SpecError: pools that were not planned for.
+        """
+        v: Any = None
+        if isinstance(paged_kv_cache, torch.Tensor):
+            k = tensor(paged_kv_cache, "paged_kv_cache", 5)
+        else:
+            pair = cast("Sequence[Any]", paged_kv_cache)
+            if not isinstance(paged_kv_cache, tuple | list) or len(pair) != BOTH:
+                got = shown(cast(object, paged_kv_cache), 40)
+                raise SpecError(f"paged_kv_cache must be a tensor or a pair of them, got {got}")
+            k, v = (tensor(pool, "paged_kv_cache", 4) for pool in pair)
+        inner = k.shape[-3:-1]
+        heads, page = reversed(inner) if self._layout == "NHD" else inner
+        problem.check_keys("paged_kv_cache", k, heads)
+        if page != self._size:
+            raise SpecError(f"paged_kv_cache has pages of {page}, plan was told {self._size}")
+        scales = {"k_scale": factors.k, "v_scale": factors.v}
+        return PagedKV(k, v, layout=self._layout, **scales, **self._listed)
 
 
-def check_rows(
-    names: tuple[str, str, str], indptr: Any, entries: Any, last: Any, page_size: int
-) -> list[int]:
+def _lengths(names: tuple[str, str, str], rows: Sequence[Any], page_size: int) -> list[int]:
     """Lengths of sequences in compressed rows of pages, which are refused where they are none.
 
     Args:
       names: of the three arguments.
-      indptr, entries, last: on any device.
+      rows: offsets, entries and positions in last pages, in i32.
 
     Raises:
       SpecError: names the argument and the entry.
     """
+    indptr, entries, last = rows
     offsets, filled = indptr.tolist(), last.tolist()
     batch = len(offsets) - 1
     if batch < 0 or len(filled) != batch:
@@ -103,57 +155,3 @@ def check_rows(
             raise SpecError(f"{names[2]}[{b}] is {filled[b]}: pages have {page_size} positions")
         lengths.append((count - 1) * page_size + filled[b] if count else 0)
     return lengths
-
-
-def cache_of(
-    problem: Problem,
-    buffers: Mapping[str, Any],
-    names: tuple[str, str, str],
-    paged_kv_cache: Any,
-    layout: str,
-    page_size: int,
-    factors: Factors,
-) -> PagedKV:
-    """The cache of a call.
-
-    Args:
-      buffers: index tensors by name; names: of offsets, entries and last pages among them.
-      paged_kv_cache: both pools, or K and V in one.
-
-    Raises:
-      SpecError: pools that were not planned for.
-    """
-    v: Any = None
-    if isinstance(paged_kv_cache, torch.Tensor):
-        k = tensor(paged_kv_cache, "paged_kv_cache", 5)
-    else:
-        pair = cast("Sequence[Any]", paged_kv_cache)
-        if not isinstance(paged_kv_cache, tuple | list) or len(pair) != BOTH:
-            got = shown(cast(object, paged_kv_cache), 40)
-            raise SpecError(f"paged_kv_cache must be a tensor or a pair of them, got {got}")
-        k, v = (tensor(pool, "paged_kv_cache", 4) for pool in pair)
-    heads, page = (k.shape[-2], k.shape[-3]) if layout == "NHD" else (k.shape[-3], k.shape[-2])
-    problem.check_keys("paged_kv_cache", k, heads)
-    if page != page_size:
-        raise SpecError(f"paged_kv_cache has pages of {page}, plan was told {page_size}")
-    offsets, entries, last = (buffers[name] for name in names)
-    return PagedKV(
-        k,
-        v,
-        layout=layout,
-        indptr=offsets,
-        indices=entries,
-        last_page_len=last,
-        k_scale=factors.k,
-        v_scale=factors.v,
-    )
-
-
-def compressed(names: tuple[str, str, str], *given: Any) -> tuple[Any, Any, Any]:
-    """The three index tensors in i32.
-
-    Raises:
-      SpecError: names one that is none.
-    """
-    offsets, entries, last = (indices(x, n) for x, n in zip(given, names, strict=True))
-    return offsets, entries, last

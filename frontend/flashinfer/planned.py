@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.calls import attention
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.schedules import STREAM_KEYS, STREAMED
 from attn_mlir.compiling.spec import mha
-from attn_mlir.compiling.splits import split_count
+from attn_mlir.compiling.splits import MAX_SPLITS, split_count
 from attn_mlir.errors import SpecError
-from attn_mlir.flashinfer.options import LOG2_E, TORCH_DTYPES, number, tensor
+from attn_mlir.flashinfer.options import (
+    LOG2_E,
+    NO_LIMIT,
+    TORCH_DTYPES,
+    mask_of,
+    number,
+    operand_dtype,
+    output_dtype,
+    tensor,
+)
 from attn_mlir.masks import Mask
 from attn_mlir.mods import softcap
 from attn_mlir.runtime.kernel import machine_of
+from attn_mlir.runtime.scalars import as_int, flag, integer
 from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod
 
@@ -54,6 +66,7 @@ class Problem:
       cap: of the scores; 0: none.
       scale: of the scores; None: 1 / sqrt(head_dim).
       num_splits: parts of the keys; 0 chooses.
+      split_size: keys of a part, where that is fixed instead.
       mask_mod: a mask by the caller, in the place of the causal one.
     """
 
@@ -65,34 +78,92 @@ class Problem:
     kv_dtype: str
     out_dtype: str | None
     mask: Mask
-    window_left: int
+    window_left: object
     cap: float
     scale: float | None
     num_splits: int = 0
+    split_size: int | None = None
     mask_mod: MaskMod | None = None
 
-    def with_parts(self, device: Any, batch: int, sq: int, sk: int, *, unsplit: bool) -> Problem:
-        """The same, with the number of parts that these sizes ask for, decided once.
+    @staticmethod
+    def of(
+        sizes: tuple[int, int, int, int | None],
+        dtypes: tuple[object, object, object],
+        *,
+        called: tuple[str, str, str] = ("q_data_type", "kv_data_type", "o_data_type"),
+        causal: object = False,
+        window_left: object = NO_LIMIT,
+        window_right: int | None = None,
+        cap: object = None,
+        scale: float | None = None,
+        mask_mod: MaskMod | None = None,
+    ) -> Problem:
+        """The problem that these arguments of `plan` say.
+
+        Args:
+          sizes: num_qo_heads, num_kv_heads, head_dim, and v_head_dim or None: as head_dim.
+          dtypes: of q, of k and v, and of O: None takes that of q.
+          called: the dtypes, by the caller.
+          causal: counts without a `mask_mod`; window_right: counts in its place, see `mask_of`.
+
+        Raises:
+          SpecError: one that has no kernel.
+        """
+        heads, kv_heads, head_dim, v_head_dim = sizes
+        dtype = operand_dtype(dtypes[0], called[0])
+        return Problem(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            v_head_dim=head_dim if v_head_dim is None else v_head_dim,
+            dtype=dtype,
+            kv_dtype=operand_dtype(dtypes[1], called[1], dtype),
+            out_dtype=output_dtype(dtypes[2], called[2]),
+            mask=mask_of(causal if mask_mod is None else False, window_left, window_right),
+            window_left=window_left,
+            cap=number("logits_soft_cap", cap, 0.0),
+            scale=scale,
+            mask_mod=mask_mod,
+        )
+
+    def with_parts(
+        self,
+        device: Any,
+        sizes: Mapping[str, int],
+        *,
+        fixed_split_size: object,
+        disable_split_kv: object,
+        page_size: int = 1,
+    ) -> Problem:
+        """The same, with its parts of the keys, decided once.
 
         Args:
           device: that the calls run on.
-          unsplit: whether one part is asked for.
+          sizes: `batch`, and the longest `sq` and `sk`.
+          fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by sizes.
+          disable_split_kv: whether there is one part, whatever is said otherwise.
+
+        Raises:
+          SpecError: parts of a size that has no kernel.
         """
+        if flag("disable_split_kv", disable_split_kv):
+            return dataclasses.replace(self, num_splits=1)
+        if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
+            keys = _keys_of_part(fixed_split_size, page_size, sizes["sk"])
+            return dataclasses.replace(self, num_splits=1, split_size=keys)
+        machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         spec = mha(
             heads=self.heads,
             kv_heads=self.kv_heads,
             head_dim=self.head_dim,
             v_head_dim=self.v_head_dim,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
             mask=self.mask,
             out_dtype=self.out_dtype,
         )
-        place = view(torch.empty(0, device=device), "device")
-        sizes = {"batch": batch, "sq": sq, "sk": sk}
-        machine = machine_of(None, place)
-        spec = routed(spec, sq, machine)
-        count = 1 if unsplit else split_count(0, spec, sizes, lambda: machine)
-        return dataclasses.replace(self, num_splits=count)
+        spec = routed(spec, sizes["sq"], machine)
+        return dataclasses.replace(self, num_splits=split_count(0, spec, sizes, lambda: machine))
 
     def check(self, q: Any) -> None:
         """Refuses a q that `plan` was not made for.
@@ -174,11 +245,16 @@ class Problem:
         tokens = q.shape[0]
         if lse is not None and tuple(tensor(lse, "lse", 2, "f32").shape) != (tokens, self.heads):
             raise SpecError(f"lse must be [{tokens}, {self.heads}], got {list(lse.shape)}")
-        parts: Callable[[Any], Any] = lambda x: x if rows is None else x.unflatten(0, (-1, rows))  # noqa: E731
+        by_sequence: Callable[[Any], Any] = lambda x: (  # noqa: E731
+            x if rows is None else x.unflatten(0, (-1, rows))
+        )
         if v is not None and factors.k is not None:
             lengths |= {"k_descale": factors.k, "v_descale": factors.v}
+        if self.split_size is not None:
+            # queries of unequal numbers: the longest would choose the tiles, and so the bits, of all
+            lengths |= {"schedule": STREAMED, "query_tiles": 1 if rows is None else None}
         found = attention(
-            parts(q),
+            by_sequence(q),
             k,
             v,
             mask=self.mask,
@@ -187,9 +263,10 @@ class Problem:
             sinks=sinks,
             scale=factors.scale,
             out_dtype=self.out_dtype,
-            out=None if out is None else parts(tensor(out, "out", 3)),
+            out=None if out is None else by_sequence(tensor(out, "out", 3)),
             q_descale=factors.q,
             num_splits=self.num_splits,
+            split_size=self.split_size,
             return_lse=return_lse,
             **lengths,
         )
@@ -208,3 +285,25 @@ class Problem:
             return o, by_token.contiguous()
         lse.copy_(by_token)
         return o, lse
+
+
+def _keys_of_part(fixed_split_size: object, page_size: int, sk: int) -> int:
+    """Keys of a part of so many pages.
+
+    Raises:
+      SpecError: no whole key tiles, or more parts of the longest sequence than there are.
+    """
+    pages = integer("fixed_split_size", fixed_split_size, 1)
+    keys = pages * page_size
+    least = STREAM_KEYS // math.gcd(STREAM_KEYS, page_size)
+    if pages % least:
+        raise SpecError(
+            f"fixed_split_size must be a multiple of {least} pages of {page_size}, which are "
+            f"{least * page_size} keys, got {pages}"
+        )
+    if -(-sk // keys) > MAX_SPLITS:
+        raise SpecError(
+            f"fixed_split_size {pages} makes {-(-sk // keys)} parts of {sk} keys, allowed are "
+            f"{MAX_SPLITS}"
+        )
+    return keys

@@ -8,12 +8,13 @@ from typing import Any
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.options import (
     NO_LIMIT,
+    by_position,
     indices,
     refuse_arguments,
     refuse_meaningful,
-    tensor,
 )
-from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper, lengths_of, refuse_mask_buffers
+from attn_mlir.flashinfer.prefill import QUERIES, PrefillWrapper
+from attn_mlir.flashinfer.wrapper import lengths_of
 from attn_mlir.runtime.scalars import flag
 
 KEYS = "kv_indptr_buf"
@@ -44,10 +45,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: an argument is wrong.
         """
-        refuse_mask_buffers(custom_mask_buf, mask_indptr_buf)
+        refuse_meaningful(locals())
         named = {QUERIES: qo_indptr_buf, KEYS: kv_indptr_buf}
-        neutral = {"backend": backend, "jit_args": jit_args, "jit_kwargs": jit_kwargs}
-        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named, neutral)
+        super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, named)
         self._keys = self._longest_k = 0
 
     def plan(
@@ -89,52 +89,31 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
 
         Args:
           qo_indptr, kv_indptr: [batch + 1] i32, where queries and keys of a sequence begin.
+          fixed_split_size: keys of a part, a multiple of 128: keys have no pages here.
           others: see `BatchPrefillWithPagedKVCacheWrapper.plan`.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
         """
+        refuse_meaningful(locals())
         keys = indices(kv_indptr, "kv_indptr")
         sk = lengths_of("kv_indptr", keys)
-        if self._captured and (custom_mask is not None or packed_custom_mask is not None):
-            raise SpecError(
-                "custom_mask must be None with use_cuda_graph: a graph keeps the first one"
-            )
-        self._plan(
+        longest = int(keys[-1]) if self._captured else max(sk, default=0)
+        self._plan_queries(
             qo_indptr,
             sk,
+            longest,
             (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
             (q_data_type, kv_data_type, o_data_type),
-            {
-                "causal": causal,
-                "window_left": window_left,
-                "cap": logits_soft_cap,
-                "scale": sm_scale,
-            },
             (custom_mask, packed_custom_mask),
-            unsplit=disable_split_kv,
-            neutral={
-                "pos_encoding_mode": pos_encoding_mode,
-                "use_fp16_qk_reduction": use_fp16_qk_reduction,
-                "rope_scale": rope_scale,
-                "rope_theta": rope_theta,
-                "non_blocking": non_blocking,
-                "prefix_len_ptr": prefix_len_ptr,
-                "token_pos_in_items_ptr": token_pos_in_items_ptr,
-                "token_pos_in_items_len": token_pos_in_items_len,
-                "max_item_len_ptr": max_item_len_ptr,
-                "fixed_split_size": fixed_split_size,
-                "seq_lens": seq_lens,
-                "seq_lens_q": seq_lens_q,
-                "max_token_per_sequence": max_token_per_sequence,
-                "max_sequence_kv": max_sequence_kv,
-                "v_indptr": v_indptr,
-                "o_indptr": o_indptr,
-            },
+            {"fixed_split_size": fixed_split_size, "disable_split_kv": disable_split_kv},
+            causal=causal,
+            window_left=window_left,
+            cap=logits_soft_cap,
+            scale=sm_scale,
         )
         self._buffers.keep(KEYS, keys, whole=True)
-        self._keys = int(keys[-1])
-        self._longest_k = self._keys if self._captured else max(sk, default=0)
+        self._keys, self._longest_k = int(keys[-1]), longest
 
     def run(
         self,
@@ -166,12 +145,10 @@ class BatchPrefillWithRaggedKVCacheWrapper(PrefillWrapper):
         Raises:
           SpecError: `plan` was not called, or for other sizes; or an argument is wrong.
         """
+        refuse_meaningful(locals())
         refuse_arguments(args)
-        refuse_meaningful(enable_pdl=enable_pdl, kv_cache_sf=kv_cache_sf, o_scale=o_scale)
         problem = self._planned(q)
-        k, v = tensor(k, "k", 3), tensor(v, "v", 3)
-        if self._layout == "HND":
-            k, v = k.transpose(0, 1), v.transpose(0, 1)
+        k, v = by_position(k, "k", self._layout), by_position(v, "v", self._layout)
         problem.check_keys("k", k, k.shape[1])
         if k.shape[0] != self._keys:
             raise SpecError(

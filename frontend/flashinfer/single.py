@@ -6,16 +6,7 @@ from typing import Any
 
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.custom_masks import mask_mod_of
-from attn_mlir.flashinfer.options import (
-    NO_LIMIT,
-    checked_layout,
-    mask_of,
-    number,
-    operand_dtype,
-    output_dtype,
-    refuse_meaningful,
-    tensor,
-)
+from attn_mlir.flashinfer.options import NO_LIMIT, by_position, refuse_meaningful, tensor
 from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.runtime.scalars import flag
 
@@ -50,20 +41,18 @@ def single_decode_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    refuse_meaningful(
-        pos_encoding_mode=pos_encoding_mode,
-        use_tensor_cores=use_tensor_cores,
-        rope_scale=rope_scale,
-        rope_theta=rope_theta,
-    )
+    refuse_meaningful(locals())
     found = _attend(
         tensor(q, "q", 2).unsqueeze(0),
         k,
         v,
         kv_layout,
         (q_scale, k_scale, v_scale),
-        (True, window_left, logits_soft_cap, sm_scale),
         return_lse,
+        causal=True,
+        window_left=window_left,
+        cap=logits_soft_cap,
+        scale=sm_scale,
     )
     return tuple(x[0] for x in found) if return_lse else found[0]
 
@@ -111,14 +100,7 @@ def single_prefill_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    refuse_meaningful(
-        pos_encoding_mode=pos_encoding_mode,
-        use_fp16_qk_reduction=use_fp16_qk_reduction,
-        rope_scale=rope_scale,
-        rope_theta=rope_theta,
-        backend=backend,
-        kv_cache_sf=kv_cache_sf,
-    )
+    refuse_meaningful(locals())
     for first, second in (("scale_k", "k_scale"), ("scale_v", "v_scale")):
         both = {"scale_k": scale_k, "k_scale": k_scale, "scale_v": scale_v, "v_scale": v_scale}
         if both[first] is not None and both[second] is not None:
@@ -132,10 +114,13 @@ def single_prefill_with_kv_cache(
         v,
         kv_layout,
         (scale_q, k_scale if scale_k is None else scale_k, v_scale if scale_v is None else scale_v),
-        (causal, window_left, logits_soft_cap, sm_scale),
         return_lse,
         masks=masks,
-        out_dtype=output_dtype(o_dtype),
+        o_dtype=o_dtype,
+        causal=causal,
+        window_left=window_left,
+        cap=logits_soft_cap,
+        scale=sm_scale,
     )
 
 
@@ -145,31 +130,20 @@ def _attend(
     v: Any,
     kv_layout: str,
     factors: tuple[Any, Any, Any],
-    scores: tuple[Any, Any, Any, Any],
     return_lse: object,
     *,
     masks: tuple[Any, Any] = (None, None),
-    out_dtype: str | None = None,
+    o_dtype: object = None,
+    **scores: Any,
 ) -> Any:
-    """O [tokens, heads, head_dim], with `return_lse` also LSE; `scores` are causal, window, cap and scale."""
-    causal, window_left, cap, scale = scores
-    k, v = tensor(k, "k", 3), tensor(v, "v", 3)
-    if checked_layout(kv_layout) == "HND":
-        k, v = k.transpose(0, 1), v.transpose(0, 1)
-    mask_mod = mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]])
-    problem = Problem(
-        heads=q.shape[1],
-        kv_heads=k.shape[1],
-        head_dim=q.shape[2],
-        v_head_dim=v.shape[2],
-        dtype=operand_dtype(q.dtype, "q"),
-        kv_dtype=operand_dtype(k.dtype, "k"),
-        out_dtype=out_dtype,
-        mask=mask_of(causal and mask_mod is None, window_left),
-        window_left=window_left,
-        cap=number("logits_soft_cap", cap, 0.0),
-        scale=scale,
-        mask_mod=mask_mod,
+    """O [tokens, heads, head_dim], with `return_lse` also LSE; `scores` as of `Problem.of`."""
+    k, v = by_position(k, "k", kv_layout), by_position(v, "v", kv_layout)
+    problem = Problem.of(
+        (q.shape[1], k.shape[1], q.shape[2], v.shape[2]),
+        (q.dtype, k.dtype, o_dtype),
+        called=("q", "k", "o_dtype"),
+        mask_mod=mask_mod_of(*masks, q.device, [q.shape[0]], [k.shape[0]]),
+        **scores,
     )
     return problem.attend(
         q,

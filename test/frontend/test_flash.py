@@ -93,6 +93,9 @@ FLASH_4 = {
     **dict.fromkeys(("score_mod", "mask_mod", "block_sparse_tensors", "aux_tensors", "block_size")),
     **dict.fromkeys(("full_block_cnt", "full_block_idx", "mask_block_cnt", "mask_block_idx")),
     **dict.fromkeys(("cu_total_m_blocks", "cu_total_n_blocks", "learnable_sink", "page_table")),
+    **dict.fromkeys(("score_mod_bwd", "block_sparse_tensors_bwd", "aux_scalars", "min_seqlen_k")),
+    **dict.fromkeys(("gather_kv_indices", "seqlen_k_per_split")),
+    "disable_scheduler_metadata": False,
     "return_lse": False,
     "window_size": (None, None),
     "num_splits": 1,
@@ -108,18 +111,22 @@ def test_defaults_of_flash_attention_mean_nothing(
     assert asked["mask"] == am.full() and asked["scale"] is None
 
 
+def test_chunks(asked: dict[str, Any]) -> None:
+    flash_attn_func(1, 2, 3, causal=True, attention_chunk=16)
+    assert asked["mask"] == am.causal() & am.chunked(16)
+
+
 def test_every_option_is_known() -> None:
     offered = {"num_splits", "q_descale", "k_descale", "v_descale", "return_lse", "out", "device"}
-    offered |= {"stream", "learnable_sink"}
+    offered |= {"stream", "learnable_sink", "attention_chunk"}
     assert Options.__annotations__.keys() - offered <= NEUTRAL.keys()
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
 @pytest.mark.parametrize("value", [np.ones(2, np.float32), 2, "on"])
 def test_what_asks_for_something_is_refused_by_name(name: str, value: Any) -> None:
-    function: Any = (
-        flash_attn_combine if name in ("cu_seqlens", "seqused") else flash_attn_varlen_func
-    )
+    of_parts = name in inspect.signature(flash_attn_combine).parameters
+    function: Any = flash_attn_combine if of_parts else flash_attn_varlen_func
     with pytest.raises(SpecError, match=f"^{name} must be .*, got .*: "):
         function(
             *[normal(1, 3, 2, 64)] * (2 if function is flash_attn_combine else 3), **{name: value}
@@ -141,6 +148,7 @@ def test_options_that_there_are_not() -> None:
         ({"window_size": ("a", 0)}, "^left of a sliding window must be"),
         ({"window_size": (True, 0)}, "^left of a sliding window must be"),
         ({"causal": "yes"}, "^causal must be True or False, got 'yes'"),
+        ({"attention_chunk": 1.5}, "^attention_chunk must be an integer from 0"),
         ({"softcap": "3"}, "^softcap must be a number, got '3'"),
         ({"softcap": float("nan")}, "^cap of a softcap must be"),
         ({"dropout_p": float("nan")}, "^dropout_p must be 0, got nan: there is no dropout"),

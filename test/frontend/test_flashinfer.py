@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ torch: Any = pytest.importorskip("torch")
 from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.api import plan as plans  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.flashinfer import options  # noqa: E402
+from attn_mlir.flashinfer import planned as planned_calls  # noqa: E402
 
 HEADS, KV_HEADS, DIM, PAGE = 4, 2, 64, 16
 PAGES = [[3, 1, 5], [0], [], [8, 7, 6, 2]]  # of four sequences, one of which is empty
@@ -215,6 +218,52 @@ def test_prefill_with_ragged_keys(layout: str) -> None:
     check(found, truth(split(q, QUERIES), KEYS, VALUES, causal=True))
 
 
+def test_parts_of_a_size_do_not_depend_on_the_batch() -> None:
+    """The same bits alone as beside a sequence that has more parts."""
+    lengths = [140, 260]
+    pages = [list(range(b, 34, 2)) for b in range(2)]
+    pools = [normal(34, PAGE, KV_HEADS, DIM) for _ in "kv"]
+    q = normal(2, HEADS, DIM)
+
+    def decoded(batch: list[int]) -> Any:
+        used = [pages[b][: -(-lengths[b] // PAGE)] for b in batch]
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+        rows = (offsets([len(x) for x in used]), i32(*itertools.chain(*used)))
+        last = i32(*((lengths[b] - 1) % PAGE + 1 for b in batch))
+        wrapper.plan(*rows, last, *SIZES, PAGE, fixed_split_size=8, q_data_type=BF16)
+        return wrapper.run(q[batch], tuple(pools), return_lse=True)
+
+    found = decoded([0, 1])
+    rows = ([sequence(x, p, n) for p, n in zip(pages, lengths, strict=True)] for x in pools)
+    check(found, truth(split(q, [1] * 2), *rows))
+    assert all(torch.equal(x[:1], y) for x, y in zip(found, decoded([0]), strict=True))
+
+
+def test_parts_of_a_size_in_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that do not go by the longest queries of a batch; one part is one part."""
+    asked: dict[str, Any] = {}
+
+    def attention(q: Any, *_: Any, **options: Any) -> Any:
+        asked.update(options)
+        return q
+
+    monkeypatch.setattr(planned_calls, "attention", attention)
+    q, k, v = normal(sum(QUERIES), HEADS, DIM), torch.cat(KEYS), torch.cat(VALUES)
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE)
+    rows = (offsets(QUERIES), offsets(LENGTHS), *SIZES)
+    wrapper.plan(*rows, q_data_type=BF16, fixed_split_size=128)
+    wrapper.run(q, k, v)
+    assert asked["split_size"] == 128 and asked["num_splits"] == 1
+    assert asked["schedule"] == "mha-streaming" and asked["query_tiles"] == 1
+    paged = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE)
+    parts: dict[str, Any] = {"fixed_split_size": 8, "disable_split_kv": True}
+    paged.plan(offsets(QUERIES), *ROWS, *SIZES, PAGE, q_data_type=BF16, **parts)
+    paged.run(q, BOTH)
+    assert asked["split_size"] is None and asked["num_splits"] == 1
+    with pytest.raises(SpecError, match="^fixed_split_size must be a multiple of 128 pages of 1,"):
+        wrapper.plan(*rows, q_data_type=BF16, fixed_split_size=64)
+
+
 def test_single_sequences() -> None:
     k, v = KEYS[0], VALUES[0]
     q = normal(7, HEADS, DIM)
@@ -302,6 +351,7 @@ def decode(made: dict[str, Any], planned: dict[str, Any], run: dict[str, Any]) -
     wrapper.run(**{"q": normal(4, HEADS, DIM), "paged_kv_cache": BOTH, **run})
 
 
+BUFFERS = {"indptr": 5, "indices": 3000, "last_page_len": 4}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "backend": ({"backend": "fa3"}, {}, {}, "^backend must be auto, got 'fa3'"),
     "kernels of the caller": ({"jit_args": []}, {}, {}, "^jit_args must be None"),
@@ -311,7 +361,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
     "rotation": ({}, {"pos_encoding_mode": "ROPE_LLAMA"}, {}, "^pos_encoding_mode must be NONE"),
     "slopes": ({}, {"pos_encoding_mode": "ALIBI"}, {}, "^pos_encoding_mode must be NONE"),
     "theta": ({}, {"rope_theta": 1e6}, {}, "^rope_theta must be None or 10000.0"),
-    "size of parts": ({}, {"fixed_split_size": 4}, {}, "^fixed_split_size must be None or -1"),
+    "size of parts": ({}, {"fixed_split_size": 4}, {}, "^fixed_split_size must be a multiple of 8 pages of 16"),
+    "many parts": (
+        {"use_cuda_graph": True, **{f"paged_kv_{x}_buffer": i32(*[0] * n) for x, n in BUFFERS.items()}},
+        {"fixed_split_size": 8}, {}, "^fixed_split_size 8 makes 375 parts of 48000 keys, allowed are 256"),
     "a table": ({}, {"block_tables": INDPTR}, {}, "^block_tables must be None"),
     "offsets that fall": ({}, {"indptr": i32(0, 3, 2, 4, 8)}, {}, "^indptr must not decrease"),
     "offsets beyond": ({}, {"indptr": i32(0, 3, 4, 4, 9)}, {}, "^indptr goes from 0 to 9"),
@@ -322,7 +375,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
     "a dtype": ({}, {"q_data_type": torch.float64}, {}, "^q_data_type"),
     "a window": ({}, {"window_left": -2}, {}, "^window_left must be -1 or more"),
     "no plan": ({}, {"plan": None}, {}, "^plan has not been called"),
-    "rows of q": ({}, {}, {"q": normal(3, HEADS, DIM)}, "^q has 3 rows, plan was told 4 sequences of 1"),
+    "rows of q": ({}, {}, {"q": normal(3, HEADS, DIM)}, "^q has 3 rows, plan was told 4:"),
     "heads of q": ({}, {}, {"q": normal(4, 8, DIM)}, r"^q must be \[tokens, 4, 64\] as planned"),
     "another dtype": ({}, {"q_data_type": "float16"}, {}, "^q is torch.bfloat16, plan was told"),
     "heads of the cache": ({}, {"num_kv_heads": 4}, {}, "^paged_kv_cache has 2 heads of 64, plan was told 4"),
@@ -376,6 +429,19 @@ def test_prefills_are_refused() -> None:
     with pytest.raises(SpecError, match="^qo_indptr_arr must be a list of 2"):
         cascade = flashinfer.MultiLevelCascadeAttentionWrapper(2, WORKSPACE)
         cascade.plan([INDPTR], [INDPTR], [INDICES], [LAST], *SIZES, PAGE)
+
+
+def test_what_is_not_offered_is_on_the_page() -> None:
+    """Every option that is taken at one value only; `refuse_meaningful` reads arguments by these names."""
+    page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text()
+    section = page[page.index("## FlashInfer") : page.index("## Numerics")]
+    assert [name for name in options.NEUTRAL if f"`{name}`" not in section] == []
+    taken: set[str] = set()
+    for made in map(vars(flashinfer).get, flashinfer.__all__):
+        functions = [made, *(vars(made).values() if inspect.isclass(made) else ())]
+        for function in filter(inspect.isfunction, functions):
+            taken |= set(inspect.signature(function).parameters)
+    assert set(options.NEUTRAL) <= taken
 
 
 def test_positions_are_those_of_flashinfer() -> None:

@@ -1,0 +1,165 @@
+"""What the wrappers have in common: index tensors and a problem, kept from `plan` to `run`."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.errors import SpecError
+from attn_mlir.flashinfer.options import checked_layout, tensor
+from attn_mlir.flashinfer.planned import Problem
+from attn_mlir.runtime.scalars import flag
+
+torch: Any = importlib.import_module("torch")
+
+
+@dataclass
+class Buffers:
+    """Index tensors of a wrapper: a graph that was captured reads what `plan` put there last.
+
+    Attributes:
+      device: where they are.
+      given: the caller's, by name; None where graphs are not captured, and `plan` keeps what it gets.
+      kept: what `run` reads.
+    """
+
+    device: Any
+    given: Mapping[str, Any] | None
+    kept: dict[str, Any]
+
+    @staticmethod
+    def of(workspace: Any, use_cuda_graph: bool, given: Mapping[str, Any]) -> Buffers:
+        """Those of a wrapper.
+
+        Args:
+          workspace: says on which device calls will be.
+
+        Raises:
+          SpecError: no workspace, or a buffer is missing where graphs are captured.
+        """
+        device = tensor(workspace, "float_workspace_buffer", 1).device
+        if not use_cuda_graph:
+            return Buffers(device, None, {})
+        for name, buffer in given.items():
+            tensor(buffer, name, 1, "i32")
+        return Buffers(device, dict(given), {})
+
+    def keep(self, name: str, value: Any, *, whole: bool = False) -> None:
+        """Puts an index tensor where `run` finds it.
+
+        Args:
+          name: of the buffer.
+          whole: whether its length is part of a graph; else what is behind it is not read.
+
+        Raises:
+          SpecError: it does not fit the buffer.
+        """
+        if self.given is None:
+            self.kept[name] = value.to(self.device)
+            return
+        buffer, count = self.given[name], value.shape[0]
+        if count > buffer.shape[0] or (whole and count != buffer.shape[0]):
+            raise SpecError(
+                f"{name} has {buffer.shape[0]} entries, plan was given {count}: the batch of a "
+                "wrapper for graphs stays what it is"
+            )
+        buffer[:count].copy_(value)
+        self.kept[name] = buffer
+
+
+class Wrapper:
+    """Base of the wrappers: `plan` once per step, `run` once per layer.
+
+    A subclass gives `plan` and `run` the signatures of FlashInfer. `plan` makes a `Problem`, keeps the
+    index tensors in `_buffers` and ends with `_keep`; `run` begins with `_planned`.
+
+    Args:
+      workspace: says on which device calls are; nothing is written to it.
+      kv_layout: NHD or HND.
+      use_cuda_graph: calls are captured, and `buffers` are read.
+      buffers: the caller's index tensors by name.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+
+    def __init__(
+        self, workspace: Any, kv_layout: str, use_cuda_graph: bool, buffers: Mapping[str, Any]
+    ) -> None:
+        self._layout = checked_layout(kv_layout)
+        self._captured = flag("use_cuda_graph", use_cuda_graph)
+        self._buffers = Buffers.of(workspace, self._captured, buffers)
+        self._problem: Problem | None = None
+        self._tokens = 0
+        self._frozen: Mapping[str, int] = {}
+
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        """Whether calls are captured."""
+        return self._captured
+
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: Any, int_workspace_buffer: Any
+    ) -> None:
+        """Does nothing: there are no workspaces."""
+
+    def end_forward(self) -> None:
+        """Does nothing, as there."""
+
+    def _check_frozen(self, sizes: Mapping[str, int]) -> None:
+        """Refuses sizes that are part of a captured graph, by name, and not what they were.
+
+        Raises:
+          SpecError: names one.
+        """
+        for name, size in sizes.items() if self._captured else ():
+            if (before := self._frozen.get(name, size)) != size:
+                raise SpecError(f"{name} is {size}, that of a wrapper for graphs stays {before}")
+
+    def _keep(self, problem: Problem, tokens: int, frozen: Mapping[str, int]) -> None:
+        """Ends `plan`: so many rows of q, and the sizes that `_check_frozen` passed."""
+        self._problem, self._tokens, self._frozen = problem, tokens, frozen
+
+    def _planned(self, q: Any) -> Problem:
+        """The problem that `plan` made.
+
+        Raises:
+          SpecError: `plan` was not called, or not for this q.
+        """
+        if self._problem is None:
+            raise SpecError("plan has not been called: it says what run computes")
+        self._problem.check(q)
+        if q.shape[0] != self._tokens:
+            raise SpecError(
+                f"q has {q.shape[0]} rows, plan was told {self._tokens}: call plan with these sizes"
+            )
+        return self._problem
+
+
+def check_as_planned(name: str, value: object, planned: object) -> None:
+    """Refuses an argument of `run` that says something else than `plan` was told.
+
+    Raises:
+      SpecError: says what was planned.
+    """
+    if value is not None and value != planned:
+        raise SpecError(f"{name} is {value}, plan was told {planned}")
+
+
+def lengths_of(name: str, offsets: Any) -> Sequence[int]:
+    """Lengths of sequences by offsets from 0 on.
+
+    Raises:
+      SpecError: they are none.
+    """
+    numbers = offsets.tolist()
+    if not numbers or numbers[0] != 0:
+        raise SpecError(f"{name} must begin with 0, got {numbers[:1]}")
+    lengths = [y - x for x, y in itertools.pairwise(numbers)]
+    for b, length in enumerate(lengths):
+        if length < 0:
+            raise SpecError(f"{name} must not decrease: sequence {b} has {length}")
+    return lengths
