@@ -203,14 +203,12 @@ class Signature:
     def _recipe(self, parameter: Parameter) -> dict[str, Any]:
         match parameter:
             case TensorMap() as tensor_map:
-                back = tensor_map.moved_back()
                 return {
                     "kind": "tensor_map",
                     "tensor": tensor_map.argument,
                     "box": tensor_map.box(),
                     "swizzle": "128B",
                     "dims": tensor_map.dims(),
-                    **({} if back is None else {"moved_back": back}),
                 }
             case Pointer(argument):
                 return {"kind": "pointer", "tensor": argument}

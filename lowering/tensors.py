@@ -148,13 +148,6 @@ class TensorMap:
         chunks = [count] if self.has_chunk_dim else []
         return [self.line, *rows, *chunks, *[1] * (len(self.other_dims) + self.is_limited)]
 
-    def moved_back(self) -> dict[str, int] | None:
-        """How far the base lies in front of the tensor, in steps along an axis."""
-        if not self.is_limited:
-            return None
-        rows = self.view.dims[self.row_dims[0]]
-        return {"axis": rows.axis, "steps": self.box_rows * rows.step}
-
     def _static(self, dim: int) -> int:
         extent = self.view.dims[dim].extent
         assert isinstance(extent, int)
@@ -176,7 +169,8 @@ class TensorMap:
         if self.is_limited:
             row = entries[rows - 1]
             ends = [{**row, "extent": ["add", row["extent"], 1]}]
-            entries[rows - 1] = {**row, "extent": self.box_rows}
+            first = -self.box_rows * row["step"]
+            entries[rows - 1] = {**row, "extent": self.box_rows, "first": first}
         return [line, *entries[:rows], *chunks, *entries[rows:], *ends]
 
     def coordinates(self, coords: list[Any], chunk: int, end: Any = None) -> list[Any]:

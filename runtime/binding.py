@@ -15,8 +15,8 @@ from typing import Literal
 
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.expr import evaluate, show
+from attn_mlir.runtime.fields import F32_MAX
 from attn_mlir.runtime.manifest import (
-    F32_MAX,
     Manifest,
     PointerParam,
     ScalarArg,
@@ -24,9 +24,9 @@ from attn_mlir.runtime.manifest import (
     StrideParam,
     SymbolParam,
     TensorArg,
-    TensorMapParam,
 )
 from attn_mlir.runtime.overlap import overlap, overlaps_itself
+from attn_mlir.runtime.recipes import TensorMapParam
 from attn_mlir.runtime.scalars import as_float, integer
 from attn_mlir.runtime.tensormap import MapDescription, describe
 from attn_mlir.runtime.tensors import TensorView, view

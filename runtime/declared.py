@@ -13,14 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.manifest import (
-    MAP_BYTES,
-    Dim3,
-    Manifest,
-    Param,
-    PointerParam,
-    TensorMapParam,
-)
+from attn_mlir.runtime.fields import Dim3
+from attn_mlir.runtime.manifest import Manifest, Param, PointerParam
+from attn_mlir.runtime.recipes import MAP_BYTES, TensorMapParam
 
 MAP_ALIGNMENT_BYTES = 64  # PTX ISA, tensor maps
 MAX_PARAM_TEXT = 1000  # characters of one parameter

@@ -27,19 +27,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
-from attn_mlir.expr import Expr, evaluate
-from attn_mlir.runtime.manifest import MAP_BYTES, TensorMapParam
+from attn_mlir.expr import evaluate
+from attn_mlir.runtime.fields import DTYPE_BYTES
+from attn_mlir.runtime.recipes import L2_PROMOTIONS, MAP_BYTES, Merged, TensorMapParam
 from attn_mlir.runtime.tensors import TensorView
 
 STRIDE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 STRIDE_LIMIT_BYTES = 1 << 40  # cuda.h, cuTensorMapEncodeTiled: globalStrides
 EXTENT_LIMIT = 1 << 32  # cuda.h, cuTensorMapEncodeTiled: globalDim
+COORDINATE_LIMIT = 1 << 31  # PTX ISA, cp.async.bulk.tensor: coordinates are s32
 ADDRESS_ALIGNMENT_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: globalAddress
 
 # the hardware's, word 2; 8-bit floats travel as bytes
-ELEMENT_CODES = {"u8": 0, "e4m3": 0, "e5m2": 0, "i32": 3, "f16": 6, "f32": 7, "bf16": 10}
+ELEMENT_CODES = {
+    "u8": 0, "e4m3": 0, "e5m2": 0, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "bf16": 10,
+}  # fmt: skip
 SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
-L2_PROMOTION_128B = 2  # cuda.h, CUtensorMapL2promotion: fetch whole 128-byte lines
 _SWIZZLE_FLAGS = {"none": 0x10, "32B": 0x100, "64B": 0x200, "128B": 0x400}  # word 18
 
 
@@ -52,6 +55,7 @@ class MapDescription:
       extents: elements per dimension, at least 1.
       strides_bytes: of dimensions 1 and up; dimension 0 is dense.
       box: elements per dimension of what one instruction moves.
+      l2: one of `L2_PROMOTIONS`.
     """
 
     dtype: str
@@ -61,6 +65,22 @@ class MapDescription:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: str
+    l2: str = "128B"
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """A tensor as its map sees it.
+
+    Attributes:
+      sizes: elements along each axis; 1 along one that is merged with another.
+      strides_bytes: from element to element.
+      names: sizes by name, for the extents of the map.
+    """
+
+    sizes: list[int]
+    strides_bytes: list[int]
+    names: Mapping[str, int]
 
 
 def describe(
@@ -77,14 +97,11 @@ def describe(
     Raises:
       SpecError: the layout cannot be described; the message names the tensor and the axis.
     """
-    name = param.tensor
-
-    def extent(value: Expr) -> int:
-        return max(evaluate(value, symbols), 1)
-
+    name, dtype = param.tensor, param.dtype or tensor.dtype
+    axes = _axes(param, tensor, DTYPE_BYTES[dtype], symbols)
     strides: list[int] = []
     for dim in param.dims[1:]:
-        stride = tensor.strides[dim.axis] * dim.step * tensor.item_bytes
+        stride = axes.strides_bytes[dim.axis] * dim.step
         if stride % STRIDE_MULTIPLE_BYTES or not 0 <= stride < STRIDE_LIMIT_BYTES:
             raise SpecError(
                 f"{name} has a stride of {tensor.strides[dim.axis]} elements along axis {dim.axis}: "
@@ -92,41 +109,93 @@ def describe(
                 f"{stride} bytes; copy {name} into a dense tensor"
             )
         strides.append(stride)
-    if param.moved_back is not None:
-        step = tensor.strides[param.moved_back.axis] * tensor.item_bytes
-        address -= param.moved_back.steps * step
+    address += sum(dim.first * axes.strides_bytes[dim.axis] for dim in param.dims)
     if address % ADDRESS_ALIGNMENT_BYTES:
         raise SpecError(
             f"{name} starts at {address:#x}: TMA needs an address that is a multiple of "
             f"{ADDRESS_ALIGNMENT_BYTES} bytes"
         )
-    extents = tuple(extent(dim.extent) for dim in param.dims)
-    _check_reach(param, tensor, extents)
+    extents = tuple(max(evaluate(dim.extent, axes.names), 1) for dim in param.dims)
+    _check_reach(param, axes, extents)
     if max(extents) > EXTENT_LIMIT:
         raise SpecError(f"{name} has an extent of {max(extents)}: TMA allows up to 2^32")
     return MapDescription(
-        dtype=tensor.dtype,
-        item_bytes=tensor.item_bytes,
+        dtype=dtype,
+        item_bytes=DTYPE_BYTES[dtype],
         address=address,
         extents=extents,
         strides_bytes=tuple(strides),
         box=param.box,
         swizzle=param.swizzle,
+        l2=param.l2,
     )
 
 
-def _check_reach(param: TensorMapParam, tensor: TensorView, extents: tuple[int, ...]) -> None:
-    """Refuse a map that ends before or behind its tensor along some axis.
+def _axes(
+    param: TensorMapParam, tensor: TensorView, item_bytes: int, symbols: Mapping[str, int]
+) -> _Axes:
+    """How a map of elements of `item_bytes` sees a tensor.
+
+    Raises:
+      SpecError: rows that are no whole number of such elements, or axes that cannot be merged.
+    """
+    sizes = list(tensor.shape)
+    strides = [stride * tensor.item_bytes for stride in tensor.strides]
+    if item_bytes != tensor.item_bytes:
+        dense = param.dims[0].axis
+        row_bytes = sizes[dense] * tensor.item_bytes
+        if row_bytes % item_bytes:
+            raise SpecError(
+                f"{param.tensor} has rows of {row_bytes} bytes, its tensor map takes elements of "
+                f"{item_bytes}: pad the rows to a multiple"
+            )
+        sizes[dense], strides[dense] = row_bytes // item_bytes, item_bytes
+    if param.merged is None:
+        return _Axes(sizes, strides, symbols)
+    outer, inner = param.merged.outer, param.merged.inner
+    sizes[inner] = _merged_size(param.tensor, param.merged, sizes, strides)
+    sizes[outer] = 1
+    return _Axes(sizes, strides, {**symbols, param.merged.extent: sizes[inner]})
+
+
+def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]) -> int:
+    """Elements from the first to the last of two axes, in steps along the inner one."""
+    outer, inner = merged.outer, merged.inner
+    if not sizes[outer] or not sizes[inner]:
+        return 0
+    count, pitch = sizes[inner], 0
+    if sizes[outer] > 1:
+        pitch, odd = divmod(strides[outer], strides[inner]) if strides[inner] else (0, 1)
+        if odd:
+            raise SpecError(
+                f"{name} has strides of {strides[outer]} and {strides[inner]} bytes along the axes "
+                f"{outer} and {inner}, which its tensor map walks as one: the first must be a "
+                f"multiple of the second; copy {name} into a dense tensor"
+            )
+        count += (sizes[outer] - 1) * pitch
+    if pitch % merged.multiple or count % merged.multiple:
+        raise SpecError(
+            f"{name} has {sizes[inner]} steps along axis {inner} and {pitch} to the next of axis "
+            f"{outer}: its tensor map takes multiples of {merged.multiple}"
+        )
+    if count >= COORDINATE_LIMIT:
+        raise SpecError(
+            f"{name} has {count} rows along the axes {outer} and {inner}: coordinates of TMA have 32 "
+            "bits; split the tensor"
+        )
+    return count
+
+
+def _check_reach(param: TensorMapParam, axes: _Axes, extents: tuple[int, ...]) -> None:
+    """Refuse a map that ends elsewhere along some axis than its recipe says.
 
     Raises:
       SpecError: names the tensor and the axis.
     """
-    last = [0] * len(tensor.shape)  # element that the map reaches along each axis
+    last = [0] * len(axes.sizes)  # element that the recipe reaches along each axis
     for dim, extent in zip(param.dims, extents, strict=True):
-        last[dim.axis] += (extent - 1) * dim.step
-    if param.moved_back is not None:
-        last[param.moved_back.axis] -= param.moved_back.steps
-    for axis, (reached, size) in enumerate(zip(last, tensor.shape, strict=True)):
+        last[dim.axis] += dim.first + (extent - 1) * dim.step + dim.rest
+    for axis, (reached, size) in enumerate(zip(last, axes.sizes, strict=True)):
         if size and reached != size - 1:
             raise SpecError(
                 f"bundle.json: the tensor map of {param.tensor} ends with element {reached} along "
@@ -144,7 +213,7 @@ def encode(description: MapDescription) -> bytes:
         (rank - 1) << 4
         | ELEMENT_CODES[description.dtype] << 7
         | SWIZZLE_CODES[description.swizzle] << 13
-        | L2_PROMOTION_128B << 17
+        | L2_PROMOTIONS.index(description.l2) << 17
     )
     for index, stride in enumerate(description.strides_bytes):
         words[3 + index] = (stride >> 4) & 0xFFFFFFFF

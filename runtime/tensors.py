@@ -21,7 +21,7 @@ import numpy as np
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime import dlpack
-from attn_mlir.runtime.manifest import DTYPE_BYTES
+from attn_mlir.runtime.fields import DTYPE_BYTES
 
 DeviceKind = Literal["cpu", "cuda"]
 

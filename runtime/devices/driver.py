@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.errors import LaunchError, TargetError
-from attn_mlir.runtime.tensormap import MAP_BYTES, MapDescription
+from attn_mlir.runtime.recipes import MAP_BYTES
+from attn_mlir.runtime.tensormap import MapDescription
 
 # CUDA errors that mean: this cubin is not for this GPU or this driver. cuda.h, CUresult
 _WRONG_BINARY = {
@@ -160,9 +161,11 @@ def encode_map(description: MapDescription) -> bytes:
     types = cuda.CUtensorMapDataType
     prefix = "CU_TENSOR_MAP_DATA_TYPE_"
     dtype = {
-        "u8": "UINT8", "e4m3": "UINT8", "e5m2": "UINT8", "i32": "INT32", "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
+        "u8": "UINT8", "e4m3": "UINT8", "e5m2": "UINT8", "i32": "INT32", "i64": "INT64",
+        "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16",
     }[description.dtype]  # fmt: skip
     swizzle = "NONE" if description.swizzle == "none" else description.swizzle
+    promotion = "NONE" if description.l2 == "none" else f"L2_{description.l2}"
     rank = len(description.extents)
     encoded = call(
         "cuTensorMapEncodeTiled",
@@ -176,7 +179,7 @@ def encode_map(description: MapDescription) -> bytes:
         [cuda.cuuint32_t(1)] * rank,
         cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
-        cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        getattr(cuda.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}"),
         cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         what=f"tensor map {description}",
     )

@@ -17,7 +17,8 @@ from attn_mlir.runtime.binding import Bound, parameters
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.parameters import PackedParameters
-from attn_mlir.runtime.manifest import PointerParam, TensorMapParam
+from attn_mlir.runtime.manifest import PointerParam
+from attn_mlir.runtime.recipes import TensorMapParam
 from attn_mlir.runtime.tensormap import ADDRESS_ALIGNMENT_BYTES, MapDescription
 
 P = TypeVar("P", bound=PackedParameters)

@@ -28,11 +28,10 @@ def test_the_recipe_of_a_limited_tensor() -> None:
     assert found["grid"] == [["ceildiv", "most", 64], ["sub", "ends", 1], 1]
     assert {"name": "most", "dtype": "i32"} in found["scalars"]
     load = found["params"][0]
-    assert load["moved_back"] == {"axis": 0, "steps": 64}
     assert load["box"] == [64, 64, 2, 1]
     assert load["dims"] == [
         {"extent": 64, "axis": 1, "step": 1},
-        {"extent": 64, "axis": 0, "step": 1},
+        {"extent": 64, "axis": 0, "step": 1, "first": -64},
         {"extent": 2, "axis": 1, "step": 64},
         {"extent": ["add", "total", 1], "axis": 0, "step": 1},
     ]

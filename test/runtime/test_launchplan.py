@@ -300,7 +300,7 @@ def test_threads_have_parameters_of_their_own() -> None:
 def test_a_map_that_begins_in_front_of_its_tensor() -> None:
     """Its first word is the tensor's address less a constant, and never below 0."""
     params = [
-        {**param, "moved_back": {"axis": 0, "steps": 8}, "dims": [param["dims"][0], {"extent": ["add", "rows", 8], "axis": 0, "step": 1}]}
+        {**param, "dims": [param["dims"][0], {"extent": ["add", "rows", 8], "axis": 0, "step": 1, "first": -8}]}
         for param in TMA_MANIFEST["params"]
     ]  # fmt: skip
     made = kernel(TMA_MANIFEST, TMA_PTX, params=params)

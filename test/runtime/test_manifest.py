@@ -8,14 +8,13 @@ import pytest
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime.manifest import (
-    MapDim,
     PointerParam,
     ScalarParam,
     StrideParam,
     SymbolParam,
-    TensorMapParam,
     parse_manifest,
 )
+from attn_mlir.runtime.recipes import MapDim, TensorMapParam
 
 Fields = dict[str, Any]
 
@@ -135,6 +134,10 @@ def test_wrong_field(
         parse_manifest(scale_manifest)
 
 
+COLUMNS = {"extent": "cols", "axis": 1, "step": 1}
+ROWS = {"extent": "rows", "axis": 0, "step": 1}
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -146,9 +149,36 @@ def test_wrong_field(
         ("dims", [{"extent": "rows", "axis": 0, "step": 1}] * 2, "led by the unit-stride axis 1"),
         ("dims", [{"extent": "cols", "axis": 1, "step": 0}] * 2, "step must be an integer from 1"),
         ("dims", [{"extent": ["add", "m", 1], "axis": 1, "step": 1}] * 2, "uses the symbol 'm'"),
-        ("moved_back", 3, "moved_back is not an object"),
-        ("moved_back", {"axis": 2, "steps": 8}, "moved_back.axis must be an integer from 0 to 1"),
-        ("moved_back", {"axis": 0, "steps": 0}, "moved_back.steps must be an integer from 1"),
+        (
+            "dims",
+            [{**COLUMNS, "first": 0.5}, ROWS],
+            r"dims\[0\].first must be an integer from -2147",
+        ),
+        ("dims", [{**COLUMNS, "rest": -1}, ROWS], r"dims\[0\].rest must be an integer from 0"),
+        ("dims", [COLUMNS, {**ROWS, "axis": 2}], r"dims\[1\].axis must be an integer from 0 to 1"),
+        ("dtype", "bool", "dtype must be one of"),
+        ("l2", "32B", "l2 must be one of"),
+        ("merged", 3, "merged is not an object"),
+        (
+            "merged",
+            {"outer": 0, "inner": 2, "extent": "n"},
+            "merged.inner must be an integer from 0 to 1",
+        ),
+        (
+            "merged",
+            {"outer": 1, "inner": 1, "extent": "n"},
+            "merged.outer must be another axis than inner",
+        ),
+        (
+            "merged",
+            {"outer": 0, "inner": 1, "extent": "rows"},
+            "merged.extent must be another name",
+        ),
+        (
+            "merged",
+            {"outer": 0, "inner": 1, "extent": "n"},
+            "dims must be without axis 0, which is merged",
+        ),
     ],
 )
 def test_wrong_tensor_map(tma_manifest: Fields, field: str, value: object, message: str) -> None:

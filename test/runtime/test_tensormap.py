@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
-from attn_mlir.runtime.manifest import MapDim, MovedBack, TensorMapParam
+from attn_mlir.runtime.recipes import MapDim, TensorMapParam
 from attn_mlir.runtime.tensormap import MapDescription, describe, encode
 from attn_mlir.runtime.tensors import view
 
@@ -94,8 +94,10 @@ def test_recipe_of_attention() -> None:
 
 def test_a_base_in_front_of_the_tensor() -> None:
     """Rows of a box and rows, with one stride: row i of a box is in bounds for i below a limit."""
-    dims = (MapDim(64, 2, 1), MapDim(128, 0, 1), MapDim(4, 1, 1), MapDim(("add", "total", 1), 0, 1))
-    recipe = TensorMapParam("x", (64, 128, 1, 1), "128B", dims, MovedBack(0, 128))
+    dims = (
+        MapDim(64, 2, 1), MapDim(128, 0, 1, first=-128), MapDim(4, 1, 1), MapDim(("add", "total", 1), 0, 1),
+    )  # fmt: skip
+    recipe = TensorMapParam("x", (64, 128, 1, 1), "128B", dims)
     seen = view(np.zeros((300, 4, 64), np.float16), "x")
     description = describe(recipe, seen, {"total": 300}, 1 << 32)
     assert description.address == (1 << 32) - 128 * 512

@@ -81,9 +81,8 @@ def _tensor(name: str, role: str) -> dict[str, Any]:
 def _map(tensor: str) -> dict[str, Any]:
     return {
         "kind": "tensor_map", "tensor": tensor, "box": [COLUMNS, ROWS], "swizzle": "128B",
-        "moved_back": {"axis": 0, "steps": FRONT},
         "dims": [{"extent": COLUMNS, "axis": 1, "step": 1},
-                 {"extent": ["add", "rows", FRONT], "axis": 0, "step": 1}],
+                 {"extent": ["add", "rows", FRONT], "axis": 0, "step": 1, "first": -FRONT}],
     }  # fmt: skip
 
 

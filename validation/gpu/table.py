@@ -9,6 +9,7 @@ from attn_mlir.validation.gpu import (
     empty_boxes,
     launches,
     pytorch_graphs,
+    recipes,
 )
 from attn_mlir.validation.gpu.check import CHECKS, checks
 
@@ -21,4 +22,5 @@ __all__ = [
     "empty_boxes",
     "launches",
     "pytorch_graphs",
+    "recipes",
 ]

@@ -3,7 +3,7 @@
 // What lengths and parts of the keys become: tensor maps that begin a box in front of the tensor, and coordinates that
 // let only the rows of the sequence be inside.
 
-// CHECK-COUNT-3: moved_back
+// CHECK-COUNT-3: first
 // CHECK-LABEL: llvm.func @ragged
 // CHECK: %[[COUNT:.*]] = arith.minsi %{{.*}}, %c64_i32 : i32
 // CHECK-NEXT: %[[IN_BOX:.*]] = arith.subi %c64_i32, %[[COUNT]] : i32

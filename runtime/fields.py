@@ -1,0 +1,130 @@
+"""Fields of `bundle.json`: a reader of one object of it, and the element types that they name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import cast
+
+from attn_mlir.errors import SpecError
+
+DTYPE_BYTES = {
+    "bf16": 2,
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+    "e4m3": 1,
+    "e5m2": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "u8": 1,
+    "u16": 2,
+    "bool": 1,
+}  # element types of tensors
+MAX_DEPTH = 64  # of objects and lists in one another: far above any report
+F32_MAX = 3.4028234663852886e38
+
+Dim3 = tuple[int, int, int]
+
+# What an argument, a size, a kernel or a chip may be called: messages and tables print it.
+NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,511}", re.ASCII)
+
+
+class Reader:
+    """Reads one JSON object and names the field in every complaint."""
+
+    def __init__(self, value: object, where: str):
+        if not isinstance(value, dict):
+            raise SpecError(f"bundle.json: {where or 'the file'} is not an object: {value!r:.80}")
+        self.fields = cast("dict[str, object]", value)
+        self.where = where
+
+    def name(self, field: str) -> str:
+        return f"{self.where}.{field}" if self.where else field
+
+    def wrong(self, field: str, allowed: str) -> SpecError:
+        got = f"got {self.fields[field]!r:.80}" if field in self.fields else "it is missing"
+        return SpecError(f"bundle.json: {self.name(field)} must be {allowed}, {got}")
+
+    def text(self, field: str, choices: Sequence[str] | None = None) -> str:
+        value = self.fields.get(field)
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            raise self.wrong(field, f"one of {list(choices)}" if choices else "a string")
+        return value
+
+    def identifier(self, field: str) -> str:
+        """A name that can be printed as it is."""
+        value = self.text(field)
+        if not NAME.fullmatch(value):
+            raise self.wrong(field, "a name of letters, digits, _, $, %, . and -")
+        return value
+
+    def integer(self, field: str, low: int, high: int = 2**31 - 1) -> int:
+        value = self.fields.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.wrong(field, f"an integer from {low} to {high}")
+        return value
+
+    def number(self, field: str) -> float | None:
+        value = self.fields.get(field)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.wrong(field, "a number or null")
+        if not abs(value) <= F32_MAX:  # also of a NaN
+            raise self.wrong(field, "finite and within f32")
+        return float(value)
+
+    def items(self, field: str) -> list[object]:
+        value = self.fields.get(field)
+        if not isinstance(value, list):
+            raise self.wrong(field, "a list")
+        return cast("list[object]", value)
+
+    def integers(self, field: str, low: int, high: int) -> tuple[int, ...]:
+        values = self.items(field)
+        numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+        if len(numbers) != len(values) or not all(low <= v <= high for v in numbers):
+            raise self.wrong(field, f"a list of integers from {low} to {high}")
+        return tuple(numbers)
+
+    def flag(self, field: str) -> bool:
+        """An optional boolean, False when it is left out."""
+        value = self.fields.get(field)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(field, "true or false")
+        return bool(value)
+
+    def dim3(self, field: str, most: int) -> Dim3:
+        values = self.integers(field, 1, most)
+        if len(values) != 3 or math.prod(values) > most:
+            raise self.wrong(field, f"three sizes of at most {most} together")
+        return (values[0], values[1], values[2])
+
+    def objects(self, field: str) -> list[Reader]:
+        return [
+            Reader(item, f"{self.name(field)}[{index}]")
+            for index, item in enumerate(self.items(field))
+        ]
+
+    def mapping(self, field: str) -> dict[str, object]:
+        return Reader(self.fields.get(field, {}), self.name(field)).fields
+
+
+def check_depth(value: object) -> None:
+    """Refuse what is nested so deeply that looking through it would not end well."""
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += cast("dict[str, object]", item).values()
+            elif isinstance(item, list):
+                inner += cast("list[object]", item)
+        if not inner:
+            return
+        level = inner
+    raise SpecError(f"bundle.json: lists and objects are nested more than {MAX_DEPTH} deep")

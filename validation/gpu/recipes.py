@@ -1,0 +1,40 @@
+"""Checks of tensor maps by recipes on a GPU: the driver's bytes, and the boxes that arrive."""
+
+from __future__ import annotations
+
+from attn_mlir.runtime.binding import bind, parameters
+from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.tensormap import MapDescription, encode
+from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check
+from attn_mlir.validation.recipes.table import INSTANCES
+
+
+def _runs(target: str) -> list[str]:
+    """Names of the recipes whose copies a chip has."""
+    return [n for n, instance in INSTANCES.items() if target == BLACKWELL or not instance.gathers]
+
+
+@check(asks=lambda target: [INSTANCES[name].kernel(target) for name in _runs(target)])
+def boxes_by_every_recipe(machine: Machine) -> None:
+    """Copies by each recipe that the chip has copies for bring what they should."""
+    for name in _runs(machine.target):
+        x, where, y = INSTANCES[name].call()
+        INSTANCES[name].kernel(machine.target)(x, where, y, device="cuda")
+        INSTANCES[name].check(x, y)
+
+
+@check(asks=lambda _: [instance.kernel(BLACKWELL) for instance in INSTANCES.values()])
+def every_recipe_is_what_the_driver_writes(machine: Machine) -> None:
+    """The 128 bytes of each recipe's map, also of those whose copies another chip has."""
+
+    def both(description: MapDescription) -> bytes:
+        raw = encode(description)
+        assert raw == driver.encode_map(description), description
+        return raw
+
+    for instance in INSTANCES.values():
+        call = instance.call()
+        manifest = instance.kernel(BLACKWELL).bundle.manifest
+        addresses = dict.fromkeys(("x", "where", "y"), 0x7F00_0010_0000)
+        with driver.Current(0):
+            parameters(bind(manifest, call, {}), addresses, both)

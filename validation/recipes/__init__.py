@@ -1,0 +1,1 @@
+"""Recipes of tensor maps, each with an operand, boxes of it and what they hold."""
