@@ -1,4 +1,4 @@
-"""Functions that no instruction computes over the whole range of f32, on multiply-add units.
+"""Functions of f32 that no instruction computes, or not over the whole range, by polynomials.
 
 Each builder takes scalars or vectors of f32 and works on them element by element. With d the exact
 result, the error is at most
@@ -11,9 +11,10 @@ result, the error is at most
 | power x^y | 2^-21 (1 + |y log2 x|) |d|; of a negative x and a y that is no integer NaN |
 | remainder | 0, for quotients below 2^46 in magnitude; beyond the result is NaN |
 
-Numbers below 2^-126 in magnitude count as 0, and results below 2^-125 may become 0: kernels flush them, as the
-special-function unit does. Infinities and NaN give what IEEE 754 says, where 0 has no sign. The polynomials' coefficients are those of least maximal
-relative error on their interval, found by Lawson's iteration in 60 bits and rounded to f32.
+Numbers below 2^-126 in magnitude count as 0, and results below 2^-125 may become 0: kernels flush
+them, as the special-function unit does. Infinities and NaN give what IEEE 754 says, where 0 has no
+sign. The polynomials' coefficients are those of least maximal relative error on their interval,
+found by Lawson's iteration in 60 bits and rounded to f32.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +25,19 @@ from attn_mlir.dialect.scalars import exp2
 
 Value = Any
 
-MAGIC = 12582912.0  # 2^23 + 2^22: a sum with it has its last bit at 2^0
+MAGIC = 12582912.0  # 2^23 + 2^22: adding it rounds to an integer, as the last bit of the sum is 2^0
 MANTISSA_BITS = 23
-ONE_BITS = 0x3F800000  # of 1.0
-ROOT_HALF_BITS = 0x3F3504F3  # of sqrt(1/2)
+ONE_BITS = 0x3F800000  # the bits of 1.0
+ROOT_HALF_BITS = 0x3F3504F3  # the bits of sqrt(1/2)
 
 LOG2_E = 1.4426950216293335
-LN2_HIGH, LN2_LOW = 0.6931471824645996, -1.9046542121259336e-09  # ln 2 in two parts
+LN2_HIGH, LN2_LOW = 0.6931471824645996, -1.9046542121259336e-09  # ln 2 as a sum of two
 TWO_OVER_PI = 0.6366197466850281
-HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)  # in three parts
+HALF_PI = (
+    1.5707963705062866,
+    -4.371138828673793e-08,
+    -1.7151245100058819e-15,
+)  # pi / 2 as a sum of three
 MAX_ANGLE = 2.0**22
 MAX_QUOTIENT = 2.0**46
 
@@ -51,7 +56,7 @@ ERF_END = 4.0  # from here on erf is 1 in f32
 
 
 def _constant(like: Value, value: float | int, kind: Any = None) -> Value:
-    """A number in the shape of another value; of another element type if one is given."""
+    """A constant with the shape of the value `like`, and its element type unless `kind` is given."""
     shape = like.type
     if isinstance(shape, ir.VectorType):
         shape = shape if kind is None else ir.VectorType.get(shape.shape, kind)
@@ -91,7 +96,7 @@ class _Number:
         return self._binary(arith.MulFOp, other)
 
     def __truediv__(self, other: "_Number | float") -> "_Number":
-        """Rounded correctly."""
+        """Division, correctly rounded."""
         return self._binary(arith.DivFOp, other)
 
     def __neg__(self) -> "_Number":
@@ -111,16 +116,16 @@ class _Number:
         return _Number(math.FmaOp(*operands).result)
 
     def where(self, a: "_Number", b: "_Number | float") -> "_Number":
-        """Of a condition: `a` where it holds, else `b`."""
+        """`a` where this condition holds, else `b`."""
         other = b if isinstance(b, _Number) else _Number(_constant(a.value, b))
         return _Number(arith.SelectOp(self.value, a.value, other.value).result)
 
     def both(self, other: "_Number") -> "_Number":
-        """Of conditions: both hold."""
+        """i1: whether this condition and the other hold."""
         return self._binary(arith.AndIOp, other)
 
     def truncated(self) -> "_Number":
-        """Rounded towards 0."""
+        """The value rounded towards 0."""
         return _Number(math.TruncOp(self.value).result)
 
     def as_bits(self) -> "_Number":
@@ -142,7 +147,7 @@ class _Number:
         return _Number(op(kind, self.value).result)
 
     def integer(self, op: Any, other: "_Number | int") -> "_Number":
-        """Arithmetic on bits."""
+        """An `arith` operation on i32."""
         return self._binary(op, other)
 
     def bit(self, mask: int) -> "_Number":
@@ -158,7 +163,7 @@ def _element(value: Value) -> Any:
 
 
 def _polynomial(x: _Number, coefficients: Sequence[float]) -> _Number:
-    """Of rising powers, by Horner's rule."""
+    """The polynomial with these coefficients, constant term first, by Horner's rule."""
     value = _Number(_constant(x.value, coefficients[-1]))
     for coefficient in reversed(coefficients[:-1]):
         value = value.fma(x, coefficient)
@@ -166,7 +171,7 @@ def _polynomial(x: _Number, coefficients: Sequence[float]) -> _Number:
 
 
 def _angle(x: _Number) -> tuple[_Number, _Number]:
-    """Bits whose last two are the quadrant, and the rest of the angle in it, within pi / 4."""
+    """i32 n and f32 r, |r| <= pi / 4, with x = n pi / 2 + r; n mod 4 is the quadrant."""
     shifted = x.fma(TWO_OVER_PI, MAGIC)
     count = -(shifted - MAGIC)
     rest = x
@@ -200,8 +205,12 @@ def cosine(x: Value) -> Value:
 def expm1(argument: Value) -> Value:
     """e^x - 1"""
     x = _Number(argument)
-    x = x.compare("OLT", -25.0).where(_Number(_constant(argument, -25.0)), x)  # there it is -1
-    x = x.compare("OGT", 89.0).where(_Number(_constant(argument, 89.0)), x)  # there infinity
+    x = x.compare("OLT", -25.0).where(
+        _Number(_constant(argument, -25.0)), x
+    )  # below it the result is -1
+    x = x.compare("OGT", 89.0).where(
+        _Number(_constant(argument, 89.0)), x
+    )  # above it the result is infinity
     shifted = x.fma(LOG2_E, MAGIC)
     count = -(shifted - MAGIC)
     rest = count.fma(LN2_LOW, count.fma(LN2_HIGH, x))
@@ -213,13 +222,13 @@ def expm1(argument: Value) -> Value:
 
 
 def _exponent(u: _Number) -> _Number:
-    """i32 e so that u / 2^e lies between sqrt(1/2) and sqrt(2)."""
+    """i32 e such that u / 2^e lies between sqrt(1/2) and sqrt(2)."""
     above = u.as_bits().integer(arith.SubIOp, ROOT_HALF_BITS)
     return above.integer(arith.ShRSIOp, MANTISSA_BITS)
 
 
 def _scaled_down(x: _Number, exponent: _Number) -> _Number:
-    """x / 2^exponent of a normal number that stays one."""
+    """x / 2^exponent, where x and the result are normal numbers."""
     shift = exponent.integer(arith.ShLIOp, MANTISSA_BITS)
     return x.as_bits().integer(arith.SubIOp, shift).as_float()
 
@@ -234,7 +243,7 @@ def log1p(argument: Value) -> Value:
     x = _Number(argument)
     u = x + 1.0
     exponent = _exponent(u)
-    # 2^-e - 1, where 2^-e of the largest e is as good as 0
+    # 2^-e - 1; for the largest e, 2^-e is negligible
     unit = _constant(exponent.value, 127, _element(exponent.value))
     field = _Number(unit).integer(arith.SubIOp, exponent).integer(arith.MaxSIOp, 0)
     unit_power = field.integer(arith.ShLIOp, MANTISSA_BITS).as_float()
@@ -259,7 +268,7 @@ def erf(argument: Value) -> Value:
 
 
 def _log2(x: _Number) -> _Number:
-    """Logarithm to base 2 of a number of at least 0, to some units in the last place."""
+    """log2 of a number >= 0, within a few units in the last place."""
     exponent = _exponent(x)
     value = _log_near_one(_scaled_down(x, exponent) - 1.0).fma(LOG2_E, exponent.to_float())
     value = x.compare("OEQ", 0.0).where(_Number(_constant(x.value, float("-inf"))), value)
@@ -271,7 +280,7 @@ def power(base: Value, exponent: Value) -> Value:
     x, y = _Number(base), _Number(exponent)
     logarithm = _log2(abs(x))
     scaled = y * logarithm
-    scaled = logarithm.compare("OEQ", 0.0).where(logarithm, scaled)  # also of an infinite y
+    scaled = logarithm.compare("OEQ", 0.0).where(logarithm, scaled)  # also for an infinite y
     size = _Number(exp2(scaled.value))
     half = y * 0.5
     is_whole = y.truncated().compare("OEQ", y)
@@ -282,9 +291,9 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def remainder(dividend: Value, divisor: Value) -> Value:
-    """dividend - n x divisor, n being the quotient rounded towards 0: the sign is the dividend's.
+    """dividend - n divisor, with n the quotient rounded towards 0; it has the dividend's sign.
 
-    What a quotient that is rounded correctly leaves over is an f32, so each step is exact.
+    The remainder of a correctly rounded quotient is an f32, so each step is exact.
     """
     a, b = _Number(dividend), _Number(divisor)
     quotient = a / b
@@ -297,7 +306,7 @@ def remainder(dividend: Value, divisor: Value) -> Value:
 
 
 def _reduced(a: _Number, b: _Number, quotient: _Number | None) -> _Number:
-    """a less a whole multiple of b; `a` itself if that is 0, also of an infinite b."""
+    """a - q b with q the integer part of `quotient`; `a` itself for q = 0, also if b is infinite."""
     whole = (a / b if quotient is None else quotient).truncated()
     return whole.compare("OEQ", 0.0).where(a, (-whole).fma(b, a))
 

@@ -1,4 +1,4 @@
-"""From a module of PTX to bundles: `attn-write-bundle`, and the bytes of a bundle file."""
+"""From a module that holds PTX to bundles: `attn-write-bundle`, and the bytes of a bundle file."""
 
 import hashlib
 import io
@@ -41,11 +41,11 @@ def bundle_bytes(
     """The bundle file: a zip of kernel.cubin, kernel.ptx, kernel.mlir and bundle.json.
 
     Args:
-      manifest: of the kernel, see `manifest.describe`.
-      ptx: the kernel.
-      assembled: its machine code; without it there is no kernel.cubin, its hash is null, and the
-        report says nothing of registers and spills.
-      source: the text that the lines of the PTX refer to.
+      manifest: the kernel's, see `manifest.describe`.
+      ptx: the kernel's PTX.
+      assembled: its machine code. Without it the file has no kernel.cubin, the cubin's hash is
+        null, and the report has no registers and spills.
+      source: the kernel's `ws` text, to which `.loc` in the PTX refers.
     """
     versions = {"attn_mlir": __version__, "mlir": provider_version()}
     costs: dict[str, int] = {}
@@ -86,7 +86,7 @@ class WriteBundle:
     output: str = "kernel.attn"
 
     def run(self, module: Any) -> None:
-        """Writes each file whole or not at all.
+        """Writes each bundle, as a complete file or not at all.
 
         Raises:
           VerifyError: the module holds no PTX, or a kernel without a manifest.

@@ -1,4 +1,4 @@
-"""Runs of mbarriers in shared memory, by `nvgpu`."""
+"""Arrays of mbarriers in shared memory, by `nvgpu`."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class BarrierRun:
         self.group = builtin.UnrealizedConversionCastOp([kind], [struct]).result
 
     def init(self, number: int, arrivals: int) -> None:
-        """Sets a barrier to phase 0, which `arrivals` arrivals complete."""
+        """Initialises a barrier whose phases need `arrivals` arrivals each."""
         nvgpu.MBarrierInitOp(self.group, index(arrivals), index(number))
 
     def wait(self, number: Value | int, parity: Value) -> None:
@@ -55,7 +55,7 @@ class BarrierRun:
         nvgpu.MBarrierTryWaitParityOp(self.group, parity, index(WAIT_TICKS), index(number))
 
     def wait_for_cluster(self, number: Value, parity: Value) -> None:
-        """As `wait`, and what other CTAs of the cluster did before their arrivals is seen."""
+        """As `wait`, but also acquires what other CTAs of the cluster wrote before their arrivals."""
         scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
         phase = arith.ExtUIOp(i32(), parity).result
         made = scf.WhileOp([], [])
@@ -71,11 +71,11 @@ class BarrierRun:
         nvgpu.MBarrierArriveOp(self.group, index(number))
 
     def expect(self, number: Value | int, tx_bytes: Value | int) -> None:
-        """One arrival, and `tx_bytes` more that the phase waits for."""
+        """One arrival, and makes the phase wait for `tx_bytes` more bytes."""
         nvgpu.MBarrierArriveExpectTxOp(self.group, index(tx_bytes), index(number))
 
     def announce(self, number: Value, tx_bytes: int) -> None:
-        """`tx_bytes` more that the phase waits for; no arrival."""
+        """Makes the phase wait for `tx_bytes` more bytes, without an arrival."""
         nvvm.MBarrierExpectTxOp(self.address(number), constant(tx_bytes))
 
     def address(self, number: Value) -> Value:

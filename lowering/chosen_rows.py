@@ -1,7 +1,7 @@
-"""Fragments whose rows threads find one by one: `ws.load_rows` and `ws.store_rows`.
+"""Fragments whose rows lie anywhere in a tensor: `ws.load_rows` and `ws.store_rows`.
 
-A thread has the numbers of its own rows, and 16 bytes of each row where nothing else asks for
-another layout, so that the threads of a row touch whole lines of memory whatever row it is.
+Each thread has the numbers of its own rows. Unless another operation fixes the layout, it has 16
+bytes of each of them, so that the threads of a row together access whole lines of memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from .layouts.shared import unit_elements
 from .layouts.values import from_accesses, moved, own_place, piece
 
 Value = Any
-MIN_BITS = 64  # of a row: 8 bytes, 8 elements that are narrowed from 16 bytes
+MIN_BITS = 64  # of a row: 8 bytes, as for 8-bit elements narrowed from 16 bytes
 RowsOp = ws.LoadRowsOp | ws.StoreRowsOp
 
 
@@ -50,7 +50,7 @@ def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
 
 
 def _check(op: RowsOp, tensor: Value) -> None:
-    """Rows in whole accesses along the last dimension of an argument."""
+    """Checks that rows are whole accesses along the last dimension of a tensor without a limit."""
     check_dense_columns(op, tensor)
     kind = ws.FragmentType(op.fragment.type)
     if kind.shape[1] * ws.element_bits(kind.element) % MIN_BITS:
@@ -91,8 +91,8 @@ def _store_rows(low: Lowering, op: ws.StoreRowsOp) -> None:
 def _strips(
     low: Lowering, op: RowsOp, tensor: Value, layout: Layout
 ) -> Iterator[tuple[list[Access], Value, Value, Value | None]]:
-    """Per row of this thread: its accesses, whether the tensor has it, where the thread's part of it
-    begins, and how many columns there are from there on, None where all of the fragment's."""
+    """For each row of this thread: its accesses, i1 whether the tensor has the row, a pointer to
+    the thread's first element, and how many columns the tensor has from there (None if enough)."""
     kind = ws.FragmentType(op.fragment.type)
     *row_dims, column_dim = list[int](op.dims)
     own, numbers = own_place(low, layout, COLUMN), low[op.rows].parts
@@ -109,7 +109,7 @@ def _strips(
 
 
 def _has_columns(tensor: Value, first: Value, count: int) -> bool:
-    """Whether the tensor is known to have so many columns from the first one on."""
+    """Whether the tensor is known to have `count` columns from `first` on."""
     kind, owner = ir.MemRefType(tensor.type), first.owner
     if kind.is_dynamic_dim(kind.rank - 1) or not isinstance(owner, arith.ConstantOp):
         return False
@@ -120,7 +120,7 @@ def _has_columns(tensor: Value, first: Value, count: int) -> bool:
 def _move_to_row(
     low: Lowering, tensor: Value, coords: list[Value], dims: Sequence[int], number: Value
 ) -> Value:
-    """Moves the coordinates to a row; returns whether the tensor has it, whatever the number is."""
+    """Adds a row's number to the coordinates; returns i1: whether the tensor has that row."""
     steps = [number]
     if len(dims) > 1:
         inner = low.extent(tensor, dims[1])

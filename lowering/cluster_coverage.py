@@ -1,8 +1,8 @@
-"""What the lowering covers of clusters.
+"""Checks of what the lowering covers of clusters.
 
-A copy reports its bytes to the barrier of each CTA that gets them, or, in a kernel whose products are
-those of pairs, to one CTA of the receiver's pair, the first or the second alike for all receivers
-(PTX ISA, cp.async.bulk.tensor, `.multicast::cluster` and `.cta_group`).
+A copy reports its bytes to the barrier of each CTA that receives them. In a kernel whose products
+are of pairs, it may report them to one CTA of the receiver's pair instead: the first of every pair,
+or the second of every pair (PTX ISA, cp.async.bulk.tensor, `.multicast::cluster` and `.cta_group`).
 """
 
 from typing import Any
@@ -16,7 +16,11 @@ from .coverage import Site, check_one_thread, covers
 from .rings import landing_bytes, loads_into
 from .sm_100a.tensor_memory import works_in_pairs
 
-ORDERS = ("single", "last_first", "persistent")  # of work tiles that a cluster shares
+ORDERS = (
+    "single",
+    "last_first",
+    "persistent",
+)  # tile orders in which a cluster can share a work tile
 
 
 @covers(ws.TilesOp)
@@ -28,7 +32,7 @@ def _check_tiles(_: Site, op: ws.TilesOp) -> None:
 
 @covers(ws.AcquireOp)
 def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
-    """What lands at a barrier is awaited by the CTA that has it, one arrival for all bytes of a turn."""
+    """Checks that a CTA whose barrier gets bytes arrives there itself, once for all bytes of a turn."""
     ring, ranks = op.ring.owner, site.role.ranks
     loads = loads_into(op.slot)
     across = [load for load in loads if _is_across(ring, load)]
@@ -53,7 +57,7 @@ def _is_across(ring: ws.AllocRingOp, load: Any) -> bool:
 def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
     slot = slot_of(op.target)
     if not isinstance(slot.owner, ws.AcquireOp):
-        return  # refused by what looks at copies everywhere
+        return  # refused by the checks of copies
     ring = slot.owner.ring.owner
     if not _is_across(ring, op):
         return
@@ -76,7 +80,7 @@ def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
 
 @covers(ws.CopyAcrossOp)
 def _check_copy_across(site: Site, op: ws.CopyAcrossOp) -> None:
-    """Whole slots, one of them read and one filled, and the receiver is told."""
+    """Checks that a whole slot is copied to a whole slot whose full barrier the copy reports to."""
     check_one_thread(site, op)
     for value, opener in ((op.source, ws.WaitOp), (op.target, ws.AcquireOp)):
         if not isinstance(value.owner, opener):

@@ -1,7 +1,8 @@
-"""Clusters in the frame of a kernel: this CTA's rank, what depends on it, and meeting the others.
+"""Clusters: this CTA's rank, values that depend on it, and barriers in other CTAs.
 
-What a CTA does for others is listed by rank (`dialect.ws.cluster`). All CTAs run one text, so a list
-becomes a value chosen by the rank, and a constant where it is the same for all who run the text.
+What a CTA does for others is listed by rank (`dialect.ws.cluster`). All CTAs run the same code, so
+a list becomes a value selected by the rank, or a constant where all ranks that run the code have
+the same.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -25,7 +26,7 @@ def this_rank() -> Value:
 
 
 def meet(low: Lowering) -> None:
-    """All threads of the CTA, or of a cluster, wait for one another and see what was written before."""
+    """A barrier of all threads of the CTA or cluster, after which all earlier writes are visible."""
     if low.cta_count == 1:
         nvvm.BarrierOp()
         return
@@ -34,7 +35,7 @@ def meet(low: Lowering) -> None:
 
 
 def by_rank(low: Lowering, numbers: Mapping[int, int]) -> Value | int:
-    """A number for each rank that runs this text; a constant where it is one for all."""
+    """Selects the number of this CTA's rank; a Python integer if all ranks have the same."""
     found = list(numbers.values())
     if len(set(found)) == 1:
         return found[0]
@@ -45,13 +46,13 @@ def by_rank(low: Lowering, numbers: Mapping[int, int]) -> Value | int:
 
 
 def in_role(low: Lowering, lists: ws.Targets) -> dict[int, tuple[int, ...]]:
-    """Of lists for all ranks, those of the CTAs that have the role."""
+    """The lists of those ranks that run the current role."""
     return {rank: lists[rank] for rank in low.active.op.ranks}
 
 
 @contextmanager
 def only_in(low: Lowering, ranks: Collection[int], among: Sequence[int]) -> Generator[None]:
-    """Emits what is written inside for some of the CTAs that get here."""
+    """Emits the body for the CTAs `ranks` alone; `among` are those that reach this code."""
     if set(ranks) >= set(among):
         yield
         return
@@ -61,7 +62,7 @@ def only_in(low: Lowering, ranks: Collection[int], among: Sequence[int]) -> Gene
 
 
 def mask_of(low: Lowering, lists: Mapping[int, Sequence[int]]) -> Value:
-    """i16: a bit for each CTA that a list names."""
+    """i16: a bit for each CTA in the list of this CTA's rank."""
     masks = {rank: sum(1 << to for to in listed) for rank, listed in lists.items()}
     value = by_rank(low, masks)
     i16 = ir.IntegerType.get_signless(16)
@@ -69,25 +70,25 @@ def mask_of(low: Lowering, lists: Mapping[int, Sequence[int]]) -> Value:
 
 
 def is_own(lists: Mapping[int, Sequence[int]]) -> bool:
-    """Whether every list is the CTA itself."""
+    """Whether every rank's list names this rank alone."""
     return all(tuple(listed) == (rank,) for rank, listed in lists.items())
 
 
 def in_cta(low: Lowering, pointer: Value, ranks: Mapping[int, int]) -> Value:
-    """The place of a shared pointer in another CTA of the cluster, as a pointer of that space."""
+    """A pointer to the same place in another CTA's shared memory (`mapa`), chosen by rank."""
     rank = by_rank(low, ranks)
     remote = ir.Type.parse("!llvm.ptr<7>")
     return nvvm.MapaOp(remote, pointer, constant(rank) if isinstance(rank, int) else rank).result
 
 
 def as_shared(pointer: Value) -> Value:
-    """A pointer into the cluster's shared memory as the operations of this level take it."""
+    """A pointer into the cluster's shared memory with the type that NVVM operations take."""
     address = llvm.PtrToIntOp(ir.IntegerType.get_signless(64), pointer).result
     return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<3>"), address).result
 
 
 def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets) -> None:
-    """One arrival of each executing thread at the barriers of the CTAs that its own list names."""
+    """One arrival of each executing thread at the barriers of all CTAs in its rank's list."""
     mine = in_role(low, lists)
     if is_own(mine):
         barriers.arrive(number)
@@ -101,14 +102,14 @@ def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets
 
 
 def barrier_of(told: Sequence[int], receiver: int) -> int | None:
-    """The CTA whose barrier counts the bytes that land in one: its own or that of its pair."""
+    """The CTA whose barrier counts the bytes that arrive in `receiver`: itself, or one of its pair."""
     if receiver in told:
         return receiver
     return next((rank for rank in ws.pair_of(receiver) if rank in told), None)
 
 
 def receivers(load: Any) -> ws.Targets:
-    """Per rank, who gets what is copied into a slot."""
+    """For each rank that copies into a slot, the CTAs that receive the copy."""
     if isinstance(load, ws.CopyInOp):
         return load.receivers
     if isinstance(load, ws.CopyAcrossOp):
@@ -119,7 +120,7 @@ def receivers(load: Any) -> ws.Targets:
 def landing(
     ring: ws.AllocRingOp, role: ws.RoleOp, loads: Sequence[Any], size: Callable[[Any], int]
 ) -> dict[int, int]:
-    """Bytes that one turn of a slot brings to the full barrier of each CTA."""
+    """Bytes that the full barrier of each CTA gets in one turn of a slot, by rank."""
     found: dict[int, int] = {}
     for rank in role.ranks:
         for load in loads:
@@ -131,7 +132,7 @@ def landing(
 
 
 def way_of(low: Lowering, ways: Sequence[int]) -> Value:
-    """The way that the groups of the role name, here."""
+    """The way that this group uses, given the ways of all groups."""
     value: Value = constant(ways[0])
     for group, way in enumerate(ways):
         if way != ways[0]:

@@ -27,7 +27,7 @@ Progress = Callable[[str], None]
 
 
 class _Report:
-    """Times the stages, and tells and dumps what `ATTN_MLIR_DUMP` asks for."""
+    """Times the stages, reports progress, and dumps the levels that `ATTN_MLIR_DUMP` names."""
 
     def __init__(self, name: str, progress: Progress | None):
         self._name = name
@@ -45,7 +45,7 @@ class _Report:
         return result
 
     def build(self, name: str, make: Callable[[], Any]) -> Any:
-        """Runs a stage that makes a module, and verifies it."""
+        """Runs a stage that makes a module, and verifies the module."""
 
         def work() -> Any:
             module = make()
@@ -59,7 +59,7 @@ class _Report:
     def passes(self, stage: Stage, module: Any) -> None:
         """Runs the passes of a stage, and verifies the module at its end.
 
-        After every pass, as `attn-opt` does, it would take a seventh of the time of all passes.
+        To verify after every pass, as `attn-opt` does, would take a seventh of the passes' time.
         """
 
         def work() -> None:
@@ -70,7 +70,7 @@ class _Report:
         self.dump(stage.name, module)
 
     def dump(self, name: str, module: Any) -> None:
-        """Writes the module's text where dumps go."""
+        """Writes the module's text to the folder for dumps."""
         if self._dump_ir:
             folder = make_folder(env.settings().dump_dir)
             number = len(self.records)
@@ -83,12 +83,14 @@ def compile_request(
     """Compiles a kernel to the bytes of a bundle file.
 
     Args:
-      request: what is asked for.
+      request: the operation with its options and operands.
       target: the chip.
       progress: called with each stage's name when it begins.
 
     Raises:
-      VerifyError, ResourceError, TargetError: no kernel, too large, or no ptxas.
+      VerifyError: no kernel for the request.
+      ResourceError: the kernel needs more memory or registers than the target has.
+      TargetError: no ptxas.
     """
     report = _Report(request.kernel_name, progress)
     context = report.run("mlir", make_context)
@@ -108,7 +110,8 @@ def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes
       target: the chip.
 
     Raises:
-      VerifyError, ResourceError: rings that do not agree, or too little room.
+      VerifyError: roles that disagree on a ring.
+      ResourceError: the kernel needs more memory or registers than the target has.
       TargetError: an unknown chip, or no ptxas.
     """
     report = _Report(name, None)
@@ -127,12 +130,12 @@ def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes
 def kernel_main(
     description: str | None, name: str, build: Callable[..., Any], targets: Sequence[str]
 ) -> None:
-    """The command of a file that holds one kernel: writes its bundle.
+    """Command line for a file that defines one kernel: writes its bundle.
 
     Args:
       description: what `--help` says.
       name, build: as `compile_kernel`.
-      targets: that the kernel is for; the first is taken where none is named.
+      targets: chips that the kernel can be built for; the first one is the default.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -166,7 +169,7 @@ def _bundle(
     name: str,
     request: Request | None = None,
 ) -> bytes:
-    """Runs stages over a module, to the bundle of the kernel `name`, made for a request."""
+    """Runs stages over a module and returns the bundle of the kernel `name`."""
     with analyses.kept():
         for stage in way:
             report.passes(stage, module)
@@ -185,10 +188,10 @@ def _bundle(
 
 
 def _check_call(manifest: dict[str, Any], request: Request) -> None:
-    """Refuses a kernel whose call is not what its request describes: a mistake of its schedule.
+    """Checks that a kernel takes the tensors of its request; otherwise its schedule has a bug.
 
     Raises:
-      VerifyError: the tensors that were asked for, and the kernel's.
+      VerifyError: lists the tensors of the request and of the kernel.
     """
     tensors = [operand for operand in request.operands if operand.role != "scalar"]
     wanted = [(x.name, x.role, x.dtype, list(x.extents)) for x in tensors]

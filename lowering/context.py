@@ -1,9 +1,9 @@
-"""The state of one lowering: what each `ws` value has become, and where code is emitted.
+"""The state of one lowering: the lowered form of each `ws` value, and where code is emitted.
 
-A lowering is a walk that builds a new function beside the kernel and leaves the kernel alone: one
-`ws` value becomes several (a fragment is a list of vectors), which MLIR's conversion framework
-does not offer from Python. Each `ws` operation has one function, registered with `lowers`, in the
-file named after its family; everything else is cloned with its operands replaced.
+A lowering walks the kernel and builds a new function beside it. MLIR's conversion framework is not
+used, since from Python it cannot turn one value into several, as a fragment into vectors. Each `ws`
+operation has one function, registered with `lowers`, in the file named after its family; all
+other operations are cloned with their operands replaced.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,15 +32,15 @@ _LOWERINGS: dict[str, "Callable[[Lowering, Any], None]"] = {}
 
 @dataclass(frozen=True)
 class TileRef:
-    """A tile as the lowering sees it.
+    """A tile in shared or tensor memory, whole or part of a larger one.
 
     Attributes:
       kind: its type.
-      address: i32 of the tile it is part of; bytes from the start of the kernel's shared memory,
-        or a tensor-memory address.
-      first_column: columns of that tile to the left of it.
-      pitch_rows: rows of that tile, if they are more: its 128-byte columns are so far apart, while
-        `address` is that of the first row.
+      address: i32, of the larger tile: bytes from the start of the kernel's shared memory, or a
+        tensor-memory address.
+      first_column: the larger tile's column at which it begins.
+      pitch_rows: rows of the larger tile, if it has more: its 128-byte columns are this many lines
+        apart. `address` is then that of the first row.
     """
 
     kind: ws.TileType
@@ -54,7 +54,7 @@ class TileRef:
         return self.kind.shape[0] if self.pitch_rows is None else self.pitch_rows
 
     def start(self) -> Value:
-        """i32: where the first column is; a part of a shared tile has no such place."""
+        """i32: address of the first column; of a shared tile only if `first_column` is 0."""
         if not self.first_column:
             return self.address
         assert self.kind.space == "tensor"
@@ -67,11 +67,11 @@ class Slot:
     """A ring slot between acquire and commit, or wait and release.
 
     Attributes:
-      ring: the ring's storage and barriers.
-      place: the slot's storage; a token has none.
+      ring: the ring's memory and barriers.
+      place: the slot's memory; None for a token.
       index: i32, number of the slot among the ring's stages of all ways.
-      is_armed: the full barrier waits for the bytes of all copies since the slot was acquired;
-        otherwise each copy announces its own, and the commit arrives.
+      is_armed: whether the full barrier was told at `ws.acquire` how many bytes all copies bring;
+        otherwise each copy announces its own bytes, and `ws.commit` arrives.
     """
 
     ring: "RingState"
@@ -81,19 +81,19 @@ class Slot:
 
     @property
     def tile(self) -> TileRef:
-        """The storage of a slot that holds a tile."""
+        """The tile of a slot that holds one."""
         assert self.place is not None
         return self.place
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment as the registers of one thread.
+    """The elements of a fragment that one thread has.
 
     Attributes:
       kind: its type.
       layout: which elements a thread has.
-      parts: these elements; see `layouts.values`.
+      parts: vectors of these elements; see `layouts.values`.
     """
 
     kind: ws.FragmentType
@@ -103,7 +103,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class NextTile:
-    """What a CTA goes on with: `exists` (i1), and the place of a CTA in the grid, x, y, z (i32)."""
+    """The next work tile of a CTA: `exists` (i1), and its coordinates x, y, z in the grid (i32)."""
 
     exists: Value
     coords: tuple[Value, ...]
@@ -115,16 +115,17 @@ FULL_WARP = -1  # member mask of all 32 lanes
 
 @dataclass
 class RoleState:
-    """What is known while a role is lowered.
+    """The state of the lowering of one role.
 
     Attributes:
       op: the role.
-      group: i32, the part of the role that this warp belongs to.
-      cursors: per ring, ways of the groups and side the stack cells that hold stage and phase.
+      group: i32, number of the role's group that this warp belongs to.
+      cursors: stack cells with stage and phase, by ring, ways of the groups and side.
       thread: i32, the number of this thread in its group.
       lane_base: i32, the warp's first tensor-memory lane in the address' lane field.
-      stored: tiles of tensor memory written since the last `tcgen05.wait::st`, as kernel values.
-      next_tile: the last answer read, where work tiles are claimed.
+      stored: the kernel's tiles in tensor memory that were written since the last
+        `tcgen05.wait::st`.
+      next_tile: the answer read last, if work tiles are claimed.
     """
 
     op: ws.RoleOp
@@ -137,7 +138,7 @@ class RoleState:
 
 
 class Lowering:
-    """One kernel on its way to the NVVM level."""
+    """The lowering of one kernel to the NVVM level."""
 
     def __init__(self, kernel: ws.KernelOp, target: Target, layouts: Mapping[Value, Layout]):
         self.kernel = kernel
@@ -149,14 +150,16 @@ class Lowering:
         self.arguments: dict[Parameter, Value] = {}
         self.cta_count = ws.cta_count(kernel)
         self.smem: Value = None
-        self.rank: Value = None  # of this CTA in a cluster of several
+        self.rank: Value = None  # this CTA's rank, in a cluster of several CTAs
         self.tensor_base: Value = None
-        self.tensor_group: Any = None  # what instructions of tensor memory say of their kernel
-        self.entry: Any = None  # an operation of the entry block; stack cells are put before it
+        self.tensor_group: Any = None  # an attribute of all tensor-memory instructions of a kernel
+        self.entry: Any = (
+            None  # an operation of the entry block, before which stack cells are allocated
+        )
         self.role: RoleState | None = None
 
     def __getitem__(self, value: Value) -> Any:
-        """What a value of the kernel has become."""
+        """The lowered form of a value of the kernel."""
         return self.values[value]
 
     def __setitem__(self, value: Value, lowered: Any) -> None:
@@ -200,21 +203,21 @@ class Lowering:
             self.values[old] = new
 
     def entry_point(self) -> Any:
-        """Where the function's stack cells are made."""
+        """The insertion point for allocations of stack cells."""
         return ir.InsertionPoint(self.entry)
 
     def slot(self, value: Value) -> Slot:
-        """The ring slot that a tile of the kernel is, or is a view of."""
+        """The ring slot that a value of the kernel is, or is a view of."""
         lowered = self.values[value]
         return lowered if isinstance(lowered, Slot) else self.slot(value.owner.source)
 
     def tile(self, value: Value) -> TileRef:
-        """A tile of the kernel, be it a slot or a part of one."""
+        """The lowered form of a tile: of a slot, of a buffer or of a part of one."""
         lowered = self.values[value]
         return lowered.tile if isinstance(lowered, Slot) else lowered
 
     def place(self, kind: ws.TileType, offset: int, number: Value, step: int) -> TileRef:
-        """The tile that lies `number` steps after a planned offset."""
+        """The tile at `offset + number * step`, in bytes of shared memory or tensor-memory columns."""
         address = INT.add(INT.mul(number, step), offset)
         if kind.space == "tensor":
             address = INT.add(self.tensor_base, address)
@@ -233,14 +236,14 @@ class Lowering:
         if isinstance(offset, int):
             offset = constant(offset)
         i8 = ir.IntegerType.get_signless(8)
-        none = -2147483648  # llvm.getelementptr: the index is the dynamic operand
+        none = -2147483648  # llvm.getelementptr: marks an index that is a run-time operand
         return llvm.GEPOp(
             self.smem.type, self.smem, [offset], ir.DenseI32ArrayAttr.get([none]), i8, 0
         ).result
 
 
 def cell_type(element: Any) -> Any:
-    """An element type as memory holds it: integers without a sign, and LLVM has no floats of 8 bits."""
+    """The LLVM type for an element in memory: signless integers, and i8 for floats of 8 bits."""
     element = ws.signless(element)
     bits = ws.element_bits(element)
     return ir.IntegerType.get_signless(bits) if bits == BYTE_BITS else element
@@ -252,7 +255,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
     Args:
       low: the lowering.
       tensor: the memref value of the kernel.
-      coords: i32, inside the view.
+      coords: i32 each, within the view.
     """
     i64 = ir.IntegerType.get_signless(64)
     view = view_of(low.kernel, tensor)
@@ -270,7 +273,7 @@ def element_pointer(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Valu
 
 
 def uniform(value: Value) -> Value:
-    """The first lane's i32, so that the backend sees a branch on it as uniform."""
+    """The first lane's value of an i32 that all lanes agree on, which makes branches on it uniform."""
     kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
     clamp = constant(WARP_THREADS - 1)
     return nvvm.ShflOp(constant(FULL_WARP), value, constant(0), clamp, kind, results=[i32()]).res
@@ -294,7 +297,7 @@ def lowers_named(name: str, function: "Callable[[Lowering, Any], None]") -> None
 
 
 def load_input(low: Lowering, tensor: Any, coords: Sequence[Value]) -> Value:
-    """An element by the read-only path, with each coordinate moved into the tensor."""
+    """Loads an element of an input by the read-only path; coordinates are clamped to the tensor."""
     inside = [
         INT.max(INT.min(coord, INT.sub(low.extent(tensor, dim), 1)), 0)
         for dim, coord in enumerate(coords)

@@ -1,4 +1,4 @@
-"""Loops, branches and the integers that decide over them."""
+"""Loops, branches, and the integer operations in their bounds and conditions."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -17,7 +17,7 @@ Value = Any
 
 
 def lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
-    """The body of a loop, after which every turn finds tensor memory as the first one did."""
+    """Lowers the body of a loop, so that stores to tensor memory have the same state in every turn."""
     before = list(low.active.stored)
     low.lower_block(operations)
     if any(tile not in before for tile in low.active.stored):
@@ -30,14 +30,14 @@ def _flatten(lowered: Any) -> list[Value]:
 
 
 def _register_types(low: Lowering, value: Value) -> list[Any]:
-    """The types of what a value becomes."""
+    """The types of a value's lowered form."""
     if isinstance(value.type, ws.FragmentType):
         return part_types(ws.FragmentType(value.type), low.layouts[value])
     return [value.type]
 
 
 def _assign(low: Lowering, value: Value, parts: Sequence[Value]) -> None:
-    """Binds a value of the kernel to the values it has become."""
+    """Sets the lowered form of a value of the kernel."""
     if isinstance(value.type, ws.FragmentType):
         low[value] = Fragment(ws.FragmentType(value.type), low.layouts[value], tuple(parts))
     else:
@@ -89,9 +89,12 @@ def _if(low: Lowering, op: Any) -> None:
 
 
 def _yield_of_branch(low: Lowering, op: Any, *, is_last: bool) -> None:
-    """Ends a branch. Where both do the same at their ends, the backend would join the ends, and
-    move registers to make them agree (22 of 520 instructions of a softmax loop, LLVM 23): what one
-    branch yields is hidden from it."""
+    """Ends a branch.
+
+    Where both branches end alike, the backend would merge the ends, and move registers to make them
+    agree (22 of 520 instructions of a softmax loop, LLVM 23). So what one branch yields is made
+    opaque to it.
+    """
     operands = [part for value in op.operation.operands for part in _flatten(low[value])]
     scf.YieldOp(operands if is_last else [opaque(x) if is_word(x) else x for x in operands])
 
@@ -110,7 +113,7 @@ def _floordiv(low: Lowering, op: Any) -> None:
 
 @lowers(arith.CeilDivSIOp)
 def _ceildiv(low: Lowering, op: Any) -> None:
-    """Of plain operands, the sum stays below 2^32: both are below 2^31."""
+    """Unsigned where both operands are known to be at least 0: their sum stays below 2^32."""
     dividend, divisor = low[op.lhs], low[op.rhs]
     if is_plain_division(op):
         raised = INT.add(dividend, INT.sub(divisor, 1))

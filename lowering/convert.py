@@ -1,4 +1,4 @@
-"""The passes of this layer: `convert-ws-to-nvvm`, and upstream's part of the way to LLVM."""
+"""The pass `convert-ws-to-nvvm`, and the upstream passes from there to LLVM."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Copy-engine traffic by `nvgpu`: boxes of tensors into and out of swizzled shared tiles."""
+"""Copies by the copy engine, through `nvgpu`: boxes of tensors from and to swizzled shared tiles."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ Value = Any
 
 
 def _box_type(low: Lowering, parameter: TensorMap) -> Any:
-    """The memref of a box, slow to fast."""
+    """The memref type of a box, slowest dimension first."""
     tensor = ir.MemRefType(low.signature.argument_type(parameter.argument))
     space = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 3)
     return ir.MemRefType.get(parameter.box()[::-1], tensor.element_type, memory_space=space)
 
 
 def box_offset(tile: TileRef, parameter: TensorMap, number: int) -> Value:
-    """i32: where one box of a tile begins, in bytes of the kernel's shared memory."""
+    """i32: byte offset of one box of a tile in the kernel's shared memory."""
     left = tile.first_column // line_elements(parameter.element_bits)
     return INT.add(tile.address, (left + number) * tile.pitch * SWIZZLE_BYTES)
 
 
 def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Value:
-    """The shared memory of one box of a tile as the memref that `nvgpu` copies."""
+    """The memref of one box of a tile, for `nvgpu`."""
     kind = _box_type(low, parameter)
     place = low.shared_pointer(box_offset(tile, parameter, number))
     struct = memref_struct(place, kind.rank)
@@ -38,7 +38,7 @@ def _box(low: Lowering, tile: TileRef, parameter: TensorMap, number: int) -> Val
 
 
 def tensor_map_value(low: Lowering, parameter: TensorMap) -> Value:
-    """A tensor-map parameter as the descriptor that `nvgpu` copies through."""
+    """A tensor-map parameter as a descriptor of `nvgpu`."""
     box = _box_type(low, parameter)
     options = "swizzle = swizzle_128b, l2promo = l2promo_128b, oob = zero, interleave = none"
     kind = ir.Type.parse(f"!nvgpu.tensormap.descriptor<tensor = {box}, {options}>")
@@ -57,7 +57,7 @@ def _coordinates(
 def _box_start(
     low: Lowering, tensor: Value, coords: Any, parameter: TensorMap, number: int
 ) -> list[Value]:
-    """Coordinates of a box, i32 each."""
+    """Coordinates of a box in the tensor, i32 each, in the map's order."""
     found = _coordinates(low, tensor, coords, parameter, number)
     return [constant(x) if isinstance(x, int) else x for x in found]
 
@@ -81,7 +81,7 @@ def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
 
 
 def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMap) -> None:
-    """A copy into the slots of several CTAs, or one whose bytes the barrier of the pair counts."""
+    """Emits a copy to several CTAs, or one that reports its bytes to the other CTA of a pair."""
     receivers, told = in_role(low, op.receivers), in_role(low, slot.ring.full_at)
     barrier = slot.ring.full.address(slot.index)
     options: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
 
 @lowers(ws.CopyAcrossOp)
 def _copy_to_cta(low: Lowering, op: ws.CopyAcrossOp) -> None:
-    """A slot lies in one piece, and at the same place in every CTA."""
+    """Copies a slot as a block of bytes, which has the same offset in every CTA."""
     slot, to = low.slot(op.target), in_role(low, op.to)
     told = {rank: receivers[0] for rank, receivers in to.items() if receivers}
     if not told:
@@ -146,11 +146,11 @@ def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
 
 @lowers(ws.ExpandOp)
 def _expand(low: Lowering, op: ws.ExpandOp) -> None:
-    """Nothing to emit: whoever uses the view looks through it."""
+    """Emits nothing: users of the view look through it."""
     low[op.view] = None
 
 
 @lowers(ws.LimitOp)
 def _limit(low: Lowering, op: ws.LimitOp) -> None:
-    """Nothing to emit, as for `ws.expand`."""
+    """Emits nothing, as for `ws.expand`."""
     low[op.view] = None

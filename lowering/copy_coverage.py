@@ -1,4 +1,4 @@
-"""What the lowering covers of copies between global and shared memory.
+"""Checks of what the lowering covers of copies between global and shared memory.
 
 Source of the numbers: CUDA driver API, cuTensorMapEncodeTiled (box extents).
 """
@@ -15,11 +15,16 @@ from .layouts import ATOM_ROWS, UNIT_BYTES, line_elements, unit_elements
 from .tensors import MAX_MAP_RANK
 
 MAX_BOX_ROWS = 256
-REDUCED = ("f32", "f16", "bf16", "i32")  # element types; PTX ISA, cp.reduce.async.bulk.tensor, add
+REDUCED = (
+    "f32",
+    "f16",
+    "bf16",
+    "i32",
+)  # element types that can be added; PTX ISA, cp.reduce.async.bulk.tensor
 
 
 def _check_limit(op: Any, tensor: Any) -> None:
-    """The dimension that ends early is the one that rows run along, and a map has room for it."""
+    """Checks that only the rows' dimension ends early, and that the map can have one dimension more."""
     owner = tensor.owner
     if not isinstance(owner, ws.LimitOp):
         return
@@ -53,7 +58,7 @@ def _check_fragment(op: Any, tensor: Any) -> None:
 
 
 def check_dense_columns(op: Any, tensor: Any) -> None:
-    """Raises VerifyError where columns run along another dimension than the last."""
+    """Raises VerifyError if columns do not run along the last dimension."""
     last = ir.MemRefType(tensor.type).rank - 1
     column_dim = list[int](op.dims)[-1]
     if column_dim != last:
@@ -86,7 +91,7 @@ def _check_copy(site: Site, op: Any, tensor: Any, tile: Any) -> None:
 
 
 def slot_of(tile: Any) -> Any:
-    """What a tile is a view or a part of."""
+    """The slot or buffer tile that a tile is a view or a part of."""
     while isinstance(tile.owner, ws.ViewOp | ws.ColumnsOp | ws.RowsOp):
         tile = tile.owner.source
     return tile
@@ -112,7 +117,7 @@ def _check_gather_in(site: Site, op: ws.GatherInOp) -> None:
 
 
 def _check_counted(op: Any, slot: Any) -> None:
-    """The slot is handed over by its bytes, and not before all of them are asked for."""
+    """Checks that a slot is committed by the copy engine, after every copy that fills it."""
     for commit in (use.owner for use in slot.uses if isinstance(use.owner, ws.CommitOp)):
         if commit.by.value != "copy_engine":
             raise op_error(
@@ -123,8 +128,10 @@ def _check_counted(op: Any, slot: Any) -> None:
 
 
 def _stands_before(first: Any, second: Any) -> bool:
-    """Whether an operation or what it is nested in stands before another in a block; operations in
-    two branches of one `scf.if` do not."""
+    """Whether an operation, or one that encloses it, stands before another in the same block.
+
+    Operations in different branches of one `scf.if` do not.
+    """
     around: list[Any] = []
     op = first.operation
     while op.parent is not None:
@@ -168,7 +175,7 @@ def _check_copy_rows(site: Site, op: ws.CopyRowsOp) -> None:
 
 
 def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> None:
-    """Columns are whole units of a row, and those of a known number lie inside."""
+    """Checks that columns are whole 16-byte units, and within the tensor as far as that is known."""
     tensor, column_dim = ir.MemRefType(op.source.type), list[int](op.dims)[-1]
     first = op.coords[column_dim]
     if (known := _multiple_of(first)) % step:
@@ -190,7 +197,7 @@ def _check_units_of_rows(op: ws.CopyRowsOp, kind: ws.TileType, step: int) -> Non
 
 
 def _multiple_of(value: Any) -> int:
-    """A number that an i32 is known to be a multiple of; 0 where it is 0."""
+    """A number that an i32 is known to be a multiple of; 0 if it is known to be 0."""
     match value.owner:
         case arith.ConstantOp() as op:
             return abs(ir.IntegerAttr(op.value).value)
@@ -217,7 +224,7 @@ def _check_reduce_out(site: Site, op: ws.ReduceOutOp) -> None:
 
 
 def _check_boxes_out(site: Site, op: Any) -> None:
-    """A box is of whole lines: what a line has beyond the tile has to lie outside the tensor."""
+    """Checks that columns of a box's last line that are not the tile's lie outside the tensor."""
     _check_copy(site, op, op.target, op.source)
     kind, tensor = ws.TileType(op.source.type), ir.MemRefType(op.target.type)
     columns, line = kind.shape[1], line_elements(ws.element_bits(kind.element))

@@ -1,7 +1,7 @@
-"""What the lowering covers: refused here by name are legal `ws` operations that it has no code for.
+"""Checks of what the lowering covers: refuses legal `ws` operations for which it has no code.
 
-Each operation has its checks, registered with `covers`: here those of every target, in
-`copy_coverage` those of copies, and those of what one generation has in its folder.
+Each operation has checks, registered with `covers`: here those for every target, in `copy_coverage`
+those of copies, and in a target's folder those of what only that target has.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,22 +20,26 @@ from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
 from .tensors import view_of
 
-COLUMN_BITS = (8, 16, 32)  # of tiles with columns; narrow ones share a register or a cell
+COLUMN_BITS = (
+    8,
+    16,
+    32,
+)  # allowed element widths of tiles with columns; narrow elements share a register or cell
 MMA_MAX_COLUMNS = 256  # N of one instruction; PTX ISA, wgmma and tcgen05.mma
-NARROW_BITS = 8  # of elements that a product takes as kn in some forms only
+NARROW_BITS = 8  # element width for which only some products take b as kn
 
-Layouts = Mapping[Any, Layout]  # of the fragments of a kernel
+Layouts = Mapping[Any, Layout]  # element types of fragments
 
 
 @dataclass(frozen=True)
 class Site:
-    """What is known where an operation stands: its role, and the layouts of fragments."""
+    """What a check knows of an operation's surroundings: its role and the layouts of fragments."""
 
     role: ws.RoleOp
     layouts: Layouts
 
     def check_inout(self, op: Any, tensor: Any) -> None:
-        """Raises VerifyError where an operation reads and writes an argument of another role."""
+        """Raises VerifyError if the tensor, which an operation reads and writes, is not `inout`."""
         kernel = self.role.operation.parent.opview
         argument = view_of(kernel, tensor).argument
         role = kernel.io_roles[kernel.names.index(argument)]
@@ -48,7 +52,7 @@ Check = Callable[[Site, Any], None]  # raises VerifyError
 
 @dataclass(frozen=True)
 class Need:
-    """What an operation asks of a chip: in words, and as a question to its entry."""
+    """What an operation needs of a target: in words for messages, and as a predicate."""
 
     what: str
     is_met: Callable[[Target], bool]
@@ -164,7 +168,7 @@ def _check_commit(site: Site, op: ws.CommitOp) -> None:
 
 
 def _check_ring(op: ws.AllocRingOp) -> None:
-    """The barrier of a slot is armed for one kind of producer."""
+    """Checks that a role commits a slot by one agent alone, for which its barrier is armed."""
     for use in op.ring.uses:
         if isinstance(use.owner, ws.AcquireOp):
             commits = [u.owner for u in use.owner.slot.uses if isinstance(u.owner, ws.CommitOp)]
@@ -176,7 +180,7 @@ def _check_ring(op: ws.AllocRingOp) -> None:
 
 
 def cut_from(tile: Any) -> tuple[int, Any]:
-    """Columns to the left of a tile in what it has been cut from, and that."""
+    """The column at which a tile begins in the slot or buffer tile it is part of, and that tile."""
     owner = tile.owner
     if isinstance(owner, ws.RowsOp):
         return cut_from(owner.source)
@@ -187,7 +191,7 @@ def cut_from(tile: Any) -> tuple[int, Any]:
 
 
 def check_whole(op: Any, tile: Any) -> None:
-    """The tensor core and the copy engine start at the front of a shared tile."""
+    """Checks that a tile for the tensor core or copy engine begins at the first column of its slot."""
     left, _ = cut_from(tile)
     if left and ws.TileType(tile.type).space == "shared":
         raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
@@ -206,7 +210,7 @@ def _check_rows(_: Site, op: ws.RowsOp) -> None:
 
 
 def check_operand(op: Any, tile: Any) -> None:
-    """Descriptors go by the rows of the operand, not by those of a tile that it is part of."""
+    """Checks that an operand has all rows of its tile, as descriptors have no other pitch."""
     check_whole(op, tile)
     rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
     if rows != pitch:

@@ -1,7 +1,7 @@
-"""`ws.dot` as `mma.sync`, each of 16 rows, 8 columns and 32 bytes of K.
+"""`ws.dot` as `mma.sync` instructions, each of 16 rows, 8 columns and 32 bytes of K.
 
-Sums are f32: of 16-bit elements in one rounding toward zero per instruction; those of 8 bits the
-assembler turns into two products of f16 each, whose sum is then rounded to the nearest.
+Sums are f32. With 16-bit elements each instruction rounds once, toward zero. For 8-bit elements the
+assembler makes two instructions of f16 each, and rounds their sum to nearest.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ from .layouts.operands import (
 
 Value = Any
 
-SUMS = 4  # registers of D
-FORMS = {  # of the intrinsic, by element type of a and b; LLVM, IntrinsicsNVVM.td
+SUMS = 4  # registers of D per thread
+FORMS = {  # types in the intrinsic's name, by element type of a and b; LLVM, IntrinsicsNVVM.td
     "bf16": "m16n8k16.row.col.bf16",
     "f16": "m16n8k16.row.col.f32.f32",
     "f8E4M3FN": "m16n8k32.row.col.f32.e4m3.e4m3.f32",
@@ -67,9 +67,9 @@ def _dot(low: Lowering, op: ws.DotOp) -> None:
 def _multiply(element: Any, sums: list[Value], a: list[Value], b: list[Value]) -> list[Value]:
     """One instruction: sums [16, 8] plus a [16, K] b [8, K].
 
-    By the intrinsic: `nvvm.mma.sync` has no elements of 8 bits.
+    It calls the LLVM intrinsic, as `nvvm.mma.sync` has no 8-bit elements.
     """
-    if str(element) == "f16":  # the intrinsic has them in pairs
+    if str(element) == "f16":  # the intrinsic takes them in pairs
         pair = ir.VectorType.get([2], element)
         a, b = ([llvm.BitcastOp(pair, register).result for register in some] for some in (a, b))
     form = FORMS[str(element)]

@@ -29,27 +29,27 @@ from .scalar_ops import check_scalar
 
 Value = Any
 LN2 = math.log(2.0)
-# elements; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
+# elements at a time; a modifier of 100 operations spills 41 KiB at 32 and nothing at 4 (ptxas 13.5)
 NARROW = 4
-SHORT_BODY = 4  # operations that differ within a strip; up to here bodies are evaluated whole
+SHORT_BODY = 4  # most operations per element of a body that is evaluated on a whole part at once
 
 
 @dataclass(frozen=True)
 class _Varying:
-    """A value of an element-wise region that differs within a strip: a vector per part."""
+    """A value of an element-wise region that differs between elements of a strip: a vector per part."""
 
     parts: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
 class _PerStrip:
-    """A value that differs between the strips of a thread and not within them."""
+    """A value that is the same for all elements of a strip: one per strip."""
 
     values: tuple[Value, ...]
 
 
 def _per_strip(values: Sequence[Value]) -> Any:
-    """One value for each strip; with a single strip, that is a value like any other."""
+    """A value per strip; just the value if there is only one strip."""
     return values[0] if len(values) == 1 else _PerStrip(tuple(values))
 
 
@@ -58,10 +58,10 @@ def _splat(value: Value, width: int) -> Value:
 
 
 class _Region:
-    """Evaluates the body of a `ws.map`; what does not depend on the element stays scalar.
+    """Evaluates the body of a `ws.map`; values that do not depend on the element stay scalar.
 
-    Long bodies are evaluated `NARROW` elements at a time, the whole body before the next ones
-    begin: what they compute on the way then lives for these elements and not for a whole strip.
+    Long bodies are evaluated on `NARROW` elements at a time, so that intermediate values need
+    registers for these elements only and not for a whole strip.
     """
 
     def __init__(self, low: Lowering, layout: Layout):
@@ -72,7 +72,7 @@ class _Region:
         self.values: dict[Any, Any] = {}
 
     def operand(self, value: Value) -> Any:
-        """A value of the region, or one from outside."""
+        """The lowered form of a value of the region, or of one from outside."""
         return self.values[value] if value in self.values else self.low[value]
 
     def strip_of(self, part: int) -> int:
@@ -80,7 +80,7 @@ class _Region:
         return part // self.per_strip
 
     def varying(self, operations: Sequence[Any]) -> list[Any]:
-        """The operations whose results differ within a strip, given which arguments do."""
+        """The operations whose results depend on the element, through an argument that does."""
         values = {value for value, found in self.values.items() if isinstance(found, _Varying)}
         found: list[Any] = []
         for op in operations:
@@ -90,7 +90,7 @@ class _Region:
         return found
 
     def is_long(self, operations: Sequence[Any]) -> bool:
-        """Whether the body is evaluated a few elements at a time."""
+        """Whether the body is evaluated on `NARROW` elements at a time."""
         return max(self.widths, default=0) > NARROW and len(self.varying(operations)) > SHORT_BODY
 
     def run(self, operations: Sequence[Any]) -> None:
@@ -110,7 +110,7 @@ class _Region:
             self._run_part(varying, number, range(0, width, step), step)
 
     def _run_part(self, varying: Sequence[Any], number: int, starts: range, step: int) -> None:
-        """Evaluates what differs within a strip on one part, `step` elements at a time."""
+        """Evaluates the operations `varying` on part `number`, `step` elements at a time."""
         pieces: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
         for first in starts:
             for op in varying:
@@ -125,7 +125,7 @@ class _Region:
             self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
 
     def _piece(self, value: Value, number: int, first: int, step: int) -> Any:
-        """Some elements of a value that was there before, or a scalar."""
+        """`step` elements from `first` on, of a part of a value; the value itself if it is a scalar."""
         found = self.operand(value)
         if isinstance(found, _PerStrip):
             return found.values[self.strip_of(number)]
@@ -138,7 +138,7 @@ class _Region:
         return vector.ExtractStridedSliceOp(kind, part, [first], [step], [1]).result
 
     def _in_strips(self, op: Any) -> Any:
-        """An operation that is the same for all elements of a strip, or of the thread."""
+        """Evaluates an operation once per strip, or once if all strips have the same operands."""
         operands = [self.operand(value) for value in op.operands]
         if not any(isinstance(value, _PerStrip) for value in operands):
             return self._scalar(op, operands)
@@ -159,7 +159,7 @@ class _Region:
         ).result
 
     def _vector(self, op: Any, operands: Sequence[Value], width: int) -> Value:
-        """An operation on some elements; one that has no vector form one by one."""
+        """Evaluates an operation on `width` elements; one by one if it has no vector form."""
         kind = ir.VectorType.get([width], op.results[0].type)
         wide = [isinstance(self.operand(value), _Varying) for value in op.operands]
         pairs = list(zip(operands, wide, strict=True))
@@ -179,7 +179,7 @@ class _Region:
 
 
 def _joined(pieces: Sequence[Value]) -> Value:
-    """Vectors of one width, one after the other."""
+    """Concatenates vectors of the same width."""
     if len(pieces) == 1:
         return pieces[0]
     width = pieces[0].type.shape[0]
@@ -189,7 +189,7 @@ def _joined(pieces: Sequence[Value]) -> Value:
 
 
 def _log2(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
-    """`lg2.approx`: the backend has no code for the operation itself."""
+    """`lg2.approx`, as the backend has no code for `math.log2`."""
     name = ir.StringAttr.get("llvm.nvvm.lg2.approx.ftz.f")
     return llvm.CallIntrinsicOp(operands[0].type, name, [operands[0]], [], []).results_
 
@@ -203,7 +203,7 @@ def _exp(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
 
 
 def _tanh(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
-    """1 - 2 / (e^2x + 1): `tanh.approx` is off by 2^-11, which a softcap multiplies."""
+    """1 - 2 / (e^2x + 1); `tanh.approx` has errors of 2^-11, which a softcap would multiply."""
     one, two = f32_constant(1.0), f32_constant(2.0)
     power = exp2(fmul(operands[0], f32_constant(2.0 / LN2)))
     return fsub(one, fdiv(two, fadd(power, one)))
@@ -272,7 +272,7 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
     if across is not None:
         place = own_place(low, layout, layout.across)
         if place is not None and region.is_long(operations) and list(across.uses):
-            # what hangs on it would be moved out of the loop over tiles, per element, and spilled
+            # otherwise the backend moves what depends on it, for each element, out of the loop and spills
             place = opaque(place)
         region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
     region.run(operations)
@@ -289,7 +289,7 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
 
 
 def _is_widening(op: ws.MapOp) -> bool:
-    """Whether a body only makes elements of 8 bits wider, registers at a time."""
+    """Whether a body only widens 8-bit elements, which is done a register at a time."""
     first, *others = op.body.blocks[0].operations
     if len(others) != 1 or not isinstance(first, arith.ExtFOp):
         return False
@@ -297,7 +297,7 @@ def _is_widening(op: ws.MapOp) -> bool:
 
 
 def _rounded_last(value: Value) -> Value | None:
-    """The f32 that a body rounds to `value` at its end: rounding and packing are one step."""
+    """The f32 that the body's last operation rounds to `value`, or None: it is rounded when packed."""
     owner = value.owner
     if isinstance(owner, arith.TruncFOp) and isinstance(owner.in_.type, ir.F32Type):
         *_, before, _ = owner.operation.block.operations
@@ -334,7 +334,7 @@ def _broadcast(low: Lowering, op: ws.BroadcastOp) -> None:
 
 
 def _spread(kind: ws.FragmentType, layout: Layout, value: Any) -> Fragment:
-    """A value everywhere, or one in each strip."""
+    """A fragment filled with one value, or with one value per strip."""
     count = len(layout.strip_offsets)
     values = value.values if isinstance(value, _PerStrip) else [value] * count
     if layout.is_single:

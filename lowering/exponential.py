@@ -1,9 +1,9 @@
-"""2^x for a tile: most of it on the special-function unit, a share on the multiply-add units.
+"""2^x for fragments: mostly on the special-function unit, partly on the multiply-add units.
 
-The polynomial splits x = n + f with n an integer and f in [0, 1), n by an addition that rounds
-down to 2^0, and scales a cubic of f by 2^n with an integer addition to the exponent bits. The
-cubic's relative error is 8.8e-5, below half a unit of bf16 (spec-mha 5; coefficients from
-FlashAttention-4). Valid for x up to 127; below -127 the result is the least normal number's size.
+The polynomial splits x = n + f with n an integer and f in [0, 1), n by an addition that rounds down
+to 2^0, and scales a cubic of f by 2^n with an integer addition to the exponent bits. The cubic's
+relative error is 8.8e-5, below half a unit of bf16 (coefficients from FlashAttention-4). Valid for
+x up to 127; below -127 the result is about the least normal number.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ from .layouts.values import parts_of_strips
 Value = Any
 
 LEAST_EXPONENT = -127.0
-ROUND_TO_INTEGER = 12582912.0  # 2^23 + 2^22: a sum with it has its last bit at 2^0
-COEFFICIENTS = (  # of f^1, f^2, f^3; that of f^0 is 1
+ROUND_TO_INTEGER = (
+    12582912.0  # 2^23 + 2^22: adding it rounds to an integer, as the last bit of the sum is 2^0
+)
+COEFFICIENTS = (  # coefficients of f, f^2, f^3; the constant is 1
     0.695146143436431884765625,
     0.227564394474029541015625,
     0.077119089663028717041015625,
@@ -32,7 +34,7 @@ EXPONENT_SHIFT = 23  # position of the exponent in an f32
 
 
 def _runs(is_fma: Sequence[bool]) -> list[tuple[int, int, bool]]:
-    """Splits a part into (offset, length, on multiply-add units)."""
+    """Splits a part into runs (offset, length, whether on the multiply-add units)."""
     runs: list[tuple[int, int, bool]] = []
     for offset, kind in enumerate(is_fma):
         if runs and runs[-1][2] == kind:
@@ -43,11 +45,11 @@ def _runs(is_fma: Sequence[bool]) -> list[tuple[int, int, bool]]:
 
 
 def _pattern(op: ws.Exp2Op, layout: Layout, target: Target) -> list[bool]:
-    """For each element of a strip whether the multiply-add units evaluate it.
+    """For each element of a strip, whether the multiply-add units compute it.
 
-    A thread that holds whole rows follows the pattern; in another layout its elements would not
-    come in the pairs that these units take, and all go to the special-function unit. So they do
-    where the target has no arithmetic on pairs, on which a polynomial costs more than it spares.
+    A thread that holds whole rows follows the pattern of the operation. In other layouts a thread's
+    elements do not form the pairs that these units take, and all use the special-function unit. So
+    do all on a target without packed f32 arithmetic, where a polynomial costs more than it saves.
     """
     columns = layout.element_offsets
     period, count = op.fma_period.value, op.fma_count.value

@@ -1,9 +1,9 @@
-"""What CTAs owe one another: arrivals at counters in global memory, and dependent launches.
+"""Order between CTAs and between kernels: counters in global memory, and dependent launches.
 
-The counter wraps: `atom.inc` makes count - 1 into 0, so that who arrives last has reset it. The
-threads of a group meet before the arrival of one of them, which releases what all have written, and
-after it, which has acquired what other CTAs released; both are cumulative (PTX ISA, memory
-consistency model, causality order).
+The counter wraps: `atom.inc` turns count - 1 into 0, so that the last arrival resets it. The
+threads of a group synchronise before one of them arrives, so that it releases what all of them have
+written, and after it, so that all see what it has acquired of other CTAs; both are cumulative (PTX
+ISA, memory consistency model, causality order).
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def _launch_dependents(low: Lowering, op: ws.LaunchDependentsOp) -> None:
     nvvm.GriddepcontrolOp(nvvm.GridDepActionKind.launch_dependents)
 
 
-TOUCHING = (  # operations that read or write tensors
+TOUCHING = (  # operations that access tensors
     ws.CopyInOp,
     ws.CopyOutOp,
     ws.ReduceOutOp,
@@ -72,15 +72,15 @@ TOUCHING = (  # operations that read or write tensors
 
 
 def is_programmatic(kernel: ws.KernelOp) -> bool:
-    """Whether a kernel may begin before the one in front of it is over."""
+    """Whether a kernel may start before the previous one in the stream has finished."""
     return any(isinstance(op, ws.GridDependencyWaitOp) for op in ws.inside(kernel))
 
 
 def check_waits(kernel: ws.KernelOp) -> None:
-    """In a kernel that may begin early, a role waits at its start before it touches any tensor.
+    """Checks that roles of a kernel that may start early wait before they access any tensor.
 
     Raises:
-      VerifyError: on the operation that touches one.
+      VerifyError: on the operation that accesses one.
     """
     if not is_programmatic(kernel):
         return

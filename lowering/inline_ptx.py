@@ -1,4 +1,4 @@
-"""The few instructions that are written as PTX text, and why."""
+"""The few instructions that are written as PTX text, with the reason for each."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from attn_mlir.dialect._mlir import ir, llvm, nvvm, vector
 Value = Any
 
 
-_WORDS = {"i32": "r", "f32": "f"}  # types of one register, and their constraints
+_WORDS = {"i32": "r", "f32": "f"}  # types that fit one register, and their constraints
 
 
 def is_word(value: Value) -> bool:
@@ -18,8 +18,8 @@ def is_word(value: Value) -> bool:
 def opaque(value: Value) -> Value:
     """A copy of an i32 or f32 that the optimiser cannot see through or move out of a loop.
 
-    What is computed from it stays where it is written: the descriptors of all K steps, moved out
-    of the tile loop, would cost the issuing thread more registers than it has.
+    So what is computed from it stays inside the loop: the descriptors of all K steps, moved out of
+    it, would need more registers than the issuing thread has.
     """
     kind = _WORDS[str(value.type)]
     return llvm.InlineAsmOp(

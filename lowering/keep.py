@@ -1,10 +1,10 @@
-"""`ws.keep`: elements of a fragment replaced where a bit is not set.
+"""`ws.keep`: replaces the elements of a fragment whose bit is not set.
 
-The bits are tested one after another, in order, each with the select that it decides: then ptxas
-moves seven at a time to predicates (`R2P`), and an element costs one select and no comparison.
-Tests of all bits first, as a vector operation gives them, become an instruction per bit. Measured
-with ptxas 13.5 on a causal tile of 128 columns: 5.3 instead of 6.0 instructions per score, and 5.9
-with comparisons instead of bits (`bench/sass.py`).
+The bits are tested one after another, each right before its select: then ptxas moves seven at a
+time to predicates (`R2P`), and an element costs one select and no comparison. If all bits are
+tested first, as by a vector operation, each test is an instruction. Measured with ptxas 13.5 on a
+causal tile of 128 columns: 5.3 instead of 6.0 instructions per score, and 5.9 with comparisons
+instead of bits (`bench/sass.py`).
 """
 
 from typing import Any

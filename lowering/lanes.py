@@ -1,4 +1,4 @@
-"""What one lane of a warp has, given to the others by shuffles."""
+"""Shuffles: the value of one lane of a warp, given to all its lanes."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Value = Any
 
 
 def from_lane(value: Value, lane: Value) -> Value:
-    """The value that a lane has."""
+    """The value that lane `lane` holds."""
     kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
     clamp = constant(WARP_THREADS - 1)
     return nvvm.ShflOp(constant(FULL_WARP), value, lane, clamp, kind, results=[value.type]).res
@@ -47,7 +47,7 @@ def _spread(low: Lowering, op: ws.SpreadOp) -> None:
 
 
 def _element(lanes: Fragment, number: Value) -> Value:
-    """Element `number`, from the lane that has it."""
+    """Element `number` of a fragment, fetched from the lane that holds it."""
     lane = arith.AndIOp(number, constant(WARP_THREADS - 1)).result
     first, *others = lanes.parts
     found = from_lane(first, lane)

@@ -1,4 +1,4 @@
-"""What a bundle says about its kernel: from a planned `ws.kernel` to the fields of `bundle.json`."""
+"""The manifest of a bundle: from a planned `ws.kernel` to the fields of `bundle.json`."""
 
 import functools
 import json
@@ -18,12 +18,14 @@ from .parameters import Signature
 
 SCHEMA = 1
 MANIFESTS = "attn.manifests"  # module attribute: kernel name -> JSON text
-DTYPES = {element: dtype for dtype, element in ELEMENT_TYPES.items()}  # of tensors of the call
+DTYPES = {
+    element: dtype for dtype, element in ELEMENT_TYPES.items()
+}  # roles of arguments that are tensors
 TENSOR_ALIGNMENT = 16  # bytes; cuTensorMapEncodeTiled: globalAddress; 128-bit stores
 
 
 def describe(signature: Signature, threads: int, target: Target) -> dict[str, Any]:
-    """The manifest of a kernel, without what only the assembled code can tell.
+    """The manifest of a kernel, without the fields that need the assembled code.
 
     Args:
       signature: the kernel's parameters.
@@ -77,7 +79,7 @@ def describe(signature: Signature, threads: int, target: Target) -> dict[str, An
 
 
 def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
-    """Runs of mbarriers: name, offset of the first in dynamic shared memory, and how many."""
+    """The arrays of mbarriers: name, offset of the first in dynamic shared memory, and count."""
     runs: list[dict[str, Any]] = []
     for op in kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocRingOp):
@@ -91,9 +93,9 @@ def _barriers(kernel: ws.KernelOp) -> list[dict[str, Any]]:
 
 
 def _grid(signature: Signature) -> dict[str, Any]:
-    """CTAs along x, y, z: the tile space, which all roles share; and whether CTAs loop over it.
+    """CTAs along x, y, z from the tile space, which all roles share; and whether CTAs loop over it.
 
-    CTAs of a cluster share a tile, and stand along x.
+    The CTAs of a cluster share a work tile and are neighbours along x.
     """
     ctas = ws.cta_count(signature.kernel)
     for role in signature.kernel.roles():
@@ -114,13 +116,13 @@ def _grid(signature: Signature) -> dict[str, Any]:
 
 
 def _scalars_of(kernel: ws.KernelOp) -> set[str]:
-    """Names of the numbers of a call: where one makes the grid negative, binding refuses the call."""
+    """Names of the scalars of a call; binding refuses a call in which one makes the grid negative."""
     roles = zip(kernel.names, kernel.io_roles, strict=True)
     return {name for name, role in roles if role == "scalar"}
 
 
 def _ragged_grid(signature: Signature, op: ws.TilesOp, extents: list[Expr]) -> list[Expr]:
-    """CTAs for the numbers of blocks in all sequences, and for each part of the last extent."""
+    """The grid of the order `ragged`: enough CTAs for the blocks of all sequences, times the parts."""
     count, rows, size = (signature.expression(value) for value in op.packing)
     parts = ("floordiv", extents[2], ("max", count, 1))
     return [("add", ("floordiv", rows, size), count), extents[1], parts]
@@ -131,7 +133,7 @@ def _symbols(kernel: ws.KernelOp) -> list[str]:
 
 
 def _alignment(signature: Signature, argument: str) -> int:
-    """Bytes: what a tensor map or a wide store needs, else one element."""
+    """Alignment of an argument in bytes: what tensor maps or wide accesses need, or one element."""
     wide = argument in signature.aligned_arguments()
     kind = ir.MemRefType(signature.argument_type(argument))
     return TENSOR_ALIGNMENT if wide else kind.element_type.width // 8
@@ -173,21 +175,21 @@ def _scalars(kernel: ws.KernelOp) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"name": name, "dtype": str(argument.type)}
         if name in defaults:
             entry["default"] = ir.FloatAttr(defaults[name]).value
-            entry["min_exclusive"] = 0.0  # the row maximum is taken before scaling
+            entry["min_exclusive"] = 0.0  # the row maximum is found before scaling
             entry["max"] = MAX_SCALE
         scalars.append(entry)
     return scalars
 
 
 def attach(module: Any, manifest: dict[str, Any]) -> None:
-    """Keeps a kernel's manifest on the module while the kernel goes down to machine code."""
+    """Stores a kernel's manifest on the module until the bundle is written."""
     manifests = {**attached(module), manifest["entry"]: manifest}
     texts = {name: ir.StringAttr.get(json.dumps(entry)) for name, entry in manifests.items()}
     module.operation.attributes[MANIFESTS] = ir.DictAttr.get(texts)
 
 
 def attached(module: Any) -> dict[str, dict[str, Any]]:
-    """The manifests that a module carries, by kernel name."""
+    """The manifests stored on a module, by kernel name."""
     if MANIFESTS not in module.operation.attributes:
         return {}
     known = ir.DictAttr(module.operation.attributes[MANIFESTS])

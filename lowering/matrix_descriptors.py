@@ -1,4 +1,4 @@
-"""Descriptors of shared tiles as values: the address is known when the kernel runs."""
+"""Descriptors of shared tiles as SSA values, with addresses that are known at run time."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ ADDRESS_MASK = 0x3FFFF  # 18-bit shared addresses
 
 
 def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
-    """The matrix descriptor of a shared tile, K step 0."""
+    """The matrix descriptor of a shared tile for K step 0, i64."""
     address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
     masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
     units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
@@ -25,7 +25,7 @@ def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
 
 
 def low_word(low: Lowering, tile: TileRef, operand: Operand) -> Value:
-    """The low word of the matrix descriptor of a shared tile, K step 0; only it has the address."""
+    """The low word, i32, of the matrix descriptor for K step 0; only this word has the address."""
     address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
     masked = arith.AndIOp(address, constant(ADDRESS_MASK)).result
     units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
@@ -33,7 +33,7 @@ def low_word(low: Lowering, tile: TileRef, operand: Operand) -> Value:
 
 
 def advanced(descriptor: Value, step_bytes: int) -> Value:
-    """The same matrix `step_bytes` further on; the address field does not overflow."""
+    """The descriptor with `step_bytes` added to its address; the address field does not overflow."""
     if not step_bytes:
         return descriptor
     return arith.AddIOp(descriptor, _i64(step_bytes >> ADDRESS_UNIT_BITS)).result

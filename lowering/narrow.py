@@ -1,4 +1,4 @@
-"""Elements narrower than a register, neighbours together in one: f32 rounded to them, bytes widened."""
+"""Elements narrower than a register, packed: rounding f32 to them, and widening 8-bit floats."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from attn_mlir.dialect.scalars import i32
 
 Value = Any
 
-WORD_BITS = 32  # of a register
-WIDENED = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # element types of 8 bits -> as PTX has them
+WORD_BITS = 32  # bits of a register
+WIDENED = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # 8-bit element types -> their names in PTX
 
 
 def round_and_pack(part: Value, element: Any) -> Value:
-    """Rounds f32 to a narrow type, neighbours to an i32: one `cvt.rn.*x2` per pair."""
+    """Rounds f32 to a narrow type and packs neighbours into i32: one `cvt.rn.*x2` per pair."""
     words: list[Value] = []
     word = ir.VectorType.get([1], i32())
     per_word = WORD_BITS // ws.element_bits(element)
@@ -26,12 +26,12 @@ def round_and_pack(part: Value, element: Any) -> Value:
 
 
 def _halves(columns: Value, element: Any) -> Value:
-    """Two f32 as two 16-bit floats."""
+    """Pairs of f32 rounded to 16-bit floats."""
     return arith.TruncFOp(ir.VectorType.get([2], element), columns).result
 
 
 def _bytes(columns: Value, element: Any) -> Value:
-    """Four f32 as four 8-bit floats in two i16; what is too large becomes the largest number."""
+    """f32 rounded to 8-bit floats, two in each i16; values that are too large become the largest."""
     half = ir.IntegerType.get_signless(16)
     rounding = ir.Attribute.parse("#nvvm.fp_rnd_mode<rn>")
     saturation = ir.Attribute.parse("#nvvm.sat_mode<satfinite>")
@@ -44,7 +44,7 @@ def _bytes(columns: Value, element: Any) -> Value:
 
 
 def widen_and_pack(part: Value, element: Any, wide: Any) -> Value:
-    """8-bit floats in i32 as f16 in twice as many, which has all their values: a `cvt` per pair."""
+    """Converts 8-bit floats, packed in i32, exactly to f16 in twice as many i32: a `cvt` per pair."""
     half = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
     pair, word = ir.VectorType.get([2], wide), ir.VectorType.get([1], i32())
     name = ir.StringAttr.get(f"llvm.nvvm.{WIDENED[str(element)]}x2.to.f16x2.rn")

@@ -1,7 +1,7 @@
-"""The kernel's parameters: what the function takes, and how the runtime makes each of them.
+"""The kernel's parameters: which ones it has, and how the runtime computes each of them.
 
-The list is found by looking at what the kernel uses; its entries are at once the keys by which
-lowerings find their function argument and the recipes that go into the bundle.
+The list has what the kernel's operations use. An entry is the key by which lowerings find the
+function's argument, and it makes the recipe in the bundle.
 """
 
 from collections.abc import Iterator
@@ -58,13 +58,13 @@ Parameter = TensorMap | Pointer | Stride | Symbol | Scalar
 
 
 class Signature:
-    """The parameters of one kernel, in order, and the symbols and expressions behind them."""
+    """The parameters of one kernel in order, with the symbols and expressions that they use."""
 
     def __init__(self, kernel: ws.KernelOp):
         self.kernel = kernel
         self._arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         self._dims = dict(zip(kernel.names, kernel.dims, strict=True))
-        self._wide: set[str] = set()  # read or written by threads, many columns at a time
+        self._wide: set[str] = set()  # operations in which threads access several columns at a time
         self._integers = Integers(kernel)
         found: dict[Parameter, None] = {}
         for parameter in self._scan(kernel):
@@ -72,26 +72,26 @@ class Signature:
         self.parameters = sorted(found, key=self._order)
 
     def _order(self, parameter: "Parameter") -> tuple[int, int]:
-        """By kind, then in the order of the call."""
+        """Sort key: by kind, then in the order of the call's arguments."""
         called = getattr(parameter, "argument", None)
         names = list(self._arguments)
         return _ORDER.index(type(parameter)), 0 if called is None else names.index(called)
 
     def argument_type(self, name: str) -> Any:
-        """MLIR's type of the argument of that name."""
+        """The MLIR type of the argument of that name."""
         return self._arguments[name].type
 
     def _name_of(self, value: Any) -> str | None:
-        """The argument that a value is; None for other values."""
+        """The name of the argument that a value is; None for other values."""
         return next((name for name, found in self._arguments.items() if found == value), None)
 
     def aligned_arguments(self) -> set[str]:
-        """The arguments that are moved in pieces larger than an element."""
+        """The arguments that threads access by more than an element at a time."""
         mapped = {p.argument for p in self.parameters if isinstance(p, TensorMap)}
         return mapped | self._wide
 
     def row_multiple(self, argument: str) -> int:
-        """Elements of the pieces that threads move rows of an argument in, 1 where they do not."""
+        """Elements of one access where threads load or store chosen rows of an argument; else 1."""
         kind = ir.MemRefType(self.argument_type(argument))
         return unit_elements(ws.element_bits(kind.element_type)) if argument in self._wide else 1
 
@@ -106,7 +106,7 @@ class Signature:
         return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, is_apart)
 
     def gather_map(self, op: ws.GatherInOp) -> TensorMap:
-        """The tensor map of a gather copy, whose boxes are lines of one row."""
+        """The tensor map of a gather copy, whose boxes are 128-byte lines of one row."""
         kind = ws.TileType(op.target.type)
         row, column = list[int](op.dims)
         bits = ws.element_bits(kind.element)
@@ -170,7 +170,7 @@ class Signature:
                 yield Scalar(name)
 
     def _addressed(self, tensor: Any) -> Iterator[Parameter]:
-        """What threads need to reach the elements of a tensor."""
+        """The parameters that threads need to address elements of a tensor."""
         name = view_of(self.kernel, tensor).argument
         yield Pointer(name)
         dims = self._dims[name]
@@ -181,7 +181,7 @@ class Signature:
         """An i32 of the kernel as an expression over the call's symbols and scalars.
 
         Raises:
-          VerifyError: it depends on something that is not known before the launch.
+          VerifyError: it depends on values that are not known before the launch.
         """
         try:
             expr = self._integers(value)

@@ -1,4 +1,4 @@
-"""`ptxas`: from PTX text to machine code, and what it says about it."""
+"""`ptxas`: from PTX text to machine code with its registers and spills."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from attn_mlir.tools import find_ptxas, run_tool
 if TYPE_CHECKING:
     import subprocess
 
-SETARCH = "setarch"  # of util-linux
+SETARCH = "setarch"  # a program of util-linux
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _SLOW = re.compile(r"\((C75(?:0[89]|1[0-8]))\) (.*)")
-"""Notes of code that is right and slow: products of warpgroups that are made to wait one by one, for
-any of ten reasons, or registers that are not handed over (C7508); texts of ptxas 13.0 and 13.5."""
-_VERSION = re.compile(rb"release [\d.]+, V([\d.]+)")  # in the section .note.nv.tkinfo
+"""Notes about slow code: products of a warpgroup that are serialised, for any of ten reasons, or
+ignored `setmaxnreg` (C7508); texts of ptxas 13.0 and 13.5."""
+_VERSION = re.compile(rb"release [\d.]+, V([\d.]+)")  # version text in the section .note.nv.tkinfo
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """Machine code and its cost.
+    """Machine code, with its registers and spills.
 
     Attributes:
       cubin: the object file.
       registers: per thread at launch.
-      spill_bytes: stored to local memory and loaded from it, added up.
+      spill_bytes: bytes of spill stores plus bytes of spill loads.
       version: of the ptxas, such as 13.5.37, as the object file has it; or `unknown`.
     """
 
@@ -44,7 +44,7 @@ class Assembled:
 
 
 def _run_at_fixed_addresses(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-    """Runs a program without address randomisation, or with it where that may not be switched off.
+    """Runs a program without address randomisation, if it is allowed to switch that off.
 
     Register assignment of ptxas 13.5 depends on where its heap lies (measured: one text gave two
     cubins in 40 runs, one without randomisation); the same input is to give the same bytes.
@@ -68,8 +68,8 @@ def assemble(ptx: str, chip: str) -> Assembled:
       chip: as `-arch` takes it.
 
     Raises:
-      TargetError: ptxas is missing, refuses the text or takes it in a way that makes it slow (its
-        own words are in the message), or temporary files cannot be written.
+      TargetError: ptxas is missing or refuses the text, or says that it makes slow code of it (the
+        message has its words), or temporary files cannot be written.
     """
     program = find_ptxas()
     with scratch_folder() as folder:

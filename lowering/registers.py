@@ -1,4 +1,4 @@
-"""Traffic between tiles and registers: what a fragment's layout makes of loads and stores."""
+"""Loads and stores of fragments from and to tiles, in the layout of the fragment."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
 
 
 def _extent(tile: Value) -> tuple[Value, int, int]:
-    """The slot or buffer tile that a tensor-memory tile lies in, and its cells there: begin, end."""
+    """The slot or buffer tile that a tensor-memory tile is part of, and its columns there."""
     kind = ws.TileType(tile.type)
     bits = ws.element_bits(kind.element)
     begin, owner = 0, tile.owner
@@ -64,7 +64,7 @@ def _extent(tile: Value) -> tuple[Value, int, int]:
 
 
 def _may_overlap(a: Value, b: Value) -> bool:
-    """Whether two tensor-memory tiles may have cells in common; rings and buffers have none."""
+    """Whether two tensor-memory tiles may overlap; different rings and buffers never do."""
     (root_a, begin_a, end_a), (root_b, begin_b, end_b) = _extent(a), _extent(b)
     if root_a == root_b:
         return begin_a < end_b and begin_b < end_a

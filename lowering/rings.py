@@ -1,29 +1,29 @@
 """The handover of ring slots: mbarrier waits and arrivals, and the fences that belong to them.
 
-What has to stand before an arrival or after a wait follows from who touches the slot (PTX ISA,
-tcgen05 memory consistency; async proxy):
+Which fences an arrival or a wait needs depends on who accesses the slot (PTX ISA, tcgen05 memory
+consistency; async proxy):
 
 * tensor memory, threads hand over: `wait::st`, `fence::before_thread_sync`, arrive;
 * tensor memory, threads or the issuing thread go on after a wait: `fence::after_thread_sync`;
-* shared memory that threads wrote and an engine touches next: `fence.proxy.async` before the arrival,
-  be it a slot that is handed over either way, or a buffer that the handover guards; before a barrier
-  where a role issues products on what its own threads wrote;
+* shared memory that threads wrote and an engine accesses next: `fence.proxy.async` before the
+  arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
+  a `ws.barrier` if a role issues products on what its own threads wrote;
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
-  arrival comes when a copy lands and no thread is there to set a fence;
+  arrival happens when a copy completes, and no thread can execute a fence before it;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
-Tokens may guard buffers in tensor memory: they are handed over as what lies there is, by roles that
-use such buffers. Where two rings share a place, there is nothing to wait for at `ws.acquire` and
-nobody to tell at `ws.release`: who acquires a slot has waited for the other ring, and who releases
-one commits the other's, with the fences of that.
+Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
+would hand over the buffers. Where two rings share a place, `ws.acquire` does not wait and
+`ws.release` does not arrive: a role that acquires a slot has waited for the other ring, and one
+that releases a slot commits the other ring's, with the fences of that.
 
-In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them all.
-A role that has taken all its slots waits until they are empty again, so that no CTA is gone while
-another one signals it.
+In a cluster, arrivals go to the barriers of the CTAs that the ring lists, and waits are for them
+all. At its end a role waits until the slots it acquired are empty again, so that no CTA exits while
+another one still signals it.
 
-How many bytes a full barrier waits for is said by one arrival at `ws.acquire` where every copy into
-the slot stands beside it; where branches or loops decide over copies, each says its own bytes when
-it is issued, and `ws.commit` arrives.
+If all copies into a slot stand in the same block as its `ws.acquire`, one arrival there tells the
+full barrier how many bytes to wait for. If branches or loops decide over copies, each copy
+announces its own bytes when it is issued, and `ws.commit` arrives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
 
 Value = Any
 
-ENGINE_OPS = (  # what is not done by threads, but by an engine that reads or writes by itself
+ENGINE_OPS = (  # agents that access memory by the asynchronous proxy
     ws.MmaOp,
     ws.ProductOp,
     ws.CopyInOp,
@@ -81,11 +81,11 @@ class RingState:
         self.full_count = numbers["full_count"]
         count = self.kind.stages * self.kind.ways
         self.full = BarrierRun(low.shared_pointer(numbers["full"]), count)
-        self.empty: BarrierRun | None = None  # of rings that share a place
+        self.empty: BarrierRun | None = None  # no empty barriers for rings that share a place
         if "empty" in numbers:
             self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
             self.empty_count = numbers["empty_count"]
-        self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens are nowhere
+        self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens have no memory
         filled_by, read_by = _agents(op)
         self.read_by_engine = bool(read_by - _THREADS) or _engine_on(op, ws.WaitOp)
         self.filled_by_engine = bool(filled_by - _THREADS) or _engine_on(op, ws.AcquireOp)
@@ -112,7 +112,7 @@ class RingState:
 
 
 def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
-    """Who completes the commits and the releases of a ring's slots."""
+    """The agents of the commits and of the releases of a ring's slots."""
     slots = [use.owner.operation.results[0] for use in op.ring.uses]
     filled, read = (
         {agent for slot in slots for agent in _completed_by(slot, step)}
@@ -122,25 +122,25 @@ def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
 
 
 def _completed_by(slot: Value, step: type[ws.CommitOp] | type[ws.ReleaseOp]) -> set[str]:
-    """Who completes the commits or the releases of a slot."""
+    """The agents of the commits or of the releases of a slot."""
     users = (use.owner for use in slot.uses)
     return {user.by.value for user in users if isinstance(user, step)}
 
 
 def _is_read_by_engine(slot: Value) -> bool:
-    """Whether an engine reads a slot from `ws.wait` or its parts."""
+    """Whether an engine reads a slot from `ws.wait`, or parts of it."""
     is_used = any(isinstance(user, ENGINE_OPS) for user in ws.users(slot))
     return is_used or bool(_completed_by(slot, ws.ReleaseOp) - _THREADS)
 
 
 def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
-    """Whether an engine touches the slots that `opener` takes from a ring."""
+    """Whether an engine accesses the slots that operations like `opener` (acquire or wait) take."""
     takers = (use.owner for use in op.ring.uses if isinstance(use.owner, opener))
     return any(isinstance(user, ENGINE_OPS) for taker in takers for user in ws.users(taker.slot))
 
 
 def _users_of_buffers(low: Lowering) -> Iterator[list[Any]]:
-    """Per shared buffer, what uses its tiles in any role."""
+    """For each buffer in shared memory, the operations of all roles that use its tiles."""
     for op in low.kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocBufferOp):
             if ws.BufferType(op.buffer.type).tile.space == "shared":
@@ -148,7 +148,7 @@ def _users_of_buffers(low: Lowering) -> Iterator[list[Any]]:
 
 
 def _users_of_slots(low: Lowering) -> Iterator[list[Any]]:
-    """Per shared slot that this role takes, what it does with it."""
+    """For each slot in shared memory that this role takes, the operations that use it."""
     for op in low.kernel.body.blocks[0].operations:
         if isinstance(op, ws.AllocRingOp):
             tile = ws.RingType(op.ring.type).tile
@@ -158,23 +158,23 @@ def _users_of_slots(low: Lowering) -> Iterator[list[Any]]:
 
 
 def _meets_engine(low: Lowering, users: Sequence[Any]) -> bool:
-    """Whether this role writes to shared memory that an engine touches."""
+    """Whether this role's threads write to shared memory that an engine accesses."""
     is_written = any(isinstance(x, ws.StoreOp) and _is_in(x, low.active.op) for x in users)
     return is_written and any(isinstance(user, ENGINE_OPS) for user in users)
 
 
 def _guards_a_buffer(low: Lowering) -> bool:
-    """Whether this role writes to a buffer that an engine touches: any handover may guard it."""
+    """Whether this role's threads write a buffer that an engine accesses: any handover may guard it."""
     return any(_meets_engine(low, users) for users in _users_of_buffers(low))
 
 
 def _feeds_own_engine(low: Lowering) -> bool:
-    """Whether this role writes to a slot that it has an engine touch itself, after a barrier."""
+    """Whether this role's threads write to a slot on which it issues engine work itself."""
     return any(_meets_engine(low, users) for users in _users_of_slots(low))
 
 
 def _is_tensor(low: Lowering, ring: RingState) -> bool:
-    """Whether a handover is of what lies in tensor memory: slots, or a buffer that tokens guard."""
+    """Whether a handover guards tensor memory: slots there, or a buffer that tokens stand for."""
     if ring.space:
         return ring.space == "tensor"
     buffers = (
@@ -195,7 +195,7 @@ def _is_in(op: Any, role: ws.RoleOp) -> bool:
 
 
 class Cursor:
-    """Stage and phase of one side of a ring, in stack cells that the optimiser turns into registers."""
+    """Stage and phase of one side of a ring, in stack cells that the optimiser makes registers."""
 
     def __init__(self, low: Lowering, stages: int, first_parity: int):
         self.stages = stages
@@ -235,7 +235,7 @@ def _write(value: Value, cell: Value) -> None:
 
 
 def _fence_proxy() -> None:
-    """`fence.proxy.async`: engines see what this thread has stored to shared memory."""
+    """`fence.proxy.async`: makes this thread's stores to shared memory visible to engines."""
     kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
     nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
 
@@ -243,7 +243,7 @@ def _fence_proxy() -> None:
 def _take_slot(
     low: Lowering, op: Any, side: str, first_parity: int
 ) -> tuple[RingState, Slot, Value]:
-    """Advances the role's cursor and forms the slot; returns the ring, the slot and the parity."""
+    """Advances the role's cursor and makes the slot; returns the ring, the slot and the parity."""
     ring: RingState = low[op.ring]
     key = (op.ring, low.ways[op.slot], side)
     cursors = low.active.cursors
@@ -279,7 +279,7 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
 
 
 def _arm(low: Lowering, ring: RingState, slot: Slot, loads: Sequence[Any]) -> None:
-    """The full barrier of this CTA waits for the bytes that a turn brings, whoever copies them."""
+    """Tells the full barrier of this CTA the bytes of one turn, from copies of whatever CTA."""
     if not ring.is_crossing:
         ring.full.expect(slot.index, sum(landing_bytes(load) for load in loads))
         return
@@ -292,7 +292,7 @@ def _arm(low: Lowering, ring: RingState, slot: Slot, loads: Sequence[Any]) -> No
 
 
 def drain(low: Lowering) -> None:
-    """Waits for the arrivals of other CTAs that this one has not waited for: of its last slots."""
+    """Waits until the last slots that this CTA acquired are empty, if other CTAs signal that."""
     for (ring_value, ways, side), cursor in low.active.cursors.items():
         ring: RingState = low[ring_value]
         if side == PRODUCER and ring.empty is not None and any(ws.crossing(ring.empty_at)):
@@ -303,15 +303,15 @@ def drain(low: Lowering) -> None:
 
 
 def _are_beside(a: Any, b: Any) -> bool:
-    """Whether two operations stand in one block, so that each runs as often as the other."""
+    """Whether two operations stand in the same block, so that they run equally often."""
     return a.operation.block == b.operation.block
 
 
-LOADS = (ws.CopyInOp, ws.GatherInOp, ws.ClaimOp)  # whose bytes are reported to the full barrier
+LOADS = (ws.CopyInOp, ws.GatherInOp, ws.ClaimOp)  # operations that report bytes to a full barrier
 
 
 def loads_into(slot: Value) -> list[Any]:
-    """What fills a slot, of which the copy engine reports the bytes to a full barrier."""
+    """The operations that fill a slot and whose bytes are reported to its full barrier."""
     users = list(ws.users(slot))
     across = [user for user in users if isinstance(user, ws.CopyAcrossOp) and user.target == slot]
     return across + [user for user in users if isinstance(user, LOADS)]
@@ -327,9 +327,9 @@ def landing_bytes(load: Any) -> int:
 
 
 def announce(slot: Slot, load: Any) -> None:
-    """Before a copy that control flow decides over: its bytes, unless `ws.acquire` has armed them.
+    """Announces the bytes of a copy before it, unless `ws.acquire` has told the barrier of them.
 
-    The phase stays open until the commit arrives, so bytes may land in between.
+    Bytes may arrive before that, as the phase cannot complete before the commit's arrival.
     """
     if not slot.is_armed:
         slot.ring.full.announce(slot.index, landing_bytes(load))

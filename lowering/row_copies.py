@@ -1,10 +1,10 @@
-"""Copies of rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
+"""Copies of chosen rows by threads: `cp.async` of 16 bytes each, into swizzled shared tiles.
 
-The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t + T,
-t + 2 T, ..., so that neighbours read neighbouring bytes of one row.
+The 16-byte units of a tile are numbered along its rows, and thread t of T copies the units t, t +
+T, t + 2 T, ..., so that neighbours read neighbouring bytes of one row.
 
-Entries of a table that have been read ahead lie a row to a lane, in every warp, and go from the lane
-that has them to those that copy the row.
+Table entries that have been read ahead are held by one lane per row, in every warp, and are passed
+by shuffles to the lanes that copy the row.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _copy_rows(low: Lowering, op: ws.CopyRowsOp) -> None:
 
 
 def _entry(entries: Fragment, row: Value, rows: range) -> Value:
-    """The element of a row, one of `rows`, from the lane that has it."""
+    """The entry of a row, which is one of `rows`, fetched from the lane that holds it."""
     lane = arith.AndIOp(row, constant(WARP_THREADS - 1)).result
     found: Value = None
     for number in range(rows.start // WARP_THREADS, (rows.stop - 1) // WARP_THREADS + 1):
@@ -59,11 +59,11 @@ def _entry(entries: Fragment, row: Value, rows: range) -> Value:
 
 
 def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, Value]:
-    """Row, and place in the row, of unit `thread + first`; i32.
+    """Row of unit number `thread + first`, and the unit's number in that row; i32.
 
     Args:
       thread: i32, the thread's number among `threads`.
-      first: units before those of this turn.
+      first: number of units before this turn's.
       width: units in a row.
       threads: of the group.
     """
@@ -74,7 +74,7 @@ def _unit(thread: Value, first: int, width: int, threads: int) -> tuple[Value, V
     def rest(value: Value) -> Value:
         return arith.RemUIOp(value, constant(width)).result
 
-    if threads % width == 0:  # the place in the row is the same in every turn
+    if threads % width == 0:  # the unit's number in its row is the same in every turn
         return INT.add(quotient(thread), first // width), rest(thread)
     number = INT.add(thread, first)
     return quotient(number), rest(number)
@@ -88,7 +88,7 @@ def _copy(
     unit: Value,
     entries: Sequence[Value],
 ) -> None:
-    """One unit: from the row that the region names; zeros where the tensor has no such elements."""
+    """Copies one unit of the row that the region chooses; zeros for elements outside the tensor."""
     row_dim, column_dim = list[int](op.dims)
     block = op.body.blocks[0]
     for argument, value in zip(block.arguments, [row, *entries], strict=True):

@@ -1,8 +1,8 @@
 """The scalar operations that kernels may hold: those the NVPTX backend has code for.
 
-The backend ends the process over an operation that it cannot select (`math.tan`, measured with
-LLVM 23), so what is not in this table is refused by name, before the backend sees it. Some, such as
-`math.sin`, are written out before (`approximations`).
+The backend aborts the process at an operation that it cannot select (`math.tan`, measured with LLVM
+23), so operations that are not in this table are refused before. Some, such as `math.sin`, are
+expanded before they reach the backend (`approximations`).
 """
 
 from typing import Any

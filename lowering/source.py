@@ -1,6 +1,6 @@
-"""`ws-record-source`: the text of the planned kernels becomes the source that PTX lines refer to.
+"""`ws-record-source`: makes the text of the planned kernels the source to which PTX lines refer.
 
-What a debugger, a profiler or the emulator says about a PTX line then names the `ws` operation
+Debuggers, profilers and the emulator then name, for a PTX line, the `ws` operation
 behind it. The module keeps the text as an attribute, and a bundle carries it as `kernel.mlir`.
 """
 
@@ -17,13 +17,13 @@ SOURCE_NAME = "kernel.mlir"
 @register
 @dataclass(frozen=True)
 class RecordSource:
-    """Prints the module and gives every operation the line that it stands in as its location."""
+    """Prints the module, and sets the location of every operation to its line in that text."""
 
     name: ClassVar[str] = "ws-record-source"
 
     def run(self, module: Any) -> None:
         """Changes locations and one attribute only."""
-        text = module.operation.get_asm(assume_verified=True)  # parsing verifies it
+        text = module.operation.get_asm(assume_verified=True)  # parsing also verifies the module
         printed = ir.Operation.parse(text, source_name=SOURCE_NAME)
         twins = _operations(printed)
         for op, twin in zip(_operations(module), twins, strict=True):
@@ -32,7 +32,7 @@ class RecordSource:
 
 
 def recorded_source(module: Any) -> str:
-    """The text that `ws-record-source` kept, or nothing."""
+    """The text that `ws-record-source` stored; "" without one."""
     attributes = module.operation.attributes
     return ir.StringAttr(attributes[SOURCE]).value if SOURCE in attributes else ""
 

@@ -1,4 +1,4 @@
-"""The way down, spelled once: the stages from `attn` to PTX, and the named pipelines made of them.
+"""The stages from `attn` to PTX, in one place, and the named pipelines that consist of them.
 
 `attn-opt` runs them by name, `compile` stage by stage; both by the driver in
 `passes.infrastructure.pipeline`.
@@ -12,15 +12,15 @@ from attn_mlir.passes.infrastructure.registry import register_pipeline
 from .convert import UPSTREAM
 
 LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
-"""Makes the backend write `.loc` for the operations' locations; the code stays as it is."""
+"""Makes the backend write `.loc` for the operations' locations, without a change of the code."""
 
 
 class Stage(NamedTuple):
-    """A part of the way down.
+    """A stage of the compilation.
 
     Attributes:
-      name: of the level that it ends at, for reports.
-      text: its passes.
+      name: the level that it ends at, for reports.
+      text: its passes, as pipeline text.
     """
 
     name: str
@@ -53,7 +53,7 @@ def stages(
 
 
 def ws_to_nvvm(target: str = "", *, with_source: bool = False) -> str:
-    """Pipeline text from `ws` to the NVVM level; with the source that a bundle keeps, if asked."""
+    """Pipeline text from `ws` to the NVVM level; `with_source` keeps the kernel's `ws` text."""
     record = "ws-record-source," if with_source else ""
     return (
         f"ws-plan-memory{{target={target}}},{record}convert-ws-to-nvvm,"
@@ -62,7 +62,7 @@ def ws_to_nvvm(target: str = "", *, with_source: bool = False) -> str:
 
 
 def nvvm_to_ptx(*, with_source: bool = False) -> str:
-    """Pipeline text from LLVM to PTX; with the lines of the source, if asked."""
+    """Pipeline text from the NVVM level to PTX; `with_source` adds line numbers of the `ws` text."""
     lines = f"{LINES}," if with_source else ""
     return f"attn-check-stage{{stage=llvm}},{lines}gpu-module-to-binary{{format=isa}}"
 
@@ -86,7 +86,7 @@ class AttnToWs:
     configure: str = ""
 
     def expand(self) -> str:
-        """Configure, schedule, prove."""
+        """Configuration, schedule, ring proof."""
         return _joined(stages(target=self.target, configure=self.configure)[:1])
 
 
@@ -105,7 +105,7 @@ class AttnToNvvm:
     configure: str = ""
 
     def expand(self) -> str:
-        """Down to `ws`, then addresses, then instructions."""
+        """As `attn-to-ws`, then memory planning, then conversion to instructions."""
         return _joined(stages(target=self.target, configure=self.configure)[:2])
 
 
@@ -124,7 +124,7 @@ class AttnToPtx:
     configure: str = ""
 
     def expand(self) -> str:
-        """Down to the NVVM level, then upstream's passes and the NVPTX backend."""
+        """As `attn-to-nvvm`, then upstream passes and the NVPTX backend."""
         return _joined(stages(target=self.target, configure=self.configure))
 
 
@@ -145,9 +145,9 @@ class AttnToBundle:
     output: str = "kernel.attn"
 
     def expand(self) -> str:
-        """Down to PTX with the lines of its source, then `ptxas` and the file.
+        """As `attn-to-ptx` with source lines, then `ptxas` and the file.
 
-        A bundle's arguments are passed by name, so each must have one.
+        A bundle's arguments are passed by name, so each of them must have a name.
         """
         way = stages(target=self.target, configure=self.configure, for_bundle=True)
         return f"{_joined(way)},attn-write-bundle{{output={self.output}}}"

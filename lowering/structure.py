@@ -28,21 +28,21 @@ from .tensors import TensorMap
 
 Value = Any
 
-TENSOR_MAP_BYTES = 128  # CUtensorMap
+TENSOR_MAP_BYTES = 128  # bytes of a CUtensorMap
 TENSOR_MAP_ALIGNMENT = 64  # CUDA driver API, cuTensorMapEncodeTiled
 SMEM_SYMBOL = "dynamic_smem"
 SMEM_ALIGNMENT = 1024  # the 128-byte swizzle uses absolute address bits 7..9
 LANE_FIELD_BIT = 16  # position of the lane in a tensor-memory address
-FLUSH_TO_ZERO = (  # subnormal f32 cost instructions around ex2, rcp and lg2
+FLUSH_TO_ZERO = (  # f32 subnormals would cost instructions around ex2, rcp and lg2
     "#llvm.denormal_fpenv<default_output_mode = ieee, default_input_mode = ieee, "
     "float_output_mode = preservesign, float_input_mode = preservesign>"
 )
 NO_VECTORIZER = "noimplicitfloat"
 """Attribute of a function that LLVM's vectorizers leave alone.
 
-The SLP vectorizer searches every vector of the unrolled loops for a better one and finds none:
-without it the PTX is the same byte for byte, and LLVM takes a third of the time (0.15 s for 0.46 s
-at D=128 causal, 0.39 s for 1.0 s with a softcap and documents; two cores of an AMD EPYC, LLVM 23).
+The SLP vectorizer searches all vectors of the unrolled loops and improves none: without it the PTX
+is the same byte for byte, and LLVM takes a third of the time (0.15 s instead of 0.46 s at D=128
+causal, 0.39 s instead of 1.0 s with a softcap and documents; two cores of an AMD EPYC, LLVM 23).
 """
 
 
@@ -165,7 +165,7 @@ def _emit_body(low: Lowering) -> None:
 
 
 def _prepare(low: Lowering, declared: Sequence[Any]) -> None:
-    """One thread: initialises the barriers and fetches the tensor maps."""
+    """Emits code for one thread: initialises the barriers and prefetches the tensor maps."""
     for op in declared:
         if isinstance(op, ws.AllocRingOp):
             ring: RingState = low[op.ring]
@@ -178,7 +178,7 @@ def _prepare(low: Lowering, declared: Sequence[Any]) -> None:
 
 @contextmanager
 def _one_thread() -> Generator[None]:
-    """Emits what is written inside for one elected thread of the warp."""
+    """Emits the body for one elected thread of the warp."""
     with when(nvvm.ElectSyncOp(results=[i1()]).result):
         yield
     nvvm.SyncWarpOp(constant(FULL_WARP))
@@ -186,7 +186,7 @@ def _one_thread() -> Generator[None]:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Warpgroups that share a register budget and a branch: warps below `end`, `roles` in them."""
+    """Consecutive warpgroups with the same registers and one branch: up to warp `end`, with `roles`."""
 
     end: int
     registers: int
@@ -194,7 +194,7 @@ class _Segment:
 
 
 def _segments(kernel: ws.KernelOp) -> list[_Segment]:
-    """Cuts the CTA's warps into runs of warpgroups, each with a wide role or several narrow ones."""
+    """Divides the CTA's warps into segments: one role of warpgroups each, or several smaller ones."""
     total = thread_count(kernel) // WARP_THREADS
     segments: list[_Segment] = []
     first = 0
@@ -265,7 +265,7 @@ def _role(low: Lowering, role: ws.RoleOp, thread: Value, warp: Value) -> None:
         else:
             low.lower_block(block.operations)
             drain(low)
-        if low.active.stored:  # before the memory goes back
+        if low.active.stored:  # before tensor memory is freed
             wait_tensor_stores(low)
     low.role = None
 

@@ -1,4 +1,4 @@
-"""Tensor arguments as kernels see them: views, tensor maps, and element addresses' strides."""
+"""Tensor arguments in a kernel: views, tensor maps, and strides for element addresses."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +11,7 @@ from .layouts import chunk_count, line_elements
 
 MAX_MAP_RANK = 5  # CUDA driver API, cuTensorMapEncodeTiled
 
-Extent = int | str  # a number, or the name of a run-time size
+Extent = int | str  # an extent: a number, or the name of a run-time size
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ViewDim:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor argument, possibly with a dimension split in two by `ws.expand`.
+    """A tensor argument, possibly with dimensions split by `ws.expand`, or ending early.
 
     Attributes:
       argument: name of the kernel's argument.
@@ -39,18 +39,18 @@ class View:
 
 
 def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
-    """The view that a memref value of a kernel stands for."""
+    """The view that a memref value of a kernel is."""
     owner = tensor.owner
     if isinstance(owner, ws.LimitOp):
         return replace(view_of(kernel, owner.source), limited=owner.dim.value)
     if isinstance(owner, ws.ExpandOp):
         source = view_of(kernel, owner.source)
         dims = list(source.dims)
-        split, factor = dims[owner.dim.value], owner.factor.value
+        split, inner = dims[owner.dim.value], owner.factor.value
         assert isinstance(split.extent, int)
         dims[owner.dim.value : owner.dim.value + 1] = [
-            ViewDim(split.axis, split.step * factor, split.extent // factor),
-            ViewDim(split.axis, split.step, factor),
+            ViewDim(split.axis, split.step * inner, split.extent // inner),
+            ViewDim(split.axis, split.step, inner),
         ]
         return View(source.argument, tuple(dims))
     number = list(kernel.body.blocks[0].arguments).index(tensor)
@@ -61,7 +61,7 @@ def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
 
 
 def end_of(tensor: Any) -> Any:
-    """Where a view ends early, an i32 of the kernel; None if it does not."""
+    """The end, i32 of the kernel, of a view that ends early; None if it does not."""
     return tensor.owner.end if isinstance(tensor.owner, ws.LimitOp) else None
 
 
@@ -69,24 +69,24 @@ def end_of(tensor: Any) -> Any:
 class TensorMap:
     """A tensor map for the tiles [rows, columns] of a view.
 
-    Rows run along the view's dimension `row_dims[0]`, and before that through all of
-    `row_dims[1]` where there is one; columns along `column_dim`. A tile has one box where its
-    128-byte lines can be a dimension of the map of their own, else a box per line's columns.
+    Rows run along the view's dimension `row_dims[0]`; if there is a `row_dims[1]`, its whole extent
+    is the inner one. Columns run along `column_dim`. If the 128-byte lines of a row can be a
+    dimension of the map, a tile is one box; otherwise it has a box for the columns of each line.
 
-    A view that ends early, after `n` of a box's `m` rows, has its rows in two dimensions of the
-    same stride: the row within the box, of extent m, and the row. The base lies m rows in front of
-    the tensor, and the box of the rows from i on starts at (m - n, i + n): it is at row i again,
-    but its first dimension ends after n rows, where the engine reads 0 and writes nothing. Needs
-    n > 0. Measured on an H200: exact for 1 <= n <= m, also where nothing is mapped in front of the
-    tensor; the rows in front are never touched.
+    If a view ends early, so that a box of m rows has only n of the view, the map has two dimensions
+    of the same stride for rows: the row within the box, of extent m, and the row. The base is m
+    rows before the tensor, and the box for the rows from i on starts at (m - n, i + n): that is row
+    i again, but the first dimension ends after n rows, beyond which the engine reads 0 and writes
+    nothing. Needs n > 0. Measured on an H200: exact for 1 <= n <= m, also if the memory before the
+    tensor is not mapped; it is never accessed.
 
     Attributes:
-      view: the tensor.
+      view: the view.
       row_dims, column_dim: dimensions of the view.
-      rows, columns: of a tile.
+      rows, columns: extents of a tile.
       element_bits: width of an element.
-      is_apart: between its 128-byte columns, a tile has lines that are not its own, as rows of a
-        larger one have: each column is a box.
+      is_apart: whether the tile is some rows of a larger one, so that its 128-byte columns are not
+        contiguous in shared memory: each of them is a box.
     """
 
     view: View
@@ -99,7 +99,7 @@ class TensorMap:
 
     @property
     def line(self) -> int:
-        """Elements in a line of a tile."""
+        """Elements in a 128-byte line of a tile."""
         return line_elements(self.element_bits)
 
     @property
@@ -127,7 +127,7 @@ class TensorMap:
 
     @property
     def rank(self) -> int:
-        """Dimensions of the map without that of the lines."""
+        """Dimensions of the map, the one for lines not counted."""
         return len(self.view.dims) + self.is_limited
 
     @property
@@ -174,12 +174,12 @@ class TensorMap:
         return [line, *entries[:rows], *chunks, *entries[rows:], *ends]
 
     def coordinates(self, coords: list[Any], chunk: int, end: Any = None) -> list[Any]:
-        """Start of a box from the tile's start, in the map's order.
+        """Coordinates of a box in the map's order, from those of the tile.
 
         Args:
           coords: of the tile's first element, one per dimension of the view.
           chunk: number of the box, 0 .. `box_count` - 1.
-          end: of the rows, where they end early.
+          end: the end of the rows, if they end early.
         """
         column, chunks = self._columns_from(coords[self.column_dim], chunk)
         *inner, first = [coords[dim] for dim in reversed(self.row_dims)]

@@ -1,7 +1,7 @@
-"""The tile-scheduler loop: which work tiles a CTA takes, one after the other.
+"""The loop over work tiles: which ones a CTA computes, one after the other.
 
-Cluster launch control, turn by turn. The answers' barriers are those of any ring; the slot is
-written by the asynchronous proxy after threads have read the answer before, hence the fence.
+With cluster launch control (order `clc`), answers arrive in a ring like any other. The asynchronous
+proxy writes a slot after threads have read the previous answer from it, hence the fence:
 
 ```
 tile = blockIdx
@@ -11,7 +11,7 @@ do {
 } while (a CTA was cancelled), tile = its ctaid
 ```
 
-Ragged: the CTA's number leads to its sequence by bisection, a load per step.
+With the order `ragged`, a CTA finds its sequence by bisection over the ends, a load per step.
 """
 
 from collections.abc import Callable
@@ -52,13 +52,13 @@ def _own_block(op: ws.TilesOp) -> list[Value]:
 
 
 def _own_tile(low: Lowering, op: ws.TilesOp) -> list[Value]:
-    """Coordinates of this CTA or of its cluster, which extends along the first of them."""
+    """Coordinates of the work tile of this CTA or its cluster, whose CTAs are neighbours along x."""
     first, *others = _own_block(op)
     return [first if low.cta_count == 1 else cluster_number(), *others]
 
 
 def _bind(low: Lowering, op: ws.TilesOp, coords: list[Value]) -> None:
-    """Makes a place in the grid the coordinates of the work tile."""
+    """Sets the coordinates of the work tile, given those in the grid."""
     first, *others = coords
     if op.order.value in FROM_THE_END:
         first = INT.sub(INT.sub(low[op.extents[0]], 1), first)
@@ -67,7 +67,7 @@ def _bind(low: Lowering, op: ws.TilesOp, coords: list[Value]) -> None:
 
 
 def _ragged(low: Lowering, op: ws.TilesOp) -> None:
-    """The sequence whose numbers hold this CTA's, and the block in it."""
+    """The coordinates for the order `ragged`: the block and the sequence of this CTA's number."""
     count, rows, size = (low[number] for number in op.packing)
 
     def first_number(sequence: Value) -> Value:
@@ -82,14 +82,14 @@ def _ragged(low: Lowering, op: ws.TilesOp) -> None:
     block = INT.sub(number, first_number(sequence))
     block = select(
         compare("slt", block, 0), numbers, block
-    )  # past any end, as rows in front have none
+    )  # past any end, as rows before the first sequence belong to none
     coords = [block, head, INT.add(INT.mul(part, count), sequence)]
     for argument, coord in zip(op.body.blocks[0].arguments, coords, strict=True):
         low[argument] = coord
 
 
 def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
-    """The last of 0 .. count - 1 for which a condition holds that does up to some number; else 0."""
+    """The last number below `count` for which `holds`; 0 if none. `holds` must not turn true again."""
     kinds = [i32(), i32()]
     made = scf.WhileOp(kinds, [constant(0), count])
     before = made.before.blocks.append(*kinds)
@@ -106,7 +106,7 @@ def _bisect(count: Value, holds: Callable[[Value], Value]) -> Value:
 
 
 def _persistent(low: Lowering, op: ws.TilesOp) -> None:
-    """CTA or cluster c of n takes the tiles c, c + n, c + 2 n, ... of the tile space."""
+    """Emits the loop in which CTA or cluster c of n takes work tiles c, c + n, c + 2 n, ..."""
     block = op.body.blocks[0]
     extents = [low[extent] for extent in op.extents]
     total = extents[0]
@@ -128,7 +128,7 @@ def _persistent(low: Lowering, op: ws.TilesOp) -> None:
 
 
 def _claimed(low: Lowering, op: ws.TilesOp) -> None:
-    """The CTA's own tile, then those that the answers name."""
+    """Emits the loop over the CTA's own work tile and those that it claims."""
     first = _own_block(op)
     kinds = [i32()] * len(first)
     made = scf.WhileOp(kinds, first)
@@ -165,7 +165,7 @@ def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
 
     exists = query("IS_CANCELED", i1())
     coords = [query(f"GET_FIRST_CTA_ID_{axis}", i32()) for axis in "XYZ"]
-    if low.active.op.lane_count > 1:  # all lanes have read the same
+    if low.active.op.lane_count > 1:  # all lanes have read the same answer
         flag = uniform(arith.ExtUIOp(i32(), exists).result)
         exists = arith.TruncIOp(i1(), flag).result
         coords = [uniform(coord) for coord in coords]

@@ -1,8 +1,8 @@
-"""Which ways of a ring a role's groups take slots of: what they share a cursor by.
+"""The ways of a ring from which the groups of a role take slots, and which cursors they share.
 
-A role is one piece of code for all its groups, and a cursor is a place in that code. Two operations
-go on with one cursor where they name the same way in every group, however they spell it, and have
-cursors of their own where they name different ways in every group.
+All groups of a role run the same code, and a cursor is the stage and phase that code keeps for a
+ring. Two operations share a cursor if they have the same way in every group, however it is
+computed, and have their own cursors if their ways differ in every group.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.passes.analysis.protocol.skeleton import Step, fixed_way, processes, steps
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-Ways = tuple[int, ...]  # of the groups 0, 1, ...
+Ways = tuple[int, ...]  # the ways of groups 0, 1, ...
 _SIDES = ("acquire", "wait")
 
 
@@ -19,15 +19,15 @@ def ways_of(kernel: ws.KernelOp) -> dict[Any, Ways]:
     """The ways that each `ws.acquire` and `ws.wait` of a kernel names, by its slot.
 
     Raises:
-      VerifyError: a way is not known, not one of the ring's, or two operations of a role name the
-        same one in some groups and not in others.
+      VerifyError: a way is not known at compile time or not one of the ring's, or two operations of
+        a role have the same way in some groups and not in others.
     """
     found: dict[Any, Ways] = {}
     sides: dict[tuple[Any, Any, str], dict[Any, Step]] = {}
     for process in processes(kernel):
         if process.rank != process.role.ranks[0]:
             continue  # the same in every CTA
-        for step in reversed(list(steps(process))):  # as they are written
+        for step in reversed(list(steps(process))):  # in the order of the text
             if step.kind in _SIDES:
                 way = fixed_way(process, step)
                 _check_range(step, way)

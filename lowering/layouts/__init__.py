@@ -1,8 +1,8 @@
-"""Where elements lie: in shared and tensor memory, in registers, and how the tensor core is told.
+"""Where elements lie, in shared and tensor memory and in registers, and how descriptors say so.
 
-This re-exports what is pure. The modules that emit code are imported by their names: `values` and
-`reductions`, and the traffic in `shared_access` and `global_access`; `inference` says which layout
-each fragment of a role has. What one generation alone has is in its folder.
+This re-exports the pure functions. Modules that emit code are imported by their names: `values` and
+`reductions`, and the loads and stores of `shared_access` and `global_access`. `inference` finds the
+layout of each fragment of a role. What only one target has is in its folder.
 """
 
 from .descriptors import Operand, k_major, mma_k, mn_major

@@ -1,4 +1,4 @@
-"""Where the operands of a product lie in shared memory: the fields of descriptors that all targets share.
+"""Where the operands of a product lie in shared memory: descriptor fields that all targets share.
 
 Pure functions over integers. Sources: PTX ISA, canonical layouts and matrix descriptors of wgmma
 and tcgen05, whose upper bits differ: each target's folder adds them.
@@ -18,12 +18,12 @@ def mma_k(element_bits: int) -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """How an MMA operand in shared memory is described.
+    """The description of an MMA operand in shared memory.
 
     Attributes:
-      descriptor: the 64-bit descriptor with a start address of 0, complete or without the bits
-        from 46 on, which are a target's.
-      step_bytes: per K step of 32 bytes, the bytes by which the start address moves.
+      descriptor: the 64-bit descriptor with a start address of 0; here without the bits from 46 on,
+        which each target adds.
+      step_bytes: for each K step of 32 bytes, its offset from the start address in bytes.
     """
 
     descriptor: int

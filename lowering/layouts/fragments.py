@@ -1,10 +1,10 @@
-"""Where the elements of a fragment lie: which thread holds which, and in what order.
+"""Layouts of fragments: which thread holds which elements, and in what order.
 
-The number of a thread in its group is written in digits of mixed radix, lowest first, and each
-digit moves the place in the fragment by some rows or columns, or not at all (then the threads hold
-copies). A thread's elements form strips: those of one strip lie in one row, and a strip holds one
-row's elements in the order of their columns (or, with the axes exchanged, one column's). Numbers
-of strips, and of elements in a strip, are written in digits likewise.
+The number of a thread in its group is written in digits of mixed radix, lowest first. Each digit
+adds a number of rows or columns to the place of the thread's elements, or nothing (then threads
+hold copies). A thread's elements form strips: a strip has elements of one row, in the order of
+their columns (or, with the axes exchanged, of one column in the order of rows). The numbers of
+strips, and of elements in a strip, are written in digits likewise.
 
 Worked, the accumulator of `mma.sync.m16n8k16`, 16 x 8 in a warp:
 
@@ -28,15 +28,15 @@ from attn_mlir.passes.target.limits import WARP_THREADS
 ROW, COLUMN = 0, 1
 AXES = (ROW, COLUMN)
 PART_ELEMENTS = 32  # elements per vector of a strip; one tcgen05.ld.32x32b.x32 of f32
-WORD_BITS = 32  # of a register
-PACKED_BITS = (8, 16)  # elements of these widths share one
-UNIT_BITS = 128  # of the widest access; PTX ISA, ld and st
-MASK_BITS = 32  # columns per element of the bits that say what to keep
+WORD_BITS = 32  # bits of a register
+PACKED_BITS = (8, 16)  # elements of these widths share a register
+UNIT_BITS = 128  # bytes of the widest access; PTX ISA, ld and st
+MASK_BITS = 32  # columns per word of a mask of bits, see `ws.keep`
 
 
 @dataclass(frozen=True)
 class Digit:
-    """One digit of a number: 0 .. count - 1, each unit of which moves the place.
+    """One digit of a number, 0 .. count - 1, and what each unit of it adds to a row or column.
 
     Attributes:
       count: the digit's radix.
@@ -50,7 +50,7 @@ class Digit:
 
 
 def _offsets(digits: Sequence[Digit], axis: int | None) -> tuple[int, ...]:
-    """What each number of these digits adds to a coordinate."""
+    """What the digits along `axis` add to its coordinate, for each number that they can write."""
     found = [0]
     for digit in digits:
         step = digit.step if digit.axis == axis else 0
@@ -64,12 +64,12 @@ def _count(digits: Sequence[Digit]) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Elements of a thread that lie side by side in a row, less the thread's own row and column.
+    """Neighbouring elements of a row that one thread holds; the same for every thread.
 
     Attributes:
-      strip, first: number of the strip, and of the first element in it.
-      count: a power of two that divides the column of the first one.
-      row, column: what their numbers add to the place of the first one.
+      strip, first: number of the strip, and of the first of these elements in it.
+      count: how many; a power of two that divides the first one's column.
+      row, column: of the first one, relative to where the thread's elements begin.
     """
 
     strip: int
@@ -83,9 +83,9 @@ class Access:
 class Layout:
     """The layout of one fragment; its extents are what the digits span.
 
-    A fragment of rank 1 is what is left of one of rank 2 without an axis: one value per row (or
-    column), of which every thread that held elements of the row has a copy. Where the strips ran
-    along the axis that is gone, a strip is a single value and there are no element digits.
+    A fragment of rank 1 has the layout of one of rank 2 with an axis removed: one value per row (or
+    column), of which every thread that would hold elements of the row has a copy. If the strips ran
+    along the removed axis, a strip is a single value and there are no element digits.
 
     Attributes:
       threads: digits of the thread's number in its group.
@@ -113,7 +113,7 @@ class Layout:
 
     @property
     def across(self) -> int:
-        """The axis that is not `along`."""
+        """The other axis than `along`."""
         return COLUMN if self.along == ROW else ROW
 
     @cached_property
@@ -136,29 +136,29 @@ class Layout:
 
     @cached_property
     def strip_offsets(self) -> tuple[int, ...]:
-        """What the number of each strip adds to the coordinate across."""
+        """What each strip's number adds to the coordinate across the strips."""
         return _offsets(self.strips, self.across)
 
     @cached_property
     def element_offsets(self) -> tuple[int, ...]:
-        """What the number of each element of a strip adds to the coordinate along it."""
+        """What each element's number adds to the coordinate along the strip."""
         return _offsets(self.elements, self.along)
 
     @property
     def is_single(self) -> bool:
-        """Whether a strip is one value and not a row of elements."""
+        """Whether a strip is a single value, as `along` has been removed."""
         return not self.elements
 
     @cached_property
     def part_widths(self) -> tuple[int, ...]:
-        """Elements in each vector of a strip; none where a strip is one value."""
+        """Number of elements in each vector of a strip; empty if a strip is a single value."""
         if self.is_single:
             return ()
         count = len(self.element_offsets)
         return tuple(min(PART_ELEMENTS, count - c) for c in range(0, count, PART_ELEMENTS))
 
     def moves(self, axis: int) -> list[tuple[int, Digit]]:
-        """Thread digits that move along an axis, each with the threads per unit of it."""
+        """Thread digits along an axis, each with its weight in the thread's number."""
         found: list[tuple[int, Digit]] = []
         weight = 1
         for digit in self.threads:
@@ -168,20 +168,20 @@ class Layout:
         return found
 
     def copies(self) -> list[tuple[int, Digit]]:
-        """Thread digits whose values hold the same elements, each with the threads per unit."""
+        """Thread digits along no axis, whose threads hold copies, each with its weight."""
         weights = [_count(self.threads[:number]) for number in range(len(self.threads))]
         pairs = zip(weights, self.threads, strict=True)
         return [(w, d) for w, d in pairs if d.axis is None and d.count > 1]
 
     def place(self, thread: int, strip: int = 0, element: int = 0) -> tuple[int, int]:
-        """Row and column of an element of a thread; 0 along an axis that is gone."""
+        """Row and column of an element of a thread; 0 along a removed axis."""
         found = [self._thread_offsets[axis][thread] for axis in AXES]
         found[self.across] += self.strip_offsets[strip]
         found[self.along] += self.element_offsets[element]
         return found[ROW], found[COLUMN]
 
     def holders(self, row: int, column: int) -> list[tuple[int, int, int]]:
-        """Thread, strip and element of each copy of what lies at a place."""
+        """Thread, strip and element number of every copy of the element at a row and column."""
         place = (row, column)
 
         def numbers(digits: Sequence[Digit]) -> list[int]:
@@ -199,9 +199,9 @@ class Layout:
         return [(thread, strip, element) for thread in numbers(self.threads)]
 
     def _run(self, first: int, most: int) -> int:
-        """How many elements from a strip's `first` on lie side by side, a power of two to `most`.
+        """How many elements of a strip from `first` on are neighbours: a power of two, `most` at most.
 
-        None crosses the parts of the strip.
+        They lie within one part (vector) of the strip.
         """
         offsets, start = self.element_offsets, self.element_offsets[first]
         steps = [start, *(digit.step for _, digit in self.moves(self.along))]
@@ -215,9 +215,9 @@ class Layout:
         return most
 
     def accesses(self, most: int = 1) -> list[Access]:
-        """All elements of a thread in runs of at most `most`, rows in order.
+        """All elements of a thread, in accesses of at most `most` elements, rows in order.
 
-        Strips of columns and single values come one by one.
+        Elements of strips along columns, and single values, have an access each.
         """
         if self.is_single or self.along == ROW:
             places = [
@@ -249,7 +249,7 @@ class Layout:
         return replace(self, threads=threads, strips=())
 
     def narrowed(self, columns: int) -> "Layout":
-        """The layout of the first columns, of which every thread has as many."""
+        """The layout of the first `columns` columns, of which every thread has equally many."""
         assert self.along == COLUMN
         elements = [
             replace(digit, count=min(digit.count, columns // digit.step))
@@ -259,7 +259,7 @@ class Layout:
         return replace(self, elements=tuple(elements))
 
     def mask(self) -> "Layout":
-        """The layout of a bit per element, `MASK_BITS` columns to a word, word w those from 32 w on.
+        """The layout of a mask [rows, words] with a bit per element: word w has columns 32 w .. 32 w + 31.
 
         A thread has all words of its rows, whatever columns it holds.
         """
@@ -269,16 +269,16 @@ class Layout:
         return replace(rows, elements=(Digit(words, COLUMN, 1),))
 
     def mask_bits(self) -> list[tuple[int, int]]:
-        """Word and bit of each element of a strip, less the thread's own columns."""
+        """Word and bit of each element of a strip, relative to where the thread's columns begin."""
         return [divmod(offset, MASK_BITS) for offset in self.element_offsets]
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A family of layouts: a block, and fragments of any number of blocks.
+    """A family of layouts: a block, repeated in registers to fragments of any number of blocks.
 
     Attributes:
-      name: what it is, for messages.
+      name: description for messages.
       block: the layout of the smallest fragment.
     """
 
@@ -286,7 +286,7 @@ class Scheme:
     block: Layout
 
     def misfit(self, shape: Sequence[int]) -> str:
-        """What is wrong with the extents of a fragment [rows, columns]."""
+        """What extents are expected instead of these of a fragment [rows, columns]; "" if they fit."""
         for axis, extent in zip(AXES, shape, strict=True):
             step = self.block.extent(axis)
             if extent % step:
@@ -295,7 +295,7 @@ class Scheme:
         return ""
 
     def layout(self, shape: Sequence[int]) -> Layout:
-        """The layout of a fragment [rows, columns] that fits; further blocks follow in registers."""
+        """The layout of a fragment [rows, columns] that fits; further blocks are in registers."""
         assert not self.misfit(shape)
         block = self.block
         digits = {block.across: block.strips, block.along: block.elements}
@@ -314,17 +314,17 @@ def row_per_thread(warps: int) -> Scheme:
 
 
 def row_per_lane(warps: int) -> Scheme:
-    """Lane i of every warp holds rows i, i + 32, ...: entries that any of its lanes may ask for."""
+    """Lane i of every warp holds rows i, i + 32, ..., so that each warp has all rows."""
     threads = (Digit(WARP_THREADS, ROW, 1), Digit(warps, None))
     block = Layout(threads[: 2 if warps > 1 else 1], (), (Digit(1, COLUMN, 1),))
     return Scheme("one row per lane", block)
 
 
 def units_of_rows(warps: int, columns: int, element_bits: int) -> Scheme:
-    """16 bytes of a row per thread, neighbours in neighbouring threads: whole lines of global memory.
+    """16 bytes of a row per thread, neighbours in neighbouring threads, for whole lines of memory.
 
-    A row that has an odd number of such units beside a power of two goes on in registers; one that
-    is shorter is in one thread.
+    A row's number of units is a power of two, over the threads, times an odd number, over
+    registers. A row shorter than 16 bytes is in one thread.
     """
     unit = min(UNIT_BITS // element_bits, columns)
     count = columns // unit
@@ -334,7 +334,7 @@ def units_of_rows(warps: int, columns: int, element_bits: int) -> Scheme:
 
 
 def accumulator(warps: int) -> Scheme:
-    """16 rows per warp, a row in the four threads of a quad.
+    """16 rows per warp, each row in the four threads of a quad.
 
     The accumulator of `wgmma` (four warps) and of `mma.sync.m16n8` (one), and A of 16 bits of both.
     """
@@ -344,7 +344,7 @@ def accumulator(warps: int) -> Scheme:
 
 
 def operand_a(warps: int, element_bits: int) -> Scheme:
-    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K, 32 bytes a block."""
+    """A of `wgmma` (four warps) and of `mma.sync.m16n8` (one): columns are K, a block has 32 bytes."""
     if element_bits == 16:
         return accumulator(warps)
     assert element_bits == 8
@@ -355,9 +355,9 @@ def operand_a(warps: int, element_bits: int) -> Scheme:
 
 
 def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
-    """B of `mma.sync.m16n8`: 8 of N, 32 bytes of K, as a fragment [N, K] or, if `is_kn`, [K, N].
+    """B of `mma.sync.m16n8`, a fragment [N, K] or, if `is_kn`, [K, N]; blocks: 8 of N, 32 bytes of K.
 
-    The strips run along K in both, so that what shares a register lies side by side.
+    The strips run along K in both cases, as a register has neighbours along K.
     """
     k, n = (ROW, COLUMN) if is_kn else (COLUMN, ROW)
     pack = WORD_BITS // element_bits
@@ -369,11 +369,12 @@ def operand_b(element_bits: int, *, is_kn: bool) -> Scheme:
 
 
 def in_fours() -> Scheme:
-    """16 rows of a warp by 16 columns, of which a thread has four side by side in each row.
+    """16 rows of a warp by 16 columns, of which a thread has four neighbours in each row.
 
-    A of 16 bits, and the accumulator, beside a widened B: elements 0 and 1 of A stand where the
-    instruction has 2 q and 2 q + 1, elements 2 and 3 where it has 2 q + 8 and 2 q + 9; of the
-    accumulator elements 0 and 2 are those of one instruction, 1 and 3 those of the next.
+    A of 16 bits, and the accumulator, in products with a widened B (`widened_b`). Elements 0 and 1
+    of A take the place of the instruction's columns 2 q and 2 q + 1, elements 2 and 3 that of 2 q +
+    8 and 2 q + 9. Elements 0 and 2 of the accumulator belong to one instruction, 1 and 3 to the
+    next.
     """
     threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
     block = Layout(threads, (Digit(2, ROW, 8),), (Digit(4, COLUMN, 1),))
@@ -381,13 +382,13 @@ def in_fours() -> Scheme:
 
 
 def widened_b(*, is_kn: bool) -> Scheme:
-    """B of 16 bits whose elements had 8 in shared memory, as a fragment [N, K] or [K, N].
+    """B of 16 bits, widened from 8 bits in shared memory, as a fragment [N, K] or [K, N].
 
-    `ldmatrix` moves two of them as one of 16 bits. So a thread has four side by side along K of
-    [N, K], where 16 bits have two and two; A has its columns likewise (`in_fours`). Of [K, N],
-    transposed, it has two columns of N side by side: elements 0 .. 3 of a column are rows 2 q,
-    2 q + 1, 2 q + 8 and 2 q + 9, the column 2 g is of one instruction, 2 g + 1 of the next, and the
-    sums have theirs in fours.
+    `ldmatrix` moves two 8-bit elements as one of 16 bits. So of [N, K] a thread gets four neighbours
+    along K, where elements of 16 bits would give two and two; A has its columns in the same order
+    (`in_fours`). Of [K, N], transposed, it gets two neighbouring columns of N: elements 0 .. 3 of a
+    column are rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9; column 2 g belongs to one instruction and
+    2 g + 1 to the next, so that the sums have columns in fours.
     """
     if not is_kn:
         threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))

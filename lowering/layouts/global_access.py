@@ -21,17 +21,17 @@ Value = Any
 def store_global(
     low: Lowering, fragment: Fragment, tensor: Value, coords: Sequence[Value], dims: Sequence[int]
 ) -> None:
-    """Writes a fragment to a tensor, 16 bytes at a time at most.
+    """Writes a fragment to a tensor, at most 16 bytes at a time.
 
-    Rows outside the tensor are left out, and columns where their extent is known at run time only.
+    Rows outside the tensor are dropped, and so are columns if their extent is a run-time size.
 
     Args:
       low: the lowering.
-      fragment: of rows and columns, or of rows.
+      fragment: [rows, columns] or [rows].
       tensor: memref of the kernel.
-      coords: i32 per dimension, of the fragment's first element.
-      dims: the dimensions that rows and columns run along: one, or two that rows run through, and
-        one for columns unless the fragment is of rows.
+      coords: coordinates of the fragment's first element, i32 each.
+      dims: the dimension along which rows run, or two where row r is at (r / n, r mod n) for an
+        inner extent n; then the one along which columns run, unless the fragment is [rows].
     """
     if len(fragment.kind.shape) == 1:
         _store_values(low, fragment, tensor, coords, dims)
@@ -56,7 +56,7 @@ def store_global(
 
 
 def further(start: Value, elements: int, element: Any) -> Value:
-    """A pointer so many elements on."""
+    """A pointer `elements` elements behind `start`."""
     by = ir.DenseI32ArrayAttr.get([elements])
     return llvm.GEPOp(start.type, start, [], by, cell_type(element), 0).result
 
@@ -69,12 +69,12 @@ def load_global(
     coords: Sequence[Value],
     dims: Sequence[int],
 ) -> Fragment:
-    """Reads a fragment from a tensor, 16 bytes at a time at most; what is outside is 0.
+    """Reads a fragment from a tensor, at most 16 bytes at a time; elements outside are 0.
 
     Args:
-      low, tensor, coords: as of `store_global`.
-      kind, layout: of the fragment.
-      dims: the dimensions that rows and, for two, columns run along.
+      low, tensor, coords: as in `store_global`.
+      kind, layout: type and layout of the fragment.
+      dims: the dimensions along which rows and, for rank 2, columns run.
     """
     bits, axes = ws.element_bits(kind.element), layout.axes
     own = dict(zip(axes, dims, strict=True))
@@ -99,7 +99,7 @@ def load_global(
 def load_where(
     condition: Value, kind: ws.FragmentType, access: Access, begin: Value
 ) -> list[Value]:
-    """The registers, or elements, of an access to the right of `begin`; zeros unless it is inside."""
+    """The registers (or elements) of an access, relative to `begin`; zeros unless `condition` holds."""
     bits, count, element = ws.element_bits(kind.element), access.count, cell_type(kind.element)
     if is_packed(kind) and count * bits >= WORD_BITS:
         element, count = i32(), count * bits // WORD_BITS
@@ -117,7 +117,7 @@ def load_where(
 def _store_values(
     low: Lowering, fragment: Fragment, tensor: Value, coords: Sequence[Value], dims: Sequence[int]
 ) -> None:
-    """Writes one value per row; of the threads with copies the first one does."""
+    """Writes one value per row, by the first of the threads that hold copies."""
     layout = fragment.layout
     (axis,) = layout.axes
     own, writer = own_place(low, layout, axis), is_writer(low, layout)
@@ -134,7 +134,7 @@ def _store_values(
 def _move_to_row(
     low: Lowering, tensor: Value, coords: list[Value], row_dims: Sequence[int], row: Value
 ) -> Value:
-    """Moves the coordinates to a row; returns whether that is inside the tensor."""
+    """Adds a row to the coordinates; returns i1: whether the tensor has it."""
     outer = row_dims[0]
     if len(row_dims) > 1:
         inner = low.extent(tensor, row_dims[1])

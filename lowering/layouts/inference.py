@@ -1,10 +1,11 @@
-"""Which layout each fragment of a role has: from what makes it and from what uses it.
+"""Finds the layout of each fragment of a role, from the operations that make and use it.
 
-Fragments that an operation takes and gives element by element share a layout. Reductions,
-broadcasts and masks tie a layout to what is left of it without an axis, or to its bits. What an
-instruction fixes (a load from tensor memory, the accumulator of a product) is where it starts;
-what nothing fixes gets the default of its extents. Two instructions that fix one fragment in two
-ways are an error: nothing moves elements between threads unless an operation says so.
+Operands and results of an element-wise operation share a layout. Reductions, broadcasts and masks
+link a layout to one derived from it: without an axis, or of a mask's words. Layouts that
+instructions fix (a load from tensor memory, the accumulator of a product) are propagated first;
+fragments that these do not reach get a default by their extents. Two instructions that fix one
+fragment in different ways are an error, as only operations made for it move elements between
+threads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +29,9 @@ _RULES: dict[str, "Callable[[Constraints, Any], None]"] = {}
 def constrains(
     operation: Any,
 ) -> "Callable[[Callable[[Constraints, Any], None]], Callable[[Constraints, Any], None]]":
-    """Registers the decorated function as what an operation class says about its fragments.
+    """Registers the decorated function as the layout rule of an operation class.
 
-    An operation with fragments and without such a function says nothing: it can do with any layout.
+    An operation without a rule accepts any layout of its fragments.
     """
 
     def register(function: "Callable[[Constraints, Any], None]") -> Any:
@@ -42,14 +43,14 @@ def constrains(
 
 @dataclass
 class _Group:
-    """Fragments of one layout.
+    """Fragments that share one layout.
 
     Attributes:
-      number: of the group in its role.
-      shape: extents.
-      first: the operation at which the first of them was met.
-      fixed, preferred: what an operation demands or would like, and that operation.
-      layout: once known, with the scheme that it comes from.
+      number: the group's number in its role.
+      shape: extents of the fragments.
+      first: the operation at which the first of them was found.
+      fixed, preferred: layout schemes that operations demand or prefer, each with its operation.
+      layout, scheme: the layout once it is known, and the scheme it comes from.
     """
 
     number: int
@@ -63,19 +64,19 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Link:
-    """The layout of `part` is a view of that of `whole`."""
+    """The layout of `derived` is `view` of that of `whole`."""
 
     whole: Value
-    part: Value
+    derived: Value
     view: View
     op: Any
 
 
 class Constraints:
-    """What the operations of a role say about its fragments.
+    """Collects what the operations of a role demand of layouts, and solves for them.
 
     Attributes:
-      warps: of a group of the role.
+      warps: warps of a group of the role.
     """
 
     def __init__(self, role: ws.RoleOp):
@@ -83,7 +84,7 @@ class Constraints:
         self.warps = count // role.group_count
         self._groups: list[_Group] = []
         self._numbers: dict[Value, int] = {}
-        self._owners: list[int] = []  # of each group, the one that it has become part of
+        self._owners: list[int] = []  # for each group the one it was merged into, or itself
         self._links: list[_Link] = []
         for op in ws.inside(role):
             values = [*op.operation.operands, *op.operation.results]
@@ -95,7 +96,7 @@ class Constraints:
                 rule(self, op)
 
     def _meet(self, value: Value, op: Any) -> _Group:
-        """The group of a fragment, which may be new."""
+        """The group of a fragment; a new one for a new fragment."""
         if value not in self._numbers:
             number = self._numbers[value] = len(self._groups)
             self._owners.append(number)
@@ -111,7 +112,7 @@ class Constraints:
         return self._groups[self._owner(self._numbers[value])]
 
     def same(self, op: Any, values: Sequence[Value]) -> None:
-        """These fragments have one layout."""
+        """Demands that fragments share one layout: merges their groups."""
         kept, *others = (self._meet(value, op) for value in values)
         for gone in others:
             if gone.number != kept.number:
@@ -119,16 +120,16 @@ class Constraints:
                 kept.preferred = kept.preferred or gone.preferred
                 self._owners[gone.number] = kept.number
 
-    def view(self, op: Any, whole: Value, part: Value, view: View) -> None:
-        """The layout of one fragment follows from another's."""
-        self._links.append(_Link(whole, part, view, op))
+    def view(self, op: Any, whole: Value, derived: Value, view: View) -> None:
+        """Demands that the layout of `derived` is `view` of the layout of `whole`."""
+        self._links.append(_Link(whole, derived, view, op))
 
     def fixes(self, op: Any, value: Value, scheme: Scheme) -> None:
-        """The operation can do with no other layout."""
+        """Demands a scheme: the operation works with no other layout."""
         self._meet(value, op).fixed.append((scheme, op))
 
     def prefers(self, op: Any, value: Value, scheme: Scheme) -> None:
-        """The layout unless something fixes another, from which the operation can convert."""
+        """Prefers a scheme, if nothing fixes another layout; the operation works with any."""
         group = self._meet(value, op)
         group.preferred = group.preferred or (scheme, op)
 
@@ -136,7 +137,7 @@ class Constraints:
         """The layout of every fragment.
 
         Raises:
-          VerifyError: two layouts meet, or the extents have none; on the operation.
+          VerifyError: a fragment gets two layouts, or its extents fit none; on the operation.
         """
         groups = [g for number, g in enumerate(self._groups) if self._owners[number] == number]
         for group in groups:
@@ -147,8 +148,8 @@ class Constraints:
                 scheme, op = group.preferred
                 _assign(group, _whole(group, scheme, op), scheme, op)
         self._spread()
-        parts = {self._group(link.part).number for link in self._links}
-        for group in sorted(groups, key=lambda group: group.number in parts):
+        derived = {self._group(link.derived).number for link in self._links}
+        for group in sorted(groups, key=lambda group: group.number in derived):
             if group.layout is None:
                 scheme, layout = self._default(group)
                 _assign(group, layout, scheme, group.first)
@@ -161,7 +162,7 @@ class Constraints:
         return found
 
     def _spread(self) -> None:
-        """Follows the links until nothing is news: from wholes to parts before the way back."""
+        """Propagates layouts over links until nothing changes, first from wholes to derived ones."""
         is_news = True
         while is_news:
             is_news = False
@@ -174,17 +175,17 @@ class Constraints:
         if whole.layout is None or whole.scheme is None:
             return False
         layout = link.view(whole.layout)
-        return _assign(self._group(link.part), layout, whole.scheme, link.op)
+        return _assign(self._group(link.derived), layout, whole.scheme, link.op)
 
     def _up(self, link: _Link) -> bool:
-        whole, part = self._group(link.whole), self._group(link.part)
-        if whole.layout is not None or part.scheme is None:
+        whole, derived = self._group(link.whole), self._group(link.derived)
+        if whole.layout is not None or derived.scheme is None:
             return False
-        layout = _whole(whole, part.scheme, link.op)
-        return _assign(whole, layout, part.scheme, link.op)
+        layout = _whole(whole, derived.scheme, link.op)
+        return _assign(whole, layout, derived.scheme, link.op)
 
     def _default(self, group: _Group) -> tuple[Scheme, Layout]:
-        """The layout that extents have where nothing fixes one."""
+        """The layout for a group's extents if nothing fixes one."""
         rows, scheme = group.shape[0], accumulator(self.warps)
         if rows == self.warps * WARP_THREADS:
             scheme = row_per_thread(self.warps)
@@ -202,7 +203,7 @@ class Constraints:
 
 
 def _assign(group: _Group, layout: Layout, scheme: Scheme, op: Any) -> bool:
-    """Gives a group its layout; returns whether that is news."""
+    """Sets a group's layout; returns whether it had none. Raises VerifyError if it had another."""
     if group.layout is None:
         group.layout, group.scheme = layout, scheme
         return True
@@ -217,13 +218,13 @@ def _assign(group: _Group, layout: Layout, scheme: Scheme, op: Any) -> bool:
 
 
 def _misfit(group: _Group, scheme: Scheme) -> str:
-    """What is wrong with a group's extents; those of rank 1 are of rows."""
+    """What extents a scheme expects instead of a group's ([rows] if of rank 1); "" if they fit."""
     columns = [scheme.block.extent(COLUMN)]
     return scheme.misfit(group.shape if len(group.shape) == 2 else group.shape + columns)
 
 
 def _whole(group: _Group, scheme: Scheme, op: Any) -> Layout:
-    """The layout of a group by its extents; raises VerifyError where they do not fit."""
+    """The layout that a scheme has for a group's extents; raises VerifyError if they do not fit."""
     misfit = _misfit(group, scheme)
     if misfit:
         raise op_error(op, f"expects {misfit} of {scheme.name}, got a fragment of {group.shape}")
@@ -236,7 +237,7 @@ def layouts_of(role: ws.RoleOp) -> Mapping[Value, Layout]:
     """The layout of every fragment of a role.
 
     Raises:
-      VerifyError: two layouts meet, or the extents have none; on the operation.
+      VerifyError: a fragment gets two layouts, or its extents fit none; on the operation.
     """
     return Constraints(role).solve()
 

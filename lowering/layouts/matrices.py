@@ -1,18 +1,18 @@
-"""Fragments from shared memory by `ldmatrix`, where their layout is one that it gives.
+"""Which layouts of fragments `ldmatrix` can load from shared memory, and how.
 
-It hands a warp 8 x 8 cells of 16 bits, up to four such matrices at once: the lane whose number is
-8 i + j gives the address of row j of matrix i, 16 bytes, and register i of the lane 4 g + q holds
-the cells 2 q and 2 q + 1 of row g; transposed, those of column g in rows 2 q and 2 q + 1. So a
-layout fits whose threads begin with the digits
+An `ldmatrix` loads up to four matrices of 8 x 8 cells of 16 bits: lane 8 i + j passes the address
+of row j of matrix i, 16 bytes, and register i of lane 4 g + q receives the cells 2 q and 2 q + 1 of
+row g or, transposed, those of column g in rows 2 q and 2 q + 1. So it can load layouts whose
+threads begin with the digits
 
     (4, columns by a register's elements) (8, rows by 1)       as it is, of 8 or 16 bits
     (4, rows by 2) (8, columns by 1)                           transposed, of 16 bits
 
     (4, rows by 2) (8, columns by 2)                           transposed, cells of two of 8 bits
 
-and which lane gives the address of which 16 bytes is a layout too. In the last case a register has
-two columns of two rows, and a layout that has four rows of one column in its registers has its two
-from two matrices, 8 rows apart: `split`.
+The lanes that pass addresses form a layout as well. In the last case a register has two columns of
+two rows. A layout with four rows of one column in a register gets them by permuting the bytes of
+two registers, from matrices 8 rows apart (`is_split`).
 
 Source: PTX ISA, ldmatrix.
 """
@@ -24,11 +24,11 @@ from .fragments import COLUMN, PACKED_BITS, ROW, WORD_BITS, Digit, Layout
 from .shared import UNIT_BYTES, line_elements
 
 MATRIX_ROWS = 8
-MOST_MATRICES = 4  # of one instruction
+MOST_MATRICES = 4  # most matrices of one instruction
 SPLIT = (
     0x6420,
     0x7531,
-)  # bytes of two registers that are the left and the right of each cell; prmt
+)  # prmt selectors: from two registers, the left bytes of all cells, and the right ones
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Matrices:
     """How `ldmatrix` loads a fragment.
 
     Attributes:
-      addresses: which 16 bytes each lane gives the address of, as the layout of a fragment of such.
-      steps: rows and columns from the first matrix of an instruction to each of its matrices.
+      addresses: the layout in which lanes pass addresses; its elements are units of 16 bytes.
+      steps: rows and columns from the first matrix of an instruction to each of them.
       is_transposed: whether registers run down the columns of the tile.
-      is_split: whether two neighbouring matrices give the registers of two neighbouring columns,
-        put together by `SPLIT`.
+      is_split: whether registers for two neighbouring columns are made from those of two matrices,
+        by the byte selectors `SPLIT`.
     """
 
     addresses: Layout
@@ -50,7 +50,7 @@ class Matrices:
 
 
 def _halves(digits: Sequence[Digit]) -> list[Digit]:
-    """The same numbers in digits of 2, as far as the counts have factors of 2."""
+    """The same numbers with digits of radix 2 in place of even ones, as far as possible."""
     found: list[Digit] = []
     for digit in digits:
         count, step = digit.count, digit.step
@@ -63,12 +63,12 @@ def _halves(digits: Sequence[Digit]) -> list[Digit]:
 
 
 def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Matrices | None:
-    """How `ldmatrix` loads a fragment of a layout from a swizzled tile; None where it does not.
+    """How `ldmatrix` loads a fragment of a layout from a swizzled tile; None if it cannot.
 
     Args:
-      layout: of a fragment of rank 2.
+      layout: the layout, of a fragment of rank 2.
       element_bits: width of its elements.
-      first_column: of the tile, to the left of the fragment.
+      first_column: the tile's column at which the fragment begins.
     """
     if element_bits not in PACKED_BITS:
         return None
@@ -103,9 +103,9 @@ def matrices_of(layout: Layout, element_bits: int, first_column: int = 0) -> Mat
 
 
 def _is_of_lanes(digit: Digit, element_bits: int, first_column: int) -> bool:
-    """Whether lanes may differ by a digit: not from one chunk of a line to another.
+    """Whether a digit may number lanes: it must not lead from one 128-byte line to another.
 
-    The place in a line is put together by exclusive or: the digit is a bit of its own.
+    Offsets within a line are combined by exclusive or, so the digit has to be bits of its own.
     """
     span = 2 * digit.step
     return digit.axis == ROW or (span <= line_elements(element_bits) and first_column % span == 0)

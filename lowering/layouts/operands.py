@@ -1,11 +1,12 @@
-"""Fragments as the registers that `wgmma` and `mma.sync` take, in the order of their operands.
+"""The registers of fragments in the order in which `wgmma` and `mma.sync` take them.
 
 16 rows of an accumulator are two strips, 8 rows apart. Register i of D is element i % 2 of strip
 i / 2 % 2 in block i / 4 of 8 columns; A of one K step is word 0 of either strip, then word 1.
 
-A narrowed accumulator is A as it is. With 16 bits it has its columns in their order. With 8 bits
-a register of A stands for columns 4 q .. 4 q + 3 and has 2 q, 2 q + 1, 2 q + 8, 2 q + 9: the
-product is right if the rows of B come in that order, `narrowed_order`.
+An accumulator that is rounded to a narrower type can be used as A without moving elements. With 16
+bits its columns are in order. With 8 bits the register of A for columns 4 q .. 4 q + 3 has columns
+2 q, 2 q + 1, 2 q + 8 and 2 q + 9: the product is right if the rows of B are in the same order,
+`narrowed_order`.
 
 Source: PTX ISA, wgmma register fragments, mma.sync m16n8k16 and m16n8k32.
 """
@@ -22,15 +23,20 @@ from .values import words_of_strips
 
 Value = Any
 
-_FOURS = (0, 2, 1, 3)  # of a row, in the order of the instructions' columns; its own inverse
+_FOURS = (
+    0,
+    2,
+    1,
+    3,
+)  # order of four sums of a row in two instructions, see `in_fours`; its own inverse
 
-A_REGISTERS, B_REGISTERS = 4, 2  # of an instruction, per thread
-A_STRIPS = 2  # strips of an instruction's 16 rows
-D_RUN = 2  # columns of D side by side
+A_REGISTERS, B_REGISTERS = 4, 2  # registers of A per thread and instruction
+A_STRIPS = 2  # strips in 16 rows
+D_RUN = 2  # neighbouring columns of D in a thread
 
 
 def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
-    """For each 16 rows of a warp the registers of D, f32, in the order of the operand."""
+    """For each 16 rows of a warp, the f32 registers of D in the order of the operand."""
     strips = [_reordered(strip, fragment.layout) for strip in words_of_strips(fragment)]
     return [
         [
@@ -46,7 +52,7 @@ def accumulator_registers(fragment: Fragment) -> list[list[Value]]:
 def from_accumulator_registers(
     kind: ws.FragmentType, layout: Layout, blocks: Sequence[Sequence[Value]]
 ) -> Fragment:
-    """The fragment of what `accumulator_registers` gives."""
+    """The fragment whose `accumulator_registers` are `blocks`."""
     parts: list[Value] = []
     for registers in blocks:
         for number in range(A_STRIPS):
@@ -64,7 +70,7 @@ def from_accumulator_registers(
 
 
 def _reordered(strip: list[Value], layout: Layout) -> list[Value]:
-    """A row's sums by columns as instructions have them, and back: see `in_fours`."""
+    """A row's sums in the order of the instructions' columns, and back; see `in_fours`."""
     if layout.threads[: len(AXES)] != in_fours().block.threads:
         return strip
     step = len(_FOURS)
@@ -72,7 +78,7 @@ def _reordered(strip: list[Value], layout: Layout) -> list[Value]:
 
 
 def a_registers(fragment: Fragment) -> list[list[list[Value]]]:
-    """For each 16 rows of a warp and each K step the four i32 of A."""
+    """For each 16 rows of a warp and each K step, the four i32 of A."""
     words = words_of_strips(fragment)
     per_step = A_REGISTERS // A_STRIPS
     return [
@@ -85,7 +91,7 @@ def a_registers(fragment: Fragment) -> list[list[list[Value]]]:
 
 
 def b_registers(fragment: Fragment) -> list[list[list[Value]]]:
-    """For each 8 of N and each K step the two i32 of B."""
+    """For each 8 of N and each K step, the two i32 of B."""
     return [
         [strip[first : first + B_REGISTERS] for first in range(0, len(strip), B_REGISTERS)]
         for strip in words_of_strips(fragment)
@@ -93,7 +99,7 @@ def b_registers(fragment: Fragment) -> list[list[list[Value]]]:
 
 
 def narrowed_order(k_elements: int, element_bits: int) -> tuple[int, ...]:
-    """The column of a narrowed accumulator that stands where A has column 0, 1, 2, ...
+    """The columns of a narrowed accumulator that are in the place of A's columns 0, 1, 2, ...
 
     Worked: 8 bits: 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, and so in each 16.
     """

@@ -16,18 +16,18 @@ Value = Any
 
 
 def crosses_warps(layout: Layout, axis: int) -> bool:
-    """Whether what a reduction along an axis adds up lies in several warps."""
+    """Whether a reduction along an axis would combine elements of several warps."""
     return any(weight * digit.count > WARP_THREADS for weight, digit in layout.moves(axis))
 
 
 def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[Value, ...]:
-    """The parts of a fragment of rank 1, in the layout of `init`.
+    """Reduces a fragment along an axis; returns the parts of a fragment in the layout of `init`.
 
     Args:
       fragment: f32, of rank 2.
-      init: what the reduction starts from.
-      kind: `add` or `max`; of `max`, numbers win over NaN.
-      axis: the axis that goes; what differs along it lies in one warp.
+      init: the fragment of rank 1 that the reduction starts from.
+      kind: `add` or `max`; the maximum of a number and NaN is the number.
+      axis: the axis that is reduced; all elements along it are in one warp.
     """
     layout = fragment.layout
     assert not crosses_warps(layout, axis)
@@ -51,8 +51,10 @@ def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[V
 
 
 def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
-    """The parts of a fragment in the layout of `init`: its own plus those that lie as far apart as
-    it has columns."""
+    """Folds a fragment [rows, N] onto `init` [rows, n]; returns the parts of the result.
+
+    Its column i is that of `init` plus the fragment's columns i, i + n, i + 2 n, ...
+    """
     (width,) = init.layout.part_widths
     totals: list[Value] = []
     for parts, start in zip(parts_of_strips(fragment), init.parts, strict=True):
@@ -69,7 +71,7 @@ def folded(fragment: Fragment, init: Fragment) -> tuple[Value, ...]:
 
 
 def _maximum(parts: Sequence[Value], init: Value) -> Value:
-    """The backend makes a tree of 3-input maxima of each vector reduction."""
+    """The maximum of vectors and `init`; the backend makes a tree of 3-input maxima of each vector."""
     kind = ir.Attribute.parse("#vector.kind<maxnumf>")
     for part in parts:
         init = vector.ReductionOp(part.type.element_type, kind, part, acc=init).result
@@ -77,7 +79,7 @@ def _maximum(parts: Sequence[Value], init: Value) -> Value:
 
 
 def _sum(parts: Sequence[Value], init: Value | None) -> Value:
-    """A tree of packed additions: across parts of one width, then halving, then single elements."""
+    """The sum of vectors and `init`: first whole vectors of one width, then halves, then scalars."""
     parts = list(parts)
     while len(parts) > 1 and parts[-1].type == parts[0].type:
         pairs = zip(parts[::2], parts[1::2], strict=False)
@@ -91,7 +93,7 @@ def _sum(parts: Sequence[Value], init: Value | None) -> Value:
 
 
 def _halved(part: Value) -> list[Value]:
-    """Scalars that add up to the sum of a vector: one, and one for each odd width on the way."""
+    """Scalars whose sum is that of a vector: one, and one more for each odd width while halving."""
     left_over: list[Value] = []
     while (width := part.type.shape[0]) > 1:
         half = width // 2
@@ -107,7 +109,7 @@ def _halved(part: Value) -> list[Value]:
 
 
 def _across(operation: Any) -> Callable[[Sequence[Value], Value | None], Value]:
-    """The same part of all strips, as a tree."""
+    """Combines the same part of all strips, as a tree."""
 
     def inside(parts: Sequence[Value], init: Value | None) -> Value:
         level = list(parts)

@@ -18,7 +18,7 @@ Value = Any
 
 
 def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
-    """A shared tile in any layout: as matrices if it is one of theirs, else in units to 16 bytes."""
+    """Loads a shared tile in any layout: by `ldmatrix` if it can, else up to 16 bytes at a time."""
     bits = ws.element_bits(kind.element)
     if len(kind.shape) == 2:
         matrices = matrices_of(layout, bits, tile.first_column)
@@ -45,7 +45,7 @@ def load_shared(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Lay
 def _matrices(
     low: Lowering, tile: TileRef, layout: Layout, matrices: Matrices
 ) -> Iterator[tuple[Access, Sequence[Value]]]:
-    """Loads a swizzled tile by `ldmatrix`; each register is an access."""
+    """Loads a swizzled tile by `ldmatrix`; yields an access for each register."""
     pointer, unit = _places(low, tile, matrices.addresses)
     count = len(matrices.steps)
     major = "col" if matrices.is_transposed else "row"
@@ -81,7 +81,7 @@ def _matrices(
 def _split(
     registers: list[Value], places: list[tuple[int, int]]
 ) -> tuple[list[Value], list[tuple[int, int]]]:
-    """Registers of single columns from those of cells of two columns, and where they begin."""
+    """Registers for single columns, made from registers with two columns each, and their places."""
     found: list[Value] = []
     at: list[tuple[int, int]] = []
     for first in range(0, len(registers), 2):
@@ -110,7 +110,7 @@ def store_shared(low: Lowering, tile: TileRef, fragment: Fragment) -> None:
 
 
 def _places(low: Lowering, tile: TileRef, layout: Layout) -> tuple[Callable[[Access], Value], int]:
-    """Pointer to the elements of an access of this thread, and how many may be in one."""
+    """A function from an access of this thread to its pointer, and the most elements of an access."""
     if len(tile.kind.shape) == 1:
         return _array_places(low, tile, layout), 1
     return _swizzled_places(low, tile, layout), unit_elements(ws.element_bits(tile.kind.element))
@@ -133,8 +133,8 @@ def _array_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Acc
 def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[Access], Value]:
     """Pointers into a swizzled tile; see `shared.swizzled_offset`.
 
-    What a thread's number adds to row and column, and what its elements' numbers add, are bits
-    apart from each other, so the place in a line is the exclusive or of all their shares.
+    A thread's number and the numbers of its elements contribute different bits to row and column,
+    so the offset in a line is the exclusive or of their contributions.
     """
     rows = tile.pitch
     bits = ws.element_bits(tile.kind.element)

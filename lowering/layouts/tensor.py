@@ -1,6 +1,6 @@
 """Where the elements of a tile in tensor memory lie: row r in lane r.
 
-32-bit elements take a column each, narrower ones share one, the first element in the lowest bits.
+A 32-bit element takes a column; narrower ones share a column, the first element in the lowest bits.
 """
 
 

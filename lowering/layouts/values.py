@@ -1,4 +1,4 @@
-"""Fragments as values: the vectors that hold a thread's elements, and where these elements are.
+"""Fragments as SSA values: the vectors with a thread's elements, and the elements' coordinates.
 
 A fragment is a list of parts. A strip whose elements are columns (or rows) is cut into vectors of
 at most `PART_ELEMENTS`, one after the other; a strip that is one value is a scalar. Elements of 16
@@ -35,14 +35,14 @@ def part_types(kind: ws.FragmentType, layout: Layout) -> list[Any]:
 
 
 def parts_of_strips(fragment: Fragment) -> list[tuple[Value, ...]]:
-    """The parts of each strip."""
+    """The parts of a fragment, grouped by strip."""
     per_strip = len(fragment.layout.part_widths) or 1
     parts = fragment.parts
     return [parts[i : i + per_strip] for i in range(0, len(parts), per_strip)]
 
 
 def own_place(low: Lowering, layout: Layout, axis: int) -> Value | None:
-    """i32: what this thread's number adds to a coordinate; None where that is nothing."""
+    """i32: where this thread's elements begin along an axis; None for 0 in every thread."""
     total: Value | None = None
     for weight, digit in layout.moves(axis):
         place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
@@ -53,7 +53,7 @@ def own_place(low: Lowering, layout: Layout, axis: int) -> Value | None:
 
 
 def _digit(number: Value, weight: int, count: int, end: int) -> Value:
-    """A digit of a number below `end`; weights and counts are powers of two."""
+    """The digit with this weight and count of a number below `end`; both are powers of two."""
     if weight > 1:
         number = arith.ShRUIOp(number, constant(weight.bit_length() - 1)).result
     if weight * count < end:
@@ -62,14 +62,14 @@ def _digit(number: Value, weight: int, count: int, end: int) -> Value:
 
 
 def moved(place: Value | None, by: int) -> Value:
-    """i32: a thread's own coordinate, further on."""
+    """i32: a coordinate of `own_place` plus `by`."""
     if place is None:
         return constant(by)
     return INT.add(place, by) if by else place
 
 
 def is_writer(low: Lowering, layout: Layout) -> Value | None:
-    """i1: whether this thread is the first of those with its copy; None where there is only one."""
+    """i1: whether this thread is the first of those that hold copies; None if there are no copies."""
     total: Value | None = None
     for weight, digit in layout.copies():
         place = _digit(low.active.thread, weight, digit.count, layout.thread_count)
@@ -107,13 +107,13 @@ def unpacked(fragment: Fragment) -> tuple[Value, ...]:
 
 
 def packed(part: Value) -> Value:
-    """A vector of narrow elements, neighbours together in an i32."""
+    """A vector of narrow elements packed into i32."""
     count = part.type.shape[0] * ws.element_bits(part.type.element_type) // WORD_BITS
     return vector.BitCastOp(ir.VectorType.get([count], i32()), part).result
 
 
 def words_of_strips(fragment: Fragment) -> list[list[Value]]:
-    """The registers of each strip, in order."""
+    """The packed registers of each strip, in order."""
     return [
         [
             vector.ExtractOp(part, [], [i]).result
@@ -127,7 +127,7 @@ def words_of_strips(fragment: Fragment) -> list[list[Value]]:
 def from_accesses(
     kind: ws.FragmentType, layout: Layout, loaded: Iterator[tuple[Access, Sequence[Value]]]
 ) -> Fragment:
-    """The fragment of what accesses have loaded: whole registers, or elements below their size."""
+    """The fragment made of loaded accesses: of whole registers, or of elements if smaller than one."""
     strips: list[dict[int, Sequence[Value]]] = [{} for _ in layout.strip_offsets]
     for access, values in loaded:
         strips[access.strip][access.first] = values
@@ -147,7 +147,7 @@ def from_accesses(
 
 
 def piece(fragment: Fragment, access: Access) -> Value:
-    """What an access writes: a vector of registers, or of elements where it is not as much."""
+    """The value that an access stores: a vector of registers, or of elements if smaller than one."""
     layout, bits = fragment.layout, ws.element_bits(fragment.kind.element)
     parts = parts_of_strips(fragment)[access.strip]
     if layout.is_single:
@@ -170,10 +170,10 @@ def piece(fragment: Fragment, access: Access) -> Value:
 
 
 def mask_words(low: Lowering, bits: Fragment, layout: Layout) -> list[list[Value]]:
-    """The words of a mask for each strip of a layout, moved down by the thread's own columns.
+    """The mask words for each strip of a layout, shifted right by the thread's own columns.
 
-    What is left of a word begins with this thread's bits: element i of a strip is decided by the
-    word and bit that `Layout.mask_bits` gives for it.
+    After the shift, element i of a strip has the word and bit that `Layout.mask_bits` names, in
+    every thread.
     """
     own = own_place(low, layout, COLUMN)
     strips = words_of_strips(bits)

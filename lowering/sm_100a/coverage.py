@@ -1,4 +1,4 @@
-"""What the lowering covers of tensor memory, and of products that add to it.
+"""Checks of what the lowering covers of tensor memory, and of products that accumulate in it.
 
 Sources of the numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num).
 """
@@ -25,7 +25,7 @@ from .tensor_memory import products_of
 
 MMA_ROWS = 128
 MMA_COLUMN_STEP = 8
-NARROW_MN_STEP = 16  # of N where b has elements of 8 bits and lies as kn
+NARROW_MN_STEP = 16  # N is a multiple of it if b has 8-bit elements and layout kn
 REGISTER_BITS = 32
 
 
@@ -51,7 +51,7 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
 
 
 def _check_pair(site: Site, op: ws.MmaOp) -> None:
-    """One thread of the first CTA issues for both, and a kernel's products are all of one kind."""
+    """Checks a product of a pair: one thread of the first CTA issues all, and all are of pairs."""
     role, kernel = site.role, site.role.operation.parent.opview
     if op.cta_count != next(products_of(kernel)).cta_count:
         raise op_error(op, "expects products of one CTA or of pairs in a kernel, not both")

@@ -1,4 +1,4 @@
-"""How tcgen05 products are told where their operands lie and what they are.
+"""Matrix and instruction descriptors of tcgen05 products.
 
 Pure functions over integers. Source: PTX ISA, tcgen05 matrix descriptor and instruction descriptor.
 """
@@ -10,7 +10,7 @@ from ..layouts import Operand, k_major, mn_major
 DESCRIPTOR_CONSTANT = 1 << 46  # bits 46..48
 SWIZZLE_128B = 2 << 61  # bits 61..63
 
-# element type: kind of the instruction, code in bits 7..9 and 10..12 of its descriptor
+# element type -> kind of instruction, and code in bits 7..9 (A) and 10..12 (B) of its descriptor
 ELEMENT_CODES = {
     "f16": ("f16", 0),
     "bf16": ("f16", 1),
@@ -20,7 +20,7 @@ ELEMENT_CODES = {
 
 
 def shared_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
-    """A shared tile [rows, columns] as an operand: K are its columns or, `is_mn_major`, its rows.
+    """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
     Worked, 16 bits: [128, 128] K-major: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384,
     ...; 128 rows of K, MN-major: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...

@@ -1,8 +1,8 @@
-"""Gather copies: the copy engine takes four rows of a copy from four places, `tile::gather4`.
+"""Gather copies: one copy takes four rows from any four places of a tensor, `tile::gather4`.
 
-A box of the map is one line of 128 bytes of one row; a copy brings four of them as a box of four
-rows, and swizzles it by its address, as a box of a whole tile. One thread issues all copies of a
-tile, line by line of its rows in a loop over groups of four.
+A box of the tensor map is one 128-byte line of one row; a copy brings four of them as a box of four
+rows, swizzled by its address like the box of a whole tile. One thread issues all copies of a tile,
+in a loop over groups of four rows, and for each group line by line.
 """
 
 from dataclasses import replace
@@ -19,8 +19,8 @@ from ..rings import announce
 
 Value = Any
 
-GATHERED = 4  # rows of a copy; PTX ISA, cp.async.bulk.tensor, tile::gather4
-_CLUSTER = "!llvm.ptr<7>"  # shared memory of a cluster, which that of the CTA is part of
+GATHERED = 4  # rows of one copy; PTX ISA, cp.async.bulk.tensor, tile::gather4
+_CLUSTER = "!llvm.ptr<7>"  # address space of a cluster's shared memory, which contains the CTA's
 
 
 @lowers(ws.GatherInOp)
@@ -57,7 +57,7 @@ def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
 
 
 def _chosen(low: Lowering, op: ws.GatherInOp, row: Value) -> Value:
-    """The row of the tensor that the region names for a row of the tile."""
+    """The tensor's row that the region chooses for a row of the tile."""
     block = op.body.blocks[0]
     low[block.arguments[0]] = row
     *body, last = block.operations

@@ -50,7 +50,7 @@ def _tensor_pointer(address: Value) -> Value:
 
 
 def _tensor_steps(a: TileRef, k_elements: int) -> list[Value]:
-    """Address of each K step of an operand in tensor memory."""
+    """The address of each K step of an operand in tensor memory."""
     bits = ws.element_bits(a.kind.element)
     step = tensor_columns(mma_k(bits), bits)
     count = k_elements // mma_k(bits)

@@ -1,4 +1,4 @@
-"""Fragments to and from tensor memory: `tcgen05.ld` and `tcgen05.st` of the shape 32x32b."""
+"""Loads and stores of fragments in tensor memory: `tcgen05.ld` and `.st` of the shape 32x32b."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,8 @@ def wait_tensor_loads(registers: Sequence[Value]) -> list[Value]:
     it; tying them to the wait is what forbids that.
 
     Args:
-      registers: i32 values that loads have defined; of another type, or regrouped, the backend
-        would copy them before the wait.
+      registers: i32 values as the loads have defined them; the backend would copy values of another
+        type, or regrouped ones, before the wait.
 
     Returns:
       The same values, to be used from here on.
@@ -48,7 +48,7 @@ def _shape() -> Any:
 
 
 def _pointer(low: Lowering, tile: TileRef, column: int) -> Value:
-    """Address of this warp's lanes of a tile, `column` elements in."""
+    """The address of this warp's lanes of a tile, from element column `column` on."""
     bits = ws.element_bits(tile.kind.element)
     offset = tensor_columns(tile.first_column + column, bits)
     address = INT.add(INT.add(tile.address, low.active.lane_base), offset)
@@ -56,12 +56,12 @@ def _pointer(low: Lowering, tile: TileRef, column: int) -> Value:
 
 
 def _parts(layout: Layout) -> list[tuple[int, int]]:
-    """First column and width of each part of a row."""
+    """The first column and the width of each part of a row."""
     return [(number * PART_ELEMENTS, width) for number, width in enumerate(layout.part_widths)]
 
 
 def load_tensor(low: Lowering, tile: TileRef, kind: ws.FragmentType, layout: Layout) -> Fragment:
-    """A tile with one row per thread; narrow elements stay packed in i32."""
+    """Loads a tile with one row per thread; narrow elements stay packed in i32."""
     bits = ws.element_bits(tile.kind.element)
     parts = [(column, tensor_columns(width, bits)) for column, width in _parts(layout)]
     registers: list[Value] = []

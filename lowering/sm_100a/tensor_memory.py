@@ -1,4 +1,4 @@
-"""Tensor memory in the frame of a kernel: allocation, and the order of accesses to it."""
+"""Allocation of tensor memory at a kernel's beginning and end, and the order of accesses to it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,17 +13,17 @@ Value = Any
 
 
 def works_in_pairs(kernel: ws.KernelOp) -> bool:
-    """Whether its products are those of pairs of CTAs."""
+    """Whether the kernel's products are those of pairs of CTAs."""
     return any(op.cta_count == ws.PAIR for op in products_of(kernel))
 
 
 def products_of(op: Any) -> Iterator[ws.MmaOp]:
-    """The products that add to tensor memory in an operation."""
+    """The products within an operation that accumulate in tensor memory."""
     return (inner for inner in ws.inside(op) if isinstance(inner, ws.MmaOp))
 
 
 def _cta_group(kernel: ws.KernelOp) -> Any:
-    """What every instruction of tensor memory says of it: one kernel, one kind of group."""
+    """The attribute `cta_group` of all tensor-memory instructions of a kernel."""
     number = ws.PAIR if works_in_pairs(kernel) else 1
     return ir.Attribute.parse(f"#nvvm.cta_group<cta_{number}>")
 
@@ -34,7 +34,7 @@ def fence_tensor(kind: str) -> None:
 
 
 def wait_tensor_stores(low: Lowering) -> None:
-    """`tcgen05.wait::st`: what this thread has stored to tensor memory is there."""
+    """`tcgen05.wait::st`: this thread's stores to tensor memory are complete."""
     nvvm.Tcgen05WaitOp(ir.Attribute.parse("#nvvm.tcgen05_wait<store>"))
     low.active.stored.clear()
 
@@ -49,13 +49,15 @@ class TensorMemory:
         self._group = low.tensor_group = _cta_group(low.kernel)
         self._last = warp_count - 1
         self._cols = ir.IntegerAttr(plan["tensor_cols"]).value
-        self._cell = ir.IntegerAttr(plan["tensor_address"]).value  # where the address is left
+        self._cell = ir.IntegerAttr(
+            plan["tensor_address"]
+        ).value  # the cell where alloc leaves the address
 
     def _by_owner(self) -> Any:
         return when(compare("eq", self._warp, self._last))
 
     def allocate(self) -> None:
-        """Takes the columns and leaves their address in shared memory."""
+        """Allocates the columns; the address is written to shared memory."""
         if self._cols:
             with self._by_owner():
                 cell, cols = self._low.shared_pointer(self._cell), constant(self._cols)
@@ -76,7 +78,7 @@ class TensorMemory:
             fence_tensor("before")
 
     def free(self) -> None:
-        """Gives the columns back, after the CTA's last barrier."""
+        """Frees the columns, after the CTA's last barrier."""
         if self._cols:
             with self._by_owner():
                 fence_tensor("after")

@@ -1,4 +1,4 @@
-"""What the lowering covers of a warpgroup's products. Source of the numbers: PTX ISA, wgmma."""
+"""Checks of what the lowering covers of a warpgroup's products. Numbers: PTX ISA, wgmma."""
 
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error

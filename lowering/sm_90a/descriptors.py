@@ -1,4 +1,4 @@
-"""How a warpgroup's product is told where its operands lie: descriptors, orders of registers.
+"""Operands of a warpgroup's product: matrix descriptors, and orders of registers.
 
 Pure functions over integers. Sources: PTX ISA, wgmma: matrix descriptor, register fragments.
 """
@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from ..layouts import Operand, k_major, mma_k, mn_major
 
-ROWS = 64  # M of one instruction: 16 per warp
-ELEMENT_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # in PTX
+ROWS = 64  # M of one instruction: 16 rows per warp
+ELEMENT_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}  # names in PTX
 SWIZZLE_128B = 1 << 62  # bits 62..63
 
 
 def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
-    """A shared tile [rows, columns] as an operand: K are its columns or, `is_mn_major`, its rows.
+    """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
-    Worked, 16 bits: [64, 64] K-major: descriptor 0x4000004000010000, steps 0, 32, 64, 96; 64 rows of
-    K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
+    Worked, 16 bits: [64, 64] K-major: descriptor 0x4000004000010000, steps 0, 32, 64, 96; 64 rows
+    of K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
     """
     operand = mn_major(rows, element_bits) if is_mn_major else k_major(rows, columns, element_bits)
     return replace(operand, descriptor=SWIZZLE_128B | operand.descriptor)
@@ -25,8 +25,8 @@ def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major
 def sum_registers(columns: int) -> list[tuple[int, int]]:
     """Strip and element of each f32 register of the accumulator [64, columns], in order.
 
-    Register i: strip (i / 2) mod 2, the rows 8 further down; element i mod 2 of the pair of columns
-    that the thread has of each 8.
+    Register i is in strip (i / 2) mod 2, where strip 1 has the rows 8 below those of strip 0; it is
+    element i mod 2 of the thread's pair in the 8 columns from 8 (i / 4) on.
     """
     return [(i >> 1 & 1, 2 * (i >> 2) + (i & 1)) for i in range(columns // 2)]
 

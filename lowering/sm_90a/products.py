@@ -1,8 +1,8 @@
 """`ws.product` and `ws.settle` as `wgmma`: products of a warpgroup into its registers.
 
-A product is one group of instructions of 32 bytes of K each, in one piece of text: fence, the
-instructions, commit. Between it and its wait no register of the sums may be touched, so both name
-all of them as operands that they redefine.
+A product is one group of instructions of 32 bytes of K each, in a single inline-assembly text:
+fence, the instructions, commit. Between it and its wait no register of the sums may be accessed, so
+both texts have all of them as operands that they redefine.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def _product(low: Lowering, op: ws.ProductOp) -> None:
 
 
 def _fixed(condition: Value) -> bool | None:
-    """What an i1 always is, if that is known."""
+    """The value of an i1 that is a constant; else None."""
     owner = condition.owner
     if isinstance(owner, arith.ConstantOp):
         return bool(ir.IntegerAttr(owner.value).value)
@@ -61,7 +61,7 @@ def _fixed(condition: Value) -> bool | None:
 
 
 def _a_operand(low: Lowering, a: Value, bits: int) -> Walk | Registers:
-    """Where A lies: in shared memory, or per K step in four registers."""
+    """A in shared memory as its descriptors, or in registers, four for each K step."""
     if isinstance(a.type, ws.TileType):
         return _walk(low, a, bits, is_mn_major=False)
     fragment: Fragment = low[a]
@@ -71,7 +71,7 @@ def _a_operand(low: Lowering, a: Value, bits: int) -> Walk | Registers:
 
 
 def _walk(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> Walk:
-    """Where a shared tile lies, K step by K step."""
+    """The descriptors of a shared tile, K step by K step."""
     tile = low.tile(value)
     rows, columns = tile.kind.shape
     operand = warpgroup_operand(rows, columns, bits, is_mn_major=is_mn_major)

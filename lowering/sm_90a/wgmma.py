@@ -1,4 +1,4 @@
-"""`wgmma` as PTX text: `nvvm.wgmma.mma_async` has neither A in registers nor `scale-d` at run time."""
+"""`wgmma` as PTX text, as `nvvm.wgmma.mma_async` has no A in registers and no run-time `scale-d`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Wgmma:
 
     Attributes:
       columns: N; M is 64, the sums are f32.
-      element: of A and B, as PTX spells it.
+      element: element type of A and B, as PTX spells it.
       element_bits: its width.
       b_is_mn_major: whether the rows of B are K; 16 bits only.
     """
@@ -44,8 +44,7 @@ class Walk:
     Attributes:
       start: i32, the low word of the first one.
       high: the high word.
-      steps: what each step adds to the low word; none carries, since the address ends below its
-        field.
+      steps: what each step adds to the low word, whose address field never overflows.
     """
 
     start: Value
@@ -53,13 +52,13 @@ class Walk:
     steps: tuple[int, ...]
 
     def text(self, name: str, start: str, *, wide: bool) -> tuple[list[str], list[str]]:
-        """Instructions that make the descriptors, from an operand of the text, and their names.
+        """PTX that computes the descriptors from an operand of the text, and their registers' names.
 
         Args:
-          name: of their registers.
-          start: the operand.
-          wide: whether to add to both words at once. The assembler makes one instruction of that
-            for B and three for A, whose registers it does not keep uniform then.
+          name: prefix of the registers.
+          start: the operand that has the low word of the first descriptor.
+          wide: whether to add in 64 bits. The assembler makes one instruction of that for B, but
+            three for A, whose registers are then not uniform.
         """
         names = [f"{name}{number}" for number in range(len(self.steps))]
         text = [f".reg .b32 {name}_low, {name}_high; mov.b32 {name}_high, {self.high:#x};"]
@@ -74,7 +73,7 @@ class Walk:
 
 
 Registers = Sequence[Sequence[Value]]
-"""A in registers: per K step four of them (i32)."""
+"""A in registers: four i32 for each K step."""
 
 
 def issue_wgmma(
@@ -89,11 +88,11 @@ def issue_wgmma(
     Args:
       form: shape and types.
       sums: the accumulator registers; not read where `accumulate` is False.
-      a, b: the operands, of as many K steps.
-      accumulate: i1; whether the first step adds to the sums. The others do.
+      a, b: the operands, with the same number of K steps.
+      accumulate: i1; whether the first K step adds to the sums, as the others do in any case.
 
     Returns:
-      What becomes of the sums, pending: for `wait_wgmma` alone.
+      The pending sums, to be used by `wait_wgmma` only.
     """
     count = len(sums)
     tied = [] if accumulate is False else list(sums)
@@ -126,9 +125,9 @@ def issue_wgmma(
 
 
 def wait_wgmma(sums: Sequence[Value], newest: int) -> list[Value]:
-    """`wgmma.wait_group` for all but the `newest` groups; redefines what the group before them makes.
+    """`wgmma.wait_group` for all but the `newest` groups; returns the sums of the last group done.
 
-    The text names the sums: arithmetic on them must not move above it.
+    The sums are operands of the text, so that arithmetic on them does not move above it.
     """
     text = f"wgmma.wait_group.sync.aligned {newest};"
     return _redefined(text, len(sums), list(sums), [str(i) for i in range(len(sums))])
@@ -137,7 +136,7 @@ def wait_wgmma(sums: Sequence[Value], newest: int) -> list[Value]:
 def _redefined(
     text: str, count: int, inputs: Sequence[Value], constraints: Sequence[str]
 ) -> list[Value]:
-    """Text that defines `count` f32, the first operands of it."""
+    """An inline-assembly text whose first `count` operands are f32 results; returns these."""
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
     joined = ",".join(["=f"] * count + list(constraints))
     made = llvm.InlineAsmOp(struct, list(inputs), text, joined, has_side_effects=True).result
