@@ -16,7 +16,7 @@ from attn_mlir.dialect.scalars import INT, constant, i32
 from attn_mlir.errors import VerifyError
 from attn_mlir.passes.target.limits import WARP_THREADS, Target
 
-from .layouts import Layout, tensor_columns
+from .layouts import Layout, tensor_offset
 from .parameters import Parameter, Pointer, Signature, Stride, Symbol
 from .scalar_ops import check_scalar
 from .tensors import end_of, view_of
@@ -58,8 +58,12 @@ class TileRef:
         if not self.first_column:
             return self.address
         assert self.kind.space == "tensor"
+        return INT.add(self.address, self.tensor_offset(0))
+
+    def tensor_offset(self, column: int) -> int:
+        """What one of its columns adds to the address in tensor memory."""
         bits = ws.element_bits(self.kind.element)
-        return INT.add(self.address, tensor_columns(self.first_column, bits))
+        return tensor_offset(self.kind.shape[0], self.first_column + column, bits)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,12 @@ from attn_mlir.passes.analysis.protocol.skeleton import (
 from attn_mlir.passes.infrastructure.analyses import analysed
 from attn_mlir.passes.infrastructure.diagnostics import location_text, op_error
 from attn_mlir.passes.infrastructure.registry import register
-from attn_mlir.passes.target.limits import WARP_THREADS, Target, shared_tile_bytes
+from attn_mlir.passes.target.limits import (
+    WARP_THREADS,
+    Target,
+    shared_tile_bytes,
+    tensor_tile_columns,
+)
 from attn_mlir.passes.target.module import target_of
 
 from .check_registers import check_registers
@@ -182,7 +187,8 @@ def placed_item(op: Any) -> Item | None:
     if tile is None:  # tokens have barriers alone
         return Item(op, value, op.label, "shared", 0, count, VECTOR_ALIGNMENT)
     if tile.space == "tensor":
-        cols = tile.shape[1] * ws.element_bits(tile.element) // 32
+        rows, columns = tile.shape
+        cols = tensor_tile_columns(rows, columns, ws.element_bits(tile.element))
         return Item(op, value, op.label, "tensor", cols, count, 1)
     if len(tile.shape) == 2:
         rows, columns = tile.shape

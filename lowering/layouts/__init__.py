@@ -26,7 +26,7 @@ from .shared import (
     swizzled_offset,
     unit_elements,
 )
-from .tensor import tensor_columns
+from .tensor import tensor_columns, tensor_offset
 
 __all__ = [
     "ATOM_ROWS",
@@ -49,5 +49,6 @@ __all__ = [
     "row_per_thread",
     "swizzled_offset",
     "tensor_columns",
+    "tensor_offset",
     "unit_elements",
 ]

@@ -16,7 +16,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import scf
 from attn_mlir.passes.infrastructure.diagnostics import op_error
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS
+from attn_mlir.passes.target.limits import HALF_ROWS, WARP_THREADS, WARPGROUP_WARPS
 
 from .fragments import AXES, COLUMN, ROW, Layout, Scheme, accumulator, row_per_thread
 
@@ -276,16 +276,21 @@ def _broadcast(c: Constraints, op: ws.BroadcastOp) -> None:
     c.view(op, op.fragment, op.line, partial(Layout.without, axis=op.axis))
 
 
+def _of_tensor_memory(c: Constraints, op: Any, tile: ws.TileType) -> None:
+    """Where a tile lies in tensor memory decides over the fragment that is moved."""
+    if tile.space == "tensor":
+        make = accumulator if tile.shape[0] == HALF_ROWS else row_per_thread
+        c.fixes(op, op.fragment, make(WARPGROUP_WARPS))
+
+
 @constrains(ws.LoadOp)
 def _load(c: Constraints, op: ws.LoadOp) -> None:
-    if ws.TileType(op.source.type).space == "tensor":
-        c.fixes(op, op.fragment, row_per_thread(WARPGROUP_WARPS))
+    _of_tensor_memory(c, op, ws.TileType(op.source.type))
 
 
 @constrains(ws.StoreOp)
 def _store(c: Constraints, op: ws.StoreOp) -> None:
-    if ws.TileType(op.target.type).space == "tensor":
-        c.fixes(op, op.fragment, row_per_thread(WARPGROUP_WARPS))
+    _of_tensor_memory(c, op, ws.TileType(op.target.type))
 
 
 def _carried(c: Constraints, op: Any, *lists: Sequence[Value]) -> None:

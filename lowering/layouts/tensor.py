@@ -1,9 +1,29 @@
-"""Where the elements of a tile in tensor memory lie: row r in lane r.
+"""Where the elements of a tile in tensor memory lie.
 
-A 32-bit element takes a column; narrower ones share a column, the first element in the lowest bits.
+32-bit elements take a column each, narrower ones share one, the first element in the lowest bits.
+A tile of 128 rows has row r in lane r. One of 64 rows has it in lane 32 (r / 16) + r % 16, which
+leaves half of the lanes free: from its column 256 on it goes on there, 16 lanes further.
+
+Source: PTX ISA, tcgen05.mma, layouts D and F of the sums.
 """
+
+from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
+
+FOLD_LANES = 16
+LANE_SHIFT = 16  # of an address, whose lower half is the column
 
 
 def tensor_columns(columns: int, element_bits: int) -> int:
     """Tensor-memory columns of a tile with one row per lane."""
     return columns * element_bits // 32
+
+
+def tensor_offset(rows: int, column: int, element_bits: int) -> int:
+    """What a column adds to the address of a tile of so many rows.
+
+    Worked: column 300 of f32: 300 of 128 rows, 0x10002c of 64.
+    """
+    if rows != HALF_ROWS:
+        return tensor_columns(column, element_bits)
+    fold, column = divmod(column, FOLD_COLUMNS)
+    return (fold * FOLD_LANES << LANE_SHIFT) + tensor_columns(column, element_bits)

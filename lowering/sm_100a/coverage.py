@@ -6,7 +6,9 @@ Sources of the numbers: PTX ISA, tcgen05.mma (shapes), tcgen05.ld (.num).
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.target.limits import FOLD_COLUMNS, HALF_ROWS
 
 from ..coverage import (
     COLUMN_BITS,
@@ -24,6 +26,7 @@ from .descriptors import ELEMENT_CODES
 from .tensor_memory import products_of
 
 MMA_ROWS = 128
+HALF_STEP = 8  # columns of an access to a tile of 64 rows
 MMA_COLUMN_STEP = 8
 NARROW_MN_STEP = 16  # N is a multiple of it if b has 8-bit elements and layout kn
 REGISTER_BITS = 32
@@ -38,16 +41,33 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
     (rows, k), columns = a.shape, d.shape[1]
-    if rows != MMA_ROWS:
-        raise op_error(op, f"expects M of {MMA_ROWS}, got {rows}")
+    if rows not in (HALF_ROWS, MMA_ROWS):
+        raise op_error(op, f"expects M of {HALF_ROWS} or {MMA_ROWS}, got {rows}")
     _check_pair(site, op)
+    most = MMA_MAX_COLUMNS
+    if rows == HALF_ROWS:
+        _check_half(op, a, d)
+        most *= 2
     transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
     step = (NARROW_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
-    if columns % step or columns > MMA_MAX_COLUMNS:
-        raise op_error(op, f"expects N a multiple of {step} to {MMA_MAX_COLUMNS}, got {columns}")
+    if columns % step or columns > most:
+        raise op_error(op, f"expects N a multiple of {step} to {most}, got {columns}")
     step = mma_k(ws.element_bits(a.element))
     if k % step:
         raise op_error(op, f"expects K a multiple of {step}, got {k}")
+
+
+def _check_half(op: ws.MmaOp, a: ws.TileType, d: ws.TileType) -> None:
+    """Products of 64 rows: a in shared memory, one CTA, and d from where its lanes begin."""
+    if a.space != "shared":
+        raise op_error(op, f"expects a of {HALF_ROWS} rows in shared memory, got {a}")
+    if op.cta_count > 1:
+        raise op_error(op, f"expects M of {MMA_ROWS} in each CTA of a pair, got {HALF_ROWS}")
+    left, _ = cut_from(op.d)
+    if left % FOLD_COLUMNS:
+        raise op_error(
+            op, f"expects d of {HALF_ROWS} rows from a column in {FOLD_COLUMNS}s on, got {left}"
+        )
 
 
 def _check_pair(site: Site, op: ws.MmaOp) -> None:
@@ -81,6 +101,9 @@ def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
         return
     check_warpgroups(site, op, "a fragment of tensor memory")
     bits = ws.element_bits(tile.element)
+    if tile.shape[0] == HALF_ROWS:
+        _check_half_access(op, tile, left)
+        return
     if bits not in COLUMN_BITS:
         raise op_error(op, f"expects tensor-memory columns of 8, 16 or 32 bits, got {tile}")
     registers, odd = divmod(tile.shape[1] % PART_ELEMENTS * bits, REGISTER_BITS)
@@ -91,4 +114,19 @@ def _check_tensor_access(site: Site, op: Any, accessed: Any) -> None:
             op,
             f"expects columns in {PART_ELEMENTS}s and a rest of 0, 2, 4, 8 or 16 registers, "
             f"got {tile}",
+        )
+
+
+def _check_half_access(op: Any, tile: ws.TileType, left: int) -> None:
+    """A tile of 64 rows is moved as f32, and not across the place where it goes on in other lanes."""
+    columns = tile.shape[1]
+    if not isinstance(tile.element, ir.F32Type):
+        raise op_error(op, f"expects f32 in a tile of {HALF_ROWS} rows, got {tile}")
+    if left % HALF_STEP:
+        raise op_error(
+            op, f"expects columns from one in {HALF_STEP}s on, got {tile} from column {left}"
+        )
+    if left // FOLD_COLUMNS != (left + columns - 1) // FOLD_COLUMNS:
+        raise op_error(
+            op, f"expects columns on one side of {FOLD_COLUMNS}, got {tile} from column {left}"
         )

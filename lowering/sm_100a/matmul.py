@@ -1,4 +1,4 @@
-"""`ws.mma` as `tcgen05.mma` instructions, each of 32 bytes of K."""
+"""`ws.mma` as `tcgen05.mma` instructions, each of 32 bytes of K and up to 256 columns."""
 
 from typing import Any
 
@@ -7,8 +7,9 @@ from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, constant, i1
 
 from ..context import Lowering, TileRef, lowers
+from ..coverage import MMA_MAX_COLUMNS
 from ..inline_ptx import opaque
-from ..layouts import mma_k, tensor_columns
+from ..layouts import SWIZZLE_BYTES, line_elements, mma_k, tensor_columns
 from ..matrix_descriptors import advanced, matrix_descriptor
 from .descriptors import ELEMENT_CODES, instruction_descriptor, shared_operand
 
@@ -19,14 +20,11 @@ Value = Any
 def _mma(low: Lowering, op: ws.MmaOp) -> None:
     d, a, b = (low.tile(value) for value in (op.d, op.a, op.b))
     m, k_elements = a.kind.shape
-    n, (b_rows, b_columns) = d.kind.shape[1], b.kind.shape
+    columns, (b_rows, b_columns) = d.kind.shape[1], b.kind.shape
     is_mn_major = op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
     b_operand = shared_operand(b_rows, b_columns, bits, is_mn_major=is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
-    descriptor = instruction_descriptor(
-        str(a.kind.element), m=m * op.cta_count, n=n, b_is_mn_major=is_mn_major
-    )
     if a.kind.space == "shared":
         a_operand = shared_operand(m, k_elements, bits, is_mn_major=False)
         a_start = matrix_descriptor(low, a, a_operand)
@@ -36,13 +34,20 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     name, _ = ELEMENT_CODES[str(a.kind.element)]
     kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
     group = low.tensor_group
-    target = _tensor_pointer(d.start())
-    code = constant(descriptor)
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
-    for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
-        enable = always if number else low[op.accumulate]
-        b_step = advanced(b_start, b_bytes)
-        nvvm.Tcgen05MMAOp(kind, group, target, a_step, b_step, code, enable)
+    for first in range(0, columns, MMA_MAX_COLUMNS):
+        n = min(columns - first, MMA_MAX_COLUMNS)
+        descriptor = instruction_descriptor(
+            str(a.kind.element), m=m * op.cta_count, n=n, b_is_mn_major=is_mn_major
+        )
+        target = _tensor_pointer(INT.add(d.address, d.tensor_offset(first)))
+        code = constant(descriptor)
+        lines = first // line_elements(bits) if is_mn_major else first
+        left = lines * SWIZZLE_BYTES * (b_rows if is_mn_major else 1)
+        for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
+            enable = always if number else low[op.accumulate]
+            b_step = advanced(b_start, left + b_bytes)
+            nvvm.Tcgen05MMAOp(kind, group, target, a_step, b_step, code, enable)
 
 
 def _tensor_pointer(address: Value) -> Value:

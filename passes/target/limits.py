@@ -122,6 +122,8 @@ TARGETS = {
 }
 
 DEFAULT_TARGET = "sm_100a"  # where nobody names one
+HALF_ROWS = 64  # of a tile in tensor memory that takes half of the lanes; tcgen05.mma, M of 64
+FOLD_COLUMNS = 256  # of such a tile in those lanes; tcgen05.mma, N
 LINE_BYTES = 128  # of a tile in shared memory: the span of the 128-byte swizzle
 WARP_THREADS = 32
 WARPGROUP_WARPS = 4  # setmaxnreg and wgmma act on four consecutive warps; PTX ISA
@@ -131,6 +133,16 @@ WARPGROUP_THREADS = WARPGROUP_WARPS * WARP_THREADS
 def shared_tile_bytes(rows: int, columns: int, element_bits: int) -> int:
     """Bytes of a tile [rows, columns] in shared memory: whole 128-byte lines, swizzled."""
     return rows * -(-columns * element_bits // (8 * LINE_BYTES)) * LINE_BYTES
+
+
+def tensor_tile_columns(rows: int, columns: int, element_bits: int) -> int:
+    """Columns of 32 bits that a tile [rows, columns] takes in tensor memory.
+
+    One of 64 rows needs half of the lanes; what it has beyond 256 columns lies in the other half.
+    """
+    if rows == HALF_ROWS:
+        columns = min(columns, FOLD_COLUMNS)
+    return columns * element_bits // 32
 
 
 def target_named(chip: str) -> Target:
