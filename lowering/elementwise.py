@@ -8,6 +8,7 @@ from typing import Any
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
 from attn_mlir.dialect.scalars import (
+    INT,
     constant,
     exp2,
     f32_constant,
@@ -213,6 +214,13 @@ def _element(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     return load_input(low, op.operands[0], operands[1:])
 
 
+def _entry(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
+    tile = low.tile(op.operands[0])
+    width = ws.element_bits(tile.kind.element) // 8
+    place = INT.add(tile.address, INT.mul(operands[1], width))
+    return llvm.LoadOp(tile.kind.element, low.shared_pointer(place)).result
+
+
 def _extent(low: Lowering, op: Any, operands: Sequence[Value]) -> Value:
     return low.extent(op.operands[0], ir.IntegerAttr(op.attributes["dim"]).value)
 
@@ -223,6 +231,7 @@ _SPECIAL: "dict[str, Callable[[Lowering, Any, Sequence[Value]], Value]]" = {
     "math.exp": _exp,
     "math.tanh": _tanh,
     ws.ElementOp.OPERATION_NAME: _element,
+    ws.EntryOp.OPERATION_NAME: _entry,
     ws.ExtentOp.OPERATION_NAME: _extent,
 }
 

@@ -1,14 +1,14 @@
-"""Shuffles: the value of one lane of a warp, given to all its lanes."""
+"""Shuffles: the value of one lane of a warp, given to all; and votes: a truth value of each lane, as a word."""
 
 from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, nvvm, vector
-from attn_mlir.dialect.scalars import compare, constant, select
+from attn_mlir.dialect.scalars import compare, constant, i32, select
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .context import FULL_WARP, Fragment, Lowering, lowers
-from .layouts.fragments import row_per_lane
+from .layouts.fragments import row_per_lane, row_per_thread, row_per_warp
 from .layouts.inference import Constraints, constrains
 from .layouts.values import moved, own_place
 
@@ -25,6 +25,22 @@ def from_lane(value: Value, lane: Value) -> Value:
 @constrains(ws.SpreadOp)
 def _constrain(c: Constraints, op: ws.SpreadOp) -> None:
     c.fixes(op, op.lanes, row_per_lane(c.warps))
+
+
+@constrains(ws.BitsOp)
+def _constrain_bits(c: Constraints, op: ws.BitsOp) -> None:
+    c.fixes(op, op.rows, row_per_thread(c.warps))
+    c.fixes(op, op.words, row_per_warp(c.warps))
+
+
+@lowers(ws.BitsOp)
+def _bits(low: Lowering, op: ws.BitsOp) -> None:
+    kind = ir.Attribute.parse("#nvvm<vote_sync_kind ballot>")
+    everyone = constant(FULL_WARP)
+    words = [
+        nvvm.VoteSyncOp(everyone, part, kind, results=[i32()]).result for part in low[op.rows].parts
+    ]
+    low[op.words] = Fragment(ws.FragmentType(op.words.type), low.layouts[op.words], tuple(words))
 
 
 @lowers(ws.SpreadOp)

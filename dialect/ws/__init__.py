@@ -13,6 +13,7 @@ from .cluster import (
 )
 from .compute import (
     AnyOp,
+    BitsOp,
     BroadcastOp,
     ElementOp,
     Exp2Op,
@@ -70,7 +71,7 @@ from .ring import (
     ReleaseOp,
     WaitOp,
 )
-from .rows import CopyRowsOp, GatherInOp
+from .rows import CopyRowsOp, EntryOp, GatherInOp
 from .structure import ExtentOp, KernelOp, RoleOp, inside
 from .tiles import ClaimOp, NextTileOp, TilesOp
 
@@ -86,6 +87,7 @@ __all__ = [
     "ArriveLastOp",
     "AtOp",
     "BarrierOp",
+    "BitsOp",
     "BroadcastOp",
     "BufferType",
     "ClaimOp",
@@ -97,6 +99,7 @@ __all__ = [
     "CopyRowsOp",
     "DotOp",
     "ElementOp",
+    "EntryOp",
     "Exp2Op",
     "ExpandOp",
     "ExtentOp",

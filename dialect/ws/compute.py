@@ -332,6 +332,35 @@ class AnyOp(WS.Operation, name="any"):
         return True
 
 
+class BitsOp(WS.Operation, name="bits"):
+    """The truth values of 32 rows each as a word: bit i of word w is that of row 32 w + i.
+
+    Operands:
+      rows: [R], i1, one row per thread of the group.
+
+    Results:
+      words: [R / 32], i32, each the same in all threads of a warp.
+
+    Memory effects: none, but the threads of a warp have to meet. Hardware: any.
+
+    Example:
+      %words = "ws.bits"(%valid) : (!ws.frag<vector<64xi1>>) -> !ws.frag<vector<2xi32>>
+    """
+
+    rows: ext.Operand[FragmentType]
+    words: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "BitsOp") -> bool:
+        """One i1 per row, and a word for 32 of them."""
+        rows, words = FragmentType(op.rows.type), FragmentType(op.words.type)
+        if len(rows.shape) != 1 or str(rows.element) != "i1" or rows.shape[0] % WORD_BITS:
+            return fail(op, f"expects one i1 per row, rows in {WORD_BITS}s, got {rows}")
+        if (words.shape, str(words.element)) != ([rows.shape[0] // WORD_BITS], "i32"):
+            return fail(op, f"expects an i32 per {WORD_BITS} rows, got {words}")
+        return True
+
+
 class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
     """2 to the power of each element; a share of the columns may avoid the special-function unit.
 

@@ -68,11 +68,42 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
         return _chooses(op, [FragmentType(value.type).element for value in op.entries])
 
 
+class EntryOp(WS.Operation, name="entry"):
+    """One element of a shared tile [R], read by a thread; for regions that choose rows.
+
+    Operands:
+      line: shared tile [R], of a table whose entries another role has left there, say.
+      row: i32, below R.
+
+    Results:
+      value: of the element type.
+
+    Memory effects: reads the tile. Hardware: any.
+
+    Example:
+      %from = "ws.entry"(%rows, %row) : (!ws.tile<vector<64xi32>, "shared">, i32) -> i32
+    """
+
+    line: ext.Operand[TileType]
+    row: ext.Operand[I32]
+    value: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        """A shared tile of one dimension; the result has its element type."""
+        tile = TileType(self.line.type)
+        if tile.space != "shared" or len(tile.shape) != 1:
+            return fail(self, f"expects a shared tile of one dimension, got {tile}")
+        if self.value.type != tile.element:
+            return fail(self, f"expects a result of {tile.element}, got {self.value.type}")
+        return True
+
+
 class GatherInOp(WS.Operation, name="gather_in"):
     """Copy engine: fills a shared tile with rows that a region chooses, four to a copy.
 
     The region's block receives a row of the tile as i32 and yields the row of the tensor, as that of
-    `ws.copy_rows` does. A row that does not exist, such as one below 0, stands for zeros, and so
+    `ws.copy_rows` does; where entries of a table have been read ahead, into a slot of another ring,
+    `ws.entry` has them. A row that does not exist, such as one below 0, stands for zeros, and so
     does what lies beyond the tensor's columns.
 
     Operands:
@@ -137,7 +168,7 @@ def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:
         return fail(op, f"expects to yield i32, got {last.value.type}")
     for inner in body:
         name = inner.operation.name
-        reads = isinstance(inner, ElementOp | ExtentOp)
+        reads = isinstance(inner, ElementOp | EntryOp | ExtentOp)
         if len(inner.operation.regions) or (name.startswith("ws.") and not reads):
             return fail(op, f"expects a region of scalar operations, got {name}")
     return True

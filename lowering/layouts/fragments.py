@@ -320,6 +320,12 @@ def row_per_lane(warps: int) -> Scheme:
     return Scheme("one row per lane", block)
 
 
+def row_per_warp(warps: int) -> Scheme:
+    """All threads of warp w hold row w: what they have made together."""
+    threads = (Digit(WARP_THREADS, None), Digit(warps, ROW, 1))
+    return Scheme("one row per warp", Layout(threads, (), (Digit(1, COLUMN, 1),)))
+
+
 def units_of_rows(warps: int, columns: int, element_bits: int) -> Scheme:
     """16 bytes of a row per thread, neighbours in neighbouring threads, for whole lines of memory.
 

@@ -39,6 +39,7 @@ from attn_mlir.dialect.scalars import (
     turns,
     when,
 )
+from attn_mlir.dialect.ws.compute import WORD_BITS
 
 Value = Any
 
@@ -51,6 +52,7 @@ __all__ = [
     "any_row",
     "arrive_last",
     "barrier",
+    "bits",
     "broadcast",
     "broadcast_down",
     "chosen",
@@ -67,6 +69,7 @@ __all__ = [
     "dot",
     "either",
     "element",
+    "entry",
     "exp2",
     "exp2_tile",
     "expand",
@@ -84,11 +87,13 @@ __all__ = [
     "fneg",
     "fold",
     "fsub",
+    "gather_in",
     "generate",
     "grid_dependency_wait",
     "i1",
     "i32",
     "is_constant",
+    "keep",
     "launch_dependents",
     "limit",
     "load",
@@ -306,6 +311,11 @@ def element(tensor: Value, coords: Sequence[Value | int]) -> Value:
     return ws.ElementOp(tensor, _coords(coords), ir.MemRefType(tensor.type).element_type).value
 
 
+def entry(line: Value, row: Value) -> Value:
+    """One element of a shared tile [rows]."""
+    return ws.EntryOp(line, row, ws.TileType(line.type).element).value
+
+
 def limit(tensor: Value, end: Value, dim: int) -> Value:
     """A view of a tensor whose dimension `dim` ends at `end`."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
@@ -379,6 +389,19 @@ def copy_rows(
     op = ws.CopyRowsOp(source, target, _coords(coords), list(entries), numbers)
     kinds = [ws.FragmentType(value.type).element for value in entries]
     block = op.body.blocks.append(i32(), *kinds)
+    with ir.InsertionPoint(block):
+        ws.YieldOp(row(*block.arguments))
+
+
+def gather_in(
+    source: Value,
+    target: Value,
+    coords: Sequence[Value | int],
+    row: Callable[[Value], Value],
+) -> None:
+    """Fills a shared tile with rows of a tensor [rows, columns], each from where `row` says."""
+    op = ws.GatherInOp(source, target, _coords(coords), ir.DenseI32ArrayAttr.get([0, 1]))
+    block = op.body.blocks.append(i32())
     with ir.InsertionPoint(block):
         ws.YieldOp(row(*block.arguments))
 
@@ -608,6 +631,12 @@ def fold(fragment: Value, init: Value) -> Value:
     return ws.FoldOp(fragment, init, init.type).totals
 
 
+def bits(rows: Value) -> Value:
+    """The truth values of 32 rows each as a word."""
+    (count,) = ws.FragmentType(rows.type).shape
+    return ws.BitsOp(rows, words=ws.fragment_type([count // WORD_BITS], i32())).words
+
+
 def broadcast(rows: Value, column_count: int) -> Value:
     """[rows, column_count]: each element of `rows` [rows] repeated along its row."""
     kind = ws.FragmentType(rows.type)
@@ -640,6 +669,11 @@ def rounded(fragment: Value, element: Any) -> Value:
     if isinstance(element, ir.F32Type):
         return fragment
     return map_elements(lambda x: truncate(x, element), fragment, element=element)
+
+
+def keep(fragment: Value, words: Value, other: Value) -> Value:
+    """The elements whose bit is set; `other` in the place of the rest."""
+    return ws.KeepOp(fragment, words, other, fragment.type).kept
 
 
 def exp2_tile(exponent: Value, *, period: int, count: int, begin: int, end: int) -> Value:

@@ -84,4 +84,4 @@ def hide(
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
     hidden = b.f32_constant(float("-inf"))
-    return ws.KeepOp(scores, bits, hidden, scores.type).kept
+    return b.keep(scores, bits, hidden)

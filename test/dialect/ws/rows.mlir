@@ -34,6 +34,23 @@ func.func @entries(%x: memref<?x4x64xbf16>, %pages: !ws.frag<vector<128xi32>>, %
   func.return
 }
 
+// CHECK-LABEL: func.func @read_ahead
+// CHECK: "ws.bits"(%{{.*}}) : (!ws.frag<vector<64xi1>>) -> !ws.frag<vector<2xi32>>
+// CHECK: "ws.gather_in"
+// CHECK: ^bb0(%[[PLACE:.*]]: i32):
+// CHECK: "ws.entry"(%{{.*}}, %[[PLACE]]) : (!ws.tile<vector<128xi32>, "shared">, i32) -> i32
+func.func @read_ahead(%x: memref<?x64xbf16>, %table: !ws.tile<vector<128xi32>, "shared">, %tile: !t,
+                      %valid: !ws.frag<vector<64xi1>>, %zero: i32) {
+  %words = "ws.bits"(%valid) : (!ws.frag<vector<64xi1>>) -> !ws.frag<vector<2xi32>>
+  "ws.gather_in"(%x, %tile, %zero, %zero) ({
+  ^bb0(%row: i32):
+    %from = "ws.entry"(%table, %row) : (!ws.tile<vector<128xi32>, "shared">, i32) -> i32
+    "ws.yield"(%from) : (i32) -> ()
+  }) {dims = array<i32: 0, 1>, operandSegmentSizes = array<i32: 1, 1, 2>}
+    : (memref<?x64xbf16>, !t, i32, i32) -> ()
+  func.return
+}
+
 // CHECK-LABEL: func.func @gather
 // CHECK: "ws.gather_in"(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}) ({
 // CHECK: ^bb0(%[[GATHERED:.*]]: i32):

@@ -275,3 +275,35 @@ func.func @f(%f: !ws.frag<vector<32x64xf32>>, %x: memref<?x64xf16>, %rows: !ws.f
     : (!ws.frag<vector<32x64xf32>>, !ws.frag<vector<32xi32>>, memref<?x64xf16>, i32, i32) -> ()
   func.return
 }
+
+// -----
+
+func.func @f(%line: !ws.tile<vector<64x8xi32>, "shared">, %row: i32) {
+  // expected-error @below {{'ws.entry' op expects a shared tile of one dimension, got}}
+  %0 = "ws.entry"(%line, %row) : (!ws.tile<vector<64x8xi32>, "shared">, i32) -> i32
+  func.return
+}
+
+// -----
+
+func.func @f(%line: !ws.tile<vector<64xi32>, "shared">, %row: i32) {
+  // expected-error @below {{'ws.entry' op expects a result of i32, got f32}}
+  %0 = "ws.entry"(%line, %row) : (!ws.tile<vector<64xi32>, "shared">, i32) -> f32
+  func.return
+}
+
+// -----
+
+func.func @f(%rows: !ws.frag<vector<48xi1>>) {
+  // expected-error @below {{'ws.bits' op expects one i1 per row, rows in 32s, got}}
+  %0 = "ws.bits"(%rows) : (!ws.frag<vector<48xi1>>) -> !ws.frag<vector<1xi32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%rows: !ws.frag<vector<64xi1>>) {
+  // expected-error @below {{'ws.bits' op expects an i32 per 32 rows, got}}
+  %0 = "ws.bits"(%rows) : (!ws.frag<vector<64xi1>>) -> !ws.frag<vector<1xi32>>
+  func.return
+}
