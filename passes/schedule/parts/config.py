@@ -1,7 +1,7 @@
 """The entries of an attention kernel's configuration that all schedules share."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from attn_mlir.passes.schedule.entries import Entries
 
@@ -50,3 +50,12 @@ class Config(Entries):
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""
         return stored
+
+
+class Configured(Protocol):
+    """A problem, of which a part wants to know the configuration."""
+
+    @property
+    def config(self) -> Config:
+        """Of its kernel."""
+        ...

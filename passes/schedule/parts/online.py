@@ -48,11 +48,16 @@ class Row:
     @classmethod
     def of(cls, problem: Problem, scale: Value) -> "Row":
         """The arithmetic of a problem whose scores are multiplied by `scale`; emits c."""
-        log2e = b.f32_constant(LOG2E)
         threshold, lift = problem.config.rescale_threshold, problem.lift
         if problem.modifier.changes:
-            return cls(None, log2e, HIDDEN_BELOW, threshold, lift)
-        return cls(scale, b.fmul(scale, log2e), -LARGEST_F32, threshold, lift)
+            return cls(None, b.f32_constant(LOG2E), HIDDEN_BELOW, threshold, lift)
+        return cls.scaled(scale, threshold, lift)
+
+    @classmethod
+    def scaled(cls, scale: Value, threshold: int, lift: int = 0) -> "Row":
+        """Of scores that nothing but a scale changes; emits c."""
+        scale_log2 = b.fmul(scale, b.f32_constant(LOG2E))
+        return cls(scale, scale_log2, -LARGEST_F32, threshold, lift)
 
     def reference(self, maximum: Value) -> Value:
         """The maximum, or 0 for a row that has seen no key, so that -inf - reference is -inf."""

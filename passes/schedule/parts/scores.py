@@ -9,6 +9,7 @@ from typing import NamedTuple
 from attn_mlir.dialect import ws
 
 from . import builder as b
+from .config import Configured
 from .masking import Test, hide
 from .online import Row
 from .online import is_large as is_too_coarse
@@ -105,13 +106,19 @@ class Weighed(NamedTuple):
     weights: Value
 
 
-def weigh(problem: Problem, row: Row, scores: Value, rows: Rows) -> Weighed:
+def weigh(
+    problem: Configured, row: Row, scores: Value, rows: Rows, found: Value | None = None
+) -> Weighed:
     """A step of online softmax over the scores of one tile, after modifier and mask.
 
     A warp in which no row's maximum changes keeps its offsets and limits as they are.
+
+    Args:
+      found: [rows], the largest score of all tiles so far, where the caller keeps it.
     """
     maximum, _, limit, _, totals = rows
-    found = b.reduce_rows("max", scores, maximum)
+    if found is None:
+        found = b.reduce_rows("max", scores, maximum)
     moves = b.map_elements(_is_beyond, found, limit, element=b.i1())
     moved = b.any_row(moves)
 
@@ -199,7 +206,7 @@ def with_sink(
     return b.map_rows(element, maximum, total)
 
 
-def weights(problem: Problem, row: Row, scores: Value, offset: Value) -> Value:
+def weights(problem: Configured, row: Row, scores: Value, offset: Value) -> Value:
     """P = 2^(S c + offset) in f32, [rows, columns]; `offset` [rows] is lift - m c."""
     config, columns = problem.config, ws.FragmentType(scores.type).shape[1]
     offset = b.broadcast(offset, columns)
