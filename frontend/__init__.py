@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
     from attn_mlir.api.plan import Plan
+    from attn_mlir.api.sparse_mla import sparse_mla
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
@@ -53,6 +54,7 @@ __all__ = [
     "prefix_lm",
     "reference",
     "sliding_window",
+    "sparse_mla",
     "trace",
 ]
 
@@ -79,6 +81,7 @@ _MODULES = {
     "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",
+    "sparse_mla": "api.sparse_mla",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")
 

@@ -15,6 +15,7 @@ _OPERATION_MODULES = (
     "mha",
     "combine",
     "append",
+    "sparse_mla",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
@@ -24,6 +25,7 @@ _HOMES = {
     "AppendOp": "append",
     "CombineOp": "combine",
     "MhaOp": "mha",
+    "SparseMlaOp": "sparse_mla",
     "make_mha": "mha",
     "STORAGE_OPERATIONS": "storage",
     "LimitedOp": "storage",
@@ -53,6 +55,7 @@ _HOMES = {
     "emit_append": "builder",
     "emit_combine": "builder",
     "emit_mha": "builder",
+    "emit_sparse_mla": "builder",
 }
 
 

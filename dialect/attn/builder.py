@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn.operands import ELEMENT_TYPES, Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
+from attn_mlir.dialect.attn.sparse_mla import SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
 from attn_mlir.dialect.attn.workspace import WORKSPACE
 
@@ -139,6 +140,20 @@ def emit_combine(
     if heads_along_rows:
         op.operation.attributes[HEADS_ALONG_ROWS] = ir.UnitAttr.get()
     return op
+
+
+def emit_sparse_mla(
+    arguments: Mapping[str, ir.Value], *, results: Sequence[Operand]
+) -> SparseMlaOp:
+    """Builds one `attn.sparse_mla` at the insertion point.
+
+    Args:
+      arguments: `q`, `kv`, `indices`, `scale` and, where there are any, `topk_length` and `sinks`.
+      results: types of o, lse and max_logits.
+    """
+    operands = [arguments[name] for name in ("q", "kv", "indices", "scale")]
+    optional = [[arguments[name]] if name in arguments else [] for name in ("topk_length", "sinks")]
+    return SparseMlaOp(*[_type(result) for result in results], *operands, *optional)
 
 
 def emit_append(

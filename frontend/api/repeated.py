@@ -35,10 +35,10 @@ from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 if TYPE_CHECKING:
     from attn_mlir.api.plan import Allocation, Plan, Step
 
-OPERANDS = frozenset("q k v out k_new v_new".split())  # arrays whose elements no planner reads
+OPERANDS = frozenset("q k v out k_new v_new kv".split())  # arrays whose elements no planner reads
 INDICES = frozenset(
     "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
-    "v_descale positions batch_indices slot_mapping".split()
+    "v_descale positions batch_indices slot_mapping indices topk_length".split()
 )  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
 APART = 1 << 40  # bytes between the addresses that stand for arguments
 _STAND_IN = object()  # owner of views that stand for arrays

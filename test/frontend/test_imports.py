@@ -28,7 +28,7 @@ PASSES = f"{DIALECTS} passes"
 REQUEST = "arrays compiling dialect.attn masks mods passes.target runtime trace"
 
 EVERYTHING = (
-    f"{LEAVES} api arrays bench block_masks caches calls cli compiling dialect flash flashinfer lowering masks mods passes "
+    f"{LEAVES} api arrays bench block_masks caches calls cli compiling dialect flash flash_mla flashinfer lowering masks mods passes "
     "pytorch reference runtime torch trace tracing validation"
 )
 
@@ -54,6 +54,7 @@ ALLOWED = {
     "api": f"{LEAVES} {REQUEST} block_masks caches",
     "calls": "api pytorch",
     "flash": f"{LEAVES} api arrays caches calls compiling masks mods runtime trace",
+    "flash_mla": f"{LEAVES} api runtime",
     "flashinfer": f"{LEAVES} api arrays caches calls compiling flash masks mods runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch trace",

@@ -15,6 +15,7 @@ from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect._mlir import make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.attn.cache import Cache
@@ -37,6 +38,7 @@ REQUESTS = [
         rotary_dim=32,
         scaled=True,
     ),
+    SparseMlaSpec(heads=16, head_dim=512, topk_length=True, sinks=True),
 ]
 
 
@@ -51,7 +53,9 @@ def test_the_canonical_form_is_read_back(example: Request) -> None:
     assert request_of(fields) == example
     with pytest.raises(SpecError, match="it is not in canonical form"):
         request_of({**fields, "further": 1})
-    with pytest.raises(SpecError, match="op must be one of mha, combine, append, got 'other'"):
+    with pytest.raises(
+        SpecError, match="op must be one of mha, combine, append, sparse_mla, got 'other'"
+    ):
         request_of({**fields, "op": "other"})
 
 

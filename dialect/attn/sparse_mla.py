@@ -1,0 +1,142 @@
+"""`attn.sparse_mla`: latent attention over keys that a list names for each query."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.dialect import AttnDialect
+
+ELEMENT_TYPES = ("bf16",)
+LATENT_COLUMNS = 512  # of a row of the cache: its values
+HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
+
+_LAYOUTS = {
+    "q": ("sq", "heads", "head_dim"),
+    "kv": ("rows", "head_dim"),
+    "indices": ("sq", "topk"),
+    "topk_length": ("sq",),
+    "sinks": ("heads",),
+    "o": ("sq", "heads", "v_head_dim"),
+    "lse": ("sq", "heads"),
+    "max_logits": ("sq", "heads"),
+}
+_ELEMENTS = {
+    "indices": "i32",
+    "topk_length": "i32",
+    "sinks": "f32",
+    "lse": "f32",
+    "max_logits": "f32",
+}
+
+
+class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
+    """Latent attention of each query over the rows of a cache that its list of indices names.
+
+    All heads of a query see the same rows: a row is the key, and its first 512 columns are the
+    value. With j < topk_length and 0 <= indices[t, j] < rows an entry counts, others do not:
+
+        s[t, h, j] = scale q[t, h] . kv[indices[t, j]]     or -inf where the entry does not count
+        o[t, h] = sum_j e^s[t, h, j] kv[indices[t, j], :512] / (sum_j e^s[t, h, j] + e^sinks[h])
+
+    Rows of the cache that no entry names are not looked at; they may hold NaN.
+
+    Results:
+      o: [sq, heads, 512], bf16. 0 for a query without an entry that counts.
+      lse: [sq, heads], f32: natural logarithm of the sum of the exponentials, without the sink's;
+        -inf for a query without an entry that counts.
+      max_logits: [sq, heads], f32: the largest s; -inf likewise.
+
+    Operands:
+      q: [sq, heads, head_dim], bf16; head_dim is 576 or 512, and static like heads.
+      kv: [rows, head_dim], bf16: the cache, of one head.
+      indices: [sq, topk], i32.
+      scale: f32.
+      topk_length: none, or [sq], i32: how many entries of each list count; taken into range.
+      sinks: none, or [heads], f32: a logit per head, for a key without a value.
+
+    Memory effects: none, it is a function of its operands. Hardware: any.
+
+    Example:
+      func.func @example(%q: tensor<?x64x576xbf16>, %kv: tensor<?x576xbf16>,
+                         %indices: tensor<?x?xi32>, %scale: f32, %sinks: tensor<64xf32>) {
+        %o, %lse, %max = "attn.sparse_mla"(%q, %kv, %indices, %scale, %sinks)
+          {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1>}
+          : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi32>, f32, tensor<64xf32>)
+            -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
+        func.return
+      }
+    """
+
+    o: ext.Result[Any]
+    lse: ext.Result[Any]
+    max_logits: ext.Result[Any]
+    q: ext.Operand[Any]
+    kv: ext.Operand[Any]
+    indices: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    topk_length: Sequence[ext.Operand[Any]]
+    sinks: Sequence[ext.Operand[Any]]
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.q.type.get_dim_size(1)
+
+    @property
+    def head_dim(self) -> int:
+        """Columns of a query and of a row of the cache."""
+        return self.q.type.get_dim_size(2)
+
+    @property
+    def tensors(self) -> dict[str, Any]:
+        """The values that are tensors, by name; those that it has of the optional ones."""
+        optional = ("topk_length", "sinks")
+        return {
+            name: value
+            for name in _LAYOUTS
+            for value in (getattr(self, name) if name in optional else [getattr(self, name)])
+        }
+
+    def verify_invariants(self) -> bool:
+        """Ranks and element types; one extent wherever an axis occurs; head sizes that exist."""
+        for name in ("topk_length", "sinks"):
+            if (count := len(getattr(self, name))) > 1:
+                return self._fail(f"at most one tensor as {name}, got {count}")
+        if str(self.scale.type) != "f32":
+            return self._fail(f"scale of type f32, got {self.scale.type}")
+        return all(self._check_tensor(*item) for item in self.tensors.items()) and self._check()
+
+    def _check_tensor(self, name: str, value: Any) -> bool:
+        axes, kind = _LAYOUTS[name], value.type
+        if not isinstance(kind, ir.RankedTensorType) or kind.rank != len(axes):
+            return self._fail(f"{name} to be a tensor [{', '.join(axes)}], got {kind}")
+        allowed = [_ELEMENTS[name]] if name in _ELEMENTS else list(ELEMENT_TYPES)
+        if str(kind.element_type) not in allowed:
+            return self._fail(
+                f"{name} elements of type {', '.join(allowed)}, got {kind.element_type}"
+            )
+        return True
+
+    def _check(self) -> bool:
+        known: dict[str, tuple[str, int]] = {}
+        for name, value in self.tensors.items():
+            for axis, length in zip(_LAYOUTS[name], value.type.shape, strict=True):
+                if length == ir.ShapedType.get_dynamic_size():
+                    if axis in ("heads", "head_dim", "v_head_dim"):
+                        return self._fail(f"{axis} of {name} to be static, got {value.type}")
+                    continue
+                first, expected = known.setdefault(axis, (name, length))
+                if length != expected:
+                    return self._fail(
+                        f"{axis} of {name} to be {expected} as in {first}, got {length}"
+                    )
+        if self.head_dim not in HEAD_DIMS:
+            allowed = " or ".join(map(str, HEAD_DIMS))
+            return self._fail(f"head_dim of {allowed}, got {self.head_dim}")
+        if (columns := self.o.type.get_dim_size(2)) != LATENT_COLUMNS:
+            return self._fail(f"v_head_dim of {LATENT_COLUMNS}, got {columns}")
+        return True
+
+    def _fail(self, message: str) -> bool:
+        self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
+        return False

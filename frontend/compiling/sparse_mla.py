@@ -1,0 +1,106 @@
+"""The request for sparse latent attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import flag, integer
+
+HEAD_STEP = 8
+TILE_HEADS = 64  # of one CTA
+MAX_HEADS = 1024
+HEAD_DIMS = (576, 512)
+V_DIM = 512
+DTYPES = ("bf16",)
+
+
+def _heads(value: object) -> int:
+    """Multiples of 8 that fit a tile, and multiples of a tile."""
+    count: int = integer("heads", value, least=1, most=MAX_HEADS)
+    fits = count % HEAD_STEP == 0 and (count <= TILE_HEADS or count % TILE_HEADS == 0)
+    if not fits:
+        raise SpecError(
+            f"heads must be a multiple of {HEAD_STEP} up to {TILE_HEADS}, or of {TILE_HEADS} up to "
+            f"{MAX_HEADS}, got {shown(value, 40)}"
+        )
+    return count
+
+
+def _one_of(name: str, value: Any, *, allowed: tuple[Any, ...]) -> Any:
+    """The value itself.
+
+    Raises:
+      SpecError: none of these.
+    """
+    if isinstance(value, bool) or value not in allowed:
+        names = " or ".join(map(str, allowed))
+        raise SpecError(f"{name} must be {names}, got {shown(value, 40)}")
+    return value
+
+
+@request
+class SparseMlaSpec(Request):
+    """Sparse latent attention for any number of queries, rows of the cache and entries of a list.
+
+    Args:
+      heads: query heads: multiples of 8 up to 64, and multiples of 64.
+      head_dim: columns of a query and of a row of the cache, 576 or 512.
+      dtype: of q, kv and o, `bf16`.
+      topk_length: whether lists have lengths of their own.
+      sinks: whether heads have sinks.
+
+    Raises:
+      SpecError: a value that has no kernel.
+    """
+
+    operation: ClassVar[str] = "sparse_mla"
+
+    heads: int = option(converter=_heads)
+    head_dim: int = option(converter=partial(_one_of, "head_dim", allowed=HEAD_DIMS), default=576)
+    dtype: str = option(converter=partial(_one_of, "dtype", allowed=DTYPES), default="bf16")
+    topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
+    sinks: bool = option(converter=partial(flag, "sinks"), default=False)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Queries, cache, lists and scale; what is optional; O, LSE and the largest logits."""
+        lengths = (Operand("topk_length", "i32", ("s_q",)),) if self.topk_length else ()
+        sinks = (Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()
+        return (
+            Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
+            Operand("kv", self.dtype, ("s_kv", self.head_dim)),
+            Operand("indices", "i32", ("s_q", "topk")),
+            Operand("scale", "f32", role="scalar"),
+            *lengths,
+            *sinks,
+            *self._results,
+        )
+
+    @property
+    def _results(self) -> tuple[Operand, ...]:
+        rows = ("s_q", self.heads)
+        return (
+            Operand("o", self.dtype, (*rows, V_DIM), "out"),
+            Operand("lse", "f32", rows, "out"),
+            Operand("max_logits", "f32", rows, "out"),
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """The dtype, the heads and their size."""
+        options = [name for name in ("topk_length", "sinks") if getattr(self, name)]
+        return "_".join(
+            ["attn_sparse_mla", self.dtype, f"h{self.heads}", f"d{self.head_dim}", *options]
+        )
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.sparse_mla`."""
+        from attn_mlir.dialect.attn.builder import emit_sparse_mla
+
+        op = emit_sparse_mla(arguments, results=self._results)
+        return {"o": op.o, "lse": op.lse, "max_logits": op.max_logits}

@@ -1,0 +1,65 @@
+"""FlashMLA's sparse prefill."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from attn_mlir.api.sparse_mla import sparse_mla
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.tensors import view
+
+V_DIM = 512
+
+
+def flash_mla_sparse_fwd(
+    q: Any,
+    kv: Any,
+    indices: Any,
+    sm_scale: float,
+    d_v: int = V_DIM,
+    attn_sink: Any = None,
+    topk_length: Any = None,
+    *,
+    device: DeviceChoice = None,
+    stream: object = None,
+) -> tuple[Any, Any, Any]:
+    """As FlashMLA's `flash_mla_sparse_fwd`, on top of `attn_mlir.sparse_mla`.
+
+    What differs: topk is any number, heads are multiples of 8 up to 64 or multiples of 64, and a row
+    that only entries past `topk_length` name is not read.
+
+    Args:
+      q: [s_q, h_q, d_qk] bf16.
+      kv: [s_kv, 1, d_qk] bf16.
+      indices: [s_q, 1, topk] i32.
+      sm_scale: of the scores.
+      d_v: 512.
+      attn_sink: [h_q] f32, a logit per head.
+      topk_length: [s_q] i32.
+      device, stream: see `attn_mlir.attention`.
+
+    Returns:
+      (out, max_logits, lse): [s_q, h_q, 512] bf16 and twice [s_q, h_q] f32, natural logarithms. For a
+      query without an entry that counts out is 0, max_logits -inf and lse +inf.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    found = view(indices, "indices")
+    if len(found.shape) != 3 or found.shape[1] != 1:
+        raise SpecError(f"indices must be [s_q, 1, topk], got {list(found.shape)}")
+    out, lse, max_logits = sparse_mla(
+        q,
+        kv,
+        indices[:, 0],
+        scale=sm_scale,
+        v_dim=d_v,
+        topk_length=topk_length,
+        sinks=attn_sink,
+        device=device,
+        stream=stream,
+    )
+    lse[lse == -math.inf] = math.inf
+    return out, max_logits, lse

@@ -1,0 +1,142 @@
+"""Sparse latent attention: the formula in float64 (the truth) and in a kernel's types (the yardstick)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.reference.mha import Attention
+from attn_mlir.reference.verdict import Comparison, compare
+
+Array = npt.NDArray[Any]
+
+V_DIM = 512  # columns of a row of the cache that are its value
+
+
+@dataclass(frozen=True)
+class SparseAttention:
+    """What sparse latent attention gives.
+
+    Attributes:
+      o: [s_q, heads, 512]; 0 for a query without an entry that counts.
+      lse, max_logits: [s_q, heads], natural logarithms without the sink; -inf for such a query.
+    """
+
+    o: Array
+    lse: Array
+    max_logits: Array
+
+
+def counting(
+    indices: Array, rows: int, topk_length: Array | None = None
+) -> list[npt.NDArray[np.int64]]:
+    """For each query the rows of the cache that its list names, without entries that do not count.
+
+    Args:
+      indices: [s_q, topk].
+      rows: of the cache.
+      topk_length: [s_q], how many entries of each list count; all if None.
+    """
+    found: list[npt.NDArray[np.int64]] = []
+    for number, entries in enumerate(np.asarray(indices, np.int64)):
+        if topk_length is not None:
+            entries = entries[: max(int(topk_length[number]), 0)]
+        found.append(entries[(entries >= 0) & (entries < rows)])
+    return found
+
+
+def sparse_mla_f64(
+    q: Array,
+    kv: Array,
+    indices: Array,
+    *,
+    scale: float,
+    topk_length: Array | None = None,
+    sinks: Array | None = None,
+) -> SparseAttention:
+    """The truth: softmax over the rows that each list names, in float64.
+
+    Args:
+      q: [s_q, heads, head_dim].
+      kv: [rows, head_dim], of which the first 512 columns are values.
+      indices, topk_length: as of `counting`.
+      scale: of the scores.
+      sinks: [heads], logits of a key without a value, which counts in O alone.
+    """
+    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, np.float64)
+
+
+def sparse_mla_yardstick(
+    q: Array,
+    kv: Array,
+    indices: Array,
+    *,
+    scale: float,
+    topk_length: Array | None = None,
+    sinks: Array | None = None,
+) -> SparseAttention:
+    """The same in a kernel's types: float32, P rounded to q's dtype, O rounded to it at the end.
+
+    Arguments as of `sparse_mla_f64`.
+    """
+    return _attention(q, kv, counting(indices, len(kv), topk_length), scale, sinks, np.float32)
+
+
+def _attention(
+    q: Array,
+    kv: Array,
+    lists: list[npt.NDArray[np.int64]],
+    scale: float,
+    sinks: Array | None,
+    precision: type[np.floating[Any]],
+) -> SparseAttention:
+    """Both formulas; in float32 weights and results are rounded as a kernel rounds them."""
+    is_truth = precision is np.float64
+    shape = q.shape[:2]
+    o = np.zeros((*shape, V_DIM), precision if is_truth else q.dtype)
+    lse, top = (np.full(shape, -np.inf, precision) for _ in range(2))
+    for number, entries in enumerate(lists):
+        if not len(entries):
+            continue
+        keys = kv[entries].astype(precision)
+        scores = q[number].astype(precision) @ keys.T * precision(scale)
+        top[number] = scores.max(1)
+        weights = np.exp(scores - top[number][:, None])
+        total: Array = weights.sum(1, dtype=precision)
+        lse[number] = top[number] + np.log(total)
+        if sinks is not None:
+            with np.errstate(over="ignore"):
+                total = total + np.exp(sinks.astype(precision) - top[number])
+        rounded = weights if is_truth else weights.astype(q.dtype).astype(precision)
+        o[number] = (rounded @ keys[:, :V_DIM] / total[:, None]).astype(o.dtype)
+    return SparseAttention(o, lse, top)
+
+
+def check_sparse_mla(
+    given: SparseAttention, q: Array, kv: Array, indices: Array, **options: Any
+) -> tuple[Comparison, Comparison]:
+    """Judge every element that a kernel has written.
+
+    Args:
+      given: the kernel's.
+      options: of `sparse_mla_f64`, as its other arguments.
+
+    Returns:
+      The verdict on O and LSE, and one on the largest logits in the place of LSE.
+    """
+    truth = sparse_mla_f64(q, kv, indices, **options)
+    yardstick = sparse_mla_yardstick(q, kv, indices, **options)
+
+    def verdict(of_rows: str) -> Comparison:
+        """On O and one of the numbers of each row."""
+        lines: list[Array] = [getattr(x, of_rows).T[None] for x in (given, truth, yardstick)]
+        right, rounded = (
+            Attention(x.o[None], line)
+            for x, line in zip((truth, yardstick), lines[1:], strict=True)
+        )
+        return compare(given.o[None], lines[0], right, rounded)
+
+    return verdict("lse"), verdict("max_logits")

@@ -1,0 +1,139 @@
+"""From `attn.sparse_mla` to a `ws.kernel`: one query in one CTA, its heads the rows of a tile.
+
+A tile has 64 heads: a query of fewer has some of them twice, one of 128 is the work of two CTAs.
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6
+gathers, 7 and 8 issue the two products, 9 stores. The rows of the cache that a block of 64 entries
+names are gathered once: the tile of keys, as it lies in shared memory, is also that of values.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts import sparse_roles as roles
+from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem, SparseStorage
+from attn_mlir.passes.schedule.registry import NoOptions, register
+from attn_mlir.passes.target.limits import HALF_ROWS, Target
+
+HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
+
+DIMS = {
+    "q": ("s_q", "", ""),
+    "kv": ("s_kv", ""),
+    "indices": ("s_q", "topk"),
+    "topk_length": ("s_q",),
+    "sinks": ("",),
+    "o": ("s_q", "", ""),
+    "lse": ("s_q", ""),
+    "max_logits": ("s_q", ""),
+}
+RESULTS = ("o", "lse", "max_logits")
+
+
+@dataclass(frozen=True)
+class SparseConfig(Config):
+    """Tiles of one query: 64 heads and blocks of 64 entries."""
+
+    tile_m: int = HALF_ROWS
+    q_tiles: int = 1
+    tile_n: int = 64
+    kv_stages: int = 2
+    exp2_period: int = 0
+
+
+@register
+class SparseMla:
+    """Sparse latent attention in one CTA, with O in tensor memory."""
+
+    name: ClassVar[str] = "sparse-mla"
+    operation: ClassVar[type[Any]] = attn.SparseMlaOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory for 512 columns of O, and copies that gather rows."""
+        if target.accumulator != "tensor":
+            return "products that accumulate in tensor memory"
+        return "" if target.has_gather else "gather copies"
+
+    def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
+        """Any sparse latent attention."""
+        return True
+
+    def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Fixed tiles, if there are heads for them."""
+        heads = op.heads
+        if heads % HEAD_STEP or (heads > HALF_ROWS and heads % HALF_ROWS):
+            raise op_error(
+                op,
+                f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
+                f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
+            )
+        op.attributes[CONFIG] = SparseConfig(**SparseConfig.given(op)).to_attr()
+
+    def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation.
+
+        Raises:
+          VerifyError: the function computes something else as well, or mixes up operands.
+        """
+        operations = list(function.body.blocks[0].operations)
+        if len(operations) != 2:
+            names = ", ".join(other.operation.name for other in operations)
+            raise op_error(function, f"expects one attn.sparse_mla and func.return, got {names}")
+        if list(op.operation.operands) != list(function.arguments):
+            raise op_error(op, "expects the function's arguments as its operands, in order")
+        if list(operations[1].operation.operands) != list(op.operation.results):
+            raise op_error(operations[1], "expects to return the results of the attn.sparse_mla")
+        return _schedule(op, function.sym_name.value)
+
+
+def _schedule(op: attn.SparseMlaOp, name: str) -> ws.KernelOp:
+    """The kernel of that name, at the insertion point."""
+    tensors = op.tensors
+    given = [label for label in tensors if label not in RESULTS]
+    kernel = b.declare_kernel(
+        name,
+        [
+            *(_argument(label, tensors[label]) for label in given[:3]),
+            b.Argument("scale", "scalar", ir.F32Type.get(), ()),
+            *(_argument(label, tensors[label]) for label in (*given[3:], *RESULTS)),
+        ],
+    )
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        problem = SparseProblem(
+            **({"topk_length": None, "sinks": None} | arguments),
+            heads=op.heads,
+            head_dim=op.head_dim,
+            element=op.q.type.element_type,
+            config=SparseConfig.of(op),
+        )
+        _emit_roles(problem, SparseStorage(problem))
+    return kernel
+
+
+def _argument(label: str, tensor: Any) -> b.Argument:
+    kind = ir.MemRefType.get([*tensor.type.shape], tensor.type.element_type)
+    return b.Argument(label, "out" if label in RESULTS else "in", kind, DIMS[label])
+
+
+def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+    single: dict[str, Callable[[Query], None]] = {
+        "load": lambda query: roles.load(problem, storage, query),
+        "score": lambda query: roles.score(storage, query),
+        "sum_up": lambda query: roles.sum_up(problem, storage, query),
+        "leave": lambda query: roles.leave(problem, storage, query),
+    }
+    with b.role("softmax", first=0, warps=4):
+        problem.every_query(lambda query: roles.softmax(problem, storage, query))
+    with b.role("find", first=4, warps=2):
+        problem.every_query(lambda query: roles.find(problem, storage, query))
+    for warp, (name, role) in enumerate(single.items(), 6):
+        with b.role(name, first=warp, warps=1, lanes=1):
+            problem.every_query(role)

@@ -1,0 +1,118 @@
+"""One sparse latent attention as the roles of its kernel see it: tensors, sizes, work tiles, rings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
+from attn_mlir.dialect.ws.compute import WORD_BITS
+
+from . import builder as b
+from .config import Config
+
+Value = Any
+
+BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
+
+
+class Query(NamedTuple):
+    """A work tile: one query and, where there are more than fit a tile, some of its heads; i32 each.
+
+    Attributes:
+      number: of the query.
+      head: the first of the heads.
+      entries: how many entries of its list count.
+      blocks: of entries, at least 1, so that every role has a turn.
+    """
+
+    number: Value
+    head: Value
+    entries: Value
+    blocks: Value
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """One operation; attributes without a comment are the operands and results of `attn.sparse_mla`.
+
+    Attributes:
+      topk_length, sinks: None where the operation has none.
+      heads, head_dim: static sizes.
+      element: of q, kv and o.
+      config: tile sizes and stages; a tile of keys is a block of entries.
+    """
+
+    q: Value
+    kv: Value
+    indices: Value
+    scale: Value
+    o: Value
+    lse: Value
+    max_logits: Value
+    topk_length: Value | None
+    sinks: Value | None
+    heads: int
+    head_dim: int
+    element: Any
+    config: Config
+
+    @property
+    def words(self) -> int:
+        """Words of a bit per entry of a block."""
+        return self.config.tile_n // WORD_BITS
+
+    @property
+    def tile_heads(self) -> int:
+        """Heads of a work tile."""
+        return min(self.heads, self.config.tile_m)
+
+    def every_query(self, body: Callable[[Query], None]) -> None:
+        """Runs the part of a role in the CTA's work tile; those of a query are neighbours."""
+        tiles = self.heads // self.tile_heads
+        with b.tiles([b.INT.mul(b.extent(self.q, 0), tiles)], "single") as (tile,):
+            number = b.INT.floordiv(tile, tiles)
+            head = b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), self.tile_heads)
+            entries = b.extent(self.indices, 1)
+            if self.topk_length is not None:
+                length = b.element(self.topk_length, [number])
+                entries = b.INT.max(b.INT.min(length, entries), 0)
+            blocks = b.INT.max(b.INT.ceildiv(entries, self.config.tile_n), 1)
+            body(Query(number, head, entries, blocks))
+
+
+class SparseStorage:
+    """The rings and buffers of the kernel.
+
+    ```
+    find --rows--> load --q,keys--> score --s--> softmax --p--> sum_up
+      |                 |                         ^  ^  |          ^ |
+      '------------------)--------seen-----------'   |  |          | |
+                        '-----------------keys-------)--)----------' |
+                                                     '--)--settled---'
+                                                        '--out--> leave
+    ```
+    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
+    each. A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled` says that the
+    products so far are in O, which softmax may rescale, and goes back when O fits its maximum; the
+    first time nothing is in O. `unread` says that `score` has read all of Q and K: the result may be
+    staged in their place.
+    """
+
+    def __init__(self, problem: SparseProblem):
+        config, element = problem.config, problem.element
+        f32, heads = ir.F32Type.get(), config.tile_m
+        entries, words = (
+            b.tile([count], b.i32(), "shared") for count in (config.tile_n, problem.words)
+        )
+        self.rows = b.Ring("rows", entries, stages=BLOCKS_AHEAD)
+        self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
+        self.q = b.Ring("q", b.tile([heads, problem.head_dim], element, "shared"))
+        keys = b.tile([config.tile_n, problem.head_dim], element, "shared")
+        self.keys = b.Ring("keys", keys, stages=config.kv_stages)
+        self.s = b.Ring("s", b.tile([heads, config.tile_n], f32, "tensor"), stages=2)
+        self.p = b.Ring("p", b.tile([heads, config.tile_n], element, "shared"))
+        self.o = b.Buffer("o", b.tile([heads, LATENT_COLUMNS], f32, "tensor"))
+        self.settled = b.Ring("settled", None)
+        self.unread = b.Ring("unread", None)
+        self.out = b.Ring("out", b.tile([heads, LATENT_COLUMNS], element, "shared"))

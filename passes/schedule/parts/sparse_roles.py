@@ -1,0 +1,184 @@
+"""The roles of sparse latent attention, each for one query.
+
+A row of a tile is a head; rows beyond the heads hold heads once more, and nobody writes what comes
+of them.
+"""
+
+import math
+
+from attn_mlir.dialect._mlir import arith
+from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
+
+from . import builder as b
+from .online import Row
+from .scores import Rows, reciprocal, weigh
+from .sparse_problem import Query, SparseProblem, SparseStorage, Value
+
+PIECE = 64  # columns of O in registers at a time: 32 registers of a thread
+NOWHERE = -1  # a row that no cache has
+
+
+def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """Reads the list of the query; an entry that does not count becomes a row that no cache has.
+
+    Nothing reads a row of the cache that is masked, then: it may hold NaN, which a weight of 0 does
+    not take away.
+    """
+    count = problem.config.tile_n
+    rows = b.extent(problem.kv, 0)
+
+    def block(number: Value) -> list[Value]:
+        first = b.INT.mul(number, count)
+
+        def kept(entry: Value, place: Value) -> Value:
+            exists = b.INT.both(b.compare("sge", entry, 0), b.compare("slt", entry, rows))
+            counts = b.compare("slt", b.INT.add(first, place), query.entries)
+            return b.select(b.INT.both(exists, counts), entry, b.constant(NOWHERE))
+
+        entries = b.load_global(problem.indices, [count], [query.number, first], [1])
+        found = b.map_rows(kept, entries)
+        slot = storage.rows.acquire()
+        b.store(found, slot)
+        b.commit(slot, "threads")
+        slot = storage.seen.acquire()
+        b.store(b.bits(b.map_elements(_is_row, found, element=b.i1())), slot)
+        b.commit(slot, "threads")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+
+
+def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """Fills Q once, and a tile of keys per block of entries."""
+    slot, heads = storage.q.acquire(), problem.tile_heads
+    for first in range(0, problem.config.tile_m, heads):
+        count = min(heads, problem.config.tile_m - first)
+        part = b.rows(slot, first, count)
+        b.copy_in(problem.q, part, [query.number, query.head, 0], [1, 2])
+    b.commit(slot, "copy_engine")
+
+    def block(_: Value) -> list[Value]:
+        rows, keys = storage.rows.wait(), storage.keys.acquire()
+        b.gather_in(problem.kv, keys, [0, 0], lambda place: b.entry(rows, place))
+        b.commit(keys, "copy_engine")
+        b.release(rows, "threads")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+
+
+def score(storage: SparseStorage, query: Query) -> None:
+    """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
+    queries, unread = storage.q.wait(), storage.unread.acquire()
+
+    def block(_: Value) -> list[Value]:
+        keys, scores = storage.keys.wait(), storage.s.acquire()
+        b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
+        b.commit(scores, "tensor_core")
+        b.release(keys, "tensor_core")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+    b.release(queries, "tensor_core")
+    b.commit(unread, "tensor_core")
+
+
+def sum_up(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """Issues O += P V, block by block, V being the first columns of the keys."""
+    b.commit(storage.settled.acquire(), "tensor_core")
+
+    def block(number: Value) -> list[Value]:
+        keys, settled = storage.keys.wait(), storage.settled.acquire()
+        weights = storage.p.wait()
+        values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
+        begun = b.compare("sgt", number, 0)
+        b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
+        for read in (weights, keys):
+            b.release(read, "tensor_core")
+        b.commit(settled, "tensor_core")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+
+
+def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """Turns S into P, keeps O in step with the maximum, and writes the results of the query."""
+    config = problem.config
+    row = Row.scaled(problem.scale, config.rescale_threshold)
+
+    def block(number: Value, highest: Value, *known: Value) -> list[Value]:
+        slot = storage.s.wait()
+        scores = b.load(slot)
+        b.release(slot, "threads")
+        seen = storage.seen.wait()
+
+        def word(_: Value, place: Value) -> Value:
+            return b.entry(seen, place)
+
+        words = b.generate(word, [config.tile_m, problem.words], b.i32())
+        b.release(seen, "threads")
+        scores = b.keep(scores, words, b.f32_constant(-math.inf))
+        highest = b.reduce_rows("max", scores, highest)
+        rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), highest)
+        settled = storage.settled.wait()
+        begun = b.compare("sgt", number, 0)
+        with b.when(arith.AndIOp(moved, begun).result):
+            for part in _pieces(storage.o.at()):
+                b.store(b.times_rows(b.load(part), factor), part)
+        b.release(settled, "threads")
+        slot = storage.p.acquire()
+        b.store(b.rounded(weights, problem.element), slot)
+        b.commit(slot, "threads")
+        return [highest, *rows]
+
+    highest = b.fill([config.tile_m], b.f32_constant(-math.inf))
+    state = [highest, *Rows.none(row, config.tile_m)]
+    highest, *known = b.loop(0, query.blocks, state, block)
+    rows = Rows(*known)
+    total = rows.total()
+    inverse = b.map_elements(
+        lambda t: reciprocal(t, None), _with_sink(problem, query, row, rows.maximum, total)
+    )
+    settled = storage.settled.wait()
+    b.release(storage.unread.wait(), "threads")
+    slot = storage.out.acquire()
+    for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
+        b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.element), target)
+    b.release(settled, "threads")
+    b.commit(slot, "threads")
+    place = [query.number, query.head]
+    lse = b.map_elements(row.lse, rows.maximum, total)
+    b.store_global(lse, problem.lse, place, [1])
+    logits = b.map_elements(lambda s: b.fmul(s, problem.scale), highest)
+    b.store_global(logits, problem.max_logits, place, [1])
+
+
+def leave(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """Writes the finished O."""
+    slot = storage.out.wait()
+    part = b.rows(slot, 0, problem.tile_heads)
+    b.copy_out(part, problem.o, [query.number, query.head, 0], [1, 2])
+    b.release(slot, "copy_engine")
+
+
+def _is_row(row: Value) -> Value:
+    return b.compare("sge", row, 0)
+
+
+def _with_sink(
+    problem: SparseProblem, query: Query, row: Row, maximum: Value, total: Value
+) -> Value:
+    """l with the weight of each head's sink; a row without an entry that counts keeps its 0."""
+    if problem.sinks is None:
+        return total
+
+    def element(m: Value, t: Value, place: Value) -> Value:
+        sink = b.element(problem.sinks, [b.INT.add(query.head, place)])
+        zero = b.f32_constant(0.0)
+        return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, row.of_logit(sink, m)))
+
+    return b.map_rows(element, maximum, total)
+
+
+def _pieces(tile: Value) -> list[Value]:
+    return [b.columns(tile, c, PIECE) for c in range(0, LATENT_COLUMNS, PIECE)]

@@ -1,0 +1,72 @@
+"""`sparse_mla` and FlashMLA's function: what does not belong together is refused by the caller's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
+from attn_mlir.errors import SpecError
+from attn_mlir.flash_mla import flash_mla_sparse_fwd
+
+BF16: Any = ml_dtypes.bfloat16
+
+
+def given(**changed: Any) -> dict[str, Any]:
+    """A call that is right but for what is changed."""
+    right = {
+        "q": np.zeros((2, 16, 576), BF16),
+        "kv": np.zeros((5, 1, 576), BF16),
+        "indices": np.zeros((2, 3), np.int32),
+        "scale": 1.0,
+    }
+    return right | changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"q": np.zeros((2, 576), BF16)}, r"q must be \[s_q, heads, d_qk\], got \[2, 576\]"),
+        ({"q": np.zeros((2, 16, 64), BF16)}, "q must have 576 or 512 columns, got 64"),
+        ({"q": np.zeros((2, 16, 576), np.float16)}, "q must be bf16, got f16"),
+        ({"q": np.zeros((2, 12, 576), BF16)}, "heads must be a multiple of 8 up to 64, or of 64"),
+        ({"q": np.zeros((2, 72, 576), BF16)}, "heads must be a multiple of 8 up to 64, or of 64"),
+        ({"kv": np.zeros((5, 576), BF16)}, r"kv must be \[s_kv, 1, d_qk\], got \[5, 576\]"),
+        ({"kv": np.zeros((5, 1, 512), BF16)}, r"kv must be \[s_kv, 1, 576\] .* got \[5, 1, 512\]"),
+        ({"kv": np.zeros((5, 2, 576), BF16)}, r"kv must be \[s_kv, 1, 576\] .* got \[5, 2, 576\]"),
+        ({"kv": np.zeros((0, 1, 576), BF16)}, r"with 1 to 2147483647 rows .* got \[0, 1, 576\]"),
+        ({"indices": np.zeros((3, 3), np.int32)}, r"indices must be \[2, topk\] .* got \[3, 3\]"),
+        ({"indices": np.zeros((2, 0), np.int32)}, r"with an entry at least .* got \[2, 0\]"),
+        ({"indices": np.zeros((2, 3), np.int64)}, "indices must be i32, got i64"),
+        ({"scale": 0.0}, "scale must be"),
+        ({"scale": None}, "scale must be"),
+        ({"v_dim": 576}, "v_dim must be an integer from 512 to 512, got 576"),
+        ({"topk_length": np.zeros(3, np.int32)}, r"topk_length must be \[2\] of i32, got \[3\]"),
+        ({"sinks": np.zeros(16, BF16)}, r"sinks must be \[16\] of f32, got \[16\] of bf16"),
+        ({"kv_format": "v32"}, "kv_format 'v32' has no kernel: allowed is 'bf16'"),
+        ({"kv_format": "fp4"}, "kv_format must be one of bf16, v32, model1, e4m3, e4m3_rope16"),
+        ({"kv_scale": np.ones(1)}, "kv_scale must be None for kv_format 'bf16'"),
+    ],
+    ids=str,
+)
+def test_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        am.sparse_mla(**given(**changed), device="emulator")
+
+
+def test_flash_mla_has_a_head_axis_in_its_lists() -> None:
+    call = given()
+    with pytest.raises(SpecError, match=r"indices must be \[s_q, 1, topk\], got \[2, 3\]"):
+        flash_mla_sparse_fwd(call["q"], call["kv"], call["indices"], 1.0, device="emulator")
+
+
+def test_what_a_kernel_is_called() -> None:
+    assert SparseMlaSpec(heads=64).kernel_name == "attn_sparse_mla_bf16_h64_d576"
+    spec = SparseMlaSpec(heads=8, head_dim=512, sinks=True, topk_length=True)
+    assert spec.kernel_name == "attn_sparse_mla_bf16_h8_d512_topk_length_sinks"
+    with pytest.raises(SpecError, match="dtype must be bf16, got 'f16'"):
+        SparseMlaSpec(heads=8, dtype="f16")
