@@ -15,6 +15,7 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
+from .groups import ARRAY_STEP
 from .layouts import ATOM_ROWS, COLUMN, Layout, unit_elements
 from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
@@ -250,6 +251,21 @@ def _check_reduce(site: Site, op: ws.ReduceOp) -> None:
         raise op_error(op, "expects a reduction over what one warp holds")
 
 
+@covers(ws.ReduceGroupOp)
+def _check_reduce_group(site: Site, op: ws.ReduceGroupOp) -> None:
+    if site.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(site, op, "a reduction over several warps")
+    layout, (count,) = site.layouts[op.totals], ws.FragmentType(op.totals.type).shape
+    if layout.moves(*layout.axes) or layout.is_single:
+        raise op_error(op, "expects each thread to have all of the result")
+    if count % ARRAY_STEP:
+        raise op_error(op, f"expects a result in {ARRAY_STEP}s, got {count}")
+    warps = site.role.threads_per_group // WARP_THREADS
+    (room,) = ws.TileType(op.scratch.type).shape
+    if room < warps * count:
+        raise op_error(op, f"expects scratch of at least {warps * count} numbers, got {room}")
+
+
 @covers(ws.FoldOp)
 def _check_fold(site: Site, op: ws.FoldOp) -> None:
     whole, part = site.layouts[op.fragment], site.layouts[op.totals]
@@ -262,5 +278,5 @@ def _check_fold(site: Site, op: ws.FoldOp) -> None:
 
 @covers(ws.AnyOp)
 def _check_any(site: Site, op: ws.AnyOp) -> None:
-    if not site.layouts[op.rows].is_single:
-        raise op_error(op, "expects a condition per row, got one per column")
+    if op.scope == "group" and site.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(site, op, "a condition of several warps")

@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, vector
+from attn_mlir.dialect._mlir import arith, ir, llvm, vector
 from attn_mlir.dialect.scalars import (
     INT,
-    constant,
     exp2,
     f32_constant,
     fadd,
     fdiv,
     fmul,
     fsub,
-    i1,
 )
 
 from .approximations import EXPANSIONS
-from .context import BYTE_BITS, FULL_WARP, Fragment, Lowering, load_input, lowers, lowers_named
+from .context import BYTE_BITS, Fragment, Lowering, load_input, lowers, lowers_named
 from .inline_ptx import opaque
 from .layouts import Layout
 from .layouts.reductions import folded, reduced
@@ -365,10 +363,7 @@ def _fold(low: Lowering, op: ws.FoldOp) -> None:
     low[op.totals] = Fragment(init.kind, init.layout, folded(low[op.fragment], init))
 
 
-@lowers(ws.AnyOp)
-def _any(low: Lowering, op: ws.AnyOp) -> None:
-    kind = ir.Attribute.parse("#nvvm<vote_sync_kind any>")
-    condition, *others = low[op.rows].parts
-    for other in others:
-        condition = arith.OrIOp(condition, other).result
-    low[op.holds] = nvvm.VoteSyncOp(constant(FULL_WARP), condition, kind, results=[i1()]).result
+@lowers(ws.TurnOp)
+def _turn(low: Lowering, op: ws.TurnOp) -> None:
+    kind, layout = ws.FragmentType(op.turned.type), low.layouts[op.turned]
+    low[op.turned] = Fragment(kind, layout, low[op.fragment].parts)

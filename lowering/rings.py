@@ -13,7 +13,8 @@ consistency; async proxy):
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
-would hand over the buffers. Where two rings share a place, `ws.acquire` does not wait and
+would hand over the buffers. So do slots in shared memory between two roles that both use such a
+buffer. Where two rings share a place, `ws.acquire` does not wait and
 `ws.release` does not arrive: a role that acquires a slot has waited for the other ring, and one
 that releases a slot commits the other ring's, with the fences of that.
 
@@ -26,7 +27,7 @@ full barrier how many bytes to wait for. If branches or loops decide over copies
 announces its own bytes when it is issued, and `ws.commit` arrives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, compare, constant, i32, select, when
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
-from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, shared_tile_bytes
+from attn_mlir.passes.target.limits import WARP_THREADS, shared_tile_bytes
 
 from .barriers import BarrierRun
 from .clusters import (
@@ -48,6 +49,7 @@ from .clusters import (
     way_of,
 )
 from .context import FULL_WARP, Lowering, Slot, lowers
+from .groups import meet
 from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
 
 Value = Any
@@ -174,17 +176,39 @@ def _feeds_own_engine(low: Lowering) -> bool:
 
 
 def _is_tensor(low: Lowering, ring: RingState) -> bool:
-    """Whether a handover guards tensor memory: slots there, or a buffer that tokens stand for."""
-    if ring.space:
-        return ring.space == "tensor"
+    """Whether a handover guards tensor memory: slots there, or a buffer that the ring stands for.
+
+    Tokens stand for the buffers of a role, slots in shared memory for those that roles on both sides
+    of the ring use.
+    """
+    if ring.space == "tensor":
+        return True
     buffers = (
         op for op in low.kernel.body.blocks[0].operations if isinstance(op, ws.AllocBufferOp)
     )
-    return any(
-        ws.BufferType(op.buffer.type).tile.space == "tensor" and _is_in(use.owner, low.active.op)
-        for op in buffers
-        for use in op.buffer.uses
+    users = _roles_of(
+        low,
+        (
+            use.owner
+            for op in buffers
+            if ws.BufferType(op.buffer.type).tile.space == "tensor"
+            for use in op.buffer.uses
+        ),
     )
+    if low.active.op.label not in users:
+        return False
+    takers = [use.owner for use in ring.op.ring.uses]
+    fillers, readers = (
+        _roles_of(low, (taker for taker in takers if isinstance(taker, kind)))
+        for kind in (ws.AcquireOp, ws.WaitOp)
+    )
+    return not ring.space or bool(users & fillers and users & readers)
+
+
+def _roles_of(low: Lowering, operations: Iterable[Any]) -> set[str]:
+    """The labels of the roles that operations stand in."""
+    found = list(operations)
+    return {role.label for role in low.kernel.roles() if any(_is_in(op, role) for op in found)}
 
 
 def _is_in(op: Any, role: ws.RoleOp) -> bool:
@@ -426,11 +450,6 @@ def _at(low: Lowering, op: ws.AtOp) -> None:
 
 @lowers(ws.BarrierOp)
 def _barrier(low: Lowering, op: ws.BarrierOp) -> None:
-    role = low.active
     if _feeds_own_engine(low) or _guards_a_buffer(low):
         _fence_proxy()
-    if role.op.threads_per_group == WARP_THREADS:
-        nvvm.SyncWarpOp(constant(FULL_WARP))
-        return
-    number = INT.add(role.group, 1 + role.op.warp_range[0] // WARPGROUP_WARPS)
-    nvvm.BarrierOp(barrierId=number, numberOfThreads=constant(role.op.threads_per_group))
+    meet(low)

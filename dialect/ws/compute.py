@@ -6,11 +6,12 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import I1, I32, Pure, ext, ir
 
-from .dialect import WS, FragmentType, element_bits, fail
+from .dialect import WS, FragmentType, TileType, element_bits, fail
 
 REDUCTIONS = ("add", "max")
 AXES = ("rows", "columns")
 AXIS = "axis"
+SCOPES = ("warp", "group")  # of threads
 WORD_BITS = 32  # columns per element of `ws.keep`'s bits
 
 
@@ -141,6 +142,14 @@ def _check_line(op: Any, full: FragmentType, lines: Sequence[FragmentType]) -> b
     return True
 
 
+def _check_reduction(op: Any) -> bool:
+    """A known kind; `init` and the result have one element per row, or column."""
+    if op.kind.value not in REDUCTIONS:
+        return fail(op, f"expects kind of {', '.join(REDUCTIONS)}, got {op.kind.value}")
+    lines = [FragmentType(value.type) for value in (op.init, op.totals)]
+    return _check_line(op, FragmentType(op.fragment.type), lines)
+
+
 class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
     """Reduction [R, C] -> [R], or [R, C] -> [C], that starts from `init`.
 
@@ -172,10 +181,7 @@ class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
     @staticmethod
     def verify_invariants(op: "ReduceOp") -> bool:
         """A known kind; `init` and the result have one element per row, or column."""
-        if op.kind.value not in REDUCTIONS:
-            return fail(op, f"expects kind of {', '.join(REDUCTIONS)}, got {op.kind.value}")
-        lines = [FragmentType(value.type) for value in (op.init, op.totals)]
-        return _check_line(op, FragmentType(op.fragment.type), lines)
+        return _check_reduction(op)
 
     @property
     def axis(self) -> int:
@@ -216,6 +222,85 @@ class FoldOp(WS.Operation, name="fold", traits=[Pure]):
         (rows, columns), (kept, width) = full.shape, init.shape
         if rows != kept or columns % width:
             return fail(op, f"expects {rows} rows, and columns that divide {columns}, got {init}")
+        return True
+
+
+class ReduceGroupOp(WS.Operation, name="reduce_group"):
+    """As `ws.reduce`, along an axis that several warps of a group have elements of.
+
+    Each warp leaves in `scratch` what it has found, and reads there what the others have.
+
+    Operands:
+      fragment: [R, C], f32.
+      init: [R] or [C], as the result.
+      scratch: shared tile with room for as many numbers from every warp of the group.
+
+    Attributes:
+      kind: `add` or `max`.
+      axis (optional): what goes, `columns`, the default, or `rows`.
+
+    Memory effects: writes and reads `scratch`; the threads of the group meet before and after, so
+    that it can be written again. Hardware: any.
+
+    Example:
+      %max = "ws.reduce_group"(%s, %old, %cells) {kind = "max"}
+        : (!ws.frag<vector<8x128xf32>>, !ws.frag<vector<8xf32>>, !ws.tile<vector<32xf32>, "shared">)
+          -> !ws.frag<vector<8xf32>>
+    """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({AXIS: ir.StringAttr})
+
+    fragment: ext.Operand[FragmentType]
+    init: ext.Operand[FragmentType]
+    scratch: ext.Operand[TileType]
+    kind: ir.StringAttr
+    totals: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "ReduceGroupOp") -> bool:
+        """As of `ws.reduce`; f32 in a shared array."""
+        scratch = TileType(op.scratch.type)
+        is_array = scratch.space == "shared" and len(scratch.shape) == 1
+        if not is_array or not isinstance(scratch.element, ir.F32Type):
+            return fail(op, f"expects scratch of f32 in a shared tile of rank 1, got {scratch}")
+        return _check_reduction(op)
+
+    @property
+    def axis(self) -> int:
+        """The axis that goes: 0 for rows, 1 for columns."""
+        return _axis(self)
+
+
+class TurnOp(WS.Operation, name="turn", traits=[Pure]):
+    """A fragment with its axes exchanged, [R, C] -> [C, R]: nothing moves, rows are called columns.
+
+    What lies in memory as the transpose of what is worked with is turned when it has been loaded,
+    and before it is stored.
+
+    Operands:
+      fragment: [R, C].
+
+    Results:
+      turned: [C, R].
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %s = "ws.turn"(%t) : (!ws.frag<vector<128x8xf32>>) -> !ws.frag<vector<8x128xf32>>
+    """
+
+    fragment: ext.Operand[FragmentType]
+    turned: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "TurnOp") -> bool:
+        """One element type; the extents of the other, exchanged."""
+        kind, turned = FragmentType(op.fragment.type), FragmentType(op.turned.type)
+        if len(kind.shape) != 2:
+            return fail(op, f"expects a fragment of rank 2, got {kind}")
+        if (turned.shape, turned.element) != (kind.shape[::-1], kind.element):
+            wanted = f"{kind.shape[::-1]} of {kind.element}"
+            return fail(op, f"expects a result {wanted}, got {turned}")
         return True
 
 
@@ -309,27 +394,41 @@ class FillOp(WS.Operation, name="fill", traits=[Pure]):
 
 
 class AnyOp(WS.Operation, name="any"):
-    """Whether a row condition holds for any row of this warp; the same in all its threads.
+    """Whether a condition holds anywhere in this warp, or in its group; the same in all the threads.
 
     Operands:
-      rows: [R], i1.
+      conditions: [R] or [R, C], i1.
 
-    Memory effects: none, but the warp's threads have to meet. Hardware: any.
+    Attributes:
+      scope (optional): `warp`, where it is absent, or `group`.
+
+    Memory effects: none, but the threads of the warp, or of the group, have to meet. Hardware: any.
 
     Example:
       %some = "ws.any"(%moved) : (!ws.frag<vector<128xi1>>) -> i1
+      %all = "ws.any"(%moves) {scope = "group"} : (!ws.frag<vector<8x128xi1>>) -> i1
     """
 
-    rows: ext.Operand[FragmentType]
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"scope": ir.StringAttr})
+
+    conditions: ext.Operand[FragmentType]
     holds: ext.Result[I1] = ext.infer_result()
 
     @staticmethod
     def verify_invariants(op: "AnyOp") -> bool:
-        """One i1 per row."""
-        rows = FragmentType(op.rows.type)
-        if len(rows.shape) != 1 or str(rows.element) != "i1":
-            return fail(op, f"expects one i1 per row, got {rows}")
+        """Elements of i1, and a known scope."""
+        kind = FragmentType(op.conditions.type)
+        if str(kind.element) != "i1":
+            return fail(op, f"expects conditions of i1, got {kind}")
+        if op.scope not in SCOPES:
+            return fail(op, f"expects scope of {', '.join(SCOPES)}, got {op.scope}")
         return True
+
+    @property
+    def scope(self) -> str:
+        """Whose conditions count: `warp` or `group`."""
+        attributes = self.operation.attributes
+        return ir.StringAttr(attributes["scope"]).value if "scope" in attributes else SCOPES[0]
 
 
 class BitsOp(WS.Operation, name="bits"):

@@ -24,13 +24,20 @@ from attn_mlir.dialect._mlir import I1, ext, ir
 from .cluster import PAIR
 from .dialect import WS, FragmentType, PendingType, TileType, fail
 
+A_LAYOUTS = ("mk", "km")
 B_LAYOUTS = ("kn", "nk")
 
 
 def _check_operands(
-    op: Any, sums: Sequence[int], a: TileType | FragmentType, b: TileType, *, ctas: int = 1
+    op: Any,
+    sums: Sequence[int],
+    a: TileType | FragmentType,
+    b: TileType,
+    *,
+    a_layout: str = "mk",
+    ctas: int = 1,
 ) -> bool:
-    """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and lying as it says.
+    """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and both lying as it says.
 
     Of several CTAs each has its part of the N columns of b.
     """
@@ -43,9 +50,12 @@ def _check_operands(
     if op.b_layout.value not in B_LAYOUTS:
         return fail(op, f"expects b_layout of {', '.join(B_LAYOUTS)}, got {op.b_layout.value}")
     n, k = b.shape if op.b_layout.value == "nk" else reversed(b.shape)
-    if [sums[0], k] != a.shape or sums[1] != ctas * n:
+    rows = a.shape if a_layout == "mk" else a.shape[::-1]
+    if a_layout == "km" and sums[0] % rows[0] == 0:
+        rows = [sums[0], rows[1]]
+    if [sums[0], k] != rows or sums[1] != ctas * n:
         part = "N" if ctas == 1 else f"N / {ctas}"
-        return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {sums}, {a.shape}, [{k}, {n}]")
+        return fail(op, f"expects [M, N] = [M, K] x [K, {part}], got {sums}, {rows}, [{k}, {n}]")
     return True
 
 
@@ -54,11 +64,13 @@ class MmaOp(WS.Operation, name="mma"):
 
     Operands:
       d: [M, N] accumulator in tensor memory, f32.
-      a: [M, K] in shared or tensor memory.
+      a: [M, K] in shared or tensor memory, or [K, M] in shared memory. As [K, M] it may have fewer
+        columns than d has rows, a divisor of them: the others are copies of these.
       b: in shared memory.
       accumulate: i1; false ignores what D held.
 
     Attributes:
+      a_layout (optional): whether a lies as `mk`, where it is absent, or, transposed, as `km`.
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
       ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
         has its own M rows of a and d, and of b its half of the N columns, those of the even rank
@@ -78,7 +90,13 @@ class MmaOp(WS.Operation, name="mma"):
     accumulate: ext.Operand[I1]
     b_layout: ir.StringAttr
 
-    OPTIONAL_ATTRIBUTES = MappingProxyType({"ctas": ir.IntegerAttr})
+    OPTIONAL_ATTRIBUTES = MappingProxyType({"a_layout": ir.StringAttr, "ctas": ir.IntegerAttr})
+
+    @property
+    def a_order(self) -> str:
+        """How a lies, `mk` or `km`."""
+        attributes = self.operation.attributes
+        return ir.StringAttr(attributes["a_layout"]).value if "a_layout" in attributes else "mk"
 
     @property
     def cta_count(self) -> int:
@@ -94,7 +112,11 @@ class MmaOp(WS.Operation, name="mma"):
         d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
         if d.space != "tensor" or not isinstance(d.element, ir.F32Type):
             return fail(op, f"expects an f32 accumulator in tensor memory, got {d}")
-        return _check_operands(op, d.shape, a, b, ctas=op.cta_count)
+        if op.a_order not in A_LAYOUTS:
+            return fail(op, f"expects a_layout of {', '.join(A_LAYOUTS)}, got {op.a_order}")
+        if op.a_order == "km" and a.space != "shared":
+            return fail(op, f"expects a as km in shared memory, got {a}")
+        return _check_operands(op, d.shape, a, b, a_layout=op.a_order, ctas=op.cta_count)
 
 
 class ProductOp(WS.Operation, name="product"):

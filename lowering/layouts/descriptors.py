@@ -47,11 +47,15 @@ def k_major(rows: int, k_elements: int, element_bits: int) -> Operand:
     return Operand(_descriptor(leading_bytes=UNIT_BYTES, stride_bytes=TILE_ALIGNMENT), tuple(steps))
 
 
-def mn_major(k_rows: int, element_bits: int) -> Operand:
+def mn_major(k_rows: int, element_bits: int, *, is_repeated: bool = False) -> Operand:
     """A tile [K, N] whose rows are K (V): leading offset from one chunk of N to the next.
+
+    Of one chunk that `is_repeated` the next one is itself: products of more rows or columns have
+    copies of its.
 
     Worked: 128 keys of 16 bits: fields 0x0000004004000000, steps 0, 2048, 4096, ...
     """
     steps = range(0, k_rows * SWIZZLE_BYTES, mma_k(element_bits) * SWIZZLE_BYTES)
-    descriptor = _descriptor(leading_bytes=k_rows * SWIZZLE_BYTES, stride_bytes=TILE_ALIGNMENT)
+    leading = 0 if is_repeated else k_rows * SWIZZLE_BYTES
+    descriptor = _descriptor(leading_bytes=leading, stride_bytes=TILE_ALIGNMENT)
     return Operand(descriptor, tuple(steps))

@@ -248,6 +248,15 @@ class Layout:
             return replace(self, threads=threads, elements=())
         return replace(self, threads=threads, strips=())
 
+    def turned(self) -> "Layout":
+        """The layout of the same elements where rows are called columns, and columns rows."""
+
+        def exchanged(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+            return tuple(d if d.axis is None else replace(d, axis=1 - d.axis) for d in digits)
+
+        digits = (exchanged(some) for some in (self.threads, self.strips, self.elements))
+        return Layout(*digits, along=1 - self.along)
+
     def narrowed(self, columns: int) -> "Layout":
         """The layout of the first `columns` columns, of which every thread has equally many."""
         assert self.along == COLUMN
@@ -305,6 +314,13 @@ class Scheme:
             kept = [digit for digit in (*digits[axis], further) if digit.count > 1]
             digits[axis] = tuple(kept) or digits[axis]
         return replace(block, strips=digits[block.across], elements=digits[block.along])
+
+    def turned(self) -> "Scheme":
+        """The same elements with rows and columns exchanged."""
+        end = ", turned"
+        is_turned = self.name.endswith(end)
+        name = self.name.removesuffix(end) if is_turned else self.name + end
+        return Scheme(name, self.block.turned())
 
 
 def row_per_thread(warps: int) -> Scheme:

@@ -86,6 +86,7 @@ class Constraints:
         self._numbers: dict[Value, int] = {}
         self._owners: list[int] = []  # for each group the one it was merged into, or itself
         self._links: list[_Link] = []
+        self._turns: list[tuple[Any, Value, Value]] = []  # an operation, and what it exchanges
         for op in ws.inside(role):
             values = [*op.operation.operands, *op.operation.results]
             for value in values:
@@ -123,6 +124,10 @@ class Constraints:
     def view(self, op: Any, whole: Value, derived: Value, view: View) -> None:
         """Demands that the layout of `derived` is `view` of the layout of `whole`."""
         self._links.append(_Link(whole, derived, view, op))
+
+    def turns(self, op: Any, value: Value, turned: Value) -> None:
+        """The layout of either fragment is that of the other with its axes exchanged."""
+        self._turns += [(op, value, turned), (op, turned, value)]
 
     def fixes(self, op: Any, value: Value, scheme: Scheme) -> None:
         """Demands a scheme: the operation works with no other layout."""
@@ -168,6 +173,11 @@ class Constraints:
             is_news = False
             for link in self._links:
                 is_news |= self._down(link)
+            for op, value, turned in self._turns:
+                group = self._group(value)
+                if group.layout is not None and group.scheme is not None:
+                    exchanged = group.layout.turned(), group.scheme.turned()
+                    is_news |= _assign(self._group(turned), *exchanged, op)
             is_news = is_news or any(self._up(link) for link in self._links)
 
     def _down(self, link: _Link) -> bool:
@@ -262,6 +272,17 @@ def _keep(c: Constraints, op: ws.KeepOp) -> None:
 def _reduce(c: Constraints, op: ws.ReduceOp) -> None:
     c.same(op, [op.init, op.totals])
     c.view(op, op.fragment, op.totals, partial(Layout.without, axis=op.axis))
+
+
+@constrains(ws.ReduceGroupOp)
+def _reduce_group(c: Constraints, op: ws.ReduceGroupOp) -> None:
+    c.same(op, [op.init, op.totals])
+    c.view(op, op.fragment, op.totals, partial(Layout.without, axis=op.axis))
+
+
+@constrains(ws.TurnOp)
+def _turn(c: Constraints, op: ws.TurnOp) -> None:
+    c.turns(op, op.fragment, op.turned)
 
 
 @constrains(ws.FoldOp)

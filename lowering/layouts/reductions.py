@@ -27,15 +27,16 @@ def reduced(fragment: Fragment, init: Fragment, kind: str, axis: int) -> tuple[V
       fragment: f32, of rank 2.
       init: the fragment of rank 1 that the reduction starts from.
       kind: `add` or `max`; the maximum of a number and NaN is the number.
-      axis: the axis that is reduced; all elements along it are in one warp.
+      axis: the axis that is reduced; of elements that several warps have along it,
+        each warp reduces its own.
     """
     layout = fragment.layout
-    assert not crosses_warps(layout, axis)
     strips = parts_of_strips(fragment)
     masks = [
-        weight * unit
+        mask
         for weight, digit in layout.moves(axis)
-        for unit in (1 << bit for bit in range(digit.count.bit_length() - 1))
+        for mask in (weight << bit for bit in range(digit.count.bit_length() - 1))
+        if mask < WARP_THREADS
     ]
     if axis == layout.along:
         inside = _maximum if kind == "max" else _sum

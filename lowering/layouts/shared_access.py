@@ -134,7 +134,8 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
     """Pointers into a swizzled tile; see `shared.swizzled_offset`.
 
     A thread's number and the numbers of its elements contribute different bits to row and column,
-    so the offset in a line is the exclusive or of their contributions.
+    so the offset in a line is the exclusive or of their contributions. If the
+    threads' columns span more than a line, the higher bits of a column choose the chunk.
     """
     rows = tile.pitch
     bits = ws.element_bits(tile.kind.element)
@@ -144,6 +145,11 @@ def _swizzled_places(low: Lowering, tile: TileRef, layout: Layout) -> Callable[[
         line = INT.add(line, INT.mul(row, SWIZZLE_BYTES))
         flip = INT.mul(arith.AndIOp(row, constant(ATOM_ROWS - 1)).result, UNIT_BYTES)
     if column is not None:
+        per_line = line_elements(bits)
+        if any(digit.count * digit.step > per_line for _, digit in layout.moves(COLUMN)):
+            number = arith.ShRUIOp(column, constant(per_line.bit_length() - 1)).result
+            line = INT.add(line, INT.mul(number, rows * SWIZZLE_BYTES))
+            column = arith.AndIOp(column, constant(per_line - 1)).result
         own = INT.mul(column, bits // 8)
         flip = own if flip is None else arith.XOrIOp(own, flip).result
 

@@ -18,10 +18,11 @@ from ..coverage import (
     check_one_thread,
     check_operand,
     check_warpgroups,
+    check_whole,
     covers,
     cut_from,
 )
-from ..layouts import PART_ELEMENTS, mma_k
+from ..layouts import PART_ELEMENTS, line_elements, mma_k
 from .descriptors import ELEMENT_CODES
 from .tensor_memory import products_of
 
@@ -35,14 +36,20 @@ REGISTER_BITS = 32
 @covers(ws.MmaOp)
 def _check_mma(site: Site, op: ws.MmaOp) -> None:
     check_one_thread(site, op)
-    for tile in (op.a, op.b):
-        check_operand(op, tile)
+    for tile, is_mn_major in ((op.a, op.a_order == "km"), (op.b, op.b_layout.value == "kn")):
+        if is_mn_major:
+            check_operand(op, tile)
+        else:
+            check_whole(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")
-    (rows, k), columns = a.shape, d.shape[1]
+    (rows, columns), k = d.shape, a.shape[op.a_order == "mk"]
     if rows not in (HALF_ROWS, MMA_ROWS):
         raise op_error(op, f"expects M of {HALF_ROWS} or {MMA_ROWS}, got {rows}")
+    line = line_elements(ws.element_bits(a.element))
+    if op.a_order == "km" and a.shape[1] not in (line, rows):
+        raise op_error(op, f"expects {line} or {rows} columns of a as km, got {a.shape[1]}")
     _check_pair(site, op)
     most = MMA_MAX_COLUMNS
     if rows == HALF_ROWS:

@@ -19,21 +19,31 @@ ELEMENT_CODES = {
 }
 
 
-def shared_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
+def shared_operand(
+    rows: int, columns: int, element_bits: int, *, is_mn_major: bool, is_repeated: bool = False
+) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
+
+    An operand whose columns are K may be the first rows of a larger tile, whose rows are given then.
+    One that `is_repeated` has one line of columns, which a product of more rows takes again.
 
     Worked, 16 bits: [128, 128] K-major: descriptor 0x4000404000010000, steps 0, 32, 64, 96, 16384,
     ...; 128 rows of K, MN-major: descriptor 0x4000404004000000, steps 0, 2048, 4096, ...
     """
-    operand = mn_major(rows, element_bits) if is_mn_major else k_major(rows, columns, element_bits)
+    if is_mn_major:
+        operand = mn_major(rows, element_bits, is_repeated=is_repeated)
+    else:
+        operand = k_major(rows, columns, element_bits)
     upper = SWIZZLE_128B | DESCRIPTOR_CONSTANT
     return replace(operand, descriptor=upper | operand.descriptor)
 
 
-def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool) -> int:
+def instruction_descriptor(
+    element: str, *, m: int, n: int, b_is_mn_major: bool, a_is_mn_major: bool = False
+) -> int:
     """The 32-bit descriptor of a product with f32 accumulator.
 
-    Worked: bf16, M 128, N 128, both K-major: 0x08200490.
+    Worked: bf16, M 128, N 128, both K-major: 0x08200490; N 8, both MN-major: 0x08038490.
     """
     _, code = ELEMENT_CODES[element]
     f32_accumulator = 1 << 4
@@ -41,6 +51,7 @@ def instruction_descriptor(element: str, *, m: int, n: int, b_is_mn_major: bool)
         f32_accumulator
         | code << 7
         | code << 10
+        | int(a_is_mn_major) << 15
         | int(b_is_mn_major) << 16
         | (n >> 3) << 17
         | (m >> 4) << 24

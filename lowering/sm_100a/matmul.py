@@ -19,18 +19,24 @@ Value = Any
 @lowers(ws.MmaOp)
 def _mma(low: Lowering, op: ws.MmaOp) -> None:
     d, a, b = (low.tile(value) for value in (op.d, op.a, op.b))
-    m, k_elements = a.kind.shape
-    columns, (b_rows, b_columns) = d.kind.shape[1], b.kind.shape
-    is_mn_major = op.b_layout.value == "kn"
+    m, columns = d.kind.shape
+    a_is_mn_major, b_is_mn_major = op.a_order == "km", op.b_layout.value == "kn"
     bits = ws.element_bits(a.kind.element)
-    b_operand = shared_operand(b_rows, b_columns, bits, is_mn_major=is_mn_major)
+    b_operand = shared_operand(b.pitch, b.kind.shape[1], bits, is_mn_major=b_is_mn_major)
     b_start = matrix_descriptor(low, b, b_operand)
     if a.kind.space == "shared":
-        a_operand = shared_operand(m, k_elements, bits, is_mn_major=False)
+        a_columns = a.kind.shape[1]
+        a_operand = shared_operand(
+            a.pitch,
+            a_columns,
+            bits,
+            is_mn_major=a_is_mn_major,
+            is_repeated=a_is_mn_major and a_columns < m,
+        )
         a_start = matrix_descriptor(low, a, a_operand)
         a_steps = [advanced(a_start, step) for step in a_operand.step_bytes]
     else:
-        a_steps = _tensor_steps(a, k_elements)
+        a_steps = _tensor_steps(a, a.kind.shape[1])
     name, _ = ELEMENT_CODES[str(a.kind.element)]
     kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
     group = low.tensor_group
@@ -38,12 +44,16 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     for first in range(0, columns, MMA_MAX_COLUMNS):
         n = min(columns - first, MMA_MAX_COLUMNS)
         descriptor = instruction_descriptor(
-            str(a.kind.element), m=m * op.cta_count, n=n, b_is_mn_major=is_mn_major
+            str(a.kind.element),
+            m=m * op.cta_count,
+            n=n,
+            a_is_mn_major=a_is_mn_major,
+            b_is_mn_major=b_is_mn_major,
         )
         target = _tensor_pointer(INT.add(d.address, d.tensor_offset(first)))
         code = constant(descriptor)
-        lines = first // line_elements(bits) if is_mn_major else first
-        left = lines * SWIZZLE_BYTES * (b_rows if is_mn_major else 1)
+        lines = first // line_elements(bits) if b_is_mn_major else first
+        left = lines * SWIZZLE_BYTES * (b.pitch if b_is_mn_major else 1)
         for number, (a_step, b_bytes) in enumerate(zip(a_steps, b_operand.step_bytes, strict=True)):
             enable = always if number else low[op.accumulate]
             b_step = advanced(b_start, left + b_bytes)

@@ -175,15 +175,55 @@ def test_columns_lie_in_one_warp() -> None:
         refused(columns_of(shape, warps), "'ws.reduce' op expects a reduction over what one warp")
 
 
-def test_conditions_are_of_rows() -> None:
-    body = """%s = "ws.any"(%f) : (!ws.frag<vector<{rows}xi1>>) -> i1"""
-    fill = """%f = "ws.fill"(%no) : (i1) -> !ws.frag<vector<{rows}xi1>>\n"""
-    for rows, warps in ((16, 1), (64, 4)):
-        text = (fill + body).format(rows=rows)
-        check(kernel([], role("r", text, first=0, warps=warps, lanes=32)))
-    text = (fill + body).format(rows=24)
-    message = "'ws.any' op expects a condition per row, got one per column"
-    refused(kernel([], role("r", text, first=0, warps=1, lanes=32)), message)
+def test_conditions_of_a_group_are_of_a_warpgroup() -> None:
+    body = """%f = "ws.fill"(%no) : (i1) -> !ws.frag<vector<64xi1>>
+    %s = "ws.any"(%f) {scope = "group"} : (!ws.frag<vector<64xi1>>) -> i1"""
+    check(kernel([], role("r", body, first=4, warps=4, lanes=32)))
+    message = "'ws.any' op expects a condition of several warps in a role whose groups are 4"
+    refused(kernel([], role("r", body, first=2, warps=4, lanes=32)), message)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            """%f = "ws.fill"(%z) : (f32) -> !ws.frag<vector<128x8xf32>>
+    %i = "ws.fill"(%z) : (f32) -> !ws.frag<vector<8xf32>>
+    %s = "ws.reduce_group"(%f, %i, %cells) {axis = "rows", kind = "add"}
+      : (!ws.frag<vector<128x8xf32>>, !ws.frag<vector<8xf32>>, !cells) -> !ws.frag<vector<8xf32>>""",
+            "expects scratch of at least 32 numbers, got 24",
+        ),
+        (
+            """%f = "ws.fill"(%z) : (f32) -> !ws.frag<vector<128x6xf32>>
+    %i = "ws.fill"(%z) : (f32) -> !ws.frag<vector<6xf32>>
+    %s = "ws.reduce_group"(%f, %i, %cells) {axis = "rows", kind = "add"}
+      : (!ws.frag<vector<128x6xf32>>, !ws.frag<vector<6xf32>>, !cells) -> !ws.frag<vector<6xf32>>""",
+            "expects a result in 4s, got 6",
+        ),
+        (
+            """%f = "ws.fill"(%z) : (f32) -> !ws.frag<vector<128x8xf32>>
+    %i = "ws.fill"(%z) : (f32) -> !ws.frag<vector<128xf32>>
+    %s = "ws.reduce_group"(%f, %i, %cells) {kind = "add"}
+      : (!ws.frag<vector<128x8xf32>>, !row, !cells) -> !row""",
+            "expects each thread to have all of the result",
+        ),
+    ],
+)
+def test_reductions_of_a_group(body: str, message: str) -> None:
+    text = f"""%z = arith.constant 0.0 : f32
+    %cells = "ws.at"(%b, %c0) : (!ws.buffer<!cells, 1>, i32) -> !cells
+    {body}"""
+    buffer = '  %b = "ws.alloc_buffer"() {label_name = "b"} : () -> !ws.buffer<!cells, 1>'
+    types = '!cells = !ws.tile<vector<24xf32>, "shared">\n'
+    refused(kernel([], buffer + threads(text), types=types), f"'ws.reduce_group' op {message}")
+
+
+def test_columns_of_a_product_as_km() -> None:
+    """Half of the rows of D or all; the first half is taken twice."""
+    for columns in (64, 128):
+        check(product("bf16", 64, 8, "kn", a_columns=columns))
+    message = "'ws.mma' op expects 64 or 128 columns of a as km, got 32"
+    refused(product("bf16", 64, 8, "kn", a_columns=32), message)
 
 
 def test_barriers_belong_to_warpgroups() -> None:

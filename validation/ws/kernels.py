@@ -29,13 +29,18 @@ def copy_op(op: str, first: str, second: str, coords: str, dims: str, kinds: str
       : ({kinds}{", i32" * count}) -> ()"""
 
 
-def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
-    """y = rounds x (a b): a [128, k] and b come by the copy engine, D leaves through threads."""
+def product(
+    element: str, k: int, n: int, layout: str, rounds: int = 1, *, a_columns: int = 0
+) -> str:
+    """y = rounds x (a b): a [128, k], or [k, a_columns] as `km`, and b come by the copy engine, D
+    leaves through threads."""
     b_rows, b_columns = (n, k) if layout == "nk" else (k, n)
+    a_rows, width = (k, a_columns) if a_columns else (128, k)
+    order = 'a_layout = "km", ' if a_columns else ""
     load = role(
         "load",
         f"""%sa = "ws.acquire"(%as, %c0) : (!as, i32) -> !a
-    {copy_op("copy_in", "%a", "%sa", "%c0, %c0", "0, 1", f"memref<?x{k}x{element}>, !a")}
+    {copy_op("copy_in", "%a", "%sa", "%c0, %c0", "0, 1", f"memref<?x{width}x{element}>, !a")}
     "ws.commit"(%sa) {{by = "copy_engine"}} : (!a) -> ()
     %sb = "ws.acquire"(%bs, %c0) : (!bs, i32) -> !b
     {copy_op("copy_in", "%b", "%sb", "%c0, %c0", "0, 1", f"memref<?x{b_columns}x{element}>, !b")}
@@ -45,7 +50,7 @@ def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
     turns = f"""%n = arith.constant {rounds} : i32
     scf.for %i = %c0 to %n step %c1 : i32 {{
       %more = arith.cmpi sgt, %i, %c0 : i32
-      "ws.mma"(%d, %sa, %sb, %more) {{b_layout = "{layout}"}} : (!acc, !a, !b, i1) -> ()
+      "ws.mma"(%d, %sa, %sb, %more) {{{order}b_layout = "{layout}"}} : (!acc, !a, !b, i1) -> ()
     }}"""
     mma = role(
         "mma",
@@ -68,7 +73,7 @@ def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
     )
     return kernel(
         [
-            ("a", "in", f"memref<?x{k}x{element}>", ("m", "")),
+            ("a", "in", f"memref<?x{width}x{element}>", ("m", "")),
             ("b", "in", f"memref<?x{b_columns}x{element}>", ("kn", "")),
             ("y", "out", "memref<?x?xf32>", ("my", "n")),
         ],
@@ -78,7 +83,7 @@ def product(element: str, k: int, n: int, layout: str, rounds: int = 1) -> str:
         + load
         + mma
         + rows,
-        types=f"""!a = !ws.tile<vector<128x{k}x{element}>, "shared">
+        types=f"""!a = !ws.tile<vector<{a_rows}x{width}x{element}>, "shared">
 !b = !ws.tile<vector<{b_rows}x{b_columns}x{element}>, "shared">
 !acc = !ws.tile<vector<128x{n}xf32>, "tensor">
 !as = !ws.ring<!a, 1, 1>

@@ -49,6 +49,7 @@ __all__ = [
     "Buffer",
     "IntOps",
     "Ring",
+    "any_in_group",
     "any_row",
     "arrive_last",
     "barrier",
@@ -107,6 +108,7 @@ __all__ = [
     "mma",
     "product",
     "rank",
+    "reduce_group",
     "reduce_rows",
     "release",
     "role",
@@ -123,6 +125,7 @@ __all__ = [
     "times_columns",
     "times_rows",
     "truncate",
+    "turned",
     "turns",
     "view",
     "when",
@@ -468,12 +471,21 @@ def _coords(coords: Sequence[Value | int]) -> list[Value]:
 
 
 def mma(
-    d: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str, ctas: int = 1
+    d: Value,
+    a: Value,
+    b: Value,
+    *,
+    accumulate: Value | bool,
+    b_layout: str,
+    a_layout: str = "mk",
+    ctas: int = 1,
 ) -> None:
     """D = A B, plus D where `accumulate` holds, in tensor memory; by one CTA or a pair (`ctas`)."""
     if isinstance(accumulate, bool):
         accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
     op = ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+    if a_layout != "mk":
+        op.operation.attributes["a_layout"] = ir.StringAttr.get(a_layout)
     if ctas > 1:
         op.operation.attributes["ctas"] = _i64(ctas)
 
@@ -626,6 +638,17 @@ def reduce_rows(kind: str, fragment: Value, init: Value) -> Value:
     return ws.ReduceOp(fragment, init, ir.StringAttr.get(kind), init.type).totals
 
 
+def reduce_group(kind: str, fragment: Value, init: Value, scratch: Value) -> Value:
+    """As `reduce_rows`, of rows that several warps have columns of; they meet in `scratch`."""
+    return ws.ReduceGroupOp(fragment, init, scratch, ir.StringAttr.get(kind), init.type).totals
+
+
+def turned(fragment: Value) -> Value:
+    """A fragment with its axes exchanged."""
+    kind = ws.FragmentType(fragment.type)
+    return ws.TurnOp(fragment, ws.fragment_type(kind.shape[::-1], kind.element)).turned
+
+
 def fold(fragment: Value, init: Value) -> Value:
     """Folds [rows, N] onto `init` [rows, n]: its column i plus columns i, i + n, i + 2 n, ..."""
     return ws.FoldOp(fragment, init, init.type).totals
@@ -700,3 +723,10 @@ def false() -> Value:
 def any_row(rows: Value) -> Value:
     """i1: whether the condition [rows] holds for any row of this warp."""
     return ws.AnyOp(rows).holds
+
+
+def any_in_group(conditions: Value) -> Value:
+    """Whether a condition holds anywhere in this group, whose threads meet."""
+    op = ws.AnyOp(conditions)
+    op.operation.attributes["scope"] = ir.StringAttr.get("group")
+    return op.holds

@@ -190,15 +190,15 @@ func.func @f(%x: i32) {
 // -----
 
 func.func @f(%s: !ws.frag<vector<8x4xi1>>) {
-  // expected-error @below {{'ws.any' op expects one i1 per row, got}}
-  %0 = "ws.any"(%s) : (!ws.frag<vector<8x4xi1>>) -> i1
+  // expected-error @below {{'ws.any' op expects scope of warp, group, got cta}}
+  %0 = "ws.any"(%s) {scope = "cta"} : (!ws.frag<vector<8x4xi1>>) -> i1
   func.return
 }
 
 // -----
 
 func.func @f(%s: !ws.frag<vector<8xf32>>) {
-  // expected-error @below {{'ws.any' op expects one i1 per row, got}}
+  // expected-error @below {{'ws.any' op expects conditions of i1, got}}
   %0 = "ws.any"(%s) : (!ws.frag<vector<8xf32>>) -> i1
   func.return
 }
@@ -372,5 +372,39 @@ func.func @f(%s: !ws.frag<vector<32x8xf32>>) {
 func.func @f(%s: !ws.frag<vector<32xf32>>) {
   // expected-error @below {{'ws.spread' op expects a result of type !ws.frag<vector<32xf32>>, got !ws.frag<vector<32xi32>>}}
   %0 = "ws.spread"(%s) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xi32>>
+  func.return
+}
+
+// -----
+
+// Reductions of groups, and turned fragments.
+
+func.func @f(%s: !ws.frag<vector<8x128xf32>>, %i: !ws.frag<vector<8xf32>>, %t: !ws.tile<vector<4x8xf32>, "shared">) {
+  // expected-error @below {{'ws.reduce_group' op expects scratch of f32 in a shared tile of rank 1, got}}
+  %0 = "ws.reduce_group"(%s, %i, %t) {kind = "max"} : (!ws.frag<vector<8x128xf32>>, !ws.frag<vector<8xf32>>, !ws.tile<vector<4x8xf32>, "shared">) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x128xf32>>, %i: !ws.frag<vector<8xf32>>, %t: !ws.tile<vector<32xf32>, "shared">) {
+  // expected-error @below {{'ws.reduce_group' op expects kind of add, max, got min}}
+  %0 = "ws.reduce_group"(%s, %i, %t) {kind = "min"} : (!ws.frag<vector<8x128xf32>>, !ws.frag<vector<8xf32>>, !ws.tile<vector<32xf32>, "shared">) -> !ws.frag<vector<8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8x128xf32>>) {
+  // expected-error @below {{'ws.turn' op expects a result [128, 8] of f32, got}}
+  %0 = "ws.turn"(%s) : (!ws.frag<vector<8x128xf32>>) -> !ws.frag<vector<8x128xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<8xf32>>) {
+  // expected-error @below {{'ws.turn' op expects a fragment of rank 2, got}}
+  %0 = "ws.turn"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
   func.return
 }

@@ -10,6 +10,30 @@ func.func @f(%d: !ws.tile<vector<128x64xf32>, "shared">, %a: !ws.tile<vector<128
 
 // -----
 
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<16x128xbf16>, "tensor">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects a as km in shared memory, got}}
+  "ws.mma"(%d, %a, %b, %c) {a_layout = "km", b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<16x128xbf16>, "tensor">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects a_layout of mk, km, got mn}}
+  "ws.mma"(%d, %a, %b, %c) {a_layout = "mn", b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<16x48xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N], got [128, 64], [48, 16], [16, 64]}}
+  "ws.mma"(%d, %a, %b, %c) {a_layout = "km", b_layout = "nk"} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<16x48xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
 func.func @f(%d: !ws.tile<vector<128x64xbf16>, "tensor">, %a: !ws.tile<vector<128x16xbf16>, "shared">, %b: !ws.tile<vector<64x16xbf16>, "shared">, %c: i1) {
   // expected-error @below {{'ws.mma' op expects an f32 accumulator in tensor memory, got}}
   "ws.mma"(%d, %a, %b, %c) {b_layout = "nk"} : (!ws.tile<vector<128x64xbf16>, "tensor">, !ws.tile<vector<128x16xbf16>, "shared">, !ws.tile<vector<64x16xbf16>, "shared">, i1) -> ()
