@@ -24,7 +24,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import MAX_Q_TILES, STREAMED, query_tiles_for
+from attn_mlir.passes.target.tiling import STREAMED, SWAPPED, query_tiles_for
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
@@ -256,8 +256,9 @@ def planned(
     kernel = spec = routed(spec, told.sizes["sq"], machine)
     if spec.schedule == STREAMED:
         check_streamed(spec)
-        if spec.query_tiles is None and chosen_query_tiles(spec, told.sizes["sq"], target) > 1:
-            kernel = dataclasses.replace(spec, query_tiles=MAX_Q_TILES)
+    if spec.schedule in (STREAMED, SWAPPED):
+        tiles = spec.query_tiles or chosen_query_tiles(spec, told.sizes["sq"], target)
+        kernel = dataclasses.replace(spec, query_tiles=tiles if tiles > 1 else spec.query_tiles)
     elif spec.query_tiles is None and spec.block is None:
         tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
         kernel = dataclasses.replace(spec, query_tiles=tiles)

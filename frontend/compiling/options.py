@@ -20,6 +20,7 @@ from attn_mlir.passes.target.tiling import (
     MAX_Q_TILES,
     PAGE_SIZES,
     STREAM_KEYS,
+    SWAPPED_TILES,
     TILE_N,
     key_tiles_for,
 )
@@ -74,10 +75,10 @@ def query_tiles(value: object) -> int:
     """Query tiles of a CTA.
 
     Raises:
-      SpecError: neither 1 nor 2.
+      SpecError: neither 1 nor 2, nor 4, which one schedule has (`schedules.check_query_tiles`).
     """
     tiles = as_int(value)
-    if tiles not in (1, 2):
+    if tiles not in SWAPPED_TILES:
         raise SpecError(f"query_tiles must be 1, 2 or None, got {shown(value, 40)}")
     return tiles
 

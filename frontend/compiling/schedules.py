@@ -17,6 +17,8 @@ from attn_mlir.passes.target.tiling import (
     STREAM_KEYS,
     STREAM_SUMS,
     STREAMED,
+    SWAPPED,
+    SWAPPED_COLUMNS,
     TILED,
     has_scale_groups,
     key_tiles_for,
@@ -110,6 +112,32 @@ def check_streamed(spec: MhaSpec) -> None:
       SpecError: names the option.
     """
     where = f"schedule {STREAMED}"
+    _check_key_tiles(spec, where)
+    if spec.query_tiles == MAX_Q_TILES and spec.v_head_dim > STREAM_SUMS:
+        raise SpecError(
+            f"{where} has no kernel for query_tiles {MAX_Q_TILES} with a v_head_dim above "
+            f"{STREAM_SUMS}, got {spec.v_head_dim}: pass 1"
+        )
+
+
+def check_swapped(spec: MhaSpec) -> None:
+    """Refuses what a kernel whose products have queries as columns does not compute.
+
+    Raises:
+      SpecError: names the option.
+    """
+    where = f"schedule {SWAPPED}"
+    _check_key_tiles(spec, where)
+    if spec.kv_dtype in NARROW_DTYPES:
+        raise SpecError(f"{where} has no kernel for {spec.kv_dtype}: supported are bf16 and f16")
+    if spec.v_head_dim > (most := max(SWAPPED_COLUMNS)):
+        raise SpecError(f"{where} has no kernel for v_head_dim {spec.v_head_dim} above {most}")
+    if spec.joined:
+        raise SpecError(f"{where} has no kernel for parts that it puts together itself")
+
+
+def _check_key_tiles(spec: MhaSpec, where: str) -> None:
+    """Refuses what no kernel computes whose key tiles are of 128 and follow one another."""
     if spec.block is not None:
         raise SpecError(f"{where} has no kernel for a block_mask: pass mask and mask_mod")
     page = 0 if spec.cache is None else spec.cache.page_size
@@ -118,13 +146,18 @@ def check_streamed(spec: MhaSpec) -> None:
             f"{where} has no kernel for pages of {page}: supported are those that divide "
             f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
         )
-    if spec.query_tiles == MAX_Q_TILES and spec.v_head_dim > STREAM_SUMS:
-        raise SpecError(
-            f"{where} has no kernel for query_tiles {MAX_Q_TILES} with a v_head_dim above "
-            f"{STREAM_SUMS}, got {spec.v_head_dim}: pass 1"
-        )
     if spec.tile_order == "clc":
         raise SpecError(f"{where} has no kernel for tile_order clc")
+
+
+def check_query_tiles(spec: MhaSpec) -> None:
+    """Refuses more query tiles than a schedule has.
+
+    Raises:
+      SpecError: says what is allowed.
+    """
+    if (spec.query_tiles or 0) > MAX_Q_TILES and spec.schedule != SWAPPED:
+        raise SpecError(f"query_tiles must be 1, 2 or None, got {spec.query_tiles}")
 
 
 def check_registers(spec: MhaSpec, target: str) -> None:
@@ -133,8 +166,8 @@ def check_registers(spec: MhaSpec, target: str) -> None:
     Raises:
       SpecError: names the option.
     """
-    if spec.schedule == TILED:
-        raise SpecError(f"{target} has no schedule {TILED}: it has no tensor memory")
+    if spec.schedule in (TILED, SWAPPED):
+        raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
     if spec.block is not None:
         raise SpecError(f"{target} has no kernel for a block_mask: pass mask and mask_mod")
     if spec.tile_order == "clc":

@@ -14,7 +14,14 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP
 from attn_mlir.compiling.request import Request, option, request
-from attn_mlir.compiling.schedules import check_results, check_stored, check_streamed, check_told
+from attn_mlir.compiling.schedules import (
+    check_query_tiles,
+    check_results,
+    check_stored,
+    check_streamed,
+    check_swapped,
+    check_told,
+)
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
@@ -25,7 +32,7 @@ from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.passes.target.tiling import SCHEDULES, STREAMED, Pieces
+from attn_mlir.passes.target.tiling import SCHEDULES, STREAMED, SWAPPED, Pieces
 from attn_mlir.runtime.scalars import flag, integer
 
 if TYPE_CHECKING:
@@ -72,13 +79,15 @@ class MhaSpec(Request):
         which are only read to make it. Its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
         out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where the
-        queries fill more than one and two fit.
+        queries fill more than one and two fit. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
+        as many as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control) or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when
         left out. All give the same bits.
       schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
         in tensor memory, or `mha-streaming`, for few: 16 or 32 rows of a group's heads, past which
-        keys and values stream. The first where the target has tensor memory, when left out.
+        keys and values stream; `mha-swapped`, for 8 to 32 rows, which are columns of products in
+        tensor memory. The first where the target has tensor memory, when left out.
       out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling; when left out `dtype`, and bf16 where
         that has 8 bits.
       return_lse: whether the kernel takes and writes LSE.
@@ -185,6 +194,9 @@ class MhaSpec(Request):
             self._set(name, options.head_dim(name, getattr(self, name), step))
         if self.block is not None:
             self._set("block", options.block(self.block, self.group))
+        check_query_tiles(itself)
+        if self.schedule == SWAPPED:
+            check_swapped(itself)
         if self.schedule == STREAMED:
             check_streamed(itself)
         check_told(itself)

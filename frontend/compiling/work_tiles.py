@@ -11,11 +11,14 @@ from attn_mlir.passes.target.tiling import (
     HELD,
     MAX_Q_TILES,
     STREAMED,
+    SWAPPED,
     StreamedRows,
+    SwappedRows,
     held_tiling_for,
     packed_heads,
     query_tiles_for,
     streamed_query_tiles,
+    swapped_query_tiles,
     tiling_for,
 )
 
@@ -60,13 +63,15 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
 
 
 def chosen_query_tiles(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> int:
-    """Query tiles of a work tile of a kernel that streams, where none are asked for.
+    """Query tiles of a work tile of a kernel for few queries, where none are asked for.
 
     Args:
       spec: the request.
       sq: queries of the longest sequence.
       target: the chip.
     """
+    if spec.schedule == SWAPPED:
+        return swapped_query_tiles(sq, spec.group, is_padded=spec.has_padded_queries)
     return streamed_query_tiles(
         target_named(target),
         spec.head_dim,
@@ -92,9 +97,10 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       SpecError: there is no kernel.
       TargetError: no such chip.
     """
-    if spec.schedule == STREAMED:
+    if spec.schedule in (STREAMED, SWAPPED):
         tiles = spec.query_tiles or chosen_query_tiles(spec, sizes["sq"], target)
-        rows = StreamedRows.of(spec.group, tiles, is_padded=spec.has_padded_queries)
+        kind = StreamedRows if spec.schedule == STREAMED else SwappedRows
+        rows = kind.of(spec.group, tiles, is_padded=spec.has_padded_queries)
         heads, positions = rows.heads, rows.positions
     else:
         block = kernel_block(spec, sizes["sq"], target)

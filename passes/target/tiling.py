@@ -19,10 +19,12 @@ MAX_Q_TILES = 2  # of a work tile, one softmax warpgroup each
 MAX_HEAD_DIM = 256
 TILED, STREAMED = "mha", "mha-streaming"  # schedules of attention: many queries, few queries
 HELD = "mha-registers"  # many queries, with sums in registers
+SWAPPED = "mha-swapped"  # few queries, as columns of products in tensor memory
 SCHEDULES = {
     TILED: "",
     STREAMED: "stream",
     HELD: "held",
+    SWAPPED: "swapped",
 }  # of attention, each with what it adds to a bundle's name
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
@@ -38,6 +40,11 @@ SCALE_GROUPS = (
 )
 JOIN_WARPS = (4, 1)  # most warps that join parts: with one warpgroup that attends, with two
 MOST_GROUPS = 3  # of threads, with one query tile each
+SWAPPED_ROWS = (
+    8  # of a query tile with swapped operands: least N of a product; PTX ISA, tcgen05.mma
+)
+SWAPPED_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
+SWAPPED_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
 SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
 HELD_KEYS = tuple(range(128, 0, -16))  # allowed keys of a tile: multiples of a 16-bit product's K
 FEWEST_HELD_KEYS = (
@@ -112,10 +119,10 @@ def streamed_heads(group: int, *, is_padded: bool = False) -> int:
     return 1 if is_padded else max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
 
 
-def query_slot_rows(packed: int) -> int:
+def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:
     """Rows of shared memory for a query tile of `packed` heads: whole positions, as many as fill it,
     rounded up to whole swizzle patterns."""
-    loaded = -(-STREAM_ROWS // packed) * packed
+    loaded = -(-rows // packed) * packed
     return -(-loaded // PAGE_STEP) * PAGE_STEP
 
 
@@ -288,6 +295,82 @@ class Pieces(NamedTuple):
             (2, "splits", "tiles", self.warps, STREAM_ROWS),
             ("tiles", self.warps),
         )
+
+
+class SwappedRows(NamedTuple):
+    """The query rows of a work tile with swapped operands (`mha-swapped`): the columns of its products.
+
+    Attributes:
+      rows: 8, 16 or 32, the N of a product; what heads and positions do not fill is computed and
+        dropped.
+      heads: of one group, whose rows lie side by side: row r is position r / heads of head r mod heads.
+    """
+
+    rows: int
+    heads: int
+
+    @classmethod
+    def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "SwappedRows":
+        """The rows of `q_tiles` query tiles, with the most heads that divide a group and fit.
+
+        Args:
+          group: query heads per key-value head.
+          q_tiles: query tiles of 8 rows: 1, 2 or 4.
+          is_padded: as of `streamed_heads`; then one head.
+        """
+        rows = q_tiles * SWAPPED_ROWS
+        most = 1 if is_padded else rows
+        return cls(rows, max(n for n in range(1, most + 1) if group % n == 0))
+
+    @property
+    def positions(self) -> int:
+        """Query positions of a work tile."""
+        return self.rows // self.heads
+
+
+def swapped_query_tiles(sq: int, group: int, *, is_padded: bool = False) -> int:
+    """Query tiles of a work tile with swapped operands: of those numbers with which each key is read
+    least often, the smallest.
+
+    Args:
+      sq: queries of the longest sequence.
+      group: query heads per key-value head.
+      is_padded: as of `streamed_heads`.
+    """
+
+    def readings(q_tiles: int) -> int:
+        rows = SwappedRows.of(group, q_tiles, is_padded=is_padded)
+        return group // rows.heads * -(-sq // rows.positions)
+
+    return min(SWAPPED_TILES, key=readings)
+
+
+def swapped_columns(v_head_dim: int) -> int:
+    """Columns of a tile of V with swapped operands: the head size rounded up to 64 or 128."""
+    return next(n for n in SWAPPED_COLUMNS if v_head_dim <= n)
+
+
+def swapped_stages(
+    target: Target,
+    head_dim: int,
+    v_head_dim: int,
+    rows: SwappedRows,
+    *,
+    output_bits: int = 16,
+) -> int:
+    """Slots of the K/V ring that fit in shared memory beside Q, P and O, with elements of 16 bits.
+
+    Args:
+      target: the chip.
+      head_dim, v_head_dim: columns of Q and K, and of V and O.
+      rows: of a work tile.
+      output_bits: width of an element of O.
+    """
+    slot = shared_tile_bytes(STREAM_KEYS, max(head_dim, swapped_columns(v_head_dim)), 16)
+    q = 2 * shared_tile_bytes(query_slot_rows(rows.heads, rows.rows), head_dim, 16)
+    p = shared_tile_bytes(STREAM_KEYS, rows.rows, 16)
+    out = shared_tile_bytes(rows.rows, target.rows_per_product, output_bits)
+    return (target.smem_bytes - SMEM_FOR_BARRIERS - q - p - out) // slot
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:

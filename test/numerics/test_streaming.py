@@ -316,7 +316,7 @@ def test_launches_do_not_depend_on_lengths_in_memory() -> None:
         ({"tile_order": "clc"}, "schedule mha-streaming has no kernel for tile_order clc"),
         (
             {"schedule": "mha-stream"},
-            "schedule must be one of mha, mha-streaming, mha-registers or None, got 'mha-stream'",
+            "schedule must be one of mha, mha-streaming, mha-registers, mha-swapped or None, got 'mha-stream'",
         ),
     ],
 )

@@ -47,6 +47,11 @@ class Config(Entries):
         """Query heads that one CTA computes."""
         return self.packed_heads
 
+    @property
+    def owns_keys(self) -> bool:
+        """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
+        return False
+
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""
         return stored

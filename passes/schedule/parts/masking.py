@@ -1,4 +1,5 @@
-"""Hides scores: puts -inf where a row does not see a column, by words of 32 bits, one per column.
+"""Hides scores: puts -inf where a row does not see a column, by words of 32 bits, one per column,
+in kernels whose threads hold rows of scores.
 
 The mask's formula for one element is evaluated for 32 columns at once, with words in place of truth
 values: `column < limit` gives a word whose lowest `limit - column` bits are set, and the operators of
@@ -73,6 +74,15 @@ def hide(
     mask = problem.mask
     rows, columns = ws.FragmentType(scores.type).shape
     sq, sk = tile.queries.length, tile.keys.length
+    hidden = b.f32_constant(float("-inf"))
+    if problem.config.owns_keys:  # of a word of columns it has one
+
+        def element(score: Value, row: Value, number: Value) -> Value:
+            position = b.INT.add(row0, problem.queries.position(row))
+            column = b.INT.add(column0, number)
+            return b.select(mask.element(b.INT, position, column, sq, sk), score, hidden)
+
+        return b.map_coordinates(element, scores)
 
     def word(row: Value, number: Value) -> Value:
         position = b.INT.add(row0, problem.queries.position(row))
@@ -83,5 +93,4 @@ def hide(
         return mask.element(_WORDS, position, column, sq, sk)
 
     bits = b.generate(word, [rows, -(-columns // WORD_BITS)], b.i32())
-    hidden = b.f32_constant(float("-inf"))
     return b.keep(scores, bits, hidden)

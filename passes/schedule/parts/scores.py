@@ -4,6 +4,7 @@ Pure functions over fragments, used by every schedule; the formulas for one row 
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from attn_mlir.dialect import ws
@@ -68,7 +69,7 @@ class Rows(NamedTuple):
       offset: [rows], the addend in the exponent that belongs to the maximum; see `Row.offset`.
       limit: [rows], the largest score that lets the maximum stay.
       is_large: i1, whether any row of this warp has a large offset; see `online.is_large`.
-      totals: [rows, 8], partial sums of weights, to be reduced at the end.
+      totals: [rows, columns], partial sums of weights, to be reduced at the end.
     """
 
     maximum: Value
@@ -78,10 +79,10 @@ class Rows(NamedTuple):
     totals: Value
 
     @classmethod
-    def none(cls, row: Row, count: int) -> "Rows":
+    def none(cls, row: Row, count: int, columns: int = TOTAL_COLUMNS) -> "Rows":
         """The state of `count` rows that have seen no key."""
         maximum = b.fill([count], b.f32_constant(-math.inf))
-        totals = b.fill([count, TOTAL_COLUMNS], b.f32_constant(0.0))
+        totals = b.fill([count, columns], b.f32_constant(0.0))
         return cls(maximum, b.map_elements(row.offset, maximum), maximum, b.false(), totals)
 
     def total(self) -> Value:
@@ -116,18 +117,35 @@ def weigh(
     Args:
       found: [rows], the largest score of all tiles so far, where the caller keeps it.
     """
+    largest = b.reduce_rows("max", scores, rows.maximum) if found is None else found
+    moved = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
+    rows, factor = at_maxima(row, rows, moved, lambda: largest)
+    weighed = weights_of(problem, row, scores, rows)
+    rows = rows._replace(totals=b.fold(weighed, rows.totals))
+    return Weighed(rows, moved, factor, weighed)
+
+
+def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> tuple[Rows, Value]:
+    """Raises row maxima to the largest scores of a tile, where these exceed the rows' limits.
+
+    Args:
+      row: the arithmetic of a row.
+      rows: the state before the tile.
+      moved: i1, whether any score exceeds its row's limit; if not, the state stays as it is.
+      find: emits the largest score of each row [rows], at least its maximum; called in the branch
+        that `moved` decides over.
+
+    Returns:
+      The state, and the factor [rows] for sums so far: 1 in rows that have not moved.
+    """
     maximum, _, limit, _, totals = rows
-    if found is None:
-        found = b.reduce_rows("max", scores, maximum)
-    moves = b.map_elements(_is_beyond, found, limit, element=b.i1())
-    moved = b.any_row(moves)
 
     def reach(found: Value, maximum: Value, limit: Value, row: Value) -> Value:
         del row
-        return b.select(_is_beyond(found, limit), found, maximum)
+        return b.select(is_beyond(found, limit), found, maximum)
 
     def to_new_maxima() -> list[Value]:
-        reached = b.map_rows(reach, found, maximum, limit)
+        reached = b.map_rows(reach, find(), maximum, limit)
         factor = b.map_elements(row.step, maximum, reached)
         following = b.map_elements(row.offset, reached)
         large = b.any_row(b.map_elements(is_too_coarse, following, element=b.i1()))
@@ -136,20 +154,23 @@ def weigh(
 
     ones = b.fill(ws.FragmentType(maximum.type).shape, b.f32_constant(1.0))
     kinds = [value.type for value in (*rows, maximum)]
-    maximum, offset, limit, is_large, totals, factor = b.chosen(
-        moved, kinds, to_new_maxima, lambda: [*rows, ones]
-    )
+    *values, factor = b.chosen(moved, kinds, to_new_maxima, lambda: [*rows, ones])
+    return Rows(*values), factor
+
+
+def weights_of(problem: Problem, row: Row, scores: Value, rows: Rows) -> Value:
+    """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large."""
+    maximum, offset = rows.maximum, rows.offset
     (weighed,) = b.chosen(
-        is_large,
+        rows.is_large,
         [scores.type],
         lambda: [weights(problem, row, *row.exact(scores, offset, maximum))],
         lambda: [weights(problem, row, scores, offset)],
     )
-    rows = Rows(maximum, offset, limit, is_large, b.fold(weighed, totals))
-    return Weighed(rows, moved, factor, weighed)
+    return weighed
 
 
-def _is_beyond(found: Value, limit: Value) -> Value:
+def is_beyond(found: Value, limit: Value) -> Value:
     """i1: found > limit; true if the limit is NaN, as a scale of almost 0 makes it."""
     return b.fcompare("UGT", found, limit)
 

@@ -9,7 +9,7 @@ See `kernels.streaming` for who hands what to whom.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
@@ -102,7 +102,20 @@ def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
     b.commit(slot, "threads")
 
 
-def stream(problem: Problem, storage: StreamStorage, source: KVSource, tile: WorkTile) -> None:
+class Streamed(Protocol):
+    """What `stream` fills.
+
+    Attributes:
+      q, kv: rings of queries, and of keys and values.
+      columns: of a tile of values.
+    """
+
+    q: b.Ring
+    kv: b.Ring
+    columns: int
+
+
+def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, then the K/V ring in the order K(0) V(0) K(1) V(1) ...; one thread.
 
     Where a tile lies is read two turns ahead: what a table says may come from memory, which takes

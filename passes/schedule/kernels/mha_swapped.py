@@ -1,0 +1,194 @@
+"""From `attn.mha` to a `ws.kernel` for few queries whose products have keys in their rows.
+
+A work tile is 8, 16 or 32 query rows, those of a group's heads and of a few tokens, which are the
+columns of a product. Warps 0-3 attend, one thread for each key of a tile; 4 issues the products, 5
+stores O, 6 loads. See `parts.swapped`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
+from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.streaming import stream
+from attn_mlir.passes.schedule.parts.swapped import SwappedStorage, attend, leave, multiply
+from attn_mlir.passes.schedule.registry import register
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.tiling import (
+    MAX_HEAD_DIM,
+    STREAM_KEYS,
+    SWAPPED,
+    SWAPPED_COLUMNS,
+    SWAPPED_ROWS,
+    SWAPPED_TILES,
+    SwappedRows,
+    key_tiles_for,
+    swapped_query_tiles,
+    swapped_stages,
+)
+
+ELEMENT_TYPES = ("bf16", "f16")
+MOST_COLUMNS = max(SWAPPED_COLUMNS)  # of V
+HEAD_DIM_STEP = 8  # tensor maps need strides of 16 bytes
+
+
+@dataclass(frozen=True)
+class SwappedConfig(Config):
+    """How one attention operation with few queries is computed: `Config` with other defaults."""
+
+    tile_m: int = SWAPPED_ROWS
+    q_tiles: int = 1
+    tile_n: int = STREAM_KEYS
+    exp2_period: int = 0
+    tile_order: str = "persistent"
+
+    @property
+    def owns_keys(self) -> bool:
+        """Each thread of those that attend has a key."""
+        return True
+
+
+@dataclass(frozen=True)
+class Options:
+    """Wishes: an option other than 0 overrides what the sizes say.
+
+    Attributes:
+      q_tiles: 8 query rows of a work tile each, 1, 2 or 4; as many as a group's heads fill where none
+        are given.
+      kv_stages: slots of the K/V ring.
+      tile_order: one of `TILE_ORDERS` but `clc`; where none is given by the queries.
+    """
+
+    q_tiles: int = 0
+    kv_stages: int = 0
+    tile_order: str = ""
+
+
+@register
+class MhaSwapped:
+    """Attention of few queries with keys in the rows of its products."""
+
+    name: ClassVar[str] = SWAPPED
+    operation: ClassVar[type[Any]] = attn.MhaOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory: products into registers have 64 rows for a warpgroup of their own."""
+        return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
+
+    def takes(self, op: attn.MhaOp, target: Target) -> bool:
+        """No operation that does not ask for it."""
+        return False
+
+    def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs the heads of a group into a tile, and gives the ring what shared memory is left.
+
+        Raises:
+          VerifyError: an operation without a kernel, or a configuration that cannot be.
+        """
+        wishes = Options(**options)
+        _refuse_unsupported(op)
+        group, is_padded = op.heads // op.kv_heads, has_padded_queries(op)
+        tiles = wishes.q_tiles or swapped_query_tiles(1, group, is_padded=is_padded)
+        rows = SwappedRows.of(group, tiles, is_padded=is_padded)
+        output_bits = ws.element_bits(op.output_type)
+        stages = swapped_stages(target, op.head_dim, op.v_head_dim, rows, output_bits=output_bits)
+        chosen = SwappedConfig(
+            tile_m=rows.rows,
+            kv_stages=wishes.kv_stages or stages,
+            packed_heads=rows.heads,
+            tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
+        )
+        config = dataclasses.replace(chosen, **SwappedConfig.given(op))
+        _check(op, config)
+        op.attributes[CONFIG] = config.to_attr()
+
+    def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one attention operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or its score modifier is not element-wise.
+        """
+        with attention_kernel(function, op, SwappedConfig) as (kernel, problem, source):
+            _emit_roles(problem, SwappedStorage(problem), source)
+        return kernel
+
+
+def _refuse_unsupported(op: attn.MhaOp) -> None:
+    """Raises VerifyError for a legal `attn.mha` that the kernel does not compute."""
+    for element in (str(op.element_type), str(op.stored_element_type)):
+        if element not in ELEMENT_TYPES:
+            allowed = " and ".join(ELEMENT_TYPES)
+            raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
+    if op.blocks:
+        raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
+    if op.join is not None:
+        raise op_error(op, "has no kernel for parts that it puts together itself")
+    if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
+        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
+    sizes = ("head_dim", op.head_dim, MAX_HEAD_DIM), ("v_head_dim", op.v_head_dim, MOST_COLUMNS)
+    for name, size, most in sizes:
+        if size % HEAD_DIM_STEP or not HEAD_DIM_STEP <= size <= most:
+            allowed = f"multiples of {HEAD_DIM_STEP} up to {most}"
+            raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
+
+
+def _check(op: attn.MhaOp, config: SwappedConfig) -> None:
+    """Raises VerifyError for a configuration that the kernel cannot have.
+
+    Shared memory is not checked here: the planner has the buffers and names them.
+    """
+    fixed = dataclasses.replace(
+        SwappedConfig(),
+        tile_m=config.tile_m,
+        kv_stages=config.kv_stages,
+        packed_heads=config.packed_heads,
+        tile_order=config.tile_order,
+    )
+    for field in dataclasses.fields(SwappedConfig):
+        want, got = getattr(fixed, field.name), getattr(config, field.name)
+        if want != got:
+            raise op_error(op, f"expects {field.name} of {want}, got {got}")
+    if config.tile_m not in (sizes := [n * SWAPPED_ROWS for n in SWAPPED_TILES]):
+        allowed = ", ".join(map(str, sizes))
+        raise op_error(op, f"expects tile_m of {allowed}, got {config.tile_m}")
+    if config.kv_stages < 2:
+        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
+    group, packed = op.heads // op.kv_heads, config.packed_heads
+    if not 1 <= packed <= config.tile_m or group % packed:
+        raise op_error(
+            op, f"expects packed_heads to divide {group}, up to {config.tile_m}, got {packed}"
+        )
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    if config.tile_order not in allowed:
+        names = ", ".join(allowed)
+        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
+
+
+def _emit_roles(problem: Problem, storage: SwappedStorage, source: KVSource) -> None:
+    def work(body: Callable[[WorkTile], None]) -> None:
+        """The work tiles of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with every_tile_with_queries(problem) as tile:
+            body(tile)
+
+    rest = WARPGROUP_WARPS
+    with b.role("attend", first=0, warps=rest):
+        work(lambda tile: attend(problem, storage, tile))
+    with b.role("mma", first=rest, warps=1, lanes=1):
+        work(lambda tile: multiply(problem, storage, tile))
+    with b.role("leave", first=rest + 1, warps=1, lanes=1):
+        work(lambda tile: leave(problem, storage, tile))
+    with b.role("load", first=rest + 2, warps=1, lanes=1):
+        work(lambda tile: stream(problem, storage, source, tile))
+        b.launch_dependents()
