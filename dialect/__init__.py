@@ -1,1 +1,1 @@
-"""Our dialects, defined in Python, and `_mlir`, the one door to MLIR."""
+"""Our dialects, defined in Python, and `_mlir`, the one import of MLIR."""

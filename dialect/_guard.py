@@ -1,10 +1,10 @@
-"""Checks an operation of ours against the fields of its class, in words that name the field.
+"""Checks our operations against the fields of their classes, with errors that name the field.
 
-MLIR calls `verify_invariants` before the checks that follow from the declared fields, on an
-operation that may lack an operand or an attribute, or hold another kind of type. What is declared
-is therefore checked here first, as far as classes go; the numbers of operands, results and regions
-are left to the declared checks, which come last. The parser takes any parameters for a type of
-ours: a type class says what is wrong with them in `misfit() -> str`, empty when nothing is.
+MLIR calls `verify_invariants` before its own checks of the declared fields, on operations that may
+lack an operand or attribute, or have one of another type. Therefore the classes of all fields are
+checked here first; the numbers of operands, results and regions are left to MLIR's checks, which
+come last. The parser accepts any parameters for our types: a type class says what is wrong with
+them in `misfit() -> str`, which is empty if nothing is.
 
 The binding cannot declare a field of class DenseI32ArrayAttr and its like: such a field is `Any`,
 and the operation class says so in `ATTRIBUTE_CLASSES = {"dims": ir.DenseI32ArrayAttr}`. Nor can it
@@ -29,16 +29,16 @@ _COUNTS = {
     irdl.Variadicity.optional: ("0 or 1", 0, 1),
     irdl.Variadicity.variadic: ("any", 0, _ANY),
 }
-"""How many values a field has: in words, at least, at most."""
+"""The number of values of a field: in words, and the least and most of them."""
 
 
 class _Field(NamedTuple):
-    """A field of an operation class, with what is asked of each verified operation.
+    """A field of an operation class, and what verified operations must have in it.
 
     Attributes:
-      declared: the binding's description.
+      declared: the binding's description of the field.
       constraint: the class that a type or attribute must have.
-      test: whether a type or attribute is of it.
+      test: whether a type or attribute is of that class.
       misfit: what is wrong with the parameters of a type of ours; None for others.
     """
 
@@ -53,9 +53,9 @@ class _Values(NamedTuple):
 
     Attributes:
       kind: for messages.
-      segments: the attribute that says how many values each field has, where that varies.
+      segments: the attribute with the number of values of each field, if that varies.
       fields: in order.
-      is_fixed: whether each field is one value.
+      is_fixed: whether each field has exactly one value.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class _Fields(NamedTuple):
 
 
 class _Misfit(Exception):
-    """An operation that does not fit its class; the text follows the operation's name."""
+    """An operation that does not fit its class; messages put the operation's name before the text."""
 
 
 def guard_verifier(op_class: Any) -> None:
@@ -122,7 +122,7 @@ def _check(op: Any, fields: _Fields) -> bool:
     """Checks the classes of attributes, operand types and result types.
 
     Returns:
-      Whether the operands, results and regions are as many as the fields declare.
+      Whether the numbers of operands, results and regions are those that the fields declare.
 
     Raises:
       _Misfit: an attribute is missing, or something is of another class.
@@ -147,7 +147,7 @@ def _check_attribute(name: str, constraint: Any, got: Any) -> None:
 
 
 def _check_values(declared: _Values, values: Any, attributes: Any) -> bool:
-    """Checks the types of operands or results; returns whether they are as many as declared."""
+    """Checks the types of operands or results; returns whether their number is as declared."""
     owners = declared.fields
     if not declared.is_fixed:
         counts = _segments(declared.segments, [field.declared for field in owners], attributes)
@@ -165,7 +165,7 @@ def _check_values(declared: _Values, values: Any, attributes: Any) -> bool:
 
 
 def _segments(name: str, fields: list[Any], attributes: Any) -> list[int]:
-    """How many values belong to each field, as the operation's attribute of that name says."""
+    """The number of values of each field, from the operation's attribute `name`."""
     if name not in attributes:
         raise _Misfit(f"attribute '{name}'")
     got = attributes[name]
@@ -178,13 +178,13 @@ def _segments(name: str, fields: list[Any], attributes: Any) -> list[int]:
 
 
 def _is_count(field: Any, count: int) -> bool:
-    """Whether a field may have so many values."""
+    """Whether a field may have `count` values."""
     return _COUNTS[field.variadicity][1] <= count <= _COUNTS[field.variadicity][2]
 
 
 @functools.cache
 def _test(constraint: Any) -> Callable[[Any], bool]:
-    """Says whether a type or attribute is of the class of a constraint, an integer of its width."""
+    """A predicate: whether a type or attribute fits a constraint, an integer also its width."""
     if constraint is Any or isinstance(constraint, TypeVar):
         return lambda got: True
     origin = typing.get_origin(constraint)
@@ -199,7 +199,7 @@ def _test(constraint: Any) -> Callable[[Any], bool]:
 
 
 def _words(constraint: Any) -> str:
-    """Returns a constraint as a message says it: `i32`, `!ws.ring`, `IntegerAttr`."""
+    """A constraint's name for messages: `i32`, `!ws.ring`, `IntegerAttr`."""
     origin = typing.get_origin(constraint)
     if origin is ir.IntegerType:
         return f"i{typing.get_args(constraint)[0]}"

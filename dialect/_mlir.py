@@ -1,16 +1,16 @@
-"""The one door to MLIR: every other module writes `from attn_mlir.dialect._mlir import ir, ext`.
+"""The one import of MLIR: every other module writes `from attn_mlir.dialect._mlir import ir, ext`.
 
 The provider is the official `mlir` package where one is installed, else the binding inside
-`numba-cuda-mlir`, which is pinned because that subpackage is a private name of its. Nothing is
-imported until a name is read, so that `--help`, the runtime and cache hits never pay for MLIR.
+`numba-cuda-mlir`, which is pinned because that subpackage is private. Nothing is imported until a
+name is read, so that `--help`, the runtime and cache hits do not load MLIR.
 
 The provider's own top-level `__init__` starts its Numba front end. It is not executed: a module
 object that only knows the package's folder takes its place in `sys.modules`, and runs the real
-`__init__` the first time somebody reads one of its names. Measured on two cores, files in the
+`__init__` when one of its names is first read. Measured on two cores, files in the
 page cache, numba-cuda-mlir 0.6.0: `ir` 0.12 s instead of 0.48 s, `ir` with all the dialect
 modules below 0.20 s instead of 0.59 s; a context 3-10 ms, one of our dialects in it 1-3 ms.
 
-Facts about the binding that every user of this module meets:
+What every user of the binding has to know:
 
 * An operation, block or value does not keep its module alive. Hold the `ir.Module`; reading
   `ir.Module.parse(text).body.operations[0]` is a segmentation fault.
@@ -76,7 +76,7 @@ _attributes_readable = False
 
 
 class _DeferredPackage(ModuleType):
-    """A package whose submodules can be imported although its `__init__` has not run yet."""
+    """A package whose submodules can be imported before its `__init__` has run."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__version__", "__all__"):
@@ -89,7 +89,7 @@ class _DeferredPackage(ModuleType):
 
 
 class _DeferredModule(ModuleType):
-    """Stands for a module, which is imported when one of its names is first read."""
+    """A placeholder for a module, which is imported when one of its names is first read."""
 
     def __getattr__(self, name: str) -> Any:
         with _lock:
@@ -100,10 +100,11 @@ class _DeferredModule(ModuleType):
 
 @contextlib.contextmanager
 def _numpy_deferred() -> Generator[None]:
-    """Within it, what imports numpy gets it when it first reads a name of it.
+    """A context in which `import numpy` gives a placeholder, imported when one of its names is read.
 
-    The binding imports numpy for four attribute builders, and numpy takes 35 ms and the threads
-    that it starts 60 ms more of CPU. Whoever else imports it meanwhile gets one that works.
+    The binding imports numpy for four attribute builders only, and numpy takes 35 ms, with 60 ms
+    more of CPU time in the threads that it starts. The placeholder works for any other importer,
+    too.
     """
     with _lock:
         deferred = sys.modules.setdefault("numpy", _DeferredModule("numpy"))
@@ -127,7 +128,7 @@ def _folder(spec: importlib.machinery.ModuleSpec) -> Path:
 
 
 def _check_version(folder: Path) -> None:
-    """Raises TargetError unless the pinned provider is what is installed."""
+    """Raises TargetError unless the installed provider has the pinned version."""
     found = provider_version(folder)
     if found != PROVIDER_VERSION:
         raise TargetError(
@@ -139,8 +140,8 @@ def _check_version(folder: Path) -> None:
 def _bind_libraries_locally(libraries: Path) -> None:
     """Opens the binding's shared library so that it prefers its own LLVM symbols.
 
-    Another LLVM in the process (a Triton or a JAX) may export the same names; RTLD_DEEPBIND at
-    the first opening is what keeps the two apart. Linux only, like the flag.
+    Another LLVM in the process (Triton's or JAX's) may export the same names; RTLD_DEEPBIND at the
+    first opening keeps the two apart. Linux only, like the flag.
     """
     if not sys.platform.startswith("linux") or not hasattr(os, "RTLD_DEEPBIND"):
         return
@@ -153,10 +154,10 @@ def _bind_libraries_locally(libraries: Path) -> None:
 
 
 def _provider() -> str:
-    """Returns the dotted name of the package that holds `ir`, made importable at the first call.
+    """Returns the dotted name of the package with `ir`; the first call makes it importable.
 
     Raises:
-      TargetError: no provider is installed, or one of a version that was never tried.
+      TargetError: no provider is installed, or one of another version than the pinned one.
     """
     global _root
     with _lock:
@@ -206,11 +207,12 @@ def provider_version(folder: Path | None = None) -> str:
 
 
 def provider_identity() -> str:
-    """Which MLIR would be used, for keys of caches: it is not imported, and may be missing.
+    """The identity of the MLIR provider for cache keys; does not import it, and it may be missing.
 
     Returns:
-      The pinned package with its version; `mlir` with a digest of what the file system says about
-      its libraries, since it carries no version; or `none`.
+      The pinned package with its version; `mlir` with a digest of its libraries' file attributes,
+        since it
+      has no version; or `none`.
     """
     official = _find("mlir")
     if official is not None and (libraries := _folder(official) / "_mlir_libs").is_dir():
@@ -235,16 +237,16 @@ def __getattr__(name: str) -> Any:
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "ir":
-        # The binding looks for a module by namespace whenever it meets a value of a type of ours,
-        # and goes on searching the disk, 2500 times per verified kernel, until it finds one.
+        # The binding looks for a module named after the namespace at every value of one of our types,
+        # and searches the disk each time, 2500 times per verified kernel, unless it finds one.
         value._globals.append_dialect_search_prefix(__package__)
     globals()[name] = value
     return value
 
 
 def _make_pure() -> Any:
-    """Builds the trait for `traits=[Pure]`: an operation that may be CSE'd, hoisted or erased."""
-    from attn_mlir.dialect._mlir import ir  # by the lazy names of this very module
+    """Builds the trait `Pure`: operations with it may be CSE'd, hoisted or erased."""
+    from attn_mlir.dialect._mlir import ir  # through the lazy names of this module
 
     class Pure(ir.MemoryEffectsOpInterface):
         """Memory effects of an operation that has none."""
@@ -274,11 +276,11 @@ def make_context(*, dialects: Sequence[str] | None = None) -> Any:
 
 
 def _make_attributes_readable(context: Any) -> None:
-    """Lets every attribute be read: those without a class of their own as plain `ir.Attribute`.
+    """Makes all attributes readable, those without a class of their own as plain `ir.Attribute`.
 
-    The binding chooses the Python class of an attribute when it is read, and raises TypeError for
-    a location (whose classes are those of operations' locations, no attributes) and for dense
-    elements of other than integers and floats. Text may hold both wherever an attribute stands.
+    The binding chooses the Python class of an attribute when it is read. It raises TypeError for a
+    location (whose classes are not attribute classes) and for dense elements that are neither
+    integers nor floats. Input text may have both in place of any attribute.
     """
     global _attributes_readable
     ir: Any = __getattr__("ir")
@@ -295,7 +297,7 @@ def _make_attributes_readable(context: Any) -> None:
 
 
 def _location_caster(ir: Any, kind: Any) -> Any:
-    """The class for an operation's location; an attribute stays what it is."""
+    """The caster for locations: gives an operation's its class, and leaves attributes as they are."""
 
     def cast(found: Any) -> Any:
         return kind(found) if isinstance(found, ir.Location) else found
@@ -304,7 +306,7 @@ def _location_caster(ir: Any, kind: Any) -> Any:
 
 
 def _cast_dense(found: Any) -> Any:
-    """The class that fits the elements, if there is one."""
+    """Casts dense elements to the class for their element type, if there is one."""
     ir: Any = __getattr__("ir")
     for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
         try:
@@ -338,14 +340,14 @@ def register_dialect(namespace: str, package: str) -> None:
 
 
 def load_dialects(context: Any, *namespaces: str) -> None:
-    """Makes our dialects known to a context; doing it again changes nothing.
+    """Loads our dialects into a context; those that are already loaded are skipped.
 
-    A verifier of theirs (`verify_invariants`) is only called for operations that fit the fields of
-    their class (see `_guard.py`), so it may use them without checking first.
+    Their verifiers (`verify_invariants`) are only called for operations that fit the fields of
+    their class (see `_guard.py`), so they may use these without checks.
 
     Args:
       context: the ir.Context; contexts of this process share the Python classes.
-      namespaces: which dialects, of those registered; all when none is named.
+      namespaces: names of registered dialects to load; all if none is given.
     """
     from attn_mlir.dialect._guard import guard_verifier
 
@@ -371,9 +373,9 @@ def attach_pure(op: Any) -> None:
 def keep_alive(value: _T) -> _T:
     """Holds an object for the life of the process and returns it.
 
-    The binding does not hold the callables given to `TypeConverter.add_conversion`, and calls
-    whatever took their place once they were collected. Give it functions of a module, not
-    closures made per compilation: what is kept is never released.
+    The binding holds no reference to callables given to `TypeConverter.add_conversion`, and after
+    their collection calls whatever object took their place. Use this for module functions, not for
+    closures made per compilation, as kept objects are never released.
     """
     if not any(kept is value for kept in _kept):
         _kept.append(value)

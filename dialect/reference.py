@@ -1,9 +1,10 @@
-"""The page docs/dialect.md: every operation, type and attribute, from the docstrings.
+"""Generates the page docs/dialect.md, with every operation, type and attribute, from docstrings.
 
     python -m attn_mlir.dialect.reference -o docs/dialect.md
 
-Each entry ends with an example that is a module by itself: the fragment of the docstring in a
-function of the values that it takes. Tests parse and verify each, and keep the page current.
+Each entry ends with an example that is a complete module: the docstring's fragment within a
+function whose arguments are the values that it uses. Tests parse and verify each, and keep the page
+current.
 """
 
 import argparse
@@ -15,11 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-WIDTH = 110  # of the lines of an example's arguments
+WIDTH = 110  # characters of a line of an example's arguments
 _EXAMPLE = re.compile(r"^Example:\s*", re.MULTILINE)
 _SECTION = re.compile(r"^(Results|Operands|Attributes|Raises):$")
 _ENTRY = re.compile(r"^  ([\w.]+(?:, [\w.]+)*)((?: \([^)]*\))?): (.*)")
-_CONTINUED = re.compile(r"(?<=[,)])\n\s*(?=[a-z!])|\n\s*(?=[:{]|->)")  # a statement's further lines
+_CONTINUED = re.compile(
+    r"(?<=[,)])\n\s*(?=[a-z!])|\n\s*(?=[:{]|->)"
+)  # indentation of a statement's further lines
 _IN_A_MODIFIER = ("attn.yield", "attn.keep", "attn.sink", "attn.blocks", "attn.join")
 
 _ATTENTION = """\
@@ -71,7 +74,7 @@ def _split_types(text: str) -> list[str]:
 
 
 def _operand_types(example: str) -> dict[str, str]:
-    """Types of the values that operations in generic form take, by name."""
+    """Types of the values that operations in generic form use, by name."""
     found: dict[str, str] = {}
     opened: list[list[str]] = []
     for line in _CONTINUED.sub(" ", example).splitlines():
@@ -89,7 +92,7 @@ def _operand_types(example: str) -> dict[str, str]:
 
 
 def module_text(example: str) -> str:
-    """An example that is no module by itself, in a function of the values that it takes."""
+    """An example that is not a complete module, within a function of the values that it uses."""
     if example.startswith(("func.func", '"ws.kernel"')):
         return example
     made = set(re.findall(r"^\s*(%\w+)(?:, %\w+)* =", example, re.MULTILINE))
@@ -104,7 +107,7 @@ def module_text(example: str) -> str:
 
 
 def example_of(op: Any) -> str:
-    """The module that shows an operation: its docstring's example, completed."""
+    """The module that shows an operation: the example of its docstring, completed."""
     _, found, text = _docstring(op).partition("Example:")
     assert found, f"{op.OPERATION_NAME} has no example"
     example = inspect.cleandoc(text).strip().strip("`")
@@ -152,13 +155,13 @@ def _operation(op: Any) -> str:
 
 
 def _type(kind: Any) -> str:
-    """A type, whose docstring begins with one that exists: `!ws.tile<...>`: what it is."""
+    """The entry of a type, whose docstring begins with an instance: `!ws.tile<...>`: description."""
     shown, text = _shown(kind)
     return _entry(f"`!{kind.type_name}`", text, f"func.func private @example({shown})")
 
 
 def _shown(kind: Any) -> tuple[str, str]:
-    """The example that a docstring begins with, and the rest as sentences."""
+    """The instance that a docstring begins with, and the description after it."""
     match = re.match(r"`([^`]+)`: (.)(.*)", _docstring(kind), re.DOTALL)
     assert match is not None, kind
     return match[1], match[2].upper() + match[3]
@@ -225,7 +228,7 @@ def _name(op: Any) -> str:
 
 
 def _docstring_of_module(module: Any) -> list[str]:
-    """The paragraphs of a module's docstring but the first."""
+    """The paragraphs of a module's docstring without the first."""
     return inspect.cleandoc(module.__doc__ or "").split("\n\n")[1:]
 
 

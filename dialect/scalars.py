@@ -1,6 +1,6 @@
-"""Scalar code in short names: `arith`, `math` and `scf` on i32, i1 and f32.
+"""Short names for scalar operations of `arith`, `math` and `scf` on i32, i1 and f32.
 
-Schedules and lowerings both write with these; nothing here knows a kernel.
+Used by schedules and lowerings alike.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -44,7 +44,7 @@ def is_constant(value: Value, expected: int) -> bool:
 class IntOps:
     """i32 arithmetic on SSA values and Python integers; folds where both are Python integers.
 
-    The same interface that the masks' closed forms are written against (`attn.masks`).
+    Implements `Arith`, the arithmetic of masks (`attn.masks`).
     """
 
     @staticmethod
@@ -120,11 +120,10 @@ def _promised(quotient: Value) -> Value:
 
 
 def is_plain_division(op: Any) -> bool:
-    """Whether who wrote a signed division promises that its dividend is at least 0 and its divisor
-    above 0, so that dividing unsigned gives the same; without the mark, signs count.
+    """Whether a signed division is marked: dividend >= 0, divisor > 0, so that unsigned is the same.
 
-    Code divides unsigned then. The ring proof refuses a negative dividend, and takes a divisor as
-    the code does, since the sizes that it tries include calls that nobody makes.
+    The code then divides unsigned. The ring proof refuses a negative dividend, and treats a divisor
+    as unsigned like the code, since the sizes that it tries include impossible calls.
     """
     attributes = op.operation.attributes
     return _OPERANDS in attributes and ir.StringAttr(attributes[_OPERANDS]).value == _NONNEGATIVE
@@ -138,7 +137,7 @@ def compare(predicate: str, a: Value, b: Value | int) -> Value:
 
 @contextmanager
 def when(condition: Value) -> Generator[None]:
-    """Emits what is written inside under `scf.if`."""
+    """Emits the body under an `scf.if`."""
     op = scf.IfOp(condition)
     with ir.InsertionPoint(op.then_block):
         yield
@@ -147,7 +146,7 @@ def when(condition: Value) -> Generator[None]:
 
 @contextmanager
 def either(condition: Value) -> Generator[tuple[Any, Any]]:
-    """An `scf.if` with both branches: yields their insertion points, to write them in turn."""
+    """An `scf.if` with two branches: yields two contexts, in which the branches are emitted."""
     op = scf.IfOp(condition, has_else=True)
     yield ir.InsertionPoint(op.then_block), ir.InsertionPoint(op.else_block)
     for block in (op.then_block, op.else_block):
@@ -161,7 +160,7 @@ def chosen(
     then: Callable[[], Sequence[Value]],
     otherwise: Callable[[], Sequence[Value]],
 ) -> list[Value]:
-    """An `scf.if` with results of these types: what one of two functions returns."""
+    """An `scf.if` with results of these types, which `then` or `otherwise` returns."""
     op = scf.IfOp(condition, list(results), has_else=True)
     for block, body in ((op.then_block, then), (op.else_block, otherwise)):
         with ir.InsertionPoint(block):
@@ -185,7 +184,7 @@ def loop(
 
 @contextmanager
 def turns(count: Value | int) -> Generator[Value]:
-    """An `scf.for` over 0 .. count - 1 that carries nothing; yields the number of the turn."""
+    """An `scf.for` over 0 .. count - 1 without carried values; yields the number of the turn."""
     count = constant(count) if isinstance(count, int) else count
     op = scf.ForOp(constant(0), count, constant(1))
     with ir.InsertionPoint(op.body):
@@ -199,7 +198,7 @@ def fadd(a: Value, b: Value) -> Value:
 
 
 def fmax(a: Value, b: Value) -> Value:
-    """max(a, b); the other one where one is no number"""
+    """max(a, b); the other one if one of them is NaN"""
     return arith.MaxNumFOp(a, b).result
 
 

@@ -1,4 +1,4 @@
-"""The `attn` dialect. Names resolve at their first use, so that masks come without MLIR."""
+"""The `attn` dialect. Names are imported at their first use, so that masks do not need MLIR."""
 
 import importlib
 from typing import Any

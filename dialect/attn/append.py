@@ -13,47 +13,49 @@ WIDE_TYPES = ("bf16", "f16")
 NARROW_TYPES = ("f8E4M3FN", "f8E5M2")
 ANGLE_TYPES = ("bf16", "f16", "f32")
 SLOT_TYPES = ("i32", "i64")
-TOKEN_RANK = 3  # [tokens, heads, columns]; one more with a dimension for the sequence
-ROTARY_STEP = 16  # of rotary_dim: halves are whole 16-byte units of 16-bit elements
+TOKEN_RANK = 3  # [tokens, heads, columns]; 4 with a batch dimension
+ROTARY_STEP = 16  # rotary_dim is a multiple: halves are whole 16-byte units of 16-bit elements
 
 
 class AppendOp(AttnDialect.Operation, name="append"):
-    """Writes the keys and values of new tokens into a cache, each where it is told.
+    """Writes the keys and values of new tokens into a cache.
 
-    Which sequence a token belongs to: that of `sequences`; or the one whose rows `offsets` tells;
-    else that of its first dimension. Its position there: that of `positions`; else the new tokens of
-    a sequence are the last ones that it then has. Where that is in memory is what the operations say
-    that made the caches. Or `slots` tells it at once: token t goes to row slots[t] of the cache's
-    first two dimensions, which are counted through.
+    A token's sequence is given by `sequences`, or by `offsets` (it is the one whose range holds the
+    token), or is its index in the batch dimension. Its position in the sequence is given by
+    `positions`; without them, the new tokens of a sequence are its last ones. Where that position
+    lies in memory follows from the operations that made the caches. Alternatively `slots` gives the
+    place directly: token t goes to row slots[t], where rows are numbered over the cache's first two
+    dimensions together.
 
-    A token that belongs nowhere, such as one with a negative sequence, position or slot, or one past
-    the room that its sequence has, is left out: whatever the numbers hold, nothing is written beside
-    the tensors of the caches, nor into the room of another sequence. Two tokens of one place: either
-    may be there.
+    A token is left out if it has no place: if its sequence, position or slot is negative, or past
+    the room that its sequence has. Whatever the arrays hold, nothing is written outside the tensors
+    of the caches, or into the room of another sequence. If two tokens have the same place, one of
+    them is written.
 
-    With angles the first 2 x C columns of a key of position p are rotated, as pairs (x, y) of the
-    columns i and i + C, or 2 i and 2 i + 1 where they are interleaved:
+    With angles, the first 2 x C columns of a key at position p are rotated, in pairs (x, y) of the
+    columns i and i + C, or 2 i and 2 i + 1 if interleaved:
 
         (x cos[p, i] - y sin[p, i],  y cos[p, i] + x sin[p, i])
 
-    Elements of another type than the cache's, and rotated ones, are computed in f32. Where the cache
-    is `attn.scaled` and its elements are narrower than the new ones, they are divided by the factors;
-    what is too large for 8 bits becomes the largest number.
+    Rotation and conversion to the cache's type are computed in f32. If the cache is `attn.scaled`
+    and its elements are narrower than the new ones, these are divided by the factors; values that
+    are too large for 8 bits become the largest number.
 
     Operands:
-      k_cache, v_cache: [batch, sequence, heads, columns], tensors or views. Sequences that end by
-        `attn.limited` are told apart by what their lengths count.
+      k_cache, v_cache: [batch, sequence, heads, columns], tensors or views. Lengths of
+        `attn.limited` include the new tokens if `counted` is `all`, and not if it is `cached`.
       k_new, v_new: [tokens, heads, columns], or [batch, n, heads, columns]; of the caches' type,
-        or of bf16 or f16 where these have 8 bits.
+        or bf16 or f16 for caches of 8 bits.
       slots: none, or [tokens], i32 or i64.
-      positions: none, or i32, of the shape of the tokens. With `slots` they are for the angles.
+      positions: none, or i32, of the shape of the tokens. With `slots` they are used for angles
+        only.
       sequences: none, or [tokens], i32.
-      offsets: none, or [batch + 1], i32: sequence b has the tokens from offsets[b] to before
-        offsets[b + 1].
+      offsets: none, or [batch + 1], i32: sequence b has the tokens offsets[b] to offsets[b + 1] -
+        1.
       angles: none, or cos and sin, [positions, C] of bf16, f16 or f32.
 
     Attributes:
-      attn.interleaved (optional, unit): pairs are neighbours.
+      attn.interleaved (optional, unit): the columns of a pair are neighbours.
 
     Memory effects: writes the tensors of the caches. Hardware: any.
 
@@ -83,11 +85,11 @@ class AppendOp(AttnDialect.Operation, name="append"):
 
     @property
     def rotary_dim(self) -> int:
-        """Columns that are rotated."""
+        """Number of columns that are rotated."""
         return 2 * self.angles[0].type.shape[1] if len(self.angles) else 0
 
     def verify_invariants(self) -> bool:
-        """Caches and tokens of one shape, element types, and what tells where tokens go."""
+        """Checks shapes and element types of caches and tokens, and of the arrays for places."""
         return all(
             check()
             for check in (

@@ -1,7 +1,7 @@
 """Mask attributes: `#attn.causal`, `#attn.window<127, 0>`, made from the classes in `masks/`.
 
 A mask's fields become the attribute's parameters, in order: integers as 64-bit integers, masks as
-attributes of their own, as in `#attn.and<#attn.causal, #attn.chunked<512>>`. A mask without fields
+mask attributes, as in `#attn.and<#attn.causal, #attn.chunked<512>>`. A mask without fields
 prints as its keyword alone.
 """
 

@@ -1,4 +1,4 @@
-"""`attn.blocks`, lists of the blocks of scores that an attention operation computes."""
+"""`attn.blocks`: lists of the blocks of scores that an attention operation computes."""
 
 from types import MappingProxyType
 from typing import Any
@@ -11,25 +11,25 @@ COUNTS_RANK = INDICES_RANK = 4
 
 
 class BlocksOp(AttnDialect.Operation, name="blocks"):
-    """Says which blocks of scores the enclosing attention operation computes; the others are hidden.
+    """Restricts the enclosing attention operation to listed blocks of scores; the others are hidden.
 
-    Block (i, g, j) holds the scores of the query positions from i x positions on, of the query
-    heads from g x heads on, and of the keys from j x keys on. In the blocks that are listed first,
-    the mask and `attn.keep` hide scores as ever; in those that follow they hide nothing and are
-    not evaluated, so all scores of such a block, and all its keys, have to exist.
+    Block (i, g, j) has the scores of the query positions from i x positions on, of the query heads
+    from g x heads on, and of the keys from j x keys on. In the first blocks of a list, the tested
+    ones, mask and `attn.keep` hide scores as usual. In the others they are not evaluated and hide
+    nothing, so every score of such a block has to be visible, and all its keys must exist.
 
-    A block of keys that does not exist stands for the last one, a count beyond the number of
-    blocks for that number, and an index into the lists is moved into them: an extent of 1 of
-    batch or heads serves all of them, and no list makes a kernel read out of bounds.
+    Numbers are clamped, so that no list makes a kernel read out of bounds: the number of a key
+    block to the last one, a count to the number of key blocks, and indices into the lists to their
+    extents. So lists with an extent of 1 for batch or heads serve all of them.
 
     Operands:
-      counts: [batch, head blocks, query blocks, 2], i32: how many of the listed blocks are tested,
-        and how many are listed.
-      indices: [batch, head blocks, query blocks, key blocks], i32: numbers of blocks of keys.
+      counts: [batch, head blocks, query blocks, 2], i32: the number of tested blocks, and of all
+        listed ones.
+      indices: [batch, head blocks, query blocks, key blocks], i32: numbers of key blocks.
 
     Attributes:
       block: positions, heads and keys of a block; heads divides the heads of a group. A kernel
-        walks whole blocks, so its work tiles have this size.
+        visits whole blocks, so its work tiles have this size.
 
     Memory effects: none of its own; it is kept as part of its region. Hardware: any.
 
@@ -46,7 +46,7 @@ class BlocksOp(AttnDialect.Operation, name="blocks"):
 
     @property
     def extents(self) -> Block:
-        """Of a block."""
+        """The extents of a block."""
         return Block(*self.block)
 
     def verify_invariants(self) -> bool:

@@ -1,4 +1,4 @@
-"""Builds the module that holds one attention function: what a front end hands to the passes."""
+"""Builds the module with one function for a request: the input of the passes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,21 +21,23 @@ from attn_mlir.dialect.attn.sparse_mla import SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
 from attn_mlir.dialect.attn.workspace import WORKSPACE
 
-ARGUMENT_NAME = "attn.name"  # argument attribute: the name users give the tensor or scalar
-ARGUMENT_DEFAULT = "attn.default"  # argument attribute: value of a scalar that is not passed
+ARGUMENT_NAME = (
+    "attn.name"  # argument attribute: the name by which callers pass the tensor or scalar
+)
+ARGUMENT_DEFAULT = "attn.default"  # argument attribute: default value of a scalar
 RESULT_NAME = "attn.name"
 
 
 def build_module(ctx: ir.Context, request: Request, *, name: str | None = None) -> ir.Module:
     """Builds one function around the operation of a request.
 
-    Its arguments are the request's inputs and numbers, its results the outputs, each in the order
-    of the call. They carry their names, and numbers their defaults, as attributes.
+    Its arguments are the request's inputs and scalars, its results the outputs, each in the order
+    of the call. Their names, and the defaults of scalars, are attributes.
 
     Args:
       ctx: a context from `make_context`.
-      request: what is asked for.
-      name: symbol of the function, and of the kernel made from it; the request's own when absent.
+      request: the operation with its options and operands.
+      name: symbol of the function and of its kernel; by default the request's kernel name.
     """
     given = [operand for operand in request.operands if operand.role != "out"]
     results = [operand for operand in request.operands if operand.role == "out"]
@@ -54,7 +56,7 @@ def build_module(ctx: ir.Context, request: Request, *, name: str | None = None) 
 
 
 def _type(operand: Operand) -> ir.Type:
-    """Of an argument or result."""
+    """The type of an argument or result."""
     element = ir.Type.parse(ELEMENT_TYPES[operand.dtype])
     if operand.role == "scalar":
         return element
@@ -64,7 +66,7 @@ def _type(operand: Operand) -> ir.Type:
 
 
 def _attributes(operand: Operand) -> Any:
-    """Name and default, as attributes of an argument or result."""
+    """The attributes of an argument or result: its name and default."""
     attributes: dict[str, Any] = {ARGUMENT_NAME: ir.StringAttr.get(operand.name)}
     if operand.default is not None:
         attributes[ARGUMENT_DEFAULT] = ir.FloatAttr.get(ir.F32Type.get(), operand.default)
@@ -83,20 +85,20 @@ def emit_mha(
     modifier: Program | None,
     block: Sequence[int] | None,
 ) -> MhaOp:
-    """Builds one `attn.mha` at the insertion point, with the operations that say how q, k, v lie.
+    """Builds one `attn.mha` at the insertion point, with storage operations for q, k and v.
 
     Args:
-      arguments: `q`, `k`, `v`, `scale`, the index arrays and numbers of `lengths` and `cache`,
-        `DESCALES` where the operands have 8 bits, `BLOCK_LISTS` where there is a block, `WORKSPACE`
-        where the kernel puts parts of the keys together, and what the modifier reads.
+      arguments: `q`, `k`, `v`, `scale`, the index arrays and scalars of `lengths` and `cache`,
+        `DESCALES` for operands of 8 bits, `BLOCK_LISTS` with a `block`, `WORKSPACE` if the kernel
+        joins parts of the keys, and the tensors that the modifier reads.
       mask: which keys each row sees.
-      out_dtype: of o.
-      lengths: what tells the lengths of sequences.
-      cache: how k and v lie, if they are a cache.
-      partial: whether the results are those of parts of the keys.
-      part_keys: keys of the parts that the kernel puts together; None for equal shares.
-      modifier: what becomes of a score.
-      block: positions, heads and keys of the blocks of scores that the lists name.
+      out_dtype: element type of o.
+      lengths: which arrays give the lengths of sequences.
+      cache: how k and v are stored, if they are a cache.
+      partial: whether there is a result for each part of the keys.
+      part_keys: number of keys of a part that the kernel joins; None for equal shares.
+      modifier: the score modifier.
+      block: positions, heads and keys of a listed block of scores.
     """
     stored = (arguments["q"], arguments["k"], arguments["v"])
     q, k, v = views_of(lengths, cache, stored, arguments)
@@ -114,7 +116,7 @@ def emit_mha(
 
 
 def _factors(name: str, cache: Cache | None, arguments: Mapping[str, ir.Value]) -> ir.Value:
-    """The factors of an operand, those of positions as its sequences have them."""
+    """The factors of an operand; those per position as a view with the sequences of the operand."""
     q, _, v = DESCALES
     if cache is None or not cache.scale_dtype or name == q:
         return arguments[name]
@@ -131,7 +133,7 @@ def emit_combine(
     """Builds one `attn.combine` at the insertion point.
 
     Args:
-      arguments: `parts`, `lses` and, where there are sinks, `sinks`.
+      arguments: `parts`, `lses` and, if there are any, `sinks`.
       o, lse: types of the results.
       heads_along_rows: sets `HEADS_ALONG_ROWS`.
     """
@@ -163,14 +165,14 @@ def emit_append(
     lengths: str,
     interleaved: bool,
 ) -> AppendOp:
-    """Builds one `attn.append` at the insertion point, with the operations that say how the cache lies.
+    """Builds one `attn.append` at the insertion point, with storage operations for the cache.
 
     Args:
-      arguments: `k_cache`, `v_cache`, `k_new`, `v_new`; the index arrays of `cache`; what tells where
-        tokens go: `slot_mapping`, `positions`, `batch_indices`, `cu_seqlens`; `cos` and `sin`; and
-        `k_scale` and `v_scale`, where there are any.
-      cache: how sequences lie in the cache; None where slots tell.
-      lengths: as of `cache_views`.
+      arguments: `k_cache`, `v_cache`, `k_new`, `v_new`; the index arrays of `cache`; and those of
+        `slot_mapping`, `positions`, `batch_indices`, `cu_seqlens`, `cos`, `sin`, `k_scale` and
+        `v_scale` that the request has.
+      cache: how sequences are stored in the cache; None if slots give the places.
+      lengths: as in `cache_views`.
       interleaved: sets `INTERLEAVED`.
     """
     k, v = arguments["k_cache"], arguments["v_cache"]
@@ -193,7 +195,7 @@ def _score_mod(
     part_keys: int | None,
     arguments: Mapping[str, ir.Value],
 ) -> Callable[..., ir.Value] | None:
-    """What builds the region, or None where scores stay as they are."""
+    """The function that builds the region of an `attn.mha`; None if scores are not modified."""
     if modifier is None and block is None and WORKSPACE[0] not in arguments:
         return None
 
@@ -208,7 +210,9 @@ def _score_mod(
                 join.operation.attributes[PART_KEYS] = ir.IntegerAttr.get(kind, part_keys)
         if modifier is None:
             return coordinates[0]
-        from attn_mlir.dialect.attn.expression import emit_program  # few kernels have one
+        from attn_mlir.dialect.attn.expression import (
+            emit_program,
+        )  # imported here because few kernels have one
 
         read = [arguments[tensor.name] for tensor in modifier.tensors]
         return emit_program(modifier, coordinates, read)

@@ -10,18 +10,18 @@ from attn_mlir.dialect.attn.mha import LSE_TERMS
 
 OUTPUT_TYPES = ("bf16", "f16", "f32")
 SINK_TYPES = ("bf16", "f16", "f32")
-LSES_RANK = 4  # where each is one number
-HEADS_ALONG_ROWS = "attn.heads_along_rows"  # a hint: there are few queries
+LSES_RANK = 4  # rank of `lses` if each LSE is one number
+HEADS_ALONG_ROWS = "attn.heads_along_rows"  # attribute, a hint for few queries
 
 
 class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
-    """The result for all keys from results for parts of them.
+    """Computes the result for all keys from the results for parts of them.
 
         lse = ln sum_p e^lse_p            o = sum_p e^(lse_p - lse) o_p
 
-    A part that saw no key has an LSE of -inf, and its o does not count whatever it holds. A row of
-    which no part saw a key is 0 with an LSE of -inf. A sink joins the sum that o is divided by,
-    and not the LSE.
+    A part without a visible key has an LSE of -inf, and its o is ignored, even NaN. A row without a
+    visible key in any part is 0 with an LSE of -inf. A sink's weight is added to the sum that o is
+    divided by, but not to the LSE.
 
     Results:
       o: [batch, sq, heads, v_head_dim], bf16, f16 or f32.
@@ -35,8 +35,8 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
       sinks: none, or [heads], bf16, f16 or f32: a logit per head.
 
     Attributes:
-      attn.heads_along_rows (optional, unit): there are few queries; a kernel's tile holds many
-        heads of one and not many queries of a head.
+      attn.heads_along_rows (optional, unit): a hint for few queries: a kernel's tile has many heads
+        of one query instead of many queries of one head.
 
     Memory effects: none. Hardware: any.
 
@@ -56,14 +56,14 @@ class CombineOp(AttnDialect.Operation, name="combine", traits=[Pure]):
 
     @property
     def lse_terms(self) -> int:
-        """How many numbers an LSE of the parts is the sum of."""
+        """1, or 2 if an LSE of a part is stored as two numbers to be added."""
         kind = self.lses.type
         is_sum = isinstance(kind, ir.RankedTensorType) and kind.rank == LSES_RANK + 1
         return LSE_TERMS if is_sum else 1
 
     def verify_invariants(self) -> bool:
-        """Ranks, element types and heads; a part has the shape of the whole."""
-        lead = self.lse_terms - 1  # dimensions in front of the parts'
+        """Checks ranks, element types and heads; each part has the shape of o."""
+        lead = self.lse_terms - 1  # dimensions before that of the parts
         ranks = {"parts": 5, "lses": LSES_RANK + lead, "o": 4, "lse": 3}
         for name, rank in ranks.items():
             kind = getattr(self, name).type

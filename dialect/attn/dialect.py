@@ -4,4 +4,4 @@ from attn_mlir.dialect._mlir import ext
 
 
 class AttnDialect(ext.Dialect, name="attn"):
-    """Attention as a user means it: operands, mask, score modifier, scale. No machine in it."""
+    """Attention as users describe it: operands, mask, score modifier, scale; no target."""

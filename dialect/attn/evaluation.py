@@ -1,6 +1,6 @@
-"""What a score modifier's program means: its values on numpy arrays.
+"""Evaluates a score modifier's program on numpy arrays: the definition of what it computes.
 
-The compiled form is tested against it.
+The compiled form is tested against this.
 """
 
 import math
@@ -20,7 +20,7 @@ def _erf(x: Any) -> Any:
 
 
 def _rounded(dtype: Any) -> Callable[[Any], Any]:
-    """Rounds to a narrower type and goes on in the wider one."""
+    """A function that rounds to a narrower type and converts back."""
     return lambda x: np.asarray(x).astype(dtype).astype(np.asarray(x).dtype)
 
 
@@ -68,16 +68,16 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ge": np.greater_equal,
     "where": _where,
 }
-"""What `program.UNARY`, `program.BINARY` and `where` compute."""
+"""The functions of `program.UNARY`, `program.BINARY` and `where`."""
 
 
 class Modified(NamedTuple):
-    """What a program makes of scores.
+    """The result of a program on scores.
 
     Attributes:
       score: the modified scores.
-      kept: which of them count.
-      sink: logit of the key without a value that each row sees besides, or None.
+      kept: which of them are not hidden.
+      sink: logit of the sink, a key without a value that each row sees as well; or None.
     """
 
     score: Any
@@ -97,7 +97,7 @@ def evaluate(
       program: what to compute.
       arguments: an array per name of `program.ARGUMENTS`.
       tensors: an array per captured tensor.
-      dtype: what stands for f32: float64 for the truth, float32 for the yardstick.
+      dtype: the type to compute f32 in: float64 for the truth, float32 for the yardstick.
     """
     kinds = {"f32": dtype, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
     values: list[Any] = []
@@ -123,7 +123,7 @@ def value_of(
     """Computes one node of a program.
 
     Args:
-      args: values of the nodes that it needs.
+      args: values of its operand nodes.
       arguments, tensors: see `evaluate`.
       kinds: the numpy dtype of each of `program.TYPES`.
     """

@@ -1,4 +1,4 @@
-"""A score modifier's program as operations of the region of `attn.mha`."""
+"""Emits a score modifier's program as operations in the region of `attn.mha`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -164,20 +164,20 @@ class _Emitter:
 
 
 def _signless(element: Value) -> Value:
-    """An integer without the sign in its type, which `arith` computes with."""
+    """An integer with a signless type, as `arith` needs it."""
     kind = ir.IntegerType.get_signless(element.type.width)
     name = "builtin.unrealized_conversion_cast"
     return ir.Operation.create(name, results=[kind], operands=[element]).result
 
 
 def _rounded(node: Node, args: Sequence[Value]) -> Value:
-    """Rounded to a narrower float type, and f32 again."""
+    """Rounds to a narrower float type and converts back to f32."""
     narrow = arith.TruncFOp(_NARROW[node.op].get(), args[0]).result
     return arith.ExtFOp(args[0].type, narrow).result
 
 
 def _narrowed(coord: Value) -> Value:
-    """A coordinate as i32; one that has more bits is moved into the range, so stays outside."""
+    """A coordinate as i32; a wider one is clamped to the range, so that it stays outside the tensor."""
     i32 = _type("i32")
     if coord.type == i32:
         return coord
@@ -187,7 +187,7 @@ def _narrowed(coord: Value) -> Value:
 
 
 def _from_end(source: Value, axis: int, coord: Value) -> Value:
-    """A coordinate, counted from the end of its axis if it is below 0."""
+    """A coordinate as Python indexes: one below 0 counts from the end of its axis."""
     i32 = _type("i32")
     extent = tensor.DimOp(source, _constant(ir.IndexType.get(), axis)).result
     from_end = arith.AddIOp(coord, arith.IndexCastOp(i32, extent).result).result
@@ -223,7 +223,7 @@ def _floor_division(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _float_floor_division(a: Value, b: Value) -> tuple[Value, Value]:
-    """The same for floats, as Python computes it: the remainder is exact, and from it the quotient."""
+    """Floor division of floats as in Python: an exact remainder, and the quotient computed from it."""
     f32 = _type("f32")
     rest = arith.RemFOp(a, b).result
     zero, one = _constant(f32, 0.0), _constant(f32, 1.0)

@@ -1,4 +1,4 @@
-"""`attn.join`, the memory in which a kernel puts the results for parts of the keys together."""
+"""`attn.join`: workspace in which a kernel combines the results for parts of the keys."""
 
 from types import MappingProxyType
 from typing import Any
@@ -6,25 +6,26 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 
-PART_KEYS = "attn.part_keys"  # attribute of `attn.join`: keys of a part
+PART_KEYS = "attn.part_keys"  # attribute of `attn.join`: number of keys of a part
 _ELEMENTS = MappingProxyType({"sums": "f32", "extremes": "f32", "arrived": "i32"})
 
 
 class JoinOp(AttnDialect.Operation, name="join"):
-    """Says that the keys of the enclosing attention operation are split into parts among CTAs, and
-    that the last CTA of a work tile puts the results for its parts together.
+    """Splits the keys of the enclosing attention operation into parts, computed by different CTAs.
 
-    What the results are does not change. There are as many parts as `sums` has room for: equal
-    shares of what a work tile visits, or, where an attribute `attn.part_keys` says so, of that many
-    keys each, of which a sequence has as many as it needs and the last one takes the rest. What lies
-    in the memory belongs to the schedule, of which the static extents are.
+    The last CTA that finishes a part of a work tile combines all of them, so the results are the
+    same as without it. The number of parts is the first extent of `sums`. They are equal shares of
+    the key tiles that a work tile visits or, with the attribute `attn.part_keys`, have that many
+    keys each: a sequence has as many parts as it needs, and the last possible one takes all
+    remaining keys. The schedule defines the contents of the memory, and its static extents.
 
     Operands:
-      sums: [splits, tiles, pieces, rows, columns], f32: O of each part, not divided.
-      extremes: [2, splits, tiles, copies, rows], f32: of each part's rows the maximum of the scores
-        and the sum of the weights.
-      arrived: [tiles, copies], i32: how many parts are there; 0 before and after every launch. At
-        least as many tiles as the operation has work tiles.
+      sums: [splits, tiles, pieces, rows, columns], f32: O of each part, not divided by the sum of
+        weights.
+      extremes: [2, splits, tiles, copies, rows], f32: for each row of a part, the maximum of its scores
+        and the sum of its weights.
+      arrived: [tiles, copies], i32: counters of finished parts; 0 before and after every launch. There
+        are at least as many tiles as the operation has work tiles.
 
     Memory effects: none of its own; it is kept as part of its region. Hardware: any.
 
@@ -37,7 +38,7 @@ class JoinOp(AttnDialect.Operation, name="join"):
         ("splits", "tiles", "pieces", "rows", "columns"),
         ("2", "splits", "tiles", "copies", "rows"),
         ("tiles", "copies"),
-    )  # of each operand
+    )  # ranks of the operands
 
     sums: ext.Operand[Any]
     extremes: ext.Operand[Any]
@@ -45,7 +46,7 @@ class JoinOp(AttnDialect.Operation, name="join"):
 
     @property
     def part_keys(self) -> int | None:
-        """Keys of a part, where that is fixed."""
+        """Number of keys of a part, if it is fixed; else None."""
         attributes = self.operation.attributes
         if PART_KEYS not in attributes:
             return None

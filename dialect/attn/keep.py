@@ -1,4 +1,4 @@
-"""`attn.keep`, which hides scores inside a score modifier."""
+"""`attn.keep`: hides scores from within a score modifier."""
 
 from typing import Any
 
@@ -7,9 +7,10 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 
 
 class KeepOp(AttnDialect.Operation, name="keep"):
-    """Hides the score whose modifier this is, unless the condition holds; several must all hold.
+    """Hides the score that is being modified, unless the condition holds; of several, all must hold.
 
-    It comes on top of the mask of the operation, which says in closed form what is visible.
+    The mask of the operation applies as well; unlike a condition, it has closed forms for whole
+    tiles.
 
     Operands:
       condition: i1.

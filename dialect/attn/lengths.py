@@ -1,18 +1,19 @@
-"""Which of an operation's lengths are told by arrays: what is static about batches of unequal lengths."""
+"""Which arrays give the lengths of sequences: the static properties of batches. Without MLIR."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What tells the lengths of sequences, beside the tensors' own extents.
+    """Which arrays give the lengths of sequences, in addition to the extents of tensors.
 
     Attributes:
-      ragged_q: queries are [total, heads, columns], with offsets `cu_seqlens_q`; so are O and LSE.
-      ragged_k: so are keys and values, with `cu_seqlens_k`.
-      used_q: of a sequence's queries only the first `seqused_q` exist.
-      used_k: of its keys only the first `seqused_k` exist.
-      cached_k: of its keys only the first `cache_seqlens` exist, and as many more as it has queries.
+      ragged_q: queries are [total, heads, columns] with offsets `cu_seqlens_q`; O and LSE likewise.
+      ragged_k: keys and values are [total, heads, columns] with offsets `cu_seqlens_k`.
+      used_q: only the first seqused_q[b] queries of sequence b exist.
+      used_k: only the first seqused_k[b] keys of sequence b exist.
+      cached_k: only the first cache_seqlens[b] keys of sequence b exist, and as many more as it has
+        queries.
     """
 
     ragged_q: bool = False
@@ -35,14 +36,14 @@ class Lengths:
 
     @property
     def short_name(self) -> str:
-        """For names of kernels: empty for dense batches."""
+        """A short form for kernel names; empty for dense batches."""
         flags = (self.ragged_q, self.ragged_k, self.used_q, self.used_k, self.cached_k)
         labels = ("rq", "rk", "uq", "uk", "ck")
         return "".join(label for label, wanted in zip(labels, flags, strict=True) if wanted)
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """Names of the numbers that bound the lengths."""
+        """Names of the scalars that bound the lengths."""
         flags = {"max_seqlen_q": self.ragged_q, "max_seqlen_k": self.ragged_k}
         return tuple(name for name, wanted in flags.items() if wanted)
 

@@ -17,11 +17,14 @@ from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
-NARROW_TYPES, WIDE_TYPES = ("f8E4M3FN", "f8E5M2"), ("bf16", "f16")  # k and v under a q
+NARROW_TYPES, WIDE_TYPES = (
+    ("f8E4M3FN", "f8E5M2"),
+    ("bf16", "f16"),
+)  # element types of k and v under a q of 16 bits
 PARTIAL = "attn.partial"  # unit attribute
 SCHEDULE = "attn.schedule"
-LSE_TERMS = 2  # of a part: one f32 would lose the count of keys behind large scores
-OUTPUT_TYPES = ("bf16", "f16", "f32")  # of o, whatever the operands are
+LSE_TERMS = 2  # an LSE of a part: as one f32, large scores would hide the number of keys
+OUTPUT_TYPES = ("bf16", "f16", "f32")  # element types of o for any operands
 
 _LAYOUTS = {
     "q": "[batch, sq, heads, head_dim]",
@@ -36,8 +39,8 @@ _SHAPE_AXES = {
 }
 _RAGGED_RESULTS = {"o": ("total", "heads", "v_head_dim"), "lse": ("heads", "total")}
 _PARTIAL_AXES = {"batch": "splits x batch", "total": "splits x total"}
-_TERMS = "terms"  # axis of the LSE of parts
-_RAGGED_RANK = 3  # of queries that are stored as rows of all sequences
+_TERMS = "terms"  # first axis of the LSE of parts
+_RAGGED_RANK = 3  # axes of ragged queries
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -55,26 +58,26 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
       o: [batch, sq, heads, v_head_dim], bf16, f16 or f32. A row that sees no key is 0.
       lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the
         row's visible, modified scores, without a sink's. A row that sees no key has -inf.
-      Both lie as q does: [total, heads, v_head_dim] and [heads, total] for ragged queries. Rows
-      that q does not have are not written.
+      Both are stored as q is: [total, heads, v_head_dim] and [heads, total] for ragged queries.
+        Rows
+      for which there is no query are not written.
 
     Operands:
       q: [batch, sq, heads, head_dim], bf16, f16, f32, f8E4M3FN or f8E5M2; q, k and v are tensors
         or views of other storage, see `storage`.
-      k: [batch, sk, kv_heads, head_dim], element type of q, or of 8 bits under a q of 16.
+      k: [batch, sk, kv_heads, head_dim], element type of q, or one of 8 bits with a q of 16 bits.
       v: [batch, sk, kv_heads, v_head_dim], element type of k.
       scale: f32, multiplies q k^T before the score modifier.
 
     Attributes:
       mask: which keys a row sees: `#attn.null`, `#attn.causal`, ...; see `masks/`.
-      attn.partial (optional, unit): the keys are split into parts, and o and lse are the results
-        for each, one after the other along the first dimension of o and the sequences of lse:
-        they hold as many parts as the extents there are multiples of q's. `attn.combine` puts
-        them together. O is then f32, and lse [2, ...]: two numbers whose sum is the LSE, since
-        the logarithm of a count is lost next to a large score. A sink would count in every part
-        and is refused.
-      attn.schedule (optional): the name of the schedule, where not the target's usual one is wanted.
-      attn.config (optional, by `attn-configure`): the tile sizes, stages and registers.
+      attn.partial (optional, unit): the keys are split into parts, and o and lse have a result for
+        each, one after the other along their dimension of sequences, whose extent is the number of
+        parts times q's. `attn.combine` puts them together. O is then f32, and lse [2, ...]: two
+        numbers whose sum is the LSE, since one f32 would lose the logarithm of a sum of weights
+        next to a large score. A sink would count in every part and is refused.
+      attn.schedule (optional): the name of a schedule to use instead of the target's usual one.
+      attn.config (optional, by `attn-configure`): tile sizes, stages and registers.
 
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
@@ -146,7 +149,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     @property
     def is_partial(self) -> bool:
-        """Whether the results are those of parts of the keys."""
+        """Whether there is a result for each part of the keys."""
         return PARTIAL in self.operation.attributes
 
     @property
@@ -162,7 +165,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
     @property
     def join(self) -> JoinOp | None:
-        """Where results for parts of the keys are put together, if the operation does it."""
+        """The `attn.join` in the score modifier, if there is one."""
         inside = self.score_mod.blocks[0].operations
         return next((op for op in inside if isinstance(op, JoinOp)), None)
 
@@ -193,7 +196,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
 
 
 def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
-    """Names of the axes of every operand and result; results lie as q does."""
+    """Names of the axes of every operand and result; results are stored as q is."""
     stored = stored_type(op.q)
     is_ragged = isinstance(stored, ir.RankedTensorType) and stored.rank == _RAGGED_RANK
     axes = _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
@@ -235,7 +238,7 @@ def _check_types(op: MhaOp) -> None:
 
 
 def _check_shapes(op: MhaOp) -> None:
-    """Every axis has one length wherever it occurs; heads are a multiple of key-value heads."""
+    """Checks that an axis has one length wherever it occurs, and heads a multiple of kv_heads."""
     known: dict[str, tuple[str, int]] = {}
     for name, axes in _axes(op).items():
         kind = logical_type(getattr(op, name))
@@ -309,14 +312,14 @@ def make_mha(
     partial: bool = False,
     score_mod: Callable[[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value], ir.Value] | None = None,
 ) -> MhaOp:
-    """Builds an `attn.mha` at the insertion point, shapes of the results from the operands.
+    """Builds an `attn.mha` at the insertion point; shapes of the results follow from the operands.
 
     Args:
       q, k, v, scale: the operands, shaped as `MhaOp` says; tensors or views.
       mask: which keys each row sees.
-      output: element type of o; that of q if absent.
-      partial: whether the results are those of parts of the keys.
-      score_mod: builds the modified score from (score, batch, head, q, k); identity if absent.
+      output: element type of o; by default that of q.
+      partial: whether there is a result for each part of the keys.
+      score_mod: builds the modified score from (score, batch, head, q, k); by default the identity.
     """
     *positions, heads, _ = stored_type(q).shape
     element: ir.Type = logical_type(q).element_type if output is None else output
@@ -336,5 +339,5 @@ def make_mha(
 
 
 def name_schedule(op: MhaOp, schedule: str) -> None:
-    """Has an operation ask for a schedule by its name."""
+    """Sets the attribute by which an operation asks for a schedule."""
     op.operation.attributes[SCHEDULE] = ir.StringAttr.get(schedule)

@@ -1,7 +1,7 @@
-"""What the compiler reads of a request: its operands by name, and what builds its operation. Without MLIR.
+"""The compiler's interface to a request: its operands by name, and its operation. Without MLIR.
 
-A kernel's call is described once, as the `operands` of a request: the function's arguments, the
-bundle's tensors and numbers, and the shapes of results all follow from them.
+A kernel's call is described once, by the `operands` of a request: the arguments of the function,
+the tensors and scalars of the bundle, and the shapes of results all follow from them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ELEMENT_TYPES = {
     "f64": "f64",
     "e4m3": "f8E4M3FN",
     "e5m2": "f8E5M2",
-    "bool": "i8",  # a byte; the sign tells i8 from it
+    "bool": "i8",  # a byte, unsigned unlike i8
     "i8": "si8",
     "i16": "i16",
     "i32": "i32",
@@ -28,15 +28,15 @@ ELEMENT_TYPES = {
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor or number that a kernel is called with.
+    """One tensor or scalar of a kernel's call.
 
     Attributes:
-      name: what callers, the bundle and the IR call it.
-      dtype: of its elements, or of the number: a key of `ELEMENT_TYPES`.
-      extents: of a tensor; an integer is part of the kernel, a name stands for what each call
-        tells. Extents of one name are equal.
-      role: `in`, `out`, `inout` for a tensor that the kernel writes into or works in, or `scalar`.
-      default: of a number that calls may leave out.
+      name: its name for callers, in the bundle and in the IR.
+      dtype: type of its elements or of the scalar, a key of `ELEMENT_TYPES`.
+      extents: extents of a tensor: an integer if static, or the name of a size that each call
+        gives. Extents with the same name are equal.
+      role: `in`, `out`, `inout` for a tensor that the kernel reads and writes, or `scalar`.
+      default: default value of a scalar that calls may leave out.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Operand:
 
 
 class Request(Protocol):
-    """A kernel that somebody asks for; the front end has a class per operation."""
+    """A request for a kernel; the front end has a class for each operation."""
 
     @property
     def kernel_name(self) -> str:
@@ -56,25 +56,25 @@ class Request(Protocol):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """In the order of the kernel's call."""
+        """Tensors and scalars, in the order of the kernel's call."""
         ...
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
-        """Options of `attn-configure` that are asked for."""
+        """Options for `attn-configure`."""
         ...
 
     def canonical_json(self) -> str:
-        """The same text for the same request; the bundle keeps it."""
+        """Text that is the same for equal requests; it is stored in the bundle."""
         ...
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Builds the operation at MLIR's insertion point.
 
         Args:
-          arguments: a value for each operand that is no output, by name.
+          arguments: a value for each operand that is not an output, by name.
 
         Returns:
-          A value for each output, by name; further ones are not used.
+          A value for each output, by name; others are ignored.
         """
         ...

@@ -1,7 +1,7 @@
-"""A score modifier as data: what tracing makes, what the compiler emits, what a cache key holds.
+"""A score modifier as data: made by tracing, emitted by the compiler, part of the cache key.
 
-A program is a list of nodes in the order of evaluation, without MLIR and without numpy. What it
-means is `evaluation.evaluate`, which computes it on arrays.
+A program is a list of nodes in the order of evaluation, without MLIR and numpy.
+`evaluation.evaluate`, which computes it on arrays, defines its meaning.
 """
 
 import dataclasses
@@ -11,8 +11,19 @@ from dataclasses import dataclass
 
 from attn_mlir.errors import SpecError
 
-ARGUMENTS = ("score", "batch", "head", "q", "k")  # of a modifier: f32, then i32 coordinates
-TYPES = ("f32", "i64", "i32", "i1")  # operands of two types meet in the first of these
+ARGUMENTS = (
+    "score",
+    "batch",
+    "head",
+    "q",
+    "k",
+)  # arguments of a modifier: f32, then i32 coordinates
+TYPES = (
+    "f32",
+    "i64",
+    "i32",
+    "i1",
+)  # operands of two types are converted to the one that comes first here
 TENSOR_DTYPES = ("f32", "bf16", "f16", "f64", "i8", "u8", "i16", "u16", "i32", "i64", "bool")
 
 
@@ -36,13 +47,13 @@ LOGICAL = ("and", "or", "xor", "not")
 
 @dataclass(frozen=True)
 class Node:
-    """One value.
+    """One value of a program.
 
     Attributes:
       op: an entry of `UNARY` or `BINARY`, or `argument`, `constant`, `load`, `where`, `cast`.
       type: one of `TYPES`.
-      args: numbers of earlier nodes; for `load` the coordinates: one below 0 counts from the end,
-        and what is still outside the tensor stands for the nearest element inside.
+      args: numbers of earlier nodes. For `load` these are coordinates: one below 0 counts from the
+        end, and one that is still outside is clamped to the tensor.
       value: the argument's name, the constant, or the number of the captured tensor.
     """
 
@@ -54,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True)
 class CapturedTensor:
-    """A tensor from outside: its name in calls, dtype and rank."""
+    """A tensor that a modifier reads: its name in calls, dtype and rank."""
 
     name: str
     dtype: str
@@ -68,10 +79,10 @@ class Program:
     Attributes:
       nodes: in order of evaluation.
       score: the node that is the modified score.
-      keeps: nodes that must all hold for the score to count.
-      tensors: what it reads from outside.
-      sink: the node, if any, that is the logit of a further key, without a value, that a row
-        sees; it depends on batch, head and q alone and does not count in the LSE.
+      keeps: nodes that must all hold, or else the score is hidden.
+      tensors: the tensors that it reads.
+      sink: the node, if any, with the logit of the sink: a key without a value that each row sees
+        in addition. It depends on batch, head and q alone and is not part of the LSE.
     """
 
     nodes: tuple[Node, ...]
@@ -81,7 +92,7 @@ class Program:
     sink: int | None = None
 
     def canonical(self) -> str:
-        """JSON text, the same for the same program; `from_json` reads it."""
+        """JSON text, the same for equal programs; `from_json` reads it."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -89,7 +100,7 @@ class Program:
         """The program that `canonical` wrote.
 
         Raises:
-          SpecError: the text is something else.
+          SpecError: the text is no such program.
         """
         try:
             fields = json.loads(text)
@@ -114,9 +125,9 @@ def load_type(dtype: str) -> str:
 
 
 def never_negative(nodes: Sequence[Node]) -> list[bool]:
-    """Which of the nodes are known to be 0 or more, so that none counts from the end of a tensor.
+    """The nodes that are known to be 0 or more, so that as coordinates they do not count from the end.
 
-    Sums and products that leave their type's range do not count: they are outside a tensor anyway.
+    Sums and products that overflow are not considered: they are outside of any tensor.
     """
     found: list[bool] = []
     for node in nodes:

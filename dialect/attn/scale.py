@@ -1,4 +1,8 @@
-"""How large scales of scores may be, and what the factors of 8-bit operands are called. Without MLIR."""
+"""The largest scale of scores, and the names of the factors of 8-bit operands. Without MLIR."""
 
-MAX_SCALE = 2e38  # times log2(e) it has to be finite in float32
-DESCALES = ("q_descale", "k_descale", "v_descale")  # operands of kernels for 8-bit q, k and v
+MAX_SCALE = 2e38  # so that it is finite in float32 when multiplied by log2(e)
+DESCALES = (
+    "q_descale",
+    "k_descale",
+    "v_descale",
+)  # names of the kernel's operands for 8-bit q, k and v

@@ -1,4 +1,4 @@
-"""`attn.scaled`: an operand of narrow elements with factors that bring it to its real size."""
+"""`attn.scaled`: an operand whose stored elements are multiplied by factors."""
 
 from typing import Any
 
@@ -16,20 +16,20 @@ TOKEN_FACTOR_TYPES = ("f32", "f16", "bf16")
 
 
 class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
-    """Every element times the factor of its sequence and its key-value head, or of its position too.
+    """Multiplies every element by the factor of its sequence and key-value head, or of its position.
 
-    The factors are those of a quantisation: greater than 0 and finite, which nobody checks here.
+    The factors are those of a quantisation: greater than 0 and finite, which is not checked.
 
     Results:
-      view: logically and in storage as `source`.
+      view: same logical and stored type as `source`.
 
     Operands:
-      source: [batch, sequence, heads, columns], a tensor or a view. Heads of queries have the
-        factor of the key-value head that they read.
-      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or, of
-        keys and values, [batch, sequence, kv_heads, groups], f32, f16 or bf16, a tensor or a view:
-        element c of a row has factor c / (columns / groups). Where a sequence has no factors, as in
-        a page that is none, they are 0; those behind its length are not looked at.
+      source: [batch, sequence, heads, columns], a tensor or a view. A query head has the factor of
+        the key-value head that it reads.
+      factors: [batch, kv_heads], f32; an extent of 1 stands for all sequences, or all heads. Or,
+        for keys and values, [batch, sequence, kv_heads, groups], f32, f16 or bf16, a tensor or a
+        view: element c of a row has factor c / (columns / groups), rounded down. Factors in pages
+        outside the pool are 0; those behind a sequence's length are not used.
 
     Memory effects: none. Hardware: any.
 
@@ -50,11 +50,11 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
 
     @property
     def groups(self) -> int:
-        """Factors of a position in a head."""
+        """Number of factors of a position and head."""
         return logical_type(self.factors).shape[3] if self.is_per_position else 1
 
     def verify_invariants(self) -> bool:
-        """A source of rank 4, factors for its sequences or positions, and the view of just that."""
+        """Checks a source of rank 4, its factors, and the type of the view."""
         logical, factors = logical_type(self.source), logical_type(self.factors)
         if not isinstance(logical, ir.RankedTensorType) or logical.rank != SEQUENCE_RANK:
             layout = "[batch, sequence, heads, columns]"
@@ -77,7 +77,7 @@ class ScaledOp(AttnDialect.Operation, name="scaled", traits=[Pure]):
 
 
 def _misfit(logical: Any, factors: Any) -> str:
-    """What is wrong with factors [batch, sequence, kv_heads, groups] of a source."""
+    """What is wrong with the type of factors [batch, sequence, kv_heads, groups]; "" if nothing."""
     if str(factors.element_type) not in TOKEN_FACTOR_TYPES:
         return f"factors of positions of type {', '.join(TOKEN_FACTOR_TYPES)}"
     if any(kind.is_dynamic_dim(dim) for kind in (logical, factors) for dim in (2, 3)):

@@ -1,4 +1,4 @@
-"""`attn.sink`, a key without a value that every row sees."""
+"""`attn.sink`: a key without a value that every row sees."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 
 
 class SinkOp(AttnDialect.Operation, name="sink"):
-    """Gives the rows of the enclosing attention operation one more key, which has no value.
+    """Adds a key without a value to the enclosing attention operation, seen by all rows.
 
-    Its logit joins the sum that a row's probabilities are divided by, and nothing else: not the
-    scores, not the LSE. The logit depends on batch, head and q, never on the score or k.
+    e^logit is added to the sum that a row's probabilities are divided by, but not to the LSE. The
+    logit may depend on batch, head and q, but not on the score or k.
 
     Operands:
       logit: f32, natural units, as the modified scores.

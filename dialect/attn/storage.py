@@ -1,8 +1,7 @@
-"""Operands that are not stored as dense tensors: `!attn.view`, and the operations that make it.
+"""Operands that are not stored as dense tensors: `!attn.view`, and the operations that make views.
 
-A view is a value that stands for one tensor and lies in memory as another. `attn.mha` computes on
-what it stands for; where its parts are is for the schedule to find out, from the operations that
-made it.
+A view is logically one tensor and is stored as another. `attn.mha` computes on the logical tensor;
+from the operations that made the view, the schedule finds where its elements are stored.
 """
 
 from collections.abc import Mapping
@@ -15,12 +14,12 @@ from attn_mlir.dialect.attn.lengths import Lengths
 
 Tensor = Any
 
-COUNTED = ("all", "cached")  # what lengths may count
+COUNTED = ("all", "cached")  # values of `counted`
 SEQUENCE_RANK = 4  # [batch, sequence, heads, columns]
 
 
 def _tensor(parameter: Any) -> Tensor | None:
-    """A type's parameter as a ranked tensor type, else None."""
+    """A type's parameter as a ranked tensor type; None if it is none."""
     try:
         return ir.RankedTensorType(ir.TypeAttr(parameter).value)
     except ValueError:
@@ -28,19 +27,19 @@ def _tensor(parameter: Any) -> Tensor | None:
 
 
 class ViewType(AttnDialect.Type, name="view"):
-    """`!attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>`: what it stands for, how it lies."""
+    """`!attn.view<tensor<?x?x4x64xbf16>, tensor<?x4x64xbf16>>`: the logical and the stored tensor."""
 
     logical_type: Any
     stored_type: Any
 
     @property
     def logical(self) -> Tensor:
-        """The tensor that the view stands for."""
+        """The logical tensor."""
         return _tensor(self.params[0])
 
     @property
     def stored(self) -> Tensor:
-        """The tensor that holds its elements."""
+        """The stored tensor, which has the elements."""
         return _tensor(self.params[1])
 
     def misfit(self) -> str:
@@ -57,12 +56,12 @@ def view_type(logical: Tensor, stored: Tensor) -> ViewType:
 
 
 def logical_type(value: Any) -> Any:
-    """What an operand stands for: a view's logical tensor, else its type itself."""
+    """The logical type of an operand: a view's logical tensor, else its type."""
     return value.type.logical if isinstance(value.type, ViewType) else value.type
 
 
 def stored_type(value: Any) -> Any:
-    """How an operand lies: a view's stored tensor, else its type itself."""
+    """The stored type of an operand: a view's stored tensor, else its type."""
     return value.type.stored if isinstance(value.type, ViewType) else value.type
 
 
@@ -72,13 +71,13 @@ def _fail(op: Any, message: str) -> bool:
 
 
 def _is_i32(kind: Any, rank: int = 1) -> bool:
-    """Whether a type is a tensor of i32 with so many dimensions."""
+    """Whether a type is a tensor of i32 of this rank."""
     is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == rank
     return is_tensor and str(kind.element_type) == "i32"
 
 
 def _stands_for_sequences(op: Any) -> bool:
-    """Whether the source of an operation has the dimensions of sequences; reports it otherwise."""
+    """Whether the source of an operation is [batch, sequence, heads, columns]; reports it if not."""
     logical = logical_type(op.source)
     if isinstance(logical, ir.RankedTensorType) and logical.rank == SEQUENCE_RANK:
         return True
@@ -87,13 +86,13 @@ def _stands_for_sequences(op: Any) -> bool:
 
 
 def _is_list(op: Any, name: str, extent: str) -> bool:
-    """Whether an operand is a list of i32; reports it otherwise."""
+    """Whether an operand is a list of i32; reports it if not."""
     kind = getattr(op, name).type
     return _is_i32(kind) or _fail(op, f"{name} to be a tensor [{extent}] of i32, got {kind}")
 
 
 def _is_of_type(op: Any, expected: Any) -> bool:
-    """Whether the result has a type; reports it otherwise."""
+    """Whether the result has the expected type; reports it if not."""
     got = op.view.type
     return got == expected or _fail(op, f"a result of type {expected}, got {got}")
 
@@ -101,9 +100,8 @@ def _is_of_type(op: Any, expected: Any) -> bool:
 class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
     """Sequences of unequal lengths, one after the other in the rows of one tensor.
 
-    Sequence b has the rows from offsets[b] to before offsets[b + 1]; it stands for
-    [batch, sequence, heads, columns] with lengths that differ. Offsets that run backwards or out
-    of the tensor never make a kernel read or write out of bounds.
+    Sequence b has the rows offsets[b] to offsets[b + 1] - 1. Offsets that decrease or exceed the
+    tensor never make a kernel read or write out of bounds.
 
     Results:
       view: logically [batch, ?, heads, columns], stored as `rows`.
@@ -111,7 +109,7 @@ class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
     Operands:
       rows: [total, heads, columns].
       offsets: [batch + 1], i32: prefix sums of the lengths, from 0.
-      longest: i32; no sequence is longer, and rows that it cuts off do not exist.
+      longest: i32, an upper bound of the lengths; rows of a sequence beyond it do not exist.
 
     Memory effects: none. Hardware: any.
 
@@ -127,7 +125,7 @@ class RaggedOp(AttnDialect.Operation, name="ragged", traits=[Pure]):
     view: ext.Result[ViewType]
 
     def verify_invariants(self) -> bool:
-        """Rows of rank 3, a list of offsets, and the view of just that."""
+        """Rows of rank 3, a list of offsets, and the type of the view."""
         rows = self.rows.type
         if not isinstance(rows, ir.RankedTensorType) or rows.rank != SEQUENCE_RANK - 1:
             return _fail(self, f"rows to be a tensor [total, heads, columns], got {rows}")
@@ -144,21 +142,21 @@ def ragged_type(rows: Tensor) -> ViewType:
 
 
 class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
-    """The first `lengths[b]` positions of sequence b; the others count as if they did not exist.
+    """Limits sequence b to its first `lengths[b]` positions; the others do not exist.
 
-    What lies behind them is never let into a result: it may be NaN. A length below 0 or above the
-    sequence's own is moved into that range.
+    Elements behind a length never reach a result, even NaN. A length is clamped to 0 and the
+    source's length.
 
     Results:
-      view: logically and in storage as `source`.
+      view: same logical and stored type as `source`.
 
     Operands:
       source: [batch, sequence, heads, columns], a tensor or a view.
       lengths: [batch], i32.
 
     Attributes:
-      counted: `all`, or `cached`: the lengths are those of a cached prefix and do not count the
-        new tokens; sequence b has lengths[b] positions and as many more as it has queries.
+      counted: `all`, or `cached`: the lengths are those of a cached prefix, without the new tokens;
+        sequence b has lengths[b] positions plus as many as it has queries.
 
     Memory effects: none. Hardware: any.
 
@@ -175,11 +173,11 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
 
     @property
     def excludes_queries(self) -> bool:
-        """Whether the lengths do not count the queries' own positions."""
+        """Whether the lengths are those of a cached prefix, without the queries' own positions."""
         return self.counted.value == "cached"
 
     def verify_invariants(self) -> bool:
-        """A source of rank 4, a list of lengths, and the view of just that."""
+        """A source of rank 4, a list of lengths, and the type of the view."""
         if not (_stands_for_sequences(self) and _is_list(self, "lengths", "batch")):
             return False
         if self.counted.value not in COUNTED:
@@ -189,17 +187,17 @@ class LimitedOp(AttnDialect.Operation, name="limited", traits=[Pure]):
 
 
 def _view_like(source: Any) -> ViewType:
-    """The type of a view that stands for what the source does, and lies as it does."""
+    """The type of a view with the logical and stored type of the source."""
     return view_type(logical_type(source), stored_type(source))
 
 
 class SelectedOp(AttnDialect.Operation, name="selected", traits=[Pure]):
-    """Sequence b is sequence indices[b] of the source, as those of a batch in a larger cache.
+    """Selects sequences: b is sequence indices[b] of the source, a larger cache for example.
 
-    An index outside the source is moved into it.
+    An index outside the source is clamped.
 
     Results:
-      view: logically and in storage as `source`, but for the batch, which is that of `indices`.
+      view: as `source`, with the batch of `indices` in its logical type.
 
     Operands:
       source: [sequences, sequence, heads, columns], a tensor or a view.
@@ -218,22 +216,22 @@ class SelectedOp(AttnDialect.Operation, name="selected", traits=[Pure]):
     view: ext.Result[ViewType]
 
     def verify_invariants(self) -> bool:
-        """A source of rank 4, a list of indices, and the view of just that."""
+        """A source of rank 4, a list of indices, and the type of the view."""
         is_told = _stands_for_sequences(self) and _is_list(self, "indices", "batch")
         return is_told and _is_of_type(self, _view_like(self.source))
 
 
 class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
-    """Sequences without their first counts[b] positions: those in front are padding.
+    """Removes padding: the first counts[b] positions of sequence b.
 
-    Position 0 is then the first that is left. A count below 0 or above the sequence's length is
-    moved into that range. What lies in front is never let into a result: it may be NaN.
+    Position 0 is then the first one after them. A count is clamped to 0 and the sequence's length.
+    Elements of the padding never reach a result, even NaN.
 
     Results:
-      view: logically and in storage as `source`.
+      view: same logical and stored type as `source`.
 
     Operands:
-      source: [batch, sequence, heads, columns], a tensor or a view, not of pages.
+      source: [batch, sequence, heads, columns], a tensor or a view, but not in pages.
       counts: [batch], i32.
 
     Memory effects: none. Hardware: any.
@@ -249,13 +247,13 @@ class TrimmedOp(AttnDialect.Operation, name="trimmed", traits=[Pure]):
     view: ext.Result[ViewType]
 
     def verify_invariants(self) -> bool:
-        """A source of rank 4, a list of counts, and the view of just that."""
+        """A source of rank 4, a list of counts, and the type of the view."""
         is_told = _stands_for_sequences(self) and _is_list(self, "counts", "batch")
         return is_told and _is_of_type(self, _view_like(self.source))
 
 
 def paged_type(pool: Tensor) -> ViewType:
-    """The view of [pages, page, heads, columns] as sequences that are made of its pages."""
+    """The view of a pool [pages, page, heads, columns] as sequences in these pages."""
     dynamic = ir.ShapedType.get_dynamic_size()
     shape = [dynamic, dynamic, *list(pool.shape)[2:]]
     with ir.Location.unknown(pool.context):
@@ -263,7 +261,7 @@ def paged_type(pool: Tensor) -> ViewType:
 
 
 def _is_pool(op: Any) -> bool:
-    """Whether an operation's pool has pages of a size that is known; reports it otherwise."""
+    """Whether an operation's pool has pages of static size; reports it if not."""
     pool = op.pool.type
     is_pool = isinstance(pool, ir.RankedTensorType) and pool.rank == SEQUENCE_RANK
     if is_pool and not pool.is_dynamic_dim(1) and pool.get_dim_size(1) > 0:
@@ -273,11 +271,11 @@ def _is_pool(op: Any) -> bool:
 
 
 class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
-    """Sequences in pages of one pool, listed by the rows of a table.
+    """Sequences in pages of a pool, listed by the rows of a table.
 
-    Position t of sequence b is position t % page of the page with number table[b, t / page]. A
-    number that is no page of the pool, such as -1 or the number of pages, stands for a page of
-    zeros; numbers of pages behind a sequence's length are not looked at.
+    Position t of sequence b is position t % page of the page with number table[b, t / page]. The
+    number of no page, such as -1 or the number of pages, stands for a page of zeros; entries behind
+    a sequence's length are not used.
 
     Results:
       view: logically [batch, columns of the table x page, heads, columns], stored as `pool`.
@@ -299,7 +297,7 @@ class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
     view: ext.Result[ViewType]
 
     def verify_invariants(self) -> bool:
-        """A pool of pages, a table, and the view of just that."""
+        """A pool of pages, a table, and the type of the view."""
         if not _is_pool(self):
             return False
         table = self.table.type
@@ -309,11 +307,11 @@ class PagedOp(AttnDialect.Operation, name="paged", traits=[Pure]):
 
 
 class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
-    """Sequences in pages of one pool, listed by compressed rows.
+    """Sequences in pages of a pool, listed in compressed rows (CSR).
 
-    Sequence b has the n pages indices[offsets[b]], ..., indices[offsets[b + 1] - 1], and
-    (n - 1) x page + last[b] positions, 0 where n is 0. Offsets and `last` are moved into range, and
-    numbers of pages mean what they do in `attn.paged`.
+    Sequence b has the n pages indices[offsets[b]], ..., indices[offsets[b + 1] - 1], and (n - 1) x
+    page + last[b] positions, or 0 if n is 0. Offsets and `last` are clamped; page numbers are as in
+    `attn.paged`.
 
     Results:
       view: logically [batch, ?, heads, columns], stored as `pool`.
@@ -339,7 +337,7 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
     view: ext.Result[ViewType]
 
     def verify_invariants(self) -> bool:
-        """A pool of pages, three lists, and the view of just that."""
+        """A pool of pages, three lists, and the type of the view."""
         lists = {"offsets": "batch + 1", "indices": "pages", "last": "batch"}
         is_told = _is_pool(self) and all(_is_list(self, *item) for item in lists.items())
         return is_told and _is_of_type(self, paged_type(self.pool.type))
@@ -354,14 +352,13 @@ def views_of(
     operands: tuple[Any, Any, Any],
     indices: Mapping[str, Any],
 ) -> list[Any]:
-    """q, k and v with what arrays tell of their places and lengths, at the insertion point.
+    """Builds the views of q, k and v by the arrays with their places and lengths.
 
     Args:
-      lengths: which arrays of lengths there are.
-      cache: how k and v lie, if they are a cache.
+      lengths: which arrays give lengths.
+      cache: how k and v are stored, if they are a cache.
       operands: q, k and v as they are stored.
-      indices: values of the arrays and numbers that `lengths` and `cache` name, by name; may hold
-        others.
+      indices: values, by name, of the arrays and scalars of `lengths` and `cache`; may have others.
     """
     sides = (("q", lengths.ragged_q), ("k", lengths.ragged_k), ("k", lengths.ragged_k))
     views: list[Any] = []
@@ -385,12 +382,12 @@ def views_of(
 def cache_views(
     cache: Cache, lengths: str, caches: tuple[Any, Any], indices: Mapping[str, Any]
 ) -> list[Any]:
-    """A cache's k and v with what arrays tell of their places and lengths, at the insertion point.
+    """Builds the views of a cache's k and v by the arrays with their places and lengths.
 
     Args:
-      lengths: what tells the lengths, `seqused_k` or `cache_seqlens`; empty where nothing does.
+      lengths: the array with the lengths, `seqused_k` or `cache_seqlens`; empty if there is none.
       caches: k and v as they are stored.
-      indices: values of the arrays, by name; may hold others.
+      indices: values of the arrays, by name; may have others.
     """
     views: list[Any] = []
     for view in caches:
@@ -405,12 +402,12 @@ def cache_views(
 
 
 def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
-    """Factors of the positions of a cache, as its sequences have them, at the insertion point.
+    """Builds the view of a cache's factors per position, with the sequences of the cache.
 
     Args:
       factors: as they are stored.
-      indices: as of `views_of`.
-      of_values: whether they are those of v.
+      indices: as in `views_of`.
+      of_values: whether they are the factors of v.
     """
     if cache.own_scale_table:
         view = PagedOp(factors, indices[SCALE_TABLE], paged_type(factors.type)).view
@@ -422,7 +419,7 @@ def factors_view(factors: Any, cache: Cache, indices: Mapping[str, Any], *, of_v
 
 
 def _found(source: Any, cache: Cache, indices: Mapping[str, Any], *, of_values: bool) -> Any:
-    """The sequences of a cache, as long as there is room for."""
+    """The view of a cache's sequences, before their lengths are limited."""
     if cache.page_size:
         kind, lists = paged_type(source.type), [indices[x] for x in PAGE_LISTS[cache.pages]]
         if cache.pages == CSR:

@@ -1,3 +1,3 @@
-"""The memory of `attn.join` by the names that the kernel takes it by. Without MLIR."""
+"""The names of the kernel's arguments for the workspace of `attn.join`. Without MLIR."""
 
 WORKSPACE = ("part_sums", "part_extremes", "arrived")

@@ -1,4 +1,4 @@
-"""`attn.yield`, the end of a score modifier."""
+"""`attn.yield`: the end of a score modifier."""
 
 from typing import Any
 

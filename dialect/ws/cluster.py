@@ -1,15 +1,15 @@
-"""Clusters: CTAs that run side by side, see one another's barriers, and share out the work of a tile.
+"""Clusters: CTAs that run at the same time, signal each other's barriers, and share work tiles.
 
-A kernel says how many CTAs a cluster has. All of them take the same work tiles, and tell themselves
-apart by `ws.rank`; a role may belong to some of them alone. Each CTA has storage and barriers of its
-own for every ring, at one place in all of them. What crosses from one CTA to another is said by
-lists with an entry per rank, of ranks:
+A kernel says how many CTAs a cluster has. All of them take the same work tiles, and have different
+numbers, `ws.rank`; a role may run in some of them only. Each CTA has its own memory and barriers
+for every ring, at the same offsets. Attributes say what one CTA does to another: lists of ranks,
+one list for each rank that acts:
 
-* `full_at` of a ring: whose full barriers the CTA's commits arrive at;
-* `empty_at` of a ring: whose empty barriers its releases arrive at;
-* `receivers` of `ws.copy_in` and `ws.copy_across`: into whose slot, at the same place, is copied.
+* `full_at` of a ring: the CTAs at whose full barriers the commits arrive;
+* `empty_at` of a ring: the CTAs at whose empty barriers the releases arrive;
+* `receivers` of `ws.copy_in` and `ws.copy_across`: the CTAs whose slot is filled.
 
-Absent, each is the CTA itself. Two CTAs that fill halves of an operand for both:
+Without the attribute, each CTA acts on itself. Two CTAs that each load half of an operand for both:
 
 ```
            CTA 0                      CTA 1                receivers = [[0, 1], [0, 1]]
@@ -17,7 +17,7 @@ Absent, each is the CTA itself. Two CTAs that fill halves of an operand for both
           lower half ◄────────────── lower half ◄── copy   empty_at  = [[0, 1], [0, 1]]
 ```
 
-Ranks 2 i and 2 i + 1 are a pair. A `ws.mma` of `ctas` = 2 works on the slots of both.
+Ranks 2 i and 2 i + 1 are a pair. A `ws.mma` with `ctas` = 2 works on the slots of both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from attn_mlir.dialect._mlir import I32, Pure, ext, ir
 from .dialect import WS, TileType, fail
 
 CLUSTER = "cluster"
-PAIR = 2  # CTAs whose tensor cores can work on one product
-Targets = tuple[tuple[int, ...], ...]  # per rank, ranks in ascending order
+PAIR = 2  # CTAs whose tensor cores can compute one product
+Targets = tuple[tuple[int, ...], ...]  # for each rank, a list of ranks in ascending order
 
 
 def cta_count(op: Any) -> int:
-    """CTAs of a cluster of the kernel that an operation is or stands in; 1 outside of one."""
+    """CTAs of a cluster, for a kernel or an operation within one; 1 outside of kernels."""
     operation = op.operation
     while operation is not None and operation.name != "ws.kernel":
         operation = operation.parent
@@ -44,7 +44,7 @@ def cta_count(op: Any) -> int:
 
 
 def targets(op: Any, name: str) -> Targets:
-    """Per rank of the cluster the ranks that an attribute lists; each CTA itself where it is absent."""
+    """The lists of an attribute, one for each rank; without it, each rank lists itself."""
     attributes = op.operation.attributes
     if name not in attributes:
         return tuple((rank,) for rank in range(cta_count(op)))
@@ -52,12 +52,12 @@ def targets(op: Any, name: str) -> Targets:
 
 
 def targets_attribute(lists: Sequence[Sequence[int]]) -> Any:
-    """The attribute that says so."""
+    """The attribute with these lists."""
     return ir.ArrayAttr.get([ir.DenseI32ArrayAttr.get(list(ranks)) for ranks in lists])
 
 
 def check_targets(op: Any, *names: str) -> bool:
-    """Whether attributes, where they are there, list ranks of the cluster for each of its CTAs."""
+    """Whether attributes that are present have a valid list for each rank; reports it if not."""
     count = cta_count(op)
     for name in names:
         if name not in op.attributes:
@@ -76,23 +76,23 @@ def check_targets(op: Any, *names: str) -> bool:
 
 
 def is_ranks(ranks: list[int], count: int) -> bool:
-    """Whether numbers are ranks of a cluster, each once, in ascending order."""
+    """Whether numbers are ranks of a cluster, without repetition and in ascending order."""
     return ranks == sorted(set(ranks)) and all(0 <= rank < count for rank in ranks)
 
 
 def pair_of(rank: int) -> tuple[int, int]:
-    """The CTAs of a rank's pair, the leading one first."""
+    """The two ranks of a rank's pair, the even one first."""
     first = rank - rank % PAIR
     return first, first + 1
 
 
 def crossing(lists: Targets) -> Iterator[int]:
-    """The ranks whose list is not the CTA itself."""
+    """The ranks whose list is not just themselves."""
     return (rank for rank, ranks in enumerate(lists) if ranks != (rank,))
 
 
 class RankOp(WS.Operation, name="rank", traits=[Pure]):
-    """The number of this CTA in its cluster, i32, from 0 on; 0 where there are no clusters.
+    """The number of this CTA in its cluster, i32, from 0 on; 0 without clusters.
 
     Memory effects: none. Hardware: any.
 
@@ -106,17 +106,18 @@ class RankOp(WS.Operation, name="rank", traits=[Pure]):
 class CopyAcrossOp(WS.Operation, name="copy_across"):
     """Copy engine: copies a shared tile of this CTA into the slot of another CTA of the cluster.
 
-    Its bytes count as those of `ws.copy_in` do: the ring's `full_at` names the receiver, whose own
-    role for the ring says how many to wait for. Nobody here is told when the tile has been read: it
-    is released when the receiver has said, through some ring, that it has waited for the slot.
+    Its bytes are counted like those of `ws.copy_in`: the ring's `full_at` names the receiver, whose
+    own role tells its barrier how many bytes to wait for. The sender is not notified when the tile
+    has been read: it may release it after the receiver has said, through some ring, that it has
+    waited for the slot.
 
     Operands:
       source: a slot from `ws.wait`.
-      target: a slot from `ws.acquire` of a ring whose commit is `by = "copy_engine"`; the receiver's
-        slot at the same place is filled, and not this one.
+      target: a slot from `ws.acquire` of a ring whose commit is `by = "copy_engine"`; not this slot
+        is filled, but the receiver's with the same number.
 
     Attributes:
-      receivers: per rank the CTA that gets the tile, or nobody.
+      receivers: for each rank, the CTA that receives the tile, or none.
 
     Memory effects: reads the tile, writes that of another CTA, asynchronously. Hardware: sm_90 on.
 
@@ -133,7 +134,7 @@ class CopyAcrossOp(WS.Operation, name="copy_across"):
 
     @staticmethod
     def verify_invariants(op: "CopyAcrossOp") -> bool:
-        """Shared tiles of one type; at most one receiver each."""
+        """Checks for shared tiles of one type, and at most one receiver for each rank."""
         source, target = TileType(op.source.type), TileType(op.target.type)
         if source.space != "shared" or source != target:
             return fail(op, f"expects shared tiles of one type, got {source} and {target}")
@@ -146,5 +147,5 @@ class CopyAcrossOp(WS.Operation, name="copy_across"):
 
     @property
     def to(self) -> Targets:
-        """Per rank, who gets the tile: one CTA or none."""
+        """For each rank, the receiver: one CTA or none."""
         return targets(self, "receivers")

@@ -1,4 +1,4 @@
-"""Operations that calculate on fragments: element-wise regions, row reductions."""
+"""Operations that compute on fragments: element-wise regions, reductions, broadcasts."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -12,11 +12,11 @@ REDUCTIONS = ("add", "max")
 AXES = ("rows", "columns")
 AXIS = "axis"
 SCOPES = ("warp", "group")  # of threads
-WORD_BITS = 32  # columns per element of `ws.keep`'s bits
+WORD_BITS = 32  # columns per word of `ws.keep`'s bits
 
 
 class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
-    """Ends the region of `ws.map` with the element's value, of `ws.copy_rows` with the row.
+    """Ends the region of `ws.map` with the element's value, of `ws.copy_rows` with the row's number.
 
     Memory effects: none. Hardware: any.
 
@@ -32,7 +32,7 @@ class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
 
 
 class MapOp(WS.Operation, name="map"):
-    """Element-wise region over fragments of one shape.
+    """Computes a fragment element by element from fragments of one shape.
 
     The region's block receives one element per operand, then the element's row and column in the
     fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
@@ -58,7 +58,7 @@ class MapOp(WS.Operation, name="map"):
 
     @staticmethod
     def verify_region_invariants(op: "MapOp") -> bool:
-        """Shapes agree; block arguments and yield fit the element types."""
+        """Checks that shapes agree, and that block arguments and yield fit the element types."""
         result = FragmentType(op.fragment.type)
         expected = [str(FragmentType(value.type).element) for value in op.inputs]
         for value in op.inputs:
@@ -82,10 +82,10 @@ class MapOp(WS.Operation, name="map"):
 
 
 class ElementOp(WS.Operation, name="element", traits=[Pure]):
-    """One element of a tensor argument, read by a thread; for element-wise regions.
+    """Reads one element of a tensor argument; allowed in element-wise regions.
 
-    A coordinate outside the tensor stands for the nearest one inside, so that a region may be
-    evaluated for elements that the mask hides.
+    A coordinate outside the tensor is clamped, so that regions may be evaluated for elements that
+    the mask hides.
 
     Operands:
       source: tensor argument.
@@ -94,7 +94,7 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
     Results:
       value: of the element type; an `si8` or `ui8` is read as `i8`, and so on.
 
-    Memory effects: none that matter, inputs of a kernel do not change. Hardware: any.
+    Memory effects: none, as inputs of a kernel do not change. Hardware: any.
 
     Example:
       %bias = "ws.element"(%tensor, %head, %row) {operandSegmentSizes = array<i32: 1, 2>}
@@ -106,7 +106,7 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
     value: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
-        """As many coordinates as dimensions; the result has the element type, without its sign."""
+        """Checks the number of coordinates, and that the result has the element type without sign."""
         kind = self.source.type
         if not isinstance(kind, ir.MemRefType):
             return fail(self, f"expects a memref, got {kind}")
@@ -119,18 +119,18 @@ class ElementOp(WS.Operation, name="element", traits=[Pure]):
 
 
 def signless(kind: Any) -> Any:
-    """An element type as registers hold it: integers without a sign."""
+    """An element type for registers: integers become signless."""
     signs = ("si", "ui")
     return ir.IntegerType.get_signless(kind.width) if str(kind).startswith(signs) else kind
 
 
 def _axis(op: Any) -> int:
-    """The axis that an operation names, 0 for rows and 1 for columns; columns where it names none."""
+    """The axis in an operation's attribute, 0 for rows and 1 for columns; 1 without the attribute."""
     return AXES.index(ir.StringAttr(op.attributes[AXIS]).value) if AXIS in op.attributes else 1
 
 
 def _check_line(op: Any, full: FragmentType, lines: Sequence[FragmentType]) -> bool:
-    """A known axis, and fragments of rank 1 with one element for each place along the other."""
+    """Checks that the axis is known and that `lines` have one element per index of the other axis."""
     if AXIS in op.attributes and (name := ir.StringAttr(op.attributes[AXIS]).value) not in AXES:
         return fail(op, f"expects axis of {', '.join(AXES)}, got {name}")
     if len(full.shape) != 2:
@@ -151,18 +151,18 @@ def _check_reduction(op: Any) -> bool:
 
 
 class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
-    """Reduction [R, C] -> [R], or [R, C] -> [C], that starts from `init`.
+    """Reduces [R, C] to [R], or to [C], starting from `init`.
 
     Operands:
       fragment: [R, C].
-      init: [R] or [C], as the result.
+      init: [R] or [C], like the result.
 
     Attributes:
       kind: `add` or `max`.
-      axis (optional): what goes, `columns`, the default, or `rows`.
+      axis (optional): the axis that is reduced: `columns`, the default, or `rows`.
 
-    Memory effects: none, but the threads of a warp that hold a row (or column) have to meet.
-    Hardware: any.
+    Memory effects: none, but the threads of a warp that hold a row (or column) have to execute it
+    together. Hardware: any.
 
     Example:
       %max = "ws.reduce"(%s, %old) {kind = "max"}
@@ -185,19 +185,20 @@ class ReduceOp(WS.Operation, name="reduce", traits=[Pure]):
 
     @property
     def axis(self) -> int:
-        """The axis that goes: 0 for rows, 1 for columns."""
+        """The axis that is reduced: 0 for rows, 1 for columns."""
         return _axis(self)
 
 
 class FoldOp(WS.Operation, name="fold", traits=[Pure]):
-    """Sums of columns that lie c apart, [R, C] -> [R, c], that start from `init`.
+    """Adds up columns that are c apart, [R, C] to [R, c], starting from `init`.
 
-    Column i of the result is that of `init` plus the columns i, i + c, i + 2 c, ... A row sum that
-    many steps add to is folded in each, where no thread needs another, and reduced at the end.
+    Column i of the result is that of `init` plus the columns i, i + c, i + 2 c, ... A row sum over
+    many steps is folded in each step, without communication between threads, and reduced once at
+    the end.
 
     Operands:
       fragment: [R, C], f32.
-      init: [R, c], as the result; c divides C.
+      init: [R, c], like the result; c divides C.
 
     Memory effects: none. Hardware: any.
 
@@ -212,7 +213,7 @@ class FoldOp(WS.Operation, name="fold", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "FoldOp") -> bool:
-        """f32 of rank 2, as many rows, and columns that divide."""
+        """Checks for f32 of rank 2, equal rows, and columns of `init` that divide the fragment's."""
         full, init, totals = (FragmentType(v.type) for v in (op.fragment, op.init, op.totals))
         if init != totals:
             return fail(op, f"expects init of the result's type {totals}, got {init}")
@@ -305,13 +306,13 @@ class TurnOp(WS.Operation, name="turn", traits=[Pure]):
 
 
 class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
-    """A value per row repeated along the columns, [R] -> [R, C], or per column along the rows.
+    """Repeats a value per row along the columns, [R] to [R, C], or a value per column along the rows.
 
     Operands:
       line: [R] or [C].
 
     Attributes:
-      axis (optional): along what it is repeated, `columns`, the default, or `rows`.
+      axis (optional): the axis along which it is repeated: `columns`, the default, or `rows`.
 
     Memory effects: none. Hardware: any.
 
@@ -328,7 +329,7 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "BroadcastOp") -> bool:
-        """The result adds a dimension of columns, or of rows."""
+        """Checks that the result has one more dimension, of columns or rows."""
         return _check_line(op, FragmentType(op.fragment.type), [FragmentType(op.line.type)])
 
     @property
@@ -338,18 +339,18 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
 
 
 class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
-    """Elements that each lie in one lane of a warp, where the threads that work with them have them.
+    """Redistributes elements that one lane of a warp holds each, into the layout that their users need.
 
-    Whoever reads numbers from memory has one of them in a lane, and none twice; a row or column of a
-    product belongs to several lanes.
+    Numbers that a warp reads from memory are in one lane each, while several lanes hold elements of
+    a product's row or column, and each of them needs the number that belongs to it.
 
     Operands:
       lanes: [N], 32 bits each, N a multiple of 32: lane i of every warp has elements i, i + 32, ...
 
     Results:
-      line: [N], laid out as its users want.
+      line: [N], in the layout that its users need.
 
-    Memory effects: none, but the threads of a warp have to meet. Hardware: any.
+    Memory effects: none, but the threads of a warp have to execute it together. Hardware: any.
 
     Example:
       %line = "ws.spread"(%lanes) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32xf32>>
@@ -360,7 +361,7 @@ class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "SpreadOp") -> bool:
-        """One type, of rank 1 and of 32 bits."""
+        """Checks for a single type, of rank 1 and 32 bits."""
         kind = FragmentType(op.lanes.type)
         if len(kind.shape) != 1 or element_bits(kind.element) != WORD_BITS:
             return fail(op, f"expects lanes of rank 1 and 32 bits, got {kind}")
@@ -370,7 +371,7 @@ class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
 
 
 class FillOp(WS.Operation, name="fill", traits=[Pure]):
-    """A fragment with one value everywhere.
+    """A fragment with the same value in every element.
 
     Operands:
       value: of the element type.
@@ -386,7 +387,7 @@ class FillOp(WS.Operation, name="fill", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "FillOp") -> bool:
-        """The value has the element type."""
+        """Checks that the value has the element type."""
         element = FragmentType(op.fragment.type).element
         if op.value.type != element:
             return fail(op, f"expects a value of {element}, got {op.value.type}")
@@ -461,18 +462,18 @@ class BitsOp(WS.Operation, name="bits"):
 
 
 class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
-    """2 to the power of each element; a share of the columns may avoid the special-function unit.
+    """2 to the power of each element; some columns may be computed without the special-function unit.
 
     Attributes:
-      fma_period: length in columns of the repeating pattern; 0 leaves all to the special unit.
-      fma_count: columns at the end of each period that the multiply-add units evaluate.
-      fma_begin, fma_end: the columns between which the pattern applies.
+      fma_period: columns of a repeating pattern; with 0 the special-function unit computes all.
+      fma_count: columns at the end of each period that the multiply-add units compute.
+      fma_begin, fma_end: the pattern applies to columns fma_begin to fma_end - 1.
 
     Operands:
       exponent: f32.
 
-    Memory effects: none. Hardware: any; a pattern has an effect where f32 arithmetic works on pairs,
-    sm_100.
+    Memory effects: none. Hardware: any; a pattern has an effect on targets with packed f32
+    arithmetic, sm_100.
 
     Example:
       %p = "ws.exp2"(%x)
@@ -489,7 +490,7 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "Exp2Op") -> bool:
-        """f32 in and out, one shape; an even pattern inside the columns."""
+        """Checks for f32 of one shape, and for a pattern of even numbers within the columns."""
         source, result = FragmentType(op.exponent.type), FragmentType(op.fragment.type)
         if source != result or not isinstance(source.element, ir.F32Type):
             return fail(op, f"expects f32 fragments of one shape, got {source} and {result}")
@@ -503,12 +504,12 @@ class Exp2Op(WS.Operation, name="exp2", traits=[Pure]):
 
 
 class KeepOp(WS.Operation, name="keep", traits=[Pure]):
-    """Keeps the elements of a fragment whose bit is set and replaces the others.
+    """Keeps the elements of a fragment whose bit is set, and replaces the others.
 
     Operands:
       fragment: [R, C].
       bits: [R, ceil(C / 32)], i32; bit i of word w belongs to column 32 w + i.
-      other: the element that the others become.
+      other: the value for the other elements.
 
     Memory effects: none. Hardware: any.
 
@@ -525,7 +526,7 @@ class KeepOp(WS.Operation, name="keep", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "KeepOp") -> bool:
-        """A bit per column; elements of one type."""
+        """Checks for a bit per column, and elements of one type."""
         source, kept = FragmentType(op.fragment.type), FragmentType(op.kept.type)
         if len(source.shape) != 2 or source != kept:
             return fail(op, f"expects fragments [R, C] of one type, got {source} and {kept}")

@@ -1,10 +1,10 @@
 """The `ws` dialect and its types: tiles, fragments, rings and buffers of a warp-specialised kernel.
 
-Nothing here names a machine. A tile lies in a memory space ("shared" or "tensor"); a fragment is a
-tile held in the registers of the threads of one role, in a layout that the target chooses, so a
-kernel never indexes it; what a product is still computing is a pending fragment; a ring is a
-multi-stage buffer with a full and an empty barrier per stage. `ways` counts parallel instances of a
-ring or buffer, such as one per query tile.
+Nothing here depends on a target. A tile lies in a memory space ("shared" or "tensor"). A fragment
+is a tile in the registers of the threads of one role, in a layout that the lowering chooses, so a
+kernel never indexes it. A pending fragment is the result of a product that is not complete yet. A
+ring is a buffer of several stages with a full and an empty barrier for each. `ways` is the number
+of parallel instances of a ring or buffer, such as one per query tile.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ DIALECT = WS
 
 
 def fail(op: Any, message: str) -> bool:
-    """Reports a verifier's finding on `op` and returns False, the verdict to hand back."""
+    """Reports a verifier's error on `op`; returns False, the verifier's result."""
     op.location.emit_error(f"'{op.OPERATION_NAME}' op {message}")
     return False
 
 
 def _parameter(kind: Any, attribute: Any) -> Any:
-    """A type's parameter as the attribute class that it should be, else None."""
+    """A type's parameter as an attribute of the expected class; None if it is another one."""
     try:
         return kind(attribute)
     except ValueError:
@@ -38,7 +38,7 @@ def _parameter(kind: Any, attribute: Any) -> Any:
 
 
 def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
-    """What is wrong with the shape and element type of a tile or fragment."""
+    """What is wrong with the shape and element type of a tile or fragment; "" if nothing."""
     kind = _parameter(ir.TypeAttr, parameter)
     vector = _parameter(ir.VectorType, kind.value) if kind is not None else None
     if vector is None or vector.scalable or vector.rank not in ranks:
@@ -50,7 +50,7 @@ def _vector_misfit(parameter: Any, *, ranks: Sequence[int] = (1, 2)) -> str:
 
 
 def _slot_misfit(parameter: Any, counts: Sequence[Any], *, may_be_empty: bool) -> str:
-    """What is wrong with the slot and the counts of a ring or buffer."""
+    """What is wrong with the slot type and the counts of a ring or buffer; "" if nothing."""
     attribute = _parameter(ir.TypeAttr, parameter)
     kind = None if attribute is None else attribute.value
     is_empty = may_be_empty and isinstance(kind, ir.NoneType)
@@ -71,7 +71,7 @@ class TileType(WS.Type, name="tile"):
 
     @property
     def shape(self) -> list[int]:
-        """Rows and columns, or only rows."""
+        """[rows, columns] or [rows]."""
         return list(ir.VectorType(ir.TypeAttr(self.params[0]).value).shape)
 
     @property
@@ -99,7 +99,7 @@ class FragmentType(WS.Type, name="frag"):
 
     @property
     def shape(self) -> list[int]:
-        """Rows and columns, or only rows."""
+        """[rows, columns] or [rows]."""
         return list(ir.VectorType(ir.TypeAttr(self.params[0]).value).shape)
 
     @property
@@ -113,13 +113,13 @@ class FragmentType(WS.Type, name="frag"):
 
 
 class PendingType(WS.Type, name="pending"):
-    """`!ws.pending<!ws.frag<vector<64x128xf32>>>`: a fragment that a product is still computing."""
+    """`!ws.pending<!ws.frag<vector<64x128xf32>>>`: the result of a product that is not complete yet."""
 
     settled: Any
 
     @property
     def fragment(self) -> FragmentType:
-        """What it will be."""
+        """The type of the complete result."""
         return FragmentType(ir.TypeAttr(self.params[0]).value)
 
     def misfit(self) -> str:
@@ -133,8 +133,8 @@ class PendingType(WS.Type, name="pending"):
 class RingType(WS.Type, name="ring"):
     """`!ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 3, 2>`: slots with barriers.
 
-    Three slots of one tile type, `stages`, in two parallel instances, `ways`. The slots of
-    `!ws.ring<none, 1, 2>` hold nothing: they are tokens, whose handover orders what roles do.
+    Three slots of one tile type (`stages`) in each of two parallel instances (`ways`). The slots of
+    `!ws.ring<none, 1, 2>` have no memory: they are tokens, whose handover orders what roles do.
     """
 
     slot: Any
@@ -143,12 +143,12 @@ class RingType(WS.Type, name="ring"):
 
     @property
     def slot_type(self) -> Any:
-        """Type of one slot: a tile, or none."""
+        """The type of a slot: a tile type or `none`."""
         return ir.TypeAttr(self.params[0]).value
 
     @property
     def tile(self) -> TileType | None:
-        """Type of one slot, None for a ring of tokens."""
+        """The tile type of a slot; None for a ring of tokens."""
         kind = self.slot_type
         return None if isinstance(kind, ir.NoneType) else TileType(kind)
 
@@ -170,7 +170,7 @@ class RingType(WS.Type, name="ring"):
 class BufferType(WS.Type, name="buffer"):
     """`!ws.buffer<!ws.tile<vector<128x64xf32>, "tensor">, 2>`: tiles without barriers.
 
-    Two tiles of one type, `ways`; the handover of some ring guards them.
+    Two tiles of one type (`ways`), guarded by the handover of some ring.
     """
 
     slot: Any
@@ -216,12 +216,12 @@ def fragment_type(shape: Sequence[int], element: Any) -> FragmentType:
 
 
 def pending_type(fragment: FragmentType) -> PendingType:
-    """The type of a fragment that a product is still computing."""
+    """The type of a product's result that is not complete yet."""
     return PendingType.get(fragment)
 
 
 def ring_type(tile: TileType | None, *, stages: int, ways: int = 1) -> RingType:
-    """Builds a checked ring type, of tokens without a tile; raises SpecError for a count below 1."""
+    """Builds a checked ring type, of tokens if `tile` is None; raises SpecError for a count below 1."""
     return RingType.get(tile or ir.NoneType.get(), _count(stages, "stages"), _count(ways, "ways"))
 
 

@@ -1,4 +1,4 @@
-"""The product of fragments: synchronous, of one warp."""
+"""The product of fragments of one warp, synchronous."""
 
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ WIDE_BITS = 16
 
 
 class DotOp(WS.Operation, name="dot", traits=[Pure]):
-    """Sums plus A B, all of them fragments of one warp; the result is there for the next operation.
+    """Sums plus A B, all of them fragments of one warp, synchronously.
 
     Operands:
       sums: [M, N], f32.
@@ -21,9 +21,9 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
 
     Attributes:
       b_layout: whether b is `kn` or, transposed, `nk`.
-      widened (optional, unit): b had elements of 8 bits and was widened to 16 in registers. Threads
-        have other elements of it then than of one that had 16 in memory, and others of a, or of
-        the sums.
+      widened (optional, unit): b was loaded with 8-bit elements and widened to 16 bits in
+        registers. Its layout then differs from that of a b with 16 bits in memory, and so does that
+        of a or the sums.
 
     Results:
       totals: [M, N].
@@ -46,12 +46,12 @@ class DotOp(WS.Operation, name="dot", traits=[Pure]):
 
     @property
     def is_widened(self) -> bool:
-        """Whether b had 8 bits."""
+        """Whether b was widened from 8 bits."""
         return WIDENED in self.operation.attributes
 
     @staticmethod
     def verify_invariants(op: "DotOp") -> bool:
-        """Sums of f32, operands of one element type, extents that agree."""
+        """Checks for sums of f32, operands of one element type, and extents that agree."""
         sums, a, b = (FragmentType(value.type) for value in (op.sums, op.a, op.b))
         if not isinstance(sums.element, ir.F32Type):
             return fail(op, f"expects sums of f32, got {sums}")

@@ -1,4 +1,4 @@
-"""Fragments to and from tensors: what threads themselves read and write in global memory."""
+"""Loads and stores of fragments in global memory, by threads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +10,17 @@ from .memory import DIMS, check_global
 
 
 class LoadGlobalOp(WS.Operation, name="load_global"):
-    """Threads read a fragment from a tensor, which other CTAs may have written; outside it, zeros.
+    """Threads read a fragment from a tensor, which other CTAs may have written; zeros outside it.
 
-    What another CTA has written is there after `ws.arrive_last` has said that it has arrived, what
-    an earlier kernel has written after `ws.grid_dependency_wait` where launches overlap.
+    Writes of other CTAs are visible after a `ws.arrive_last` that says all have arrived; writes of
+    earlier kernels after `ws.grid_dependency_wait`, if launches overlap.
 
     Operands:
       source: tensor argument.
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.copy_in`; for a fragment [R] the row dimension alone.
+      dims: as in `ws.copy_in`; for a fragment [R] only the row dimension.
 
     Results:
       fragment: [R, C] or [R].
@@ -42,13 +42,13 @@ class LoadGlobalOp(WS.Operation, name="load_global"):
 
     @staticmethod
     def verify_invariants(op: "LoadGlobalOp") -> bool:
-        """Coordinates and dims fit the tensor."""
+        """Checks that coordinates and dims fit the tensor."""
         fragment = FragmentType(op.fragment.type)
         return check_global(op, op.source, fragment.shape, fragment.element)
 
 
 class StoreGlobalOp(WS.Operation, name="store_global"):
-    """Threads write a fragment to a tensor, rows outside the tensor left out.
+    """Threads write a fragment to a tensor; rows outside the tensor are dropped.
 
     Operands:
       fragment: [R, C] or [R].
@@ -56,7 +56,7 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.copy_in`; for a fragment [R] the row dimensions alone.
+      dims: as in `ws.copy_in`; for a fragment [R] only the row dimensions.
 
     Memory effects: writes the tensor. Hardware: any.
 
@@ -75,26 +75,25 @@ class StoreGlobalOp(WS.Operation, name="store_global"):
 
     @staticmethod
     def verify_invariants(op: "StoreGlobalOp") -> bool:
-        """Coordinates and dims fit the tensor."""
+        """Checks that coordinates and dims fit the tensor."""
         fragment = FragmentType(op.fragment.type)
         return check_global(op, op.target, fragment.shape, fragment.element, by_rows=True)
 
 
 class LoadRowsOp(WS.Operation, name="load_rows"):
-    """Threads read a fragment whose rows lie anywhere in a tensor, each where a number says.
+    """Threads read a fragment whose rows lie anywhere in a tensor, each given by its number.
 
-    A row of the tensor that does not exist, such as one below 0, stands for zeros, and so does what
-    lies beyond the tensor's columns.
+    Rows that the tensor does not have, such as those below 0, and columns beyond the tensor's are
+    zeros.
 
     Operands:
       source: tensor argument.
       rows: fragment [R] of i32: row r of the fragment is row rows[r] of the tensor.
       coords: i32 coordinates, one per tensor dimension; the numbers are added to that of the rows.
 
-    Attributes:
-      dims: the tensor dimensions that rows and columns run along. With one more entry between the
-        two, rows run through all of that dimension first: row n is at n / e of the first and n % e of the
-        second, whose extent is e.
+      Attributes:
+        dims: the tensor dimensions along which rows and columns run. With a third entry between the
+          two, of extent e, row n is at n / e of the first and n % e of that one.
 
     Results:
       fragment: [R, C].
@@ -117,15 +116,15 @@ class LoadRowsOp(WS.Operation, name="load_rows"):
 
     @staticmethod
     def verify_invariants(op: "LoadRowsOp") -> bool:
-        """Coordinates and dims fit the tensor; a number for each row."""
+        """Checks that coordinates and dims fit the tensor, and for a number for each row."""
         return _check_rows(op, op.source)
 
 
 class StoreRowsOp(WS.Operation, name="store_rows"):
-    """Threads write the rows of a fragment to a tensor, each to where a number says.
+    """Threads write the rows of a fragment to rows of a tensor, each given by its number.
 
-    Rows of the tensor that do not exist, such as those below 0, are left out, and so are columns
-    beyond the tensor's. Which of two rows with one number is the last is not told.
+    Rows that the tensor does not have, such as those below 0, and columns beyond the tensor's are
+    dropped. Of two rows with the same number, either may remain.
 
     Operands:
       fragment: [R, C].
@@ -134,7 +133,7 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
       coords: i32 coordinates, one per tensor dimension; the numbers are added to that of the rows.
 
     Attributes:
-      dims: as of `ws.load_rows`.
+      dims: as in `ws.load_rows`.
 
     Memory effects: writes the tensor. Hardware: any.
 
@@ -155,12 +154,12 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
 
     @staticmethod
     def verify_invariants(op: "StoreRowsOp") -> bool:
-        """Coordinates and dims fit the tensor; a number for each row."""
+        """Checks that coordinates and dims fit the tensor, and for a number for each row."""
         return _check_rows(op, op.target)
 
 
 def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any) -> bool:
-    """Whether a fragment of rows, their numbers, coordinates and dims fit a tensor."""
+    """Whether a fragment, its row numbers, coordinates and dims fit a tensor; reports it if not."""
     fragment, rows = FragmentType(op.fragment.type), FragmentType(op.rows.type)
     if len(fragment.shape) != 2:
         return fail(op, f"expects a fragment [R, C], got {fragment}")

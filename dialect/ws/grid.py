@@ -1,17 +1,17 @@
-"""What CTAs owe one another, and a kernel the one before it.
+"""Order between the CTAs of a grid, and between a kernel and the one before it.
 
-The CTAs of a grid that share a piece of work each write their part to memory and then arrive at a
-counter; who arrives last knows that all parts are there and does what is left:
+CTAs that share a piece of work each write their result to memory and then arrive at a counter. The
+last one to arrive knows that all results are there, and combines them:
 
 ```
-store_global(part)              each CTA
+store_global(result)            each CTA
 %last = arrive_last(counter, count)
-if %last: load_global(parts)    one of them, whichever it is
+if %last: load_global(results)  the CTA that is last
 ```
 
-A kernel whose launch is programmatic (programmatic dependent launch) may begin while the one before
-it in the stream still runs, as soon as all of that one's CTAs have said `ws.launch_dependents` or
-are done. What comes before `ws.grid_dependency_wait` overlaps with it.
+A kernel with programmatic dependent launch may start while the one before it in the stream still
+runs, as soon as all CTAs of that one have executed `ws.launch_dependents` or are done. What it does
+before `ws.grid_dependency_wait` overlaps with that kernel.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from .dialect import WS, fail
 
 
 class ArriveLastOp(WS.Operation, name="arrive_last"):
-    """Arrives at a counter in global memory: whether this is the last of all arrivals.
+    """Arrives at a counter in global memory; returns whether this is the last of all arrivals.
 
-    The threads of a group arrive together, as one. What they have written to global memory before
-    is there for who arrives last. The counter is 0 again then: as it has to be before the first
-    launch, it is before each.
+    The threads of a group arrive together, once. What they have written to global memory before is
+    visible to the group that arrives last. That arrival resets the counter to 0, so a counter that
+    is 0 before the first launch is 0 before each.
 
     Operands:
       counter: tensor argument of role `inout`, i32.
       coords: i32 coordinates, one per tensor dimension.
-      count: i32, arrivals in all, at least 1.
+      count: i32, total number of arrivals, at least 1.
 
     Results:
       is_last: i1, the same in all threads of the group.
@@ -51,7 +51,7 @@ class ArriveLastOp(WS.Operation, name="arrive_last"):
 
     @staticmethod
     def verify_invariants(op: "ArriveLastOp") -> bool:
-        """A tensor of i32 with as many dimensions as coordinates."""
+        """Checks for a tensor of i32 with one dimension per coordinate."""
         kind = op.counter.type
         if not isinstance(kind, ir.MemRefType):
             return fail(op, f"expects a memref, got {kind}")
@@ -63,11 +63,12 @@ class ArriveLastOp(WS.Operation, name="arrive_last"):
 
 
 class GridDependencyWaitOp(WS.Operation, name="grid_dependency_wait"):
-    """Blocks until the kernels before this one are over and what they wrote is there.
+    """Blocks until the kernels before this one have finished and their writes are visible.
 
-    Makes the launch programmatic. Each role that reads or writes tensors says it before that.
+    Gives the kernel a programmatic dependent launch. Each role that accesses tensors has to execute
+    it first.
 
-    Memory effects: what earlier kernels wrote is visible. Hardware: sm_90 on.
+    Memory effects: makes writes of earlier kernels visible. Hardware: sm_90 on.
 
     Example:
       "ws.grid_dependency_wait"() : () -> ()
@@ -75,10 +76,10 @@ class GridDependencyWaitOp(WS.Operation, name="grid_dependency_wait"):
 
 
 class LaunchDependentsOp(WS.Operation, name="launch_dependents"):
-    """From here on this CTA does not hold up the next kernel, if its launch is programmatic.
+    """Lets the next kernel start, as far as this CTA is concerned, if its launch is programmatic.
 
-    It begins when all CTAs have said so or are done, and there is room for it. What this kernel
-    writes is there for it only after its `ws.grid_dependency_wait`.
+    It starts when all CTAs have executed this or are done, and resources are free. It sees what
+    this kernel writes only after its `ws.grid_dependency_wait`.
 
     Memory effects: none. Hardware: sm_90 on.
 

@@ -1,4 +1,4 @@
-"""Operations on tiles: parts and other views, register traffic, copy-engine traffic."""
+"""Operations on tiles: parts and views, loads and stores of fragments, copies by the copy engine."""
 
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
@@ -9,17 +9,19 @@ from attn_mlir.dialect._mlir import I32, Pure, arith, ext, ir
 from .cluster import Targets, check_targets, targets
 from .dialect import WS, FragmentType, TileType, fail, tile_bytes
 
-DIMS = MappingProxyType({"dims": ir.DenseI32ArrayAttr})  # what the binding cannot declare
-OUT_KINDS = ("add",)  # of reductions into tensors
+DIMS = MappingProxyType(
+    {"dims": ir.DenseI32ArrayAttr}
+)  # attributes that the binding cannot declare
+OUT_KINDS = ("add",)  # kinds of reductions into tensors
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
-    """The front of a tile's storage seen as a tile of another type in the same space.
+    """A view of the first bytes of a tile as a tile of another type in the same space.
 
     Operands:
-      source: the tile; the view has as many rows and at most as many bytes.
+      source: the tile; the view has the same number of rows and at most as many bytes.
 
-    Memory effects: none, both name one storage. Hardware: that of the tile's space.
+    Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
     Example:
       %p = "ws.view"(%s)
@@ -31,7 +33,7 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ViewOp") -> bool:
-        """Same space and rows, not more bytes."""
+        """Checks for the same space and rows, and no more bytes."""
         source, view = TileType(op.source.type), TileType(op.view.type)
         if source.space != view.space:
             return fail(op, f"expects a view in {source.space} memory, got {view.space}")
@@ -51,7 +53,7 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
     Attributes:
       first: the first column.
 
-    Memory effects: none, both name one storage. Hardware: that of the tile's space.
+    Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
     Example:
       %part = "ws.columns"(%o) {first = 16 : i64}
@@ -64,7 +66,7 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ColumnsOp") -> bool:
-        """Same space, rows and element type; the columns lie inside."""
+        """Checks for the same space, rows and element type, and columns within the source."""
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
@@ -84,16 +86,16 @@ class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
 
 
 class RowsOp(WS.Operation, name="rows", traits=[Pure]):
-    """Rows `first` .. `first` + result rows - 1 of a shared tile, where they lie in it.
+    """Rows `first` .. `first` + result rows - 1 of a shared tile.
 
-    Copies fill or write such a part, so that the pages, strips or sequences that make up one tile
-    may come from different places.
+    Copies can fill or write such a part, so that one tile can consist of several pages, strips or
+    sequences.
 
     Operands:
       source: [R, C] in shared memory.
-      first: i32, the first row: a multiple of 8, with all of the part inside.
+      first: i32, the first row, a multiple of 8; all rows lie within the source.
 
-    Memory effects: none, both name one storage. Hardware: any.
+    Memory effects: none, both are the same memory. Hardware: any.
 
     Example:
       %page = "ws.rows"(%slot, %first)
@@ -106,7 +108,7 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "RowsOp") -> bool:
-        """Shared, same columns and element type; rows that are known lie inside."""
+        """Checks for shared tiles with the same columns and element type, and for known rows inside."""
         source, part = TileType(op.source.type), TileType(op.part.type)
         if len(source.shape) != 2 or len(part.shape) != 2:
             return fail(op, "expects tiles with two dimensions")
@@ -124,7 +126,7 @@ class RowsOp(WS.Operation, name="rows", traits=[Pure]):
 
 
 def known_first_row(op: RowsOp) -> int | None:
-    """The first row of a part where it is a constant."""
+    """The first row of a part if it is a constant; else None."""
     owner = op.first.owner
     if isinstance(owner, arith.ConstantOp):
         return ir.IntegerAttr(owner.value).value
@@ -132,7 +134,7 @@ def known_first_row(op: RowsOp) -> int | None:
 
 
 def pitch_rows(tile: Any) -> int:
-    """Rows of the whole tile that a tile is or is part of; its 128-byte columns are so far apart."""
+    """Rows of the whole tile that a tile is part of: lines between its 128-byte columns."""
     owner = tile.owner
     if isinstance(owner, RowsOp | ColumnsOp | ViewOp):
         return pitch_rows(owner.source)
@@ -140,7 +142,7 @@ def pitch_rows(tile: Any) -> int:
 
 
 def users(tile: Any) -> Iterator[Any]:
-    """The operations that use a tile, or a part or view of it; those that only cut it are left out."""
+    """The operations that use a tile, or a part or view of it, other than those that make these."""
     for use in tile.uses:
         op = use.owner
         if isinstance(op, ViewOp | ColumnsOp | RowsOp):
@@ -173,7 +175,7 @@ class LoadOp(WS.Operation, name="load"):
 
     @staticmethod
     def verify_invariants(op: "LoadOp") -> bool:
-        """Tile and fragment have one shape and element type."""
+        """Checks that tile and fragment have the same shape and element type."""
         return _check_same_shape(op, TileType(op.source.type), FragmentType(op.fragment.type))
 
 
@@ -182,7 +184,7 @@ class StoreOp(WS.Operation, name="store"):
 
     Operands:
       fragment: [R, C] or [R].
-      target: as many rows and columns.
+      target: a tile of the same shape.
 
     Memory effects: writes the tile. Hardware: tensor memory needs sm_100.
 
@@ -196,19 +198,19 @@ class StoreOp(WS.Operation, name="store"):
 
     @staticmethod
     def verify_invariants(op: "StoreOp") -> bool:
-        """Tile and fragment have one shape and element type."""
+        """Checks that tile and fragment have the same shape and element type."""
         return _check_same_shape(op, TileType(op.target.type), FragmentType(op.fragment.type))
 
 
 class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
-    """A tensor with a static dimension seen as two: [.., n x factor, ..] as [.., n, factor, ..].
+    """A view of a tensor with a static dimension split: [.., n x factor, ..] as [.., n, factor, ..].
 
     Operands:
       source: tensor argument.
 
     Attributes:
       dim: the dimension to split.
-      factor: extent of the inner one of the two; divides the dimension.
+      factor: extent of the inner dimension; divides that of the source.
 
     Memory effects: none. Hardware: any.
 
@@ -223,7 +225,7 @@ class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
     view: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
-        """A static dimension that the factor divides; the result is what it says."""
+        """Checks for a static dimension that the factor divides, and the type of the result."""
         if not isinstance(self.source.type, ir.MemRefType):
             return fail(self, f"expects a memref, got {self.source.type}")
         dim, factor = self.dim.value, self.factor.value
@@ -243,12 +245,12 @@ class ExpandOp(WS.Operation, name="expand", traits=[Pure]):
 
 
 class LimitOp(WS.Operation, name="limit", traits=[Pure]):
-    """A tensor that ends earlier along one dimension, by a number known at run time.
+    """A view of a tensor that ends earlier along one dimension, at an end known at run time.
 
-    Copies through it read 0 and write nothing from there on, although the tensor goes on: its next
-    rows may be another sequence's. Only the first row dimension of a copy can be limited, and a
-    copy by the copy engine has to begin before the end, with an element inside the tensor: its map
-    begins in front of the tensor, and a GPU faults where a copy of nothing finds no memory there.
+    Copies through it read 0 and write nothing beyond the end, although the tensor has further rows,
+    of another sequence for example. Only the first row dimension of a copy can be limited. A copy
+    by the copy engine has to begin before the end, with an element inside the tensor: its map
+    begins before the tensor, and a GPU faults if a copy of no element finds no memory there.
 
     Operands:
       source: tensor argument or `ws.expand` of one.
@@ -270,7 +272,7 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
     view: ext.Result[Any]
 
     def verify_invariants(self) -> bool:
-        """One of the dimensions of a memref; the result has its type."""
+        """Checks for a dimension of the memref, and the type of the result."""
         if not isinstance(self.source.type, ir.MemRefType):
             return fail(self, f"expects a memref, got {self.source.type}")
         rank = self.source.type.rank
@@ -284,11 +286,11 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
 def check_global(
     op: Any, tensor: Any, shape: Sequence[int], element: Any, *, by_rows: bool = False
 ) -> bool:
-    """Whether coordinates and dims of an operation fit a tensor; reports what does not.
+    """Whether coordinates and dims of an operation fit a tensor; reports it if not.
 
     Args:
-      by_rows: whether each row has an address of its own, so that the last ones may run through
-        part of an inner dimension.
+      by_rows: whether threads access each row by itself, so that the rows need not fill the inner
+        one of two row dimensions.
     """
     if not isinstance(tensor.type, ir.MemRefType):
         return fail(op, f"expects a memref, got {tensor.type}")
@@ -314,20 +316,19 @@ def check_global(
 
 
 class CopyInOp(WS.Operation, name="copy_in"):
-    """Copy engine: fills a shared tile from a box of a tensor; outside the tensor it reads 0.
+    """Copy engine: fills a shared tile from a box of a tensor, with zeros outside the tensor.
 
     Operands:
       source: tensor argument.
-      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`, or rows or columns
-        of one.
+      target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`, or some rows or
+        columns of one.
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: the tensor dimensions that the tile's rows and columns run along. With one more entry
-        between the two, rows first run through all of that dimension: row r is at r / n of the
-        first and r % n of the second, whose extent n is static.
-      receivers (optional): in a cluster, per rank the CTAs that get the box, each at the same place
-        in its own slot; the CTA itself where it is absent.
+      dims: the tensor dimensions along which the tile's rows and columns run. With a third entry
+        between the two, of static extent n, row r is at r / n of the first and r % n of that one.
+      receivers (optional): in a cluster, for each rank the CTAs that receive the box, in their slot
+        with the same number; by default the CTA itself.
 
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_90 on.
 
@@ -347,12 +348,12 @@ class CopyInOp(WS.Operation, name="copy_in"):
 
     @property
     def receivers(self) -> Targets:
-        """Per rank, the CTAs that get the box."""
+        """For each rank, the CTAs that receive the box."""
         return targets(self, "receivers")
 
     @staticmethod
     def verify_invariants(op: "CopyInOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor; ranks of the cluster."""
+        """Checks for a shared tile, coordinates and dims that fit the tensor, and valid ranks."""
         if not check_targets(op, "receivers"):
             return False
         tile = TileType(op.target.type)
@@ -362,7 +363,7 @@ class CopyInOp(WS.Operation, name="copy_in"):
 
 
 class CopyOutOp(WS.Operation, name="copy_out"):
-    """Copy engine: writes a shared tile to a box of a tensor; nothing outside the tensor.
+    """Copy engine: writes a shared tile to a box of a tensor, but nothing outside the tensor.
 
     Operands:
       source: shared tile.
@@ -370,7 +371,7 @@ class CopyOutOp(WS.Operation, name="copy_out"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.copy_in`.
+      dims: as in `ws.copy_in`.
 
     Memory effects: reads the tile, writes the tensor, asynchronously; a release by
     `copy_engine` waits until the tile has been read. Hardware: sm_90 on.
@@ -390,7 +391,7 @@ class CopyOutOp(WS.Operation, name="copy_out"):
 
     @staticmethod
     def verify_invariants(op: "CopyOutOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor."""
+        """Checks for a shared tile, and coordinates and dims that fit the tensor."""
         tile = TileType(op.source.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")
@@ -400,9 +401,9 @@ class CopyOutOp(WS.Operation, name="copy_out"):
 class ReduceOutOp(WS.Operation, name="reduce_out"):
     """Copy engine: adds the elements of a shared tile to those of a box of a tensor.
 
-    Each element is added at once, whoever else adds to it: CTAs that share a tile of a result need
-    no counter for that, but sums depend on the order in which they come. What was added is there for
-    later kernels; nothing outside the tensor is touched.
+    Each element is added atomically, so CTAs that share a tile of a result need no counter for
+    that; but rounding depends on the order of additions. Sums are complete for later kernels.
+    Nothing outside the tensor is changed.
 
     Operands:
       source: shared tile of f32, f16, bf16 or i32.
@@ -410,7 +411,7 @@ class ReduceOutOp(WS.Operation, name="reduce_out"):
       coords: i32 start coordinates, one per tensor dimension.
 
     Attributes:
-      dims: as of `ws.copy_in`.
+      dims: as in `ws.copy_in`.
       kind: `add`.
 
     Memory effects: reads the tile, reads and writes the tensor, asynchronously; a release by
@@ -432,7 +433,7 @@ class ReduceOutOp(WS.Operation, name="reduce_out"):
 
     @staticmethod
     def verify_invariants(op: "ReduceOutOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor; a known kind."""
+        """Checks for a shared tile, coordinates and dims that fit the tensor, and the kind."""
         tile = TileType(op.source.type)
         if tile.space != "shared":
             return fail(op, f"expects a shared tile, got {tile}")

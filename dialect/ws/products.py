@@ -1,8 +1,9 @@
-"""Matrix products, by where their sums live.
+"""Matrix products that accumulate in tensor memory, or in registers.
 
-`ws.mma` accumulates in tensor memory: one thread issues it, and its completion is told by the ring
-whose slot it fills or reads. `ws.product` accumulates in the registers of the threads that issue it.
-It is asynchronous too, so its result is pending, and of no use until `ws.settle` has waited for it:
+`ws.mma` accumulates in tensor memory: one thread issues it, and the ring whose slot it fills or
+reads signals its completion. `ws.product` accumulates in the registers of the threads that issue
+it. It is asynchronous too, so its result is pending and cannot be used until `ws.settle` has waited
+for it:
 
 ```
 %p = product(%sums, %a, %b)      issued
@@ -11,8 +12,8 @@ It is asynchronous too, so its result is pending, and of no use until `ws.settle
 %g = settle(%q) {newest = 0}
 ```
 
-Products complete in the order of issue, and are settled in it. What a product reads, a slot of a ring
-or a fragment, is in use until it is settled.
+Products complete in the order of issue, and are settled in that order. The slots or fragments that
+a product reads are in use until it is settled.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ def _check_operands(
 ) -> bool:
     """[M, N] = [M, K] x [K, N] of one element type, b in shared memory and both lying as it says.
 
-    Of several CTAs each has its part of the N columns of b.
+    In a pair each CTA has half of the N columns of b.
     """
     if b.space != "shared":
         return fail(op, f"expects b in shared memory, got {b}")
@@ -60,14 +61,14 @@ def _check_operands(
 
 
 class MmaOp(WS.Operation, name="mma"):
-    """Tensor core: D = A B, plus D where `accumulate` holds. Completes asynchronously.
+    """Tensor core: D = A B, plus D if `accumulate` holds. Asynchronous.
 
     Operands:
       d: [M, N] accumulator in tensor memory, f32.
       a: [M, K] in shared or tensor memory, or [K, M] in shared memory. As [K, M] it may have fewer
         columns than d has rows, a divisor of them: the others are copies of these.
       b: in shared memory.
-      accumulate: i1; false ignores what D held.
+      accumulate: i1; if false, the old D is ignored.
 
     Attributes:
       a_layout (optional): whether a lies as `mk`, where it is absent, or, transposed, as `km`.
@@ -100,13 +101,13 @@ class MmaOp(WS.Operation, name="mma"):
 
     @property
     def cta_count(self) -> int:
-        """CTAs that work on the product."""
+        """CTAs that compute the product."""
         attributes = self.operation.attributes
         return ir.IntegerAttr(attributes["ctas"]).value if "ctas" in attributes else 1
 
     @staticmethod
     def verify_invariants(op: "MmaOp") -> bool:
-        """Spaces, element types and extents agree."""
+        """Checks that spaces, element types and extents agree."""
         if op.cta_count not in (1, PAIR):
             return fail(op, f"expects ctas of 1 or {PAIR}, got {op.cta_count}")
         d, a, b = (TileType(value.type) for value in (op.d, op.a, op.b))
@@ -120,21 +121,21 @@ class MmaOp(WS.Operation, name="mma"):
 
 
 class ProductOp(WS.Operation, name="product"):
-    """Tensor core: A B, plus the sums where `accumulate` holds, into registers. Asynchronous.
+    """Tensor core: A B, plus the sums if `accumulate` holds, into registers. Asynchronous.
 
     All threads of a group of the role issue it together.
 
     Operands:
-      sums: [M, N], f32; where `accumulate` does not hold, no element is read.
+      sums: [M, N], f32; not read if `accumulate` is false.
       a: [M, K], a shared tile or a fragment.
       b: in shared memory.
       accumulate: i1.
 
     Attributes:
-      b_layout: whether b lies as `kn` or, transposed, as `nk`.
+      b_layout: `kn`, or `nk` for a transposed b.
 
     Results:
-      pending: what becomes of the sums; for one `ws.settle` of the same block.
+      pending: the new sums, to be used by one `ws.settle` of the same block.
 
     Memory effects: reads a and b, asynchronously. Hardware: sm_90.
 
@@ -155,7 +156,7 @@ class ProductOp(WS.Operation, name="product"):
 
     @staticmethod
     def verify_invariants(op: "ProductOp") -> bool:
-        """Spaces, element types and extents agree; one use, which settles it."""
+        """Checks that spaces, element types and extents agree, and for one use, which settles it."""
         sums, pending = FragmentType(op.sums.type), PendingType(op.pending.type)
         if len(sums.shape) != 2 or not isinstance(sums.element, ir.F32Type):
             return fail(op, f"expects sums of two dimensions and f32, got {sums}")
@@ -173,10 +174,10 @@ class ProductOp(WS.Operation, name="product"):
 
 
 class SettleOp(WS.Operation, name="settle"):
-    """Waits for a product: its sums are there, and what it has read is free.
+    """Waits for a product: returns its sums, and ends its use of slots and fragments.
 
     Operands:
-      pending: the oldest product of the block that is not settled.
+      pending: the oldest product of the block that is not settled yet.
 
     Attributes:
       newest: how many of the products issued after it may still run.
@@ -197,7 +198,7 @@ class SettleOp(WS.Operation, name="settle"):
 
     @staticmethod
     def verify_invariants(op: "SettleOp") -> bool:
-        """The oldest pending product; no more may still run than were issued after it."""
+        """Checks for the oldest pending product, and that `newest` products were issued after it."""
         expected = PendingType(op.pending.type).fragment
         if op.sums.type != expected:
             return fail(op, f"expects a result of type {expected}, got {op.sums.type}")
@@ -215,7 +216,7 @@ class SettleOp(WS.Operation, name="settle"):
 
 
 def _pending_at(op: SettleOp) -> list[Any]:
-    """Products of the block that are issued and not settled where an operation stands."""
+    """The products of the block that are issued, but not settled, before an operation."""
     pending: list[Any] = []
     for other in op.operation.block.operations:
         if other.operation == op.operation:

@@ -1,32 +1,34 @@
-"""Rings and buffers: declaration, the four steps of the handover, and plain access.
+"""Rings and buffers: their declarations, the four steps of a handover, and named barriers.
 
 A ring's producer acquires a slot, fills it and commits it; each consumer waits for the slot, uses
-it and releases it. `by` on commit and release names who completes the step:
+it and releases it. `by` on commit and release names the agent that completes the step:
 
-* `threads`: every thread of the role arrives, its own reads and writes done;
-* `warps`: as `threads`, but the threads of a warp meet, and one of them arrives for all;
+* `threads`: every thread of the role arrives, after its own reads and writes;
+* `warps`: as `threads`, but the threads of a warp synchronise, and one of them arrives for all;
 * `tensor_core`: when all products that this thread issued before are complete;
-* `copy_engine`: for commit, when the slot's bytes have landed, for release, when the copies out of
+* `copy_engine`: for commit, when the slot's bytes have arrived; for release, when the copies out of
   the slot have read it;
-* `thread_copies`: for commit alone, when the copies (`ws.copy_rows`) that every thread of the role
-  issued before have landed.
+* `thread_copies`: for commit only, when the copies (`ws.copy_rows`) that every thread of the role
+  issued before are complete.
 
-Several producers may fill a slot together, each its part: each acquires and commits every slot, and
-the slot is full when all have. The ring says so: `producers` lists the agents of their commits.
+Several producers may fill a slot together: each of them acquires and commits every slot, and the
+slot is full when all have committed. The ring's attribute `producers` lists the agents of their
+commits.
 
-A ring of type `!ws.ring<none, ..>` holds no data: its slots are tokens, and who has waited for one
-goes on after who committed it. Threads and the tensor core hand tokens over.
+A ring of type `!ws.ring<none, ..>` holds no data. Its slots are tokens, whose handover only orders
+roles: what a role does after its wait comes after what another did before its commit. Threads and
+the tensor core hand tokens over.
 
-Two rings may share a place: the slots of a borrower (`ws.alloc_inside`) lie inside those of its
-lender, one by one, and the two take turns there.
+Two rings may share a place: each slot of a borrower (`ws.alloc_inside`) lies inside one of its
+lender, and the two rings take turns there.
 
 ```
 lender    acquire, commit ──full──► wait, release                     acquire, commit ──full──►
 borrower                            acquire, commit ──full──► wait, release
 ```
 
-A full slot of the one says that the other's turn is over, so neither has empty barriers:
-`ws.acquire` does not block, and the ring proof shows that nobody reads what is overwritten.
+A full slot of one ring says that the other ring's turn is over, so neither has empty barriers:
+`ws.acquire` does not block, and the ring proof shows that nothing is overwritten while it is read.
 """
 
 from collections.abc import Sequence
@@ -40,18 +42,18 @@ from .dialect import WS, BufferType, RingType, TileType, fail, tile_bytes
 
 AGENTS = ("threads", "warps", "tensor_core", "copy_engine", "thread_copies")
 _RELEASING = AGENTS[:4]
-_PASSING = AGENTS[:3]  # commits of tokens
+_PASSING = AGENTS[:3]  # agents that can commit tokens
 
 
 class AllocRingOp(WS.Operation, name="alloc_ring"):
-    """Declares a ring; after planning, `ws.plan` holds its place and its barriers.
+    """Declares a ring; after planning, its attribute `ws.plan` has the offsets of slots and barriers.
 
     Attributes:
       label_name: the ring's name in messages, maps and traces.
-      producers: the agents that commit a slot together, in any order, one per role or group of one
-        that does; needed where there are several.
-      full_at, empty_at (optional): in a cluster, per rank the CTAs at whose full barriers its
-        commits and at whose empty barriers its releases arrive; its own where they are absent.
+      producers: the agents that commit a slot together, in any order, one for each role (or group
+        of one) that does; needed if there are several.
+      full_at, empty_at (optional): in a cluster, for each rank the CTAs at whose full barriers its
+        commits arrive, and at whose empty barriers its releases; by default its own.
 
     Memory effects: declares storage and barriers. Hardware: mbarriers, sm_90 on.
 
@@ -69,7 +71,7 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
 
     @staticmethod
     def verify_invariants(op: "AllocRingOp") -> bool:
-        """Known agents; ranks of the cluster; at most one borrower."""
+        """Checks for known agents, ranks of the cluster, and at most one borrower."""
         return _check_declared(op) and _check_borrowers(op)
 
     @property
@@ -79,17 +81,17 @@ class AllocRingOp(WS.Operation, name="alloc_ring"):
 
     @property
     def full_at(self) -> Targets:
-        """Per rank, the CTAs at whose full barriers its commits arrive."""
+        """For each rank, the CTAs at whose full barriers its commits arrive."""
         return targets(self, "full_at")
 
     @property
     def empty_at(self) -> Targets:
-        """Per rank, the CTAs at whose empty barriers its releases arrive."""
+        """For each rank, the CTAs at whose empty barriers its releases arrive."""
         return targets(self, "empty_at")
 
     @property
     def producers(self) -> tuple[str, ...] | None:
-        """The agents that commit a slot together; None where it is one."""
+        """The agents that commit a slot together; None if there is a single one."""
         attributes = self.operation.attributes
         if "producers" not in attributes:
             return None
@@ -126,21 +128,21 @@ def _check_borrowers(op: AllocRingOp) -> bool:
 
 
 class AllocInsideOp(AllocRingOp, name="alloc_inside"):
-    """Declares a ring whose slots lie inside those of another, each at the front of its lender's.
+    """Declares a ring whose slots lie inside those of another ring, each at the front of one.
 
-    The two take turns at each place, the lender first. A full slot of the one says that the other's
-    turn is over, so neither has empty barriers: who waits for slots of the one fills those of the
-    other, and the ring proof shows that nothing is overwritten that somebody still reads.
+    The two rings take turns at each place, the lender first. A full slot of one says that the
+    other's turn is over, so neither has empty barriers: a role that waits for slots of one fills
+    those of the other, and the ring proof shows that nothing is overwritten while it is read.
 
     Operands:
-      lender: a ring in tensor memory with a place of its own; as many stages and ways, its slots of
-        as many rows and at least as many bytes. Row r of both is the same lane, so a thread that
-        has read its rows of the one may write those of the other, whatever its neighbours do.
+      lender: a ring in tensor memory with its own place, the same stages and ways, and slots of the
+        same rows and at least as many bytes. Row r of both is the same lane, so a thread that has
+        read its rows of one may write those of the other without waiting for other threads.
 
     Attributes:
-      label_name, producers: as of `ws.alloc_ring`.
+      label_name, producers: as in `ws.alloc_ring`.
 
-    Memory effects: declares barriers; the storage is the lender's. Hardware: tensor memory, sm_100.
+    Memory effects: declares barriers; the memory is the lender's. Hardware: tensor memory, sm_100.
 
     Example:
       %p = "ws.alloc_inside"(%s) {label_name = "p"}
@@ -154,7 +156,7 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
 
     @staticmethod
     def verify_invariants(op: Any) -> bool:
-        """Slots that fit into those of a lender in tensor memory; no cluster."""
+        """Checks for slots that fit into those of a lender in tensor memory, and for no cluster."""
         declared = op.lender.owner
         if isinstance(declared, AllocInsideOp):
             return fail(op, f"expects a lender with a place of its own, got ring {declared.label}")
@@ -184,9 +186,9 @@ class AllocInsideOp(AllocRingOp, name="alloc_inside"):
 
 
 class AllocBufferOp(WS.Operation, name="alloc_buffer"):
-    """Declares tiles without barriers; the handover of some ring guards them.
+    """Declares tiles without barriers, which the handover of some ring guards.
 
-    Tiles in tensor memory are guarded by a ring there or by tokens.
+    Tiles in tensor memory are guarded by a ring in tensor memory or by tokens.
 
     Attributes:
       label_name: the buffer's name in messages and maps.
@@ -208,11 +210,11 @@ class AllocBufferOp(WS.Operation, name="alloc_buffer"):
 
 
 class AtOp(WS.Operation, name="at", traits=[Pure]):
-    """The tile of way `way` of a buffer.
+    """One of the tiles of a buffer.
 
     Operands:
       buffer: the tiles.
-      way: i32, which of them.
+      way: i32, the number of the tile.
 
     Memory effects: none. Hardware: that of the tile's space.
 
@@ -228,7 +230,7 @@ class AtOp(WS.Operation, name="at", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "AtOp") -> bool:
-        """The result is the buffer's tile type."""
+        """Checks that the result has the buffer's tile type."""
         expected = BufferType(op.buffer.type).tile
         if op.tile.type != expected:
             return fail(op, f"expects a result of type {expected}, got {op.tile.type}")
@@ -254,11 +256,11 @@ def _check_handover(op: Any, opener: Any, allowed: Sequence[str]) -> bool:
 class AcquireOp(WS.Operation, name="acquire"):
     """Producer: blocks until the next slot of way `way` is empty and returns it.
 
-    Of rings that share a place it does not block: the role has waited for the other ring there.
+    For rings that share a place it does not block, since the role has waited for the other ring.
 
     Operands:
       ring: the ring.
-      way: i32, which of its instances.
+      way: i32, the number of the ring's instance.
 
     Memory effects: waits for an mbarrier, takes a slot. Hardware: mbarriers, sm_90 on.
 
@@ -274,12 +276,12 @@ class AcquireOp(WS.Operation, name="acquire"):
 
     @staticmethod
     def verify_invariants(op: "AcquireOp") -> bool:
-        """The slot has the ring's slot type."""
+        """Checks that the slot has the ring's slot type."""
         return _check_slot(op)
 
 
 class CommitOp(WS.Operation, name="commit"):
-    """Producer: the slot is full as soon as `by` has completed.
+    """Producer: the slot is full as soon as the agent `by` has completed the step.
 
     Operands:
       slot: from `ws.acquire`.
@@ -302,7 +304,7 @@ class CommitOp(WS.Operation, name="commit"):
 
     @staticmethod
     def verify_invariants(op: "CommitOp") -> bool:
-        """The slot comes from `ws.acquire`; an agent that can fill it."""
+        """Checks that the slot comes from `ws.acquire` and that the agent can fill it."""
         is_token = isinstance(op.slot.type, ir.NoneType)
         return _check_handover(op, AcquireOp, _PASSING if is_token else AGENTS)
 
@@ -312,9 +314,9 @@ class WaitOp(WS.Operation, name="wait"):
 
     Operands:
       ring: the ring.
-      way: i32, which of its instances.
+      way: i32, the number of the ring's instance.
 
-    Memory effects: waits for an mbarrier; what the producer wrote is visible. Hardware: mbarriers,
+    Memory effects: waits for an mbarrier; makes the producer's writes visible. Hardware: mbarriers,
     sm_90 on.
 
     Example:
@@ -329,12 +331,12 @@ class WaitOp(WS.Operation, name="wait"):
 
     @staticmethod
     def verify_invariants(op: "WaitOp") -> bool:
-        """The slot has the ring's slot type."""
+        """Checks that the slot has the ring's slot type."""
         return _check_slot(op)
 
 
 class ReleaseOp(WS.Operation, name="release"):
-    """Consumer: the slot may be filled again as soon as `by` has completed.
+    """Consumer: the slot may be filled again as soon as the agent `by` has completed the step.
 
     Operands:
       slot: from `ws.wait`.
@@ -357,7 +359,7 @@ class ReleaseOp(WS.Operation, name="release"):
 
     @staticmethod
     def verify_invariants(op: "ReleaseOp") -> bool:
-        """The slot comes from `ws.wait`; an agent that can have used it."""
+        """Checks that the slot comes from `ws.wait` and that the agent can have used it."""
         return _check_handover(op, WaitOp, _RELEASING)
 
 

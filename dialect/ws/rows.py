@@ -1,4 +1,4 @@
-"""Copies of rows that threads choose one by one: pages, gathered keys, the heads of a group."""
+"""Copies of rows that a region chooses one by one: pages, gathered keys, the heads of a group."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +14,22 @@ from .structure import ExtentOp
 class CopyRowsOp(WS.Operation, name="copy_rows"):
     """Copies by threads, asynchronously: fills a shared tile with rows that a region chooses.
 
-    The region's block receives a row of the tile as i32, and for each fragment of `entries` its
-    element of that row: entries of a table, say, that have been read ahead. It yields the row of
-    the tensor, as i32. It may use values defined outside and elements of inputs, but hands nothing
-    over. A row of the tensor that does not exist, such as one below 0, stands for zeros, and so does
-    what lies beyond the tensor's columns. The region may run several times for a row, in any thread.
+    The region's block receives the number of a row of the tile, i32, and for each fragment of
+    `entries` its element for that row: table entries, for example, that have been read ahead. It
+    yields the number of the tensor's row, i32. It may use values defined outside and elements of
+    inputs, but takes no steps of rings. Rows that the tensor does not have, such as those below 0,
+    and columns beyond the tensor's are zeros. The region may run several times for a row, in any
+    thread.
 
     Operands:
       source: tensor argument.
       target: shared tile, a slot of a ring whose commit is `by = "thread_copies"`, or part of one.
-      coords: i32 start coordinates, one per tensor dimension; what the region yields is added to
-        that of the rows.
-      entries: fragments [R] of scalars, R the rows of the tile.
+      coords: i32 start coordinates, one per tensor dimension; the row that the region yields is
+        added to that of the rows.
+      entries: fragments [R], with R the rows of the tile.
 
     Attributes:
-      dims: the tensor dimensions that rows and columns lie along.
+      dims: the tensor dimensions along which rows and columns run.
 
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: any from sm_80 on.
 
@@ -56,7 +57,7 @@ class CopyRowsOp(WS.Operation, name="copy_rows"):
 
     @staticmethod
     def verify_region_invariants(op: "CopyRowsOp") -> bool:
-        """Shared tile; coordinates and dims fit the tensor; the region computes a row from one."""
+        """Checks shared tile, coordinates and dims, and that the region computes a row from a row."""
         if not _fills_rows(op):
             return False
         if len(dims := list[int](op.dims)) != 2:
@@ -99,7 +100,7 @@ class EntryOp(WS.Operation, name="entry"):
 
 
 class GatherInOp(WS.Operation, name="gather_in"):
-    """Copy engine: fills a shared tile with rows that a region chooses, four to a copy.
+    """Copy engine: fills a shared tile with rows that a region chooses, four in each copy.
 
     The region's block receives a row of the tile as i32 and yields the row of the tensor, as that of
     `ws.copy_rows` does; where entries of a table have been read ahead, into a slot of another ring,
@@ -109,10 +110,10 @@ class GatherInOp(WS.Operation, name="gather_in"):
     Operands:
       source: tensor argument [rows, columns].
       target: shared tile, a slot of a ring whose commit is `by = "copy_engine"`, or part of one.
-      coords: i32 row and column to start at; what the region yields is added to the row.
+      coords: i32 row and column to start at; the row that the region yields is added to the first.
 
     Attributes:
-      dims: the tensor dimensions that rows and columns lie along, 0 and 1.
+      dims: the tensor dimensions along which rows and columns run, 0 and 1.
 
     Memory effects: reads the tensor, writes the tile, asynchronously. Hardware: sm_100a,
     `tile::gather4` of the copy engine.
@@ -137,7 +138,7 @@ class GatherInOp(WS.Operation, name="gather_in"):
 
     @staticmethod
     def verify_region_invariants(op: "GatherInOp") -> bool:
-        """Shared tile; a tensor of rows and columns; the region computes a row from one."""
+        """Checks the shared tile, the tensor, and that the region computes a row from a row."""
         if not _fills_rows(op):
             return False
         if (rank := len(op.coords)) != 2:
@@ -146,7 +147,7 @@ class GatherInOp(WS.Operation, name="gather_in"):
 
 
 def _fills_rows(op: Any) -> bool:
-    """Whether the target is a shared tile of rows that the tensor has."""
+    """Whether the target is a shared tile whose rows fit the tensor's; reports it if not."""
     tile = TileType(op.target.type)
     if tile.space != "shared" or len(tile.shape) != 2:
         return fail(op, f"expects a shared tile of two dimensions, got {tile}")
@@ -154,7 +155,7 @@ def _fills_rows(op: Any) -> bool:
 
 
 def _chooses(op: CopyRowsOp | GatherInOp, elements: Sequence[Any]) -> bool:
-    """Whether a region computes a row of the tensor from one of the tile, and elements of its."""
+    """Whether a region computes a tensor's row from a tile's row and its entries; reports it if not."""
     if len(op.body.blocks) != 1:
         return fail(op, f"expects one block, got {len(op.body.blocks)}")
     block = op.body.blocks[0]

@@ -1,4 +1,4 @@
-"""Operations that give a kernel its shape: kernel, role, extents."""
+"""The operations for a kernel and its roles, and for run-time sizes."""
 
 from collections.abc import Iterator
 from types import MappingProxyType
@@ -26,17 +26,18 @@ def _are_strings(attribute: Any) -> bool:
 class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
     """One GPU kernel.
 
-    The region has one block whose arguments are the tensors (memrefs, strides free except the
-    last) and scalars of the call. Rings and buffers are declared in it, then roles.
+    The region has one block, whose arguments are the tensors (memrefs with any strides, but 1 for
+    the last dimension) and scalars of the call. It declares rings and buffers, then roles.
 
     Attributes:
       sym_name: entry name of the kernel.
       arg_names: a name per argument.
-      arg_roles: `in`, `out`, `inout` or `scalar` per argument; a tensor that is `inout` is read and
+      arg_roles: `in`, `out`, `inout` or `scalar` per argument; an `inout` tensor is read and
         written, such as a workspace, and keeps its elements from one launch to the next.
-      arg_dims: per argument a list with the name of each dimension's run-time size, "" if static.
-      ws.defaults (optional): by name of a scalar its value, a float, where a call gives none.
-      cluster (optional): CTAs of a cluster, which share the work of a tile; 1 where it is absent.
+      arg_dims: for each argument, a list with the name of each dimension's run-time size, "" if
+        static.
+      ws.defaults (optional): default values, floats, of scalars by name.
+      cluster (optional): CTAs of a cluster, which share work tiles; 1 by default.
 
     Memory effects: those of its roles. Hardware: that of what it holds.
 
@@ -66,7 +67,7 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
 
     @staticmethod
     def verify_region_invariants(op: "KernelOp") -> bool:
-        """One block; a name, role and dimension list per argument; roles do not overlap."""
+        """Checks for one block, attributes for each argument, and roles that do not share warps."""
         if len(op.body.blocks) != 1:
             return fail(op, f"expects one block, got {len(op.body.blocks)}")
         arguments = list(op.body.blocks[0].arguments)
@@ -134,18 +135,19 @@ class KernelOp(WS.Operation, name="kernel", traits=[ir.NoTerminatorTrait]):
 
 
 class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
-    """What one set of warps does, concurrently with the other roles.
+    """The code of one set of warps, which runs concurrently with the other roles.
 
-    The region's block has one i32 argument: which of the role's `groups` equal parts the warp
-    belongs to. With `lanes` = 1 one elected thread of the role's only warp runs the region.
+    The warps are divided into `groups` of equal size; the region's block has one i32 argument, the
+    number of the group that the warp belongs to. With `lanes` = 1 one elected thread of the role's
+    only warp runs the region.
 
     Attributes:
       label_name: the role's name in messages, traces and maps.
       warps: first warp and number of warps.
-      groups: parts that run the same text on different ways of rings and buffers.
+      groups: number of groups, which run the same code on different ways of rings and buffers.
       lanes: threads per warp that run the region, 32 or 1.
-      registers: budget per thread, a multiple of 8 in 24..256; 0 keeps what the launch gave.
-      ranks (optional): the CTAs of a cluster that have this role; all where it is absent.
+      registers: registers per thread, a multiple of 8 in 24..256; 0 keeps those of the launch.
+      ranks (optional): the CTAs of a cluster that run this role; by default all.
 
     Memory effects: those of its region. Hardware: any; a register budget needs sm_90 on.
 
@@ -174,7 +176,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
 
     @staticmethod
     def verify_region_invariants(op: "RoleOp") -> bool:
-        """Inside a kernel; one i32 block argument; warps, groups, lanes, registers in range."""
+        """Checks for an enclosing kernel, one i32 block argument, and attributes in range."""
         if not isinstance(op.operation.parent.opview, KernelOp):
             return fail(op, "expects ws.kernel as parent")
         blocks = op.body.blocks
@@ -208,7 +210,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
 
     @property
     def ranks(self) -> list[int]:
-        """The CTAs of a cluster that have this role."""
+        """The CTAs of a cluster that run this role."""
         attributes = self.operation.attributes
         if "ranks" not in attributes:
             return list(range(cta_count(self)))
@@ -216,7 +218,7 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
 
     @property
     def group_count(self) -> int:
-        """Number of parts."""
+        """Number of groups."""
         return self.groups.value
 
     @property
@@ -226,12 +228,12 @@ class RoleOp(WS.Operation, name="role", traits=[ir.NoTerminatorTrait]):
 
     @property
     def register_count(self) -> int:
-        """Register budget per thread."""
+        """Registers per thread; 0 keeps those of the launch."""
         return self.registers.value
 
     @property
     def threads_per_group(self) -> int:
-        """Threads of one group that run the region; what a barrier counts."""
+        """Threads of one group that run the region: the arrivals of a handover by threads."""
         return self.warps[1] // self.group_count * self.lane_count
 
 
@@ -256,7 +258,7 @@ class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ExtentOp") -> bool:
-        """`source` is a memref and `dim` one of its dimensions."""
+        """Checks that `source` is a memref and `dim` one of its dimensions."""
         if not isinstance(op.source.type, ir.MemRefType):
             return fail(op, f"expects a memref, got {op.source.type}")
         rank = ir.MemRefType(op.source.type).rank
@@ -266,7 +268,7 @@ class ExtentOp(WS.Operation, name="extent", traits=[Pure]):
 
 
 def inside(op: Any) -> Iterator[Any]:
-    """The operations in the regions of one, at any depth, as they are written."""
+    """The operations nested in an operation, at any depth, in the order of the text."""
     for region in op.operation.regions:
         for block in region.blocks:
             for inner in block.operations:

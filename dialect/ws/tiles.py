@@ -1,20 +1,20 @@
-"""The work tiles of a CTA: the tile-scheduler loop, and tiles taken over from CTAs that never start.
+"""The loop over a CTA's work tiles, and work tiles taken over from CTAs that have not started.
 
-With the order `clc` (cluster launch control) the grid is the tile space, and a CTA that is done
-goes on with the tile of one that has not started, so that the machine balances the load by itself.
-One role asks for the next tile with `ws.claim`; the hardware's answer travels through a ring to
-all roles, itself included, which read it with `ws.next_tile` at the end of each turn:
+With the order `clc` (cluster launch control) the grid is the tile space. A CTA that is done
+continues with the work tile of one that has not started, which balances the load. One role requests
+the next tile with `ws.claim`; the hardware writes the answer to a slot of a ring, and all roles,
+also this one, read it with `ws.next_tile` at the end of each turn:
 
 ```
 claim ──► answer(1) ──► every role: next_tile ──► turn 2
 claim ──► answer(2) ──► every role: next_tile ──► no CTA is left: the loops end
 ```
 
-With the order `ragged` there are CTAs for the blocks that sequences have, and not for as many as the
-longest one would need. Sequence b of rows ends[b] .. ends[b + 1] has its blocks of `size` rows at the
-numbers from ends[b] / size + b on (rounded down), one after the other; so many numbers lie before
-those of sequence b + 1 at least. What is left over, at most one number per sequence and those of
-rows in front of the first, is a block past the end of its sequence.
+With the order `ragged` the grid has about as many CTAs as the sequences have blocks, instead of as
+many for each sequence as the longest one needs. The blocks, of `size` rows, of sequence b, of rows
+ends[b] to ends[b + 1] - 1, have consecutive numbers from ends[b] / size + b (rounded down) on; they
+always end before those of sequence b + 1 begin. Unused numbers, at most one per sequence and those
+of rows before the first sequence, are blocks past the end of their sequence.
 """
 
 from collections.abc import Sequence
@@ -32,22 +32,23 @@ _PACKING = ("count", "rows", "size")
 
 
 class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
-    """The tile-scheduler loop: the region runs for each work tile of this CTA.
+    """The loop over work tiles: runs the region for each work tile of this CTA.
 
     Operands:
-      extents: one to three i32 sizes of the tile space; block arguments are the coordinates.
-      ends: none, or for `ragged` where the sequences of a tensor end: memref [count + 1] of i32.
-      packing: with ends, i32 numbers: `count` of sequences, `rows` of the tensor, `size` of a block.
+      extents: one to three i32 extents of the tile space; the block arguments are coordinates in
+        it.
+      ends: none, or for `ragged` the ends of the sequences in a tensor: memref [count + 1] of i32.
+      packing: with ends, three i32: `count` of sequences, `rows` of the tensor, `size` of a block.
 
     Attributes:
-      order: `single` gives every CTA one tile and makes the grid the tile space; `last_first` does
-        so with the first coordinate counted from its end, where causal tiles are longest;
-        `persistent` launches one CTA per multiprocessor, and CTA i of n takes tiles i, i + n,
-        i + 2 n and so on, counted with the first coordinate fastest; `clc` begins as `last_first` and goes on with
-        the tiles of CTAs that have not started, as its one `ws.next_tile` says; `ragged` gives every
-        CTA one tile of a space [blocks, any, parts x count], last blocks first, of which blocks past
-        the end of their sequence are left out. Wrong ends give wrong tiles, none outside the space's
-        last two extents, and no block below 0.
+      order: `single`: the grid is the tile space, and every CTA has one tile. `last_first`: the
+        same with the first coordinate counted from its end, where causal tiles are longest.
+        `persistent`: one CTA per multiprocessor is launched, and CTA i of n takes tiles i, i + n, i
+        + 2 n and so on, numbered with the first coordinate fastest. `clc`: as `last_first`, then
+        with the tiles of CTAs that have not started, which its one `ws.next_tile` reads. `ragged`:
+        every CTA has one tile of a space [blocks, any, parts x count], last blocks first, without
+        blocks past the end of their sequence. Wrong ends give wrong tiles, but never coordinates
+        outside the last two extents, or a block below 0.
 
     Memory effects: those of its region; `ragged` reads the ends. Hardware: any; `clc` needs sm_100.
 
@@ -66,7 +67,7 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
 
     @staticmethod
     def verify_region_invariants(op: "TilesOp") -> bool:
-        """One block with an i32 argument per extent; a known order, and what it goes by."""
+        """Checks for one block with an i32 argument per extent, a known order, and its operands."""
         extents = len(op.extents)
         if not 1 <= extents <= 3:
             return fail(op, f"expects one to three extents, got {extents}")
@@ -83,7 +84,7 @@ class TilesOp(WS.Operation, name="tiles", traits=[ir.NoTerminatorTrait]):
 
 
 def _check_packing(op: TilesOp, order: str) -> bool:
-    """Ends and three numbers, for the one order that needs them, of a space with sequences."""
+    """Whether there are ends and three scalars for the order that needs them; reports it if not."""
     is_ragged = order == "ragged"
     expected = (1, len(_PACKING)) if is_ragged else (0, 0)
     got = (len(op.ends), len(op.packing))
@@ -103,7 +104,7 @@ def _check_packing(op: TilesOp, order: str) -> bool:
 
 
 def _check_answer(op: Any, opener: Any) -> bool:
-    """The slot is 16 bytes of shared memory and comes from `opener`."""
+    """Whether the slot has 16 bytes of shared memory and comes from `opener`; reports it if not."""
     tile = TileType(op.slot.type)
     words = str(tile.element) == "i32" and tile.shape == [_ANSWER_WORDS]
     if tile.space != "shared" or not words:
@@ -114,15 +115,15 @@ def _check_answer(op: Any, opener: Any) -> bool:
 
 
 class ClaimOp(WS.Operation, name="claim"):
-    """Asks for the work tile of a CTA that has not started, which then never starts.
+    """Requests the work tile of a CTA that has not started, which then never starts.
 
-    The copy engine writes the answer to the slot: commit it by `copy_engine`. Once an answer
-    says that no CTA is left, a further claim is an error of the kernel.
+    The hardware writes the answer to the slot, as the copy engine would: commit it by
+    `copy_engine`. After an answer that no CTA is left, a further claim is an error of the kernel.
 
     Operands:
       slot: from `ws.acquire`, a shared tile of 4 x i32.
 
-    Memory effects: takes a CTA of the launch, writes the slot. Hardware: sm_100.
+    Memory effects: cancels a CTA of the launch, writes the slot asynchronously. Hardware: sm_100.
 
     Example:
       %slot = "ws.acquire"(%ring, %way)
@@ -135,12 +136,12 @@ class ClaimOp(WS.Operation, name="claim"):
 
     @staticmethod
     def verify_invariants(op: "ClaimOp") -> bool:
-        """A slot for an answer that this role fills."""
+        """Checks for an acquired slot with the size of an answer."""
         return _check_answer(op, AcquireOp)
 
 
 class NextTileOp(WS.Operation, name="next_tile"):
-    """The loop around goes on with the tile that an answer names, or ends if there is none.
+    """Continues the enclosing loop with the work tile of an answer, or ends it if there is none.
 
     Operands:
       slot: from `ws.wait`, a shared tile of 4 x i32.
@@ -161,7 +162,7 @@ class NextTileOp(WS.Operation, name="next_tile"):
 
     @staticmethod
     def verify_invariants(op: "NextTileOp") -> bool:
-        """A slot with an answer, directly in a loop over work tiles."""
+        """Checks for a slot with an answer, directly in a loop over work tiles."""
         parent = op.operation.parent
         if parent is None or not isinstance(parent.opview, TilesOp):
             return fail(op, "expects ws.tiles as parent")

@@ -1,4 +1,4 @@
-"""The arithmetic that masks are written in, and what they compute with it."""
+"""The arithmetic that the formulas of masks use, and the ranges of columns and tiles they compute."""
 
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -6,10 +6,10 @@ T = TypeVar("T")
 
 
 class Arith(Protocol[T]):
-    """Integer arithmetic and logic on whatever stands for a signed 32-bit number or a truth value.
+    """Integer arithmetic and logic on representations of signed 32-bit numbers and truth values.
 
-    `floordiv` and `ceildiv` are only ever asked for a dividend of at least 0 and a positive
-    divisor, so an implementation may round towards zero or divide unsigned.
+    `floordiv` and `ceildiv` are only called with a dividend >= 0 and a divisor > 0, so an
+    implementation may round towards zero or divide unsigned.
     """
 
     def const(self, value: int, /) -> T: ...
@@ -87,23 +87,23 @@ INTS = IntArith()
 
 
 class ColumnRange(NamedTuple, Generic[T]):
-    """The keys that one row sees: begin <= column < end."""
+    """The columns that one row sees: begin <= column < end."""
 
     begin: T
     end: T
 
 
 class TileRange(NamedTuple, Generic[T]):
-    """How one block of rows meets the key tiles, counted in tiles.
+    """The key tiles that a block of rows has to visit, and those that need a test, as tile numbers.
 
     ```
             begin      full_begin       full_end        end
       nothing |  left edge |   no test     |  right edge |  nothing
     ```
-    Tiles below `begin` and from `end` on hold nothing that a row of the block sees. In
-    [full_begin, full_end) every row sees every column. Elsewhere each element must be tested; of an
-    interval mask, tiles in [begin, full_begin) lie before every row's right edge, so that a test of
-    the left one is enough, and tiles in [full_end, end) may have both.
+    No row of the block sees a column of tiles below `begin` or from `end` on. In [full_begin, full_end)
+    every row sees every column. In all other tiles each element must be tested. Of an interval mask,
+    tiles in [begin, full_begin) lie before the right edge of every row, so that testing the left edge is
+    enough; tiles in [full_end, end) may have both edges.
     """
 
     begin: T
@@ -113,7 +113,7 @@ class TileRange(NamedTuple, Generic[T]):
 
 
 def ordered(ops: Arith[T], begin: T, full_begin: T, full_end: T, end: T) -> TileRange[T]:
-    """A range whose bounds do not cross: `begin` holds, the full part gives way to the others."""
+    """A range with bounds in order: `begin` stays, `end` is raised to it, the full part is clamped."""
     end = ops.max(begin, end)
     full_end = ops.max(begin, ops.min(full_end, end))
     return TileRange(begin, ops.max(begin, ops.min(full_begin, full_end)), full_end, end)
@@ -129,13 +129,14 @@ def tiles_of(
 ) -> TileRange[T]:
     """The tiles of a block of rows of an interval mask, from the columns of its outermost rows.
 
-    Ends grow from row to row and neighbouring intervals touch, so the rows together see
-    [first.begin, last.end), and all of them see [last.begin, first.end).
+    Begins and ends do not decrease from row to row, and intervals of neighbouring rows touch. So
+    the rows together see [first.begin, last.end), and each of them sees [last.begin, first.end).
 
     Args:
-      first, last: columns of the block's first and last row; begin >= 0, end may be anything.
+      first, last: columns that the block's first and last row see; begin >= 0, end may be any
+        number.
       tile_n: columns per tile.
-      has_left_edge: whether `begin` can be other than 0.
+      has_left_edge: whether `begin` can be above 0.
     """
     zero, width = ops.const(0), ops.const(tile_n)
     end = ops.ceildiv(ops.max(last.end, zero), width)

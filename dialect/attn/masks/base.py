@@ -1,12 +1,12 @@
-"""What a mask is: which keys each query row sees, and the closed forms that kernels need.
+"""The base class of masks: which keys each query row sees, and closed forms for kernels.
 
 A mask is a frozen dataclass whose fields are its parameters, integers or other masks. Its formulas
-are written once over an `Arith`: with `INTS` they compute, with an object that builds `arith`
-operations they emit code. Nothing here imports MLIR, so the front end uses masks as they are.
+are written once, for any `Arith`: with `INTS` they compute integers, with an object that builds
+`arith` operations they emit code. Nothing here imports MLIR, so that the front end can use masks.
 
-Rows are query positions of one sequence, columns key positions; `sq` and `sk` count the sequence's
-queries and keys, and only rows below `sq` matter. Masks are aligned at the bottom right: row q has
-the key position p = q + sk - sq, so that the last query has the last key's.
+Rows are query positions of one sequence, columns key positions; `sq` and `sk` are the sequence's
+numbers of queries and keys, and only rows below `sq` matter. Masks are aligned at the bottom right:
+row q is at the key position p = q + sk - sq, so that the last query is at that of the last key.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from .arithmetic import Arith, ColumnRange, TileRange, tiles_of
 
 T = TypeVar("T")
 
-MAX_PARAMETER = 2**30  # q + a parameter stays within 32 bits for a sequence as long
+MAX_PARAMETER = 2**30  # so that q + a parameter stays within 32 bits for sequences of this length
 
 
 class Edges(NamedTuple):
-    """Where visibility can end, whatever the sizes.
+    """Which edges of visibility a mask can have, for any sizes.
 
     Attributes:
-      left: the first columns may be hidden, so that tile ranges may begin, or begin to need no
-        test, after tile 0.
+      left: the first columns may be hidden, so that `begin` or `full_begin` of tile ranges may be
+        above 0.
       right: the last columns may be hidden.
     """
 
@@ -38,10 +38,9 @@ class Edges(NamedTuple):
 class Mask(ABC):
     """Which keys a query row sees. Masks combine with `&`, `|` and `~`.
 
-    An interval mask is one whose rows each see one interval of columns, with both ends growing (or
-    staying) from row to row, and which holds the row's own position p wherever it is not empty; an
-    interval of a row with p < 0 begins at column 0. Intersections and unions of such masks are
-    such masks again, and their tile ranges are exact.
+    In an interval mask each row sees one interval of columns, whose ends do not decrease from row to row. The
+    interval contains the row's own position p unless it is empty; that of a row with p < 0 begins at column
+    0. Intersections and unions of interval masks are interval masks, and their tile ranges are exact.
     """
 
     keyword: ClassVar[str]
@@ -52,7 +51,7 @@ class Mask(ABC):
         """The definition: whether row q sees column k.
 
         Args:
-          q, k: indices, each an integer or an array; arrays broadcast. Indices within bounds.
+          q, k: indices within bounds, each an integer or an array; arrays broadcast.
           sq, sk: numbers of queries and keys.
 
         Returns:
@@ -62,22 +61,22 @@ class Mask(ABC):
     @property
     @abstractmethod
     def edges(self) -> Edges:
-        """Which edges the mask has; a kernel has no code for an edge that is not there."""
+        """The edges that the mask can have; kernels have no code for other edges."""
 
     @property
     def is_interval(self) -> bool:
-        """Whether each row sees one interval, as the class says."""
+        """Whether it is an interval mask, as the class defines it."""
         return True
 
     @abstractmethod
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """The columns that `row` sees, of an interval mask, within [0, sk).
+        """The columns within [0, sk) that a row of an interval mask sees.
 
         `end` may be below `begin`, and below 0, for a row that sees nothing.
         """
 
     def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
-        """Whether `row` sees `column`, which may be `sk` or more, and is then hidden."""
+        """Whether `row` sees `column`; columns from `sk` on are hidden."""
         begin, end = self.column_range(ops, row, sq, sk)
         seen = ops.less(column, end)
         return ops.both(seen, ops.not_less(column, begin)) if self.edges.left else seen
@@ -87,9 +86,9 @@ class Mask(ABC):
     ) -> TileRange[T]:
         """The key tiles that rows [row0, row0 + rows) have to visit.
 
-        For an interval mask the range is exact for the rows below `sq`, at least one of which must
-        be in the block: no tile within it could be left out, none that is tested needs no test.
-        For others it may visit or test tiles needlessly; never the other way round.
+        For an interval mask the range is exact for the rows below `sq`, of which the block must
+        have one: every tile in it has to be visited, and every tested tile needs its test. For
+        other masks it may have more visited or tested tiles than needed, but never fewer.
 
         rows 256..511 of a causal mask, sq = sk = 1024, tiles of 128: (0, 0, 2, 4).
 
@@ -101,8 +100,8 @@ class Mask(ABC):
           tile_n: columns per key tile; tile i holds columns [i x tile_n, (i + 1) x tile_n).
 
         Returns:
-          0 <= begin <= full_begin <= full_end <= end, where `begin` < `end` only if there is
-          something to do.
+          0 <= begin <= full_begin <= full_end <= end, where `begin` < `end` only if a tile has to
+            be visited.
         """
         last_row = ops.sub(ops.min(ops.add(row0, ops.const(rows)), sq), ops.const(1))
         first = self.column_range(ops, row0, sq, sk)

@@ -1,4 +1,4 @@
-"""Chunks: a row sees the keys of the chunk that its own position lies in, and no others.
+"""Chunks: a row sees the keys of the chunk that contains its own position, and no others.
 
 size 2, sq 3, sk 4 (x: visible):
 

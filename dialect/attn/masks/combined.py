@@ -1,15 +1,15 @@
-"""Masks made of masks: `&`, `|` and `~`.
+"""Combinations of masks: `&`, `|` and `~`.
 
-Intersections and unions of interval masks are interval masks: their intervals all hold the row's
-own position, so they overlap. Their tile ranges are exact. A complement is no interval mask, and
-what is combined with one neither; such masks have a range that may be too large:
+Intersections and unions of interval masks are interval masks, since all intervals of a row contain
+its own position and so overlap. Their tile ranges are exact. A complement is no interval mask, and
+neither is a combination with one; tile ranges of these may be too large:
 
-* `~a` of an interval mask that is limited on one side visits what lies beyond, and at most one tile
-  too many. Of one that is limited on both sides it visits all tiles and tests all but those before
-  `a`; of one that is no interval mask it visits and tests all.
-* `a & b` visits what both visit, and leaves untested what both leave untested.
-* `a | b` visits everything from the first to the last tile that one of them visits, and leaves
-  untested what the interval mask among them does (the first one, if there is none).
+* `~a`, if `a` is an interval mask with one edge, visits the tiles beyond that edge, and at most one
+  tile too many. If `a` has both edges, it visits all tiles and tests all but those before `a`; if
+  `a` is no interval mask, it visits and tests all tiles.
+* `a & b` visits tiles that both visit, and leaves those untested that both leave untested.
+* `a | b` visits all tiles from the first to the last one that either visits, and leaves those
+  untested that the interval mask among them does (the first mask, if neither is one).
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from .null import NullMask
 
 T = TypeVar("T")
 
-MAX_PARTS = 64  # of a mask; its formulas are nested as deep as it is
+MAX_PARTS = 64  # most masks in a combination, as formulas are nested equally deep
 
 
 @dataclass(frozen=True)
 class _Pair(Mask):
-    """Two masks; `a & b` makes one, in an order that does not depend on how it was written."""
+    """A combination of two masks, in an order that does not depend on how it was written."""
 
     left: Mask
     right: Mask
@@ -37,7 +37,7 @@ class _Pair(Mask):
 
     @property
     def is_interval(self) -> bool:
-        """If both are."""
+        """Whether both masks are interval masks."""
         return self.left.is_interval and self.right.is_interval
 
     @property
@@ -46,7 +46,7 @@ class _Pair(Mask):
         return f"{self.left.name}_{self.keyword}_{self.right.name}"
 
     def __str__(self) -> str:
-        """`causal&chunked:512`, with parentheses around a part with the other sign."""
+        """`causal&chunked:512`, with parentheses around a combination by the other operator."""
         texts = [
             f"({part})" if isinstance(part, _Pair) and part.sign != self.sign else str(part)
             for part in (self.left, self.right)
@@ -67,12 +67,12 @@ class AndMask(_Pair):
 
     @property
     def edges(self) -> Edges:
-        """Those of either."""
+        """An edge that either mask has."""
         a, b = self.left.edges, self.right.edges
         return Edges(left=a.left or b.left, right=a.right or b.right)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """From the later begin to the earlier end."""
+        """The intersection: from the later begin to the earlier end."""
         a, b = (mask.column_range(ops, row, sq, sk) for mask in (self.left, self.right))
         if not self.left.edges.left:
             begin = b.begin
@@ -92,7 +92,7 @@ class AndMask(_Pair):
     def tile_range(
         self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
     ) -> TileRange[T]:
-        """Exact for interval masks; else what both visit, and what both leave untested."""
+        """Exact for interval masks; otherwise see the module."""
         if self.is_interval:
             return super().tile_range(ops, row0, rows, sq, sk, tile_n)
         a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
@@ -118,16 +118,16 @@ class OrMask(_Pair):
 
     @property
     def edges(self) -> Edges:
-        """Those of both; of masks that are no interval masks those of either, see `tile_range`."""
+        """Edges that both masks have; those of either if one is no interval mask, see `tile_range`."""
         a, b = self.left.edges, self.right.edges
         if not self.is_interval:
             return Edges(left=a.left or b.left, right=a.right or b.right)
         return Edges(left=a.left and b.left, right=a.right and b.right)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """From the earlier begin to the later end: the intervals overlap, or one is empty.
+        """The union: from the earlier begin to the later end, as the intervals overlap or one is empty.
 
-        An empty one belongs to a row before key 0, where every interval begins at 0.
+        An empty one belongs to a row with p < 0, where every interval begins at 0.
         """
         a, b = (mask.column_range(ops, row, sq, sk) for mask in (self.left, self.right))
         begin = ops.min(a.begin, b.begin) if self.edges.left else ops.const(0)
@@ -143,7 +143,7 @@ class OrMask(_Pair):
     def tile_range(
         self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
     ) -> TileRange[T]:
-        """Exact for interval masks; else all that one of them visits, and what lies between."""
+        """Exact for interval masks; otherwise see the module."""
         if self.is_interval:
             return super().tile_range(ops, row0, rows, sq, sk, tile_n)
         a, b = (m.tile_range(ops, row0, rows, sq, sk, tile_n) for m in (self.left, self.right))
@@ -154,7 +154,7 @@ class OrMask(_Pair):
 
 @dataclass(frozen=True)
 class NotMask(Mask):
-    """Row q sees column k if and only if it does not in another mask."""
+    """Row q sees column k if and only if it does not in the other mask."""
 
     mask: Mask
 
@@ -166,18 +166,18 @@ class NotMask(Mask):
 
     @property
     def is_interval(self) -> bool:
-        """Never: a row does not see its own position."""
+        """False: a row does not see its own position."""
         return False
 
     @property
     def edges(self) -> Edges:
-        """What an interval mask that is limited on the left hides lies on its left, and so on."""
+        """The opposite edges of those of an interval mask; the right one otherwise."""
         if not self.mask.is_interval:
             return Edges(left=False, right=True)
         return Edges(left=not self.mask.edges.left, right=self.mask.edges.left)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
-        """Not asked of a mask that is no interval mask."""
+        """Never called, as this is no interval mask."""
         raise AssertionError(f"{self} is no interval mask")
 
     def element(self, ops: Arith[T], row: T, column: T, sq: T, sk: T) -> T:
@@ -189,7 +189,7 @@ class NotMask(Mask):
     def tile_range(
         self, ops: Arith[T], row0: T, rows: int, sq: T, sk: T, tile_n: int
     ) -> TileRange[T]:
-        """What lies before or after an interval mask that is limited on one side; see the module."""
+        """The tiles before or after an interval mask with one edge; else see the module."""
         zero, width = ops.const(0), ops.const(tile_n)
         all_tiles = ops.ceildiv(sk, width)
         if not self.mask.is_interval:
@@ -197,7 +197,7 @@ class NotMask(Mask):
         last_row = ops.sub(ops.min(ops.add(row0, ops.const(rows)), sq), ops.const(1))
         first = self.mask.column_range(ops, row0, sq, sk)
         last = self.mask.column_range(ops, last_row, sq, sk)
-        if not self.mask.edges.left:  # [end, sk) is left
+        if not self.mask.edges.left:  # [end, sk) remains
             begin = ops.floordiv(ops.max(first.end, zero), width)
             full_begin = ops.ceildiv(ops.max(last.end, zero), width)
             return ordered(ops, begin, full_begin, ops.floordiv(sk, width), all_tiles)
@@ -216,19 +216,19 @@ class NotMask(Mask):
 
 
 def intersection(a: Mask, b: Mask) -> Mask:
-    """`a & b`: the same mask however its parts were ordered, grouped or repeated."""
+    """`a & b`, the same mask however its operands are ordered, grouped or repeated."""
     parts = [mask for mask in _parts(AndMask, a, b) if mask != NullMask()]
     return _joined(AndMask, parts) if parts else NullMask()
 
 
 def union(a: Mask, b: Mask) -> Mask:
-    """`a | b`: the same mask however its parts were ordered, grouped or repeated."""
+    """`a | b`, the same mask however its operands are ordered, grouped or repeated."""
     parts = _parts(OrMask, a, b)
     return NullMask() if NullMask() in parts else _joined(OrMask, parts)
 
 
 def complement(mask: Mask) -> Mask:
-    """`~mask`; moved inwards to interval masks, whose complements have the better tile ranges."""
+    """`~mask`, moved inwards to interval masks, whose complements have better tile ranges."""
     if isinstance(mask, NotMask):
         return mask.mask
     if isinstance(mask, _Pair) and not mask.is_interval:
@@ -238,7 +238,7 @@ def complement(mask: Mask) -> Mask:
 
 
 def _parts(kind: type[_Pair], *masks: Mask) -> list[Mask]:
-    """The masks that a tree of one kind of pair joins, each once, in the order of their names."""
+    """The masks that a tree of one kind of combination joins, each once, ordered by name."""
     found: dict[Mask, None] = {}
     pending = list(masks)
     while pending:
@@ -251,7 +251,7 @@ def _parts(kind: type[_Pair], *masks: Mask) -> list[Mask]:
 
 
 def _count(mask: Mask) -> int:
-    """Masks that are no pairs."""
+    """The number of masks in a combination."""
     if isinstance(mask, NotMask):
         return _count(mask.mask)
     return _count(mask.left) + _count(mask.right) if isinstance(mask, _Pair) else 1

@@ -41,7 +41,7 @@ class WindowMask(Mask):
         check_parameter("window right", self.right, at_least=UNLIMITED)
 
     def visible(self, q: Any, k: Any, sq: Any, sk: Any) -> Any:
-        """Row q sees column k: it exists, and lies at most so far from the row's own position."""
+        """Row q sees column k: it exists, within the limits around the row's own position."""
         distance = k - (q + (sk - sq))
         seen = (q >= 0) & (k < sk)
         if self.left != UNLIMITED:
@@ -52,7 +52,7 @@ class WindowMask(Mask):
 
     @property
     def edges(self) -> Edges:
-        """Those that are limited."""
+        """The sides that have a limit."""
         return Edges(left=self.left != UNLIMITED, right=self.right != UNLIMITED)
 
     def column_range(self, ops: Arith[T], row: T, sq: T, sk: T) -> ColumnRange[T]:
