@@ -22,7 +22,7 @@ from .layouts.fragments import COLUMN, Access, Layout, units_of_rows
 from .layouts.global_access import further, load_where
 from .layouts.inference import Constraints, constrains
 from .layouts.shared import unit_elements
-from .layouts.values import from_accesses, moved, own_place, piece
+from .layouts.values import from_accesses, is_writer, moved, own_place, piece
 
 Value = Any
 MIN_BITS = 64  # of a row: 8 bytes, as for 8-bit elements narrowed from 16 bytes
@@ -33,6 +33,9 @@ RowsOp = ws.LoadRowsOp | ws.StoreRowsOp
 @constrains(ws.StoreRowsOp)
 def _constrain(c: Constraints, op: RowsOp) -> None:
     kind = ws.FragmentType(op.fragment.type)
+    if len(kind.shape) == 1:
+        c.same(op, [op.fragment, op.rows])
+        return
     scheme = units_of_rows(c.warps, kind.shape[1], ws.element_bits(kind.element))
     if not scheme.misfit(kind.shape):
         c.prefers(op, op.fragment, scheme)
@@ -50,13 +53,15 @@ def _check_store(_: Site, op: ws.StoreRowsOp) -> None:
 
 
 def _check(op: RowsOp, tensor: Value) -> None:
-    """Checks that rows are whole accesses along the last dimension of a tensor without a limit."""
-    check_dense_columns(op, tensor)
+    """Checks that what moves is an element, or whole accesses along the last dimension, and no limit."""
     kind = ws.FragmentType(op.fragment.type)
-    if kind.shape[1] * ws.element_bits(kind.element) % MIN_BITS:
-        raise op_error(op, f"expects rows of whole {MIN_BITS // 8}-byte pieces, got {kind}")
     if isinstance(tensor.owner, ws.LimitOp):
         raise op_error(op, "expects a tensor without a limit")
+    if len(kind.shape) == 1:
+        return
+    check_dense_columns(op, tensor)
+    if kind.shape[1] * ws.element_bits(kind.element) % MIN_BITS:
+        raise op_error(op, f"expects rows of whole {MIN_BITS // 8}-byte pieces, got {kind}")
 
 
 @lowers(ws.LoadRowsOp)
@@ -77,6 +82,9 @@ def _load_rows(low: Lowering, op: ws.LoadRowsOp) -> None:
 @lowers(ws.StoreRowsOp)
 def _store_rows(low: Lowering, op: ws.StoreRowsOp) -> None:
     fragment: Fragment = low[op.fragment]
+    if len(fragment.kind.shape) == 1:
+        _store_elements(low, op, fragment)
+        return
     element = fragment.kind.element
     for accesses, exists, begin, room in _strips(low, op, op.target, fragment.layout):
         with when(exists):
@@ -86,6 +94,16 @@ def _store_rows(low: Lowering, op: ws.StoreRowsOp) -> None:
                 with nullcontext() if inside is None else when(inside):
                     pointer = further(begin, access.column, element)
                     llvm.StoreOp(piece(fragment, access), pointer, alignment=width)
+
+
+def _store_elements(low: Lowering, op: ws.StoreRowsOp, fragment: Fragment) -> None:
+    """Writes an element of each row; of the threads with copies of it the first one does."""
+    writer = is_writer(low, fragment.layout)
+    for number, access in zip(low[op.rows].parts, fragment.layout.accesses(), strict=True):
+        place = [low[coord] for coord in op.coords]
+        exists = _move_to_row(low, op.target, place, list[int](op.dims), number)
+        with when(exists if writer is None else INT.both(exists, writer)):
+            llvm.StoreOp(piece(fragment, access), element_pointer(low, op.target, place))
 
 
 def _strips(

@@ -145,7 +145,8 @@ class Signature:
                 self._wide.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
         elif isinstance(op, ws.StoreRowsOp):
-            self._wide.add(view_of(self.kernel, op.target).argument)
+            if len(ws.FragmentType(op.fragment.type).shape) == 2:
+                self._wide.add(view_of(self.kernel, op.target).argument)
             yield from self._addressed(op.target)
         elif isinstance(op, ws.LoadRowsOp):
             self._wide.add(view_of(self.kernel, op.source).argument)

@@ -179,7 +179,13 @@ def emit_append(
     if cache is not None:
         k, v = cache_views(cache, lengths, (k, v), arguments)
     if "k_scale" in arguments:
-        k, v = make_scaled(k, arguments["k_scale"]), make_scaled(v, arguments["v_scale"])
+        factors = [arguments["k_scale"], arguments["v_scale"]]
+        if cache is not None and cache.scale_dtype:
+            factors = [
+                factors_view(x, cache, arguments, of_values=number > 0)
+                for number, x in enumerate(factors)
+            ]
+        k, v = make_scaled(k, factors[0]), make_scaled(v, factors[1])
     told = ("slot_mapping", "positions", "batch_indices", "cu_seqlens")
     lists = [[arguments[name]] if name in arguments else [] for name in told]
     angles = [arguments[name] for name in ("cos", "sin") if name in arguments]

@@ -127,13 +127,13 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
     dropped. Of two rows with the same number, either may remain.
 
     Operands:
-      fragment: [R, C].
+      fragment: [R, C]; or [R], an element of each row.
       rows: fragment [R] of i32: row r of the fragment goes to row rows[r] of the tensor.
       target: tensor argument.
       coords: i32 coordinates, one per tensor dimension; the numbers are added to that of the rows.
 
     Attributes:
-      dims: as in `ws.load_rows`.
+      dims: as of `ws.load_rows`; for a fragment [R] the row dimensions alone.
 
     Memory effects: writes the tensor. Hardware: any.
 
@@ -155,13 +155,17 @@ class StoreRowsOp(WS.Operation, name="store_rows"):
     @staticmethod
     def verify_invariants(op: "StoreRowsOp") -> bool:
         """Checks that coordinates and dims fit the tensor, and for a number for each row."""
-        return _check_rows(op, op.target)
+        return _check_rows(op, op.target, or_elements=True)
 
 
-def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any) -> bool:
-    """Whether a fragment, its row numbers, coordinates and dims fit a tensor; reports it if not."""
+def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any, *, or_elements: bool = False) -> bool:
+    """Whether a fragment of rows, their numbers, coordinates and dims fit a tensor.
+
+    Args:
+      or_elements: whether the fragment may have one element of each row as well.
+    """
     fragment, rows = FragmentType(op.fragment.type), FragmentType(op.rows.type)
-    if len(fragment.shape) != 2:
+    if len(fragment.shape) != 2 and not or_elements:
         return fail(op, f"expects a fragment [R, C], got {fragment}")
     if rows.shape != fragment.shape[:1] or str(rows.element) != "i32":
         return fail(op, f"expects {fragment.shape[0]} rows of i32, got {rows}")
@@ -173,8 +177,9 @@ def _check_rows(op: LoadRowsOp | StoreRowsOp, tensor: Any) -> bool:
     if len(op.coords) != kind.rank:
         return fail(op, f"expects {kind.rank} coordinates, got {len(op.coords)}")
     dims = list[int](op.dims)
-    if len(dims) not in (2, 3) or len(set(dims)) != len(dims):
-        return fail(op, f"expects 2 or 3 distinct dims, got {dims}")
+    counts = (2, 3) if len(fragment.shape) == 2 else (1, 2)
+    if len(dims) not in counts or len(set(dims)) != len(dims):
+        return fail(op, f"expects {counts[0]} or {counts[1]} distinct dims, got {dims}")
     if any(not 0 <= dim < kind.rank for dim in dims):
         return fail(op, f"expects dims in 0..{kind.rank - 1}, got {dims}")
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,12 +21,13 @@ from attn_mlir.compiling.appending import (
     LENGTHS,
     NEW,
     OFFSETS,
+    SCALES,
     SLOT_DTYPES,
     SLOTS,
     AppendSpec,
 )
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
-from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.cache import TABLE, Cache
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
@@ -71,7 +73,8 @@ def append_kv(
       k_new: [batch, n, kv_heads, head_dim], n tokens of each sequence; or [tokens, kv_heads, head_dim]
         with `slot_mapping`, with `positions` and `batch_indices`, or with `cu_seqlens`. Of the cache's
         dtype; or of bf16 or f16 for a cache of 8 bits, whose elements are then these divided by
-        `k_scale`, and the largest number where that is too large.
+        `k_scale`, and the largest number where that is too large. Factors of positions are written as
+        well: of each group of columns the largest element over the largest number of 8 bits.
       v_new: the same for values, with v_head_dim.
       positions: [tokens] or [batch, n], i32.
       batch_indices: [tokens] i32, the sequence of each token. A negative one is ignored.
@@ -100,7 +103,10 @@ def append_kv(
     kind = found.kind or Cache()
     is_slots = told.kind == SLOTS
     lengths = {} if is_slots or positions is not None else dict(found.lengths)
-    scaled = call.dtype in NARROW_DTYPES and call.new_dtype != call.dtype
+    is_measured = bool(kind.scale_dtype)  # factors are found from the tokens
+    scaled = call.dtype in NARROW_DTYPES and call.new_dtype != call.dtype and not is_measured
+    if is_measured:
+        _check_measured(call, kind, is_slots=is_slots)
     spec = AppendSpec(
         heads=int(call.k.shape[2]),
         head_dim=int(call.k.shape[3]),
@@ -124,6 +130,8 @@ def append_kv(
         factors = cache_factors(found.scales, call.dtype, found.batch, spec.heads)
         if is_slots and any(table.shape[0] > 1 for table in factors.values()):
             raise SpecError("k_scale and v_scale per sequence need positions, got slot_mapping")
+    if is_measured:
+        factors = dict(zip(SCALES, cast("tuple[TensorView, ...]", found.scales), strict=True))
     arrays = {**told.arrays, **indices, **lengths}
     check_places(
         found,
@@ -308,6 +316,21 @@ def _angles(rotary: object, call: _Call) -> tuple[dict[str, TensorView], bool]:
     return found, flag("rotary's interleaved", parts[2])
 
 
+def _check_measured(call: _Call, kind: Cache, *, is_slots: bool) -> None:
+    """Refuses tokens whose factors no kernel finds, or finds no place for.
+
+    Raises:
+      SpecError: names the argument and what would do.
+    """
+    if call.new_dtype not in WIDE_DTYPES:
+        raise SpecError(
+            f"k_new is {call.new_dtype}, k_scale has factors of positions, which are found from tokens "
+            f"of 16 bits: pass {' or '.join(WIDE_DTYPES)}"
+        )
+    if is_slots and kind.own_scale_table:
+        raise SpecError("scale_table needs positions, got slot_mapping")
+
+
 def _lengths(call: _Call, lengths: object) -> object:
     """The cache's lengths.
 
@@ -324,7 +347,8 @@ def _lengths(call: _Call, lengths: object) -> object:
 
 def _where_alone(kind: Cache) -> Cache:
     """How a cache lies that slots find their way in: whatever lists its pages, it is one kernel."""
-    return Cache(page_size=kind.page_size, pages="table") if kind.page_size else Cache()
+    pages = TABLE if kind.page_size else ""
+    return dataclasses.replace(kind, pages=pages, selected=False, padded=False)
 
 
 def _name(cache: Cached, argument: str) -> str:

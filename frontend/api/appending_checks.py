@@ -6,15 +6,16 @@ A kernel leaves out tokens that have none; a caller whose arrays can be read is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.api.caches import Cached, Contents, check_found, lengths_of
 from attn_mlir.compiling.appending import BATCH, INDICES, LENGTHS, OFFSETS, SLOTS
-from attn_mlir.dialect.attn.cache import CSR
+from attn_mlir.dialect.attn.cache import CSR, SCALE_TABLE
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.tensors import TensorView
 
 Array = npt.NDArray[Any]
 
@@ -210,12 +211,26 @@ def _check_entries(cache: Cached, tokens: _Tokens, places: Array, contents: Cont
             used = np.zeros(len(indices), np.bool_)
             used[offsets[tokens.sequence] + numbers] = True
             _refuse("indices", indices, used & ((indices < 0) | (indices >= k.shape[0])), there)
-        return
     for name in ("page_table", "v_page_table"):
         if (table := contents.get(name)) is not None:
-            used = np.zeros(table.shape, np.bool_)
-            used[tokens.sequence, numbers] = True
-            wrong = used & ((table < 0) | (table >= k.shape[0]))
-            if wrong.any():
-                b, column = (int(i) for i in np.argwhere(wrong)[0])
-                raise SpecError(f"page_table[{b}, {column}] is {table[b, column]}: {there}")
+            _check_table("page_table", table, tokens.sequence, numbers, k.shape[0], there)
+    if (table := contents.get(SCALE_TABLE)) is not None:
+        scales = cast("tuple[TensorView, TensorView]", cache.scales)
+        pages = min(scale.shape[0] for scale in scales)
+        there = f"k_scale and v_scale have pages 0 to {pages - 1}"
+        _check_table(SCALE_TABLE, table, tokens.sequence, numbers, pages, there)
+
+
+def _check_table(
+    name: str, table: Array, sequences: Array, columns: Array, pages: int, there: str
+) -> None:
+    """Refuses entries of a table that name no page, in these rows and columns."""
+    if columns.max(initial=0) >= table.shape[1]:
+        raise SpecError(
+            f"{name} has {table.shape[1]} columns, a token goes to page {columns.max()} of its sequence"
+        )
+    entries = table[sequences, columns]
+    wrong = (entries < 0) | (entries >= pages)
+    if wrong.any():
+        t = int(np.argmax(wrong))
+        raise SpecError(f"{name}[{sequences[t]}, {columns[t]}] is {entries[t]}: {there}")

@@ -11,6 +11,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP, one_of
 from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.schedules import check_scale_groups
 from attn_mlir.compiling.spec import table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
@@ -54,7 +55,8 @@ class AppendSpec(Request):
       angles: dtype of cos and sin, or None where nothing is rotated.
       rotary_dim: columns of keys that are rotated, a multiple of 16.
       interleaved: whether the columns of a pair are neighbours.
-      scaled: whether elements are divided by factors before they are narrowed.
+      scaled: whether elements are divided by factors of a table before they are narrowed. Factors that
+        each position has of its own, as `cache` says, are found from the tokens, and written as well.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -94,6 +96,8 @@ class AppendSpec(Request):
         one_of("new_dtype", allowed, self.new_dtype)
         if self.scaled and self.dtype == self.new_dtype:
             raise SpecError("scaled is for tokens that are narrowed to 8 bits")
+        if self.cache.scale_dtype:
+            self._check_position_scales()
         if (self.slot_dtype is not None) != (self.told == SLOTS):
             raise SpecError(f"slot_dtype is for told = {SLOTS}, got {self.slot_dtype}")
         if self.lengths is not None and (self.positions or self.told == SLOTS):
@@ -101,6 +105,14 @@ class AppendSpec(Request):
         if self.told == INDICES and not self.positions:
             raise SpecError(f"told = {INDICES} needs positions")
         self._check_angles()
+
+    def _check_position_scales(self) -> None:
+        if self.dtype == self.new_dtype or self.scaled:
+            raise SpecError(
+                "factors of positions are those of tokens of 16 bits, which are narrowed to 8 by no "
+                f"others: got new_dtype {self.new_dtype} for {self.dtype} and scaled {self.scaled}"
+            )
+        check_scale_groups(self.cache, {"head_dim": self.head_dim, "v_head_dim": self.v_head_dim})
 
     def _check_angles(self) -> None:
         columns = as_int(self.rotary_dim)
@@ -147,8 +159,16 @@ class AppendSpec(Request):
         if self.lengths is not None:
             found.append(table(self.lengths, "i32", 1))
         if self.scaled:
-            found += [table(name, "f32", 2) for name in ("k_scale", "v_scale")]
+            found += [table(name, "f32", 2) for name in SCALES]
+        if self.cache.scale_dtype:
+            groups = (self.cache.k_groups, self.cache.v_groups)
+            found += map(self._position_scale, SCALES, groups)
         return tuple(found)
+
+    def _position_scale(self, name: str, groups: int) -> Operand:
+        """The factors of all positions."""
+        rows = (f"{name}_0", self.cache.page_size or f"{name}_1")
+        return Operand(name, self.cache.scale_dtype, (*rows, self.heads, groups), "inout")
 
     @property
     def _rows(self) -> tuple[int | str, ...]:
@@ -188,4 +208,4 @@ class AppendSpec(Request):
         return {}
 
 
-CACHES, NEW = ("k_cache", "v_cache"), ("k_new", "v_new")  # operands
+CACHES, NEW, SCALES = ("k_cache", "v_cache"), ("k_new", "v_new"), ("k_scale", "v_scale")  # operands

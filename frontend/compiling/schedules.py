@@ -5,9 +5,11 @@ A schedule is how a kernel is divided among warps; `passes.target.tiling` names 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import (
@@ -55,12 +57,25 @@ def check_stored(spec: MhaSpec) -> None:
         raise SpecError(
             f"schedule {spec.schedule} has no kernel for factors of positions: {STREAMED} has"
         )
-    sides = (("k_groups", "head_dim"), ("v_groups", "v_head_dim"))
-    for name, size in sides:
-        groups, columns = getattr(spec.cache, name), getattr(spec, size) or spec.head_dim
-        if not has_scale_groups(columns, groups):
+    v_head_dim = spec.v_head_dim or spec.head_dim
+    check_scale_groups(spec.cache, {"head_dim": spec.head_dim, "v_head_dim": v_head_dim})
+
+
+def check_scale_groups(cache: Cache, columns: Mapping[str, int]) -> None:
+    """Refuses factors of positions in groups that no kernel reads.
+
+    Args:
+      columns: of keys and of values, under the names of these options.
+
+    Raises:
+      SpecError: names the option.
+    """
+    sides = zip(("k_groups", "v_groups"), columns.items(), strict=True)
+    for name, (size, count) in sides:
+        groups = getattr(cache, name)
+        if not has_scale_groups(count, groups):
             raise SpecError(
-                f"{name} {groups} has no kernel for {size} {columns}: factors of a row are "
+                f"{name} {groups} has no kernel for {size} {count}: factors of a row are "
                 f"{SCALE_GROUPS}"
             )
 

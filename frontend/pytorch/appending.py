@@ -2,7 +2,7 @@
 
 `attn_mlir::append_call` takes the tensors of a cache and of the new tokens, and the options of
 `append_kv`, under their names; `cos`, `sin` and `interleaved` are the parts of `rotary`. It returns
-nothing and declares that it changes keys and values, so that a graph keeps it and its order. The fake
+nothing and declares that it changes keys, values and factors, so that a graph keeps it and its order. The fake
 kernel plans the call, of shapes, strides and dtypes alone, and refuses what planning refuses.
 """
 
@@ -34,6 +34,7 @@ BREAKS = ("device", "stream")  # the graph, where one is given
 OPERANDS = {
     "k": "Tensor(a!)", "v": "Tensor(b!)?", "k_new": "Tensor", "v_new": "Tensor", "cache": "str",
 }  # fmt: skip
+WRITTEN = {"k_scale": "Tensor(c!)?", "v_scale": "Tensor(d!)?"}  # where every position has its own
 ANGLES = {"cos": "Tensor?", "sin": "Tensor?", "interleaved": "bool?"}
 
 
@@ -107,10 +108,13 @@ def _options() -> dict[str, str]:
 
 
 OPTIONS = _options()
-_TOLD = declared(OPTIONS)
+_TOLD = declared(OPTIONS) | WRITTEN
 NAMES = [*OPERANDS, *_TOLD]
 SCHEMA = ", ".join([*(f"{kind} {name}" for name, kind in OPERANDS.items()), *spelled(_TOLD)])
 append_call_op: Any = torch.library.custom_op(
-    "attn_mlir::append_call", _append_call, mutates_args=("k", "v"), schema=f"({SCHEMA}) -> ()"
+    "attn_mlir::append_call",
+    _append_call,
+    mutates_args=("k", "v", *WRITTEN),
+    schema=f"({SCHEMA}) -> ()",
 )
 append_call_op.register_fake(_fake_append_call)

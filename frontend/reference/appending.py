@@ -1,4 +1,8 @@
-"""New tokens in a cache, by the meaning of the arrays: one token after the other, in float64."""
+"""New tokens in a cache, by the meaning of the arrays: one token after the other, in float64.
+
+Factors that positions have of their own are those of the tokens: `measured` says which, and `appended` what
+the elements are then, by the factors that the cache holds.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import numpy.typing as npt
 from attn_mlir.caches import ContiguousKV, PagedKV
 
 Array = npt.NDArray[Any]
+LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # finite number of each type
 Rotary = tuple[Array, Array, bool]
 
 
@@ -23,6 +28,7 @@ class Place(NamedTuple):
       position: in its sequence; None where nobody asks.
       k, v: page and offset, or row and position, of its key and of its value; None for one that
         has no place.
+      k_scale, v_scale: of their factors, where positions have their own.
     """
 
     token: tuple[int, ...]
@@ -30,13 +36,27 @@ class Place(NamedTuple):
     position: int | None
     k: tuple[int, int] | None
     v: tuple[int, int] | None
+    k_scale: tuple[int, int] | None
+    v_scale: tuple[int, int] | None
 
 
 def stored(cache: ContiguousKV | PagedKV) -> tuple[Array, Array]:
     """K and V as views [lines, offsets, heads, columns] of the cache's own memory."""
     if isinstance(cache, ContiguousKV):
         return cache.k, cache.v
-    k, v = cache.k_pages, cache.v_pages
+    return _sides(cache, cache.k_pages, cache.v_pages)
+
+
+def stored_scales(cache: ContiguousKV | PagedKV) -> tuple[Array, Array] | None:
+    """Factors as views [lines, offsets, heads, groups]; None where positions have none of their own."""
+    k, v = cache.k_scale, cache.v_scale
+    if k is None or np.ndim(k) < stored(cache)[0].ndim:
+        return None
+    return (k, v) if isinstance(cache, ContiguousKV) else _sides(cache, k, v)
+
+
+def _sides(cache: PagedKV, k: Array, v: Array | None) -> tuple[Array, Array]:
+    """Both pools, or the halves of one, by position."""
     if v is None:
         k, v = k[:, 0], k[:, 1]
     return (k.swapaxes(1, 2), v.swapaxes(1, 2)) if cache.layout == "HND" else (k, v)
@@ -61,20 +81,74 @@ def appended(
       For keys and for values [lines, offsets, heads, columns], as `stored`.
     """
     found = [np.full(side.shape, np.nan) for side in stored(cache)]
+    own = stored_scales(cache)
     told = (positions, batch_indices, cu_seqlens, slot_mapping)
+    for place, rows in _moved(cache, k_new, v_new, told, rotary):
+        for number, (side, row) in enumerate(zip(found, rows, strict=True)):
+            where = place[3 + number]
+            if where is None:
+                continue
+            if own is not None:
+                scale = own[number][place[5 + number]].astype(np.float64)
+                side[where] = row / np.repeat(scale, row.shape[1] // scale.shape[1], 1)
+            elif k_new.dtype == stored(cache)[0].dtype:
+                side[where] = row
+            else:
+                name = ("k_scale", "v_scale")[number]
+                side[where] = row / _scale(cache, name, place.sequence, len(row))[:, None]
+    return found[0], found[1]
+
+
+def measured(
+    cache: ContiguousKV | PagedKV,
+    k_new: Array,
+    v_new: Array,
+    positions: Array | None = None,
+    *,
+    batch_indices: Array | None = None,
+    cu_seqlens: Array | None = None,
+    slot_mapping: Array | None = None,
+    rotary: Rotary | None = None,
+) -> tuple[Array, Array]:
+    """The factors that `append_kv` writes, in float32 and before they are rounded; NaN where none.
+
+    Of each group of columns the largest element over the largest number of the cache's 8 bits, between
+    2^-80 and 2^80, or 2^-14 and 2^15 for factors of f16.
+
+    Returns:
+      For keys and for values [lines, offsets, heads, groups], as `stored_scales`.
+    """
+    scales = stored_scales(cache)
+    assert scales is not None
+    least, most = (2.0**-14, 2.0**15) if scales[0].dtype == np.float16 else (2.0**-80, 2.0**80)
+    largest = np.float32(LARGEST[stored(cache)[0].dtype.name])
+    found = [np.full(side.shape, np.nan, np.float32) for side in scales]
+    told = (positions, batch_indices, cu_seqlens, slot_mapping)
+    for place, rows in _moved(cache, k_new, v_new, told, rotary):
+        for side, row, where in zip(found, rows, place[5:], strict=True):
+            if where is not None:
+                groups: Array = np.abs(row).reshape(
+                    len(row), -1, row.shape[1] // side[where].shape[1]
+                )
+                factor = np.fmax.reduce(groups, 2, initial=0.0).astype(np.float32) / largest
+                side[where] = np.clip(factor, np.float32(least), np.float32(most))
+    return found[0], found[1]
+
+
+def _moved(
+    cache: ContiguousKV | PagedKV,
+    k_new: Array,
+    v_new: Array,
+    told: tuple[Array | None, ...],
+    rotary: Rotary | None,
+) -> Iterator[tuple[Place, tuple[Array, Array]]]:
+    """Where each token goes, with its key, rotated, and its value, [heads, columns] in float64."""
     for place in places(cache, k_new.shape[:-2], *told):
         key = k_new[place.token].astype(np.float64)
         if rotary is not None:
             assert place.position is not None
             key = rotated(key, place.position, *rotary)
-        rows = (key, v_new[place.token].astype(np.float64))
-        scales = [_scale(cache, name, place.sequence, len(key)) for name in ("k_scale", "v_scale")]
-        if k_new.dtype == stored(cache)[0].dtype:
-            scales = [np.ones(1), np.ones(1)]
-        for side, row, scale, where in zip(found, rows, scales, place[3:], strict=True):
-            if where is not None:
-                side[where] = row / scale[:, None]
-    return found[0], found[1]
+        yield place, (key, v_new[place.token].astype(np.float64))
 
 
 def rotated(key: Array, position: int, cos: Array, sin: Array, interleaved: bool) -> Array:
@@ -108,7 +182,7 @@ def places(
         if slot_mapping is not None:
             slot = int(slot_mapping[token])
             if 0 <= slot < lines * offsets:
-                yield Place(token, None, position, divmod(slot, offsets), divmod(slot, offsets))
+                yield Place(token, None, position, *[divmod(slot, offsets)] * 4)
             continue
         told = _sequence(number, token, shape, batch_indices, cu_seqlens)
         if told is None or not 0 <= told[0] < _batch(cache):
@@ -120,8 +194,16 @@ def places(
         if position is None:
             position = _end(cache, b, count) - (count - own) - start
         if position >= 0:
-            k, v = (_place(cache, b, start + position, side) for side in (0, 1))
-            yield Place(token, b, position, k, v)
+            found = [_place(cache, b, start + position, side) for side in (0, 1)]
+            own = list(found)
+            if isinstance(cache, PagedKV) and cache.scale_table is not None:
+                own = [_scale_place(cache, b, start + position, side) for side in (0, 1)]
+                there = [None not in pair for pair in zip(found, own, strict=True)]
+                found, own = (
+                    [x if is_there else None for x, is_there in zip(xs, there, strict=True)]
+                    for xs in (found, own)
+                )
+            yield Place(token, b, position, found[0], found[1], own[0], own[1])
 
 
 def _sequence(
@@ -181,6 +263,17 @@ def _place(cache: ContiguousKV | PagedKV, b: int, place: int, side: int) -> tupl
         return None
     line, offset = int(pages[place // offsets]), place % offsets
     return (line, offset) if 0 <= line < lines else None
+
+
+def _scale_place(cache: PagedKV, b: int, place: int, side: int) -> tuple[int, int] | None:
+    """Page and offset of the factors of a place, where their pages are listed apart."""
+    scales, table = stored_scales(cache), cache.scale_table
+    assert scales is not None
+    lines, offsets = scales[side].shape[:2]
+    if not 0 <= place < table.shape[1] * offsets:
+        return None
+    line = int(table[b, place // offsets])
+    return (line, place % offsets) if 0 <= line < lines else None
 
 
 def _scale(cache: ContiguousKV | PagedKV, name: str, b: int | None, heads: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -75,6 +76,7 @@ def call(cache: Any, k_new: Any = None, v_new: Any = None, **options: Any) -> No
 FLAT = zeros(4, 2, 64)
 BY_INDEX = {"k_new": FLAT, "positions": i32(3, 4, 5, 47), "batch_indices": i32(0, 1, 1, 0)}
 ANGLES = zeros(48, 16, dtype=np.float32)
+OWN = {name: zeros(6, 16, 2, 2, dtype=np.float32) for name in ("k_scale", "v_scale")}
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no cache": (zeros(2, 48, 2, 64), {}, "cache must be a PagedKV or a ContiguousKV, got"),
@@ -222,6 +224,21 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         r"batch_idx\[1\] is 2: k has rows 0 to 1",
     ),
     "no factors": (narrow(), {}, "k_scale is missing: e4m3 operands need their factors"),
+    "factors of tokens of 8 bits": (
+        narrow(**OWN),
+        {"k_new": zeros(2, 2, 2, 64, dtype=E4M3)},
+        "k_new is e4m3, k_scale has factors of positions, which are found from tokens of 16 bits: pass",
+    ),
+    "slots and pages of factors": (
+        narrow(**OWN, scale_table=TABLE),
+        {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)},
+        "scale_table needs positions, got slot_mapping",
+    ),
+    "pages of factors": (
+        narrow(**OWN, scale_table=np.full((2, 3), 6, np.int32)),
+        {},
+        r"scale_table\[0, 2\] is 6: k_scale and v_scale have pages 0 to 5",
+    ),
     "factors of sequences": (
         narrow(k_scale=np.ones((2, 2), np.float32), v_scale=np.ones(1, np.float32)),
         {"k_new": FLAT, "slot_mapping": i32(0, 1, 2, 3)},
@@ -334,6 +351,9 @@ def test_tokens_that_lie_in_the_cache_are_refused() -> None:
         call(cache, cache.k_pages[0, :4], zeros(4, 2, 64), slot_mapping=i32(20, 21, 22, 23))
 
 
+OF_POSITIONS = Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1, v_groups=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -352,6 +372,11 @@ def test_tokens_that_lie_in_the_cache_are_refused() -> None:
         ({"rotary_dim": 16}, "rotary_dim must be a multiple of 16 up to 64 with angles, 0 without"),
         ({"cache": Cache(page_size=16)}, "cache with a page_size, and no other, must list pages"),
         ({"cache": None}, "cache must be a Cache"),
+        ({"cache": OF_POSITIONS}, "factors of positions are those of tokens of 16 bits, which are"),
+        (
+            {"cache": replace(OF_POSITIONS, v_groups=3), "scaled": False},
+            "v_groups 3 has no kernel for",
+        ),
     ],
 )
 def test_requests_without_a_kernel(changes: dict[str, Any], message: str) -> None:

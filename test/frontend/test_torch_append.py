@@ -209,7 +209,7 @@ def test_the_operator_says_what_it_changes() -> None:
         assert name in NAMES
     schema = torch.ops.attn_mlir.append_call.default._schema
     written = [x.name for x in schema.arguments if x.alias_info and x.alias_info.is_write]
-    assert written == ["k", "v"] and not schema.returns
+    assert written == ["k", "v", "k_scale", "v_scale"] and not schema.returns
     k, v, new = (normal(PAGES, PAGE, HEADS, DIM) for _ in range(3))
     table = {"page_table": i32(*TABLE), "seqused": i32(*USED)}
     with pytest.raises(SpecError, match="^leftpad is no field of PagedKV"):

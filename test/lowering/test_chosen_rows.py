@@ -80,6 +80,43 @@ def test_rows_go_where_they_are_told_and_nowhere_else(
     assert (whole.view(bits) == expected.view(bits)).all()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_elements_go_to_the_rows_that_they_are_told(element: str, target: str) -> None:
+    """The largest number of each row, which several threads have, to the middle column of its place."""
+    from attn_mlir.dialect._mlir import ir
+
+    def build() -> None:
+        kind = ir.Type.parse
+        arguments = [
+            b.Argument("x", "in", kind("memref<?x64xf32>"), ("n", "")),
+            b.Argument("places", "in", kind("memref<?xi32>"), ("m",)),
+            b.Argument("y", "inout", kind(f"memref<?x{PAGE}x2x3x{element}>"), ("p", "", "", "")),
+        ]
+        kernel = b.declare_kernel("k", arguments)
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            x, places, y = kernel.body.blocks[0].arguments
+            with b.role("move", first=0, warps=4):
+                own = b.generate(lambda row: row, [ROWS], b.i32())
+                part = b.load_rows(x, own, 64, [0, 0], [0, 1])
+                zero = b.generate(lambda _: b.f32_constant(0.0), [ROWS], ir.F32Type.get())
+                most = b.rounded(b.reduce_rows("max", part, zero), kind(element))
+                at = b.generate(lambda row: b.element(places, [row]), [ROWS], b.i32())
+                b.store_rows(most, at, y, [0, 0, 1, 1], [0, 1])
+
+    kernel = load(compile_kernel("k", build, target=target))
+    x = np.abs(normal(ROWS, 64, dtype=np.float32))
+    whole = poison(8, PAGE, 2, 7, dtype=DTYPES[element])
+    y = whole[1:7, :, :, 2:5]
+    expected = whole.copy()
+    for row, place in zip(x, PLACES, strict=True):
+        if 0 <= place < 30:
+            expected[1 + place // PAGE, place % PAGE, 1, 3] = row.max()
+    kernel(x, np.array(PLACES, np.int32), y, device=EmulatorDevice(check="all"))
+    bits = np.dtype(f"u{whole.itemsize}")
+    assert (whole.view(bits) == expected.view(bits)).all()
+
+
 def test_a_limit_is_refused() -> None:
     with pytest.raises(VerifyError, match=r"ws.load_rows' op expects a tensor without a limit"):
         compile_kernel("k", scattered("bf16", 64, 64, limited=True), target="sm_90a")

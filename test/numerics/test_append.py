@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.reference.appending import appended, stored
-from attn_mlir.validation.numerics.appends import BF16, CASES, ROWS, Case, bits, check
+from attn_mlir.reference.appending import appended, measured, places, stored, stored_scales
+from attn_mlir.validation.numerics.appends import BF16, CASES, E4M3, ROWS, Case, bits, check
 from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
@@ -73,12 +73,36 @@ def test_a_cache_is_read_by_attention_as_it_was_written() -> None:
         assert (o == am.attention(q, keys, values, mask=am.causal(), device=device)).all()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_factors_of_odd_tokens(target: str) -> None:
+    """Nothing but zeros, numbers too small and too large for a factor, infinities, and no numbers."""
+    case = CASES["factors of positions"]
+    cache, call = case.call()
+    rows = call["k_new"][:6, 0]
+    rows[0], rows[1], rows[2], rows[3] = 0.0, 2.0**-81, 3e38, 1.0
+    rows[3, ::2] = [np.inf, -np.inf] * 16
+    rows[4, 5] = np.nan
+    before = copy.deepcopy(cache)
+    am.append_kv(cache, **call, device=am.EmulatorDevice(target=target, check="all"))
+    k, scales = stored(cache)[0].astype(np.float32), cache.k_scale
+    found = [p.k for p in places(before, (16,), None, None, call["cu_seqlens"], None)][:6]
+    factors = [float(scales[page, offset, 0, 0]) for page, offset in found]
+    assert factors[:4] == [2.0**-80, 2.0**-80, 2.0**80, 2.0**80]
+    zeros, small, large, infinite, odd = (k[page, offset, 0] for page, offset in found[:5])
+    assert not zeros.any() and (small == 0.5).all() and (large == 448).all()
+    assert (infinite == [448, 0, -448, 0] * 16).all()
+    others = np.arange(64) != 5
+    assert factors[4] == np.abs(rows[4, others].astype(np.float32)).max() / np.float32(448)
+    assert np.isnan(odd[5]) and np.abs(odd[others]).max() == 448
+
+
 HOSTILE: dict[str, tuple[Any, ...]] = {
     "page_table": (*I32_ENDS, 5, 2**30),
     "indptr": (0, 3, *I32_ENDS),
     "indices": (*I32_ENDS, 5, 100),
     "last_page_len": (*I32_ENDS, 0, 17),
     "seqused": (*I32_ENDS, 0, 1, 49),
+    "scale_table": (*I32_ENDS, 5, 19, 2**30),
     "batch_idx": (*I32_ENDS, 4, 5),
     "leftpad": (*I32_ENDS, 63, 64),
     "positions": (*I32_ENDS, 48, 64),
@@ -103,7 +127,11 @@ def test_nothing_is_written_outside_whatever_arrays_hold(
     form = dataclasses.replace(form, selected=name == "batch_idx", padded=name == "leftpad")
     told = name if name in CALLS else "lengths"
     new = (1, 3, 2, 3) if told == "cu_seqlens" else (3, 3, 3, 3)
-    cache, call = Case(form, new=new, told=told).call()
+    factors: dict[str, Any] = {}
+    if name == "scale_table":
+        form = dataclasses.replace(form, scales_apart=True)
+        factors = {"dtypes": (E4M3, BF16, BF16), "groups": (2, 1, np.float32)}
+    cache, call = Case(form, new=new, told=told, **factors).call()
     label = name.partition(" ")[0]
     for numbers in (HOSTILE[name], HOSTILE[name][::-1]):
         given = call[label] if label in call else getattr(cache, label)
@@ -119,8 +147,10 @@ def test_nothing_is_written_outside_whatever_arrays_hold(
         for whole in wholes:
             assert np.isnan(whole[[0, -1]].astype(np.float32)).all()
         if name in TOLD_EXACTLY:
-            expected = appended(surrounded, **call)
-            for got, want in zip(stored(surrounded), expected, strict=True):
+            pairs = list(zip(stored(surrounded), appended(surrounded, **call), strict=True))
+            if (scales := stored_scales(surrounded)) is not None:
+                pairs += zip(scales, measured(surrounded, **call), strict=True)
+            for got, want in pairs:
                 assert (np.isnan(got.astype(np.float32)) == np.isnan(want)).all()
 
 
@@ -131,6 +161,7 @@ TOLD_EXACTLY = {*HOSTILE} - {"indptr", "indices", "last_page_len", "leftpad", "c
 def _surrounded(cache: Any) -> tuple[Any, list[Array]]:
     """The cache with pools of NaN in the middle of larger ones, and these."""
     names = ("k", "v") if isinstance(cache, am.ContiguousKV) else ("k_pages", "v_pages")
+    names += ("k_scale", "v_scale") if stored_scales(cache) is not None else ()
     wholes = [
         np.full((len(pool) + 2, *pool.shape[1:]), np.nan, pool.dtype)
         for pool in (getattr(cache, name) for name in names)

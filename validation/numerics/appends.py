@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
-from attn_mlir.reference.appending import appended, stored
+from attn_mlir.reference.appending import appended, measured, stored, stored_scales
 from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
@@ -29,6 +29,7 @@ class Case:
       rotary: columns that are rotated, and whether their pairs are neighbours.
       dtypes: of the cache, of the tokens and of the angles.
       scales: factors of keys and of values.
+      groups: of keys and of values that have factors of their own, position by position, in a dtype.
       device: of `EmulatorDevice`.
     """
 
@@ -42,6 +43,7 @@ class Case:
     rotary: tuple[int, bool] | None = None
     dtypes: tuple[Any, Any, Any] = (BF16, BF16, np.float32)
     scales: tuple[Any, Any] | None = None
+    groups: tuple[int, int, Any] | None = None
     device: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def call(self) -> tuple[am.PagedKV | am.ContiguousKV, dict[str, Any]]:
@@ -55,7 +57,16 @@ class Case:
         for side in sides:
             for rows, new in zip(side, self.new, strict=True):
                 rows[len(rows) - new :] = np.nan
-        cache = self.form.stored(*sides, self.new, random, self.room)
+        fields: dict[str, Any] = {}
+        if self.groups is not None:
+            *counts, scale_dtype = self.groups
+            fields = {
+                name: [
+                    random.random((n, self.heads, groups)).astype(scale_dtype) for n in self.lengths
+                ]
+                for name, groups in zip(("k_scale", "v_scale"), counts, strict=True)
+            }
+        cache = self.form.stored(*sides, self.new, random, self.room, **fields)
         if self.scales is not None:
             names = ("k_scale", "v_scale")
             values = (np.array(scale, np.float32) for scale in self.scales)
@@ -141,6 +152,42 @@ CASES = {
     "8 bits, slots": Case(
         PAGES, dtypes=(E5M2, BF16, BF16), scales=([0.5], [0.125]), told="slot_mapping"
     ),
+    "factors of positions": Case(
+        PAGES, dtypes=(E4M3, BF16, BF16), groups=(1, 1, np.float32), new=(9, 1, 3, 3)
+    ),
+    "factors of groups, one pool": Case(
+        Form(16, "HND", in_one_pool=True),
+        dtypes=(E5M2, np.float16, BF16),
+        head_dims=(128, 128),
+        groups=(4, 4, np.float16),
+        told="positions",
+    ),
+    "factors of groups, apart, rotary": Case(
+        Form(16, compressed=True, scales_apart=True),
+        dtypes=(E4M3, BF16, np.float32),
+        head_dims=(128, 64),
+        groups=(2, 1, BF16),
+        rotary=(32, True),
+    ),
+    "factors, tables of their own": Case(
+        Form(16, apart=True), dtypes=(E4M3, BF16, BF16), groups=(2, 2, np.float32)
+    ),
+    "factors, tables apart from both": Case(
+        Form(16, scales_apart=True),
+        dtypes=(E4M3, BF16, BF16),
+        groups=(1, 2, BF16),
+        told="batch_indices",
+    ),
+    "factors, slots": Case(
+        PAGES, dtypes=(E4M3, BF16, BF16), groups=(1, 1, BF16), told="slot_mapping"
+    ),
+    "factors in rows, padding": Case(
+        Form(selected=True, padded=True),
+        room=80,
+        dtypes=(E4M3, np.float16, BF16),
+        groups=(1, 1, np.float32),
+        rotary=(32, False),
+    ),
     "no tokens": Case(PAGES, new=(0, 0, 0, 0)),
     "adversarial": Case(
         PAGES, new=(33, 1, 0, 2), rotary=(64, False), device={"schedule": "adversarial", "seed": 3}
@@ -167,6 +214,10 @@ def check(
     Returns:
       How many rows were written.
     """
+    if (scales := stored_scales(cache)) is not None:
+        _check_scales(scales, before, call, is_rounded)
+        own = {"k_scale": cache.k_scale, "v_scale": cache.v_scale}
+        before = dataclasses.replace(before, **own)
     expected = appended(before, **call)
     for got, was, want in zip(stored(cache), stored(before), expected, strict=True):
         is_new = ~np.isnan(want)
@@ -180,3 +231,20 @@ def check(
             rounded = want.astype(np.float32).astype(got.dtype)
             assert (bits(got[is_new]) == bits(rounded)).all()
     return int((~np.isnan(expected[0])).any((2, 3)).sum())
+
+
+def _check_scales(
+    scales: tuple[Array, Array], before: Any, call: dict[str, Any], is_rounded: bool
+) -> None:
+    """Compares the factors that positions have of their own: those of new tokens, and all others."""
+    was = stored_scales(before)
+    assert was is not None
+    for got, old, want in zip(scales, was, measured(before, **call), strict=True):
+        is_new = ~np.isnan(want)
+        assert (bits(got)[~is_new] == bits(old)[~is_new]).all(), "other factors were written"
+        rounded = want[is_new].astype(got.dtype)
+        if is_rounded:
+            off = np.abs(got[is_new].astype(np.float64) - want[is_new])
+            assert (off <= 0.51 * ulp(want[is_new], got.dtype) + 1e-6 * want[is_new]).all()
+        else:
+            assert (bits(got[is_new]) == bits(rounded)).all()

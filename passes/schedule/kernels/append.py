@@ -1,35 +1,37 @@
 """From `attn.append` to a `ws.kernel`: threads move rows, 16 bytes at a time.
 
 A work tile is a block of tokens and one head. Its threads find where each token goes, read the keys
-and values of the block, rotate and narrow them in registers, and write each row where it belongs.
+and values of the block, rotate and narrow them in registers, and write each row where it belongs. Factors
+that each position has of its own are found from its row, by the threads that have it.
 The 16-byte units of a row lie in neighbouring threads, so that rows are whole lines of memory
 wherever they go; K and V are read before either is written, which keeps more of them in flight.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.check_names import names_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
-from attn_mlir.passes.schedule.parts.destinations import NOWHERE, Destination, Token, Told
-from attn_mlir.passes.schedule.parts.operands import root, storage_steps
+from attn_mlir.passes.schedule.parts.destinations import NOWHERE, Destination
+from attn_mlir.passes.schedule.parts.narrowing import divisors, stored
+from attn_mlir.passes.schedule.parts.new_tokens import (
+    WARPS,
+    Place,
+    Problem,
+    Rows,
+    each_row,
+    tokens_of,
+)
+from attn_mlir.passes.schedule.parts.operands import position_factors, root, storage_steps
+from attn_mlir.passes.schedule.parts.rotation import rotated
 from attn_mlir.passes.schedule.registry import NoOptions, register
-from attn_mlir.passes.target.limits import WARP_THREADS, Target
+from attn_mlir.passes.target.limits import Target
 
 Value = Any
 
-WARPS = 4
-THREADS = WARPS * WARP_THREADS
-MIN_TOKENS = (
-    32  # of a work tile: at 128 columns of 16 bits each thread has 4 reads of 16 bytes in flight
-)
-MAX_WIDTH = 64  # columns of a fragment: 128 bytes at 16 bits, a line
-UNIT_BITS = 128  # of a thread's access
 STORAGE = (
     attn.LimitedOp,
     attn.SelectedOp,
@@ -101,6 +103,9 @@ def _arguments(function: Any, op: attn.AppendOp) -> list[b.Argument]:
     """The function's arguments; extents of one name are equal."""
     kinds: list[Any] = [type(step) for step in storage_steps(op.k_cache)]
     pool = root(op.k_cache).type
+    written = [root(x) for x in (op.k_cache, op.v_cache)]
+    scales = [position_factors(x) for x in (op.k_cache, op.v_cache)]
+    written += [root(step.factors) for step in scales if step is not None]
     is_batch = op.k_new.type.rank > 3
     if not pool.is_dynamic_dim(1):
         cache = ("pages", "", "", "")
@@ -123,117 +128,8 @@ def _arguments(function: Any, op: attn.AppendOp) -> list[b.Argument]:
         elif value in list(op.angles):
             dims = ("angles", "")
         memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
-        found.append(b.Argument(name, "inout" if number < 2 else "in", memref, dims))
+        found.append(b.Argument(name, "inout" if value in written else "in", memref, dims))
     return found
-
-
-class Place(NamedTuple):
-    """A work tile, i32 each.
-
-    Attributes:
-      first: row of its first token.
-      end: row behind its last sequence's, or tile's, tokens.
-      begin: row of the first token of its sequence, where that is one.
-      head, sequence: of the tile; `sequence` is None where each token has its own.
-    """
-
-    first: Value
-    begin: Value
-    end: Value
-    head: Value
-    sequence: Value | None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One operation as the kernel's only role sees it.
-
-    Attributes:
-      k, v: the caches; `k_new` and `v_new` are memrefs of the tokens.
-      told: what says where tokens go.
-      angles: cos and sin as memrefs, or nothing; `rotary_dim` columns of keys are rotated.
-      interleaved: whether pairs are neighbours.
-    """
-
-    k: Destination
-    v: Destination
-    k_new: Value
-    v_new: Value
-    told: Told
-    angles: tuple[Value, ...]
-    rotary_dim: int
-    interleaved: bool
-    is_listed_apart: bool
-
-    @staticmethod
-    def of(op: attn.AppendOp, given: Mapping[Value, Value]) -> "Problem":
-        """The problem of an operation whose function's arguments are those of the kernel."""
-        caches = (op.k_cache, op.v_cache)
-        k, v = (Destination.of(x, given[root(x)], given) for x in caches)
-        return Problem(
-            k=k,
-            v=v,
-            k_new=given[op.k_new],
-            v_new=given[op.v_new],
-            told=Told.of(op, given),
-            angles=tuple(given[angle] for angle in op.angles),
-            rotary_dim=op.rotary_dim,
-            interleaved=op.is_interleaved,
-            is_listed_apart=_lists(op.k_cache) != _lists(op.v_cache),
-        )
-
-    @property
-    def token_dims(self) -> list[int]:
-        """The dimensions of `k_new` that tokens run along."""
-        return list(range(ir.MemRefType(self.k_new.type).rank - 2))
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """Of keys and of values."""
-        k, v = (ir.MemRefType(x.type).shape[-1] for x in (self.k_new, self.v_new))
-        return k, v
-
-    @property
-    def width(self) -> int:
-        """Columns of a fragment: a power of two that divides all that is moved in one piece."""
-        ends = [MAX_WIDTH, *self.columns]
-        if self.rotary_dim:
-            ends.append(self.rotary_dim if self.interleaved else self.rotary_dim // 2)
-        return math.gcd(*ends)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a work tile: whole rows of fragments."""
-        unit = UNIT_BITS // ws.element_bits(ir.MemRefType(self.k_new.type).element_type)
-        return max(MIN_TOKENS, THREADS * unit // self.width)
-
-    def token_count(self) -> Value:
-        """Rows of all tokens."""
-        extents = [b.extent(self.k_new, dim) for dim in self.token_dims]
-        return extents[0] if len(extents) == 1 else b.INT.mul(*extents)
-
-    def token(self, place: Place, row: Value) -> Token:
-        """The token of a row of the tile."""
-        number = b.INT.add(place.first, row)
-        exists = b.compare("slt", number, place.end)
-        if place.sequence is not None:
-            own, count = b.INT.sub(number, place.begin), b.INT.sub(place.end, place.begin)
-            return Token(number, (number,), exists, place.sequence, own, count)
-        if len(self.token_dims) > 1:
-            count = b.extent(self.k_new, 1)
-            sequence = b.INT.floordiv(number, count)
-            own = b.INT.sub(number, b.INT.mul(sequence, count))
-            return Token(number, (sequence, own), exists, sequence, own, count)
-        sequence = b.constant(0)
-        if self.told.sequences is not None:
-            sequence = b.element(self.told.sequences, [number])
-        return Token(number, (number,), exists, sequence, number, self.token_count())
-
-
-def _lists(cache: Value) -> list[Value]:
-    """What tells where a cache's positions are."""
-    steps = (step for step in storage_steps(cache) if not isinstance(step, attn.ScaledOp))
-    return [value for step in steps for value in list(step.operation.operands)[1:]]
 
 
 def _emit(problem: Problem) -> None:
@@ -257,163 +153,56 @@ def _emit(problem: Problem) -> None:
             _append(problem, Place(first, begin, end, head, sequence))
 
 
-class _Rows(NamedTuple):
-    """What threads know of their rows: fragments [tokens] of i32.
-
-    Attributes:
-      k, v: the rows of the caches.
-      read: the rows of the tokens, `NOWHERE` where nothing of it is written.
-    """
-
-    k: Value
-    v: Value
-    read: Value
-
-
 def _append(problem: Problem, place: Place) -> None:
     """Moves one work tile."""
     told, token = problem.told, problem.token
 
-    def rows_of(of: Destination) -> Value:
-        return _each_row(problem, lambda row: of.row(told, token(place, row)))
+    def rows_of(of: Destination) -> tuple[Value, Value]:
+        rows = each_row(problem, lambda row: of.row(told, token(place, row)))
+        if not problem.has_own_scale_table:
+            return rows, rows
+        return _where_both_are(problem, of, place, rows)
 
-    k_rows = rows_of(problem.k)
-    v_rows = rows_of(problem.v) if problem.is_listed_apart else k_rows
+    k_rows, k_scale_rows = rows_of(problem.k)
+    v_rows, v_scale_rows = k_rows, k_scale_rows
+    if problem.is_listed_apart:
+        v_rows, v_scale_rows = rows_of(problem.v)
 
     def read(k: Value, v: Value, row: Value) -> Value:
         nowhere = b.constant(NOWHERE)
         wanted = b.INT.either(b.compare("sge", k, 0), b.compare("sge", v, 0))
         return b.select(wanted, b.INT.add(place.first, row), nowhere)
 
-    rows = _Rows(k_rows, v_rows, b.map_rows(read, k_rows, v_rows))
+    rows = Rows(k_rows, v_rows, b.map_rows(read, k_rows, v_rows))
     width, (k_columns, v_columns) = problem.width, problem.columns
-    keys = [_tokens(problem, problem.k_new, rows, place, c) for c in range(0, k_columns, width)]
-    values = [_tokens(problem, problem.v_new, rows, place, c) for c in range(0, v_columns, width)]
+    keys = [tokens_of(problem, problem.k_new, rows, place, c) for c in range(0, k_columns, width)]
+    values = [tokens_of(problem, problem.v_new, rows, place, c) for c in range(0, v_columns, width)]
     if problem.angles:
-        keys = _rotated(problem, place, rows, keys)
-    for of, to, pieces in ((problem.k, rows.k, keys), (problem.v, rows.v, values)):
+        keys = rotated(problem, place, rows, keys)
+    sides = (
+        (problem.k, rows.k, k_scale_rows, keys),
+        (problem.v, rows.v, v_scale_rows, values),
+    )
+    for of, to, scale_rows, pieces in sides:
         element = ir.MemRefType(of.tensor.type).element_type
-        factors = _factors(problem, of, place) if _is_narrowed(problem, of) else None
-        for number, piece in enumerate(pieces):
-            piece = _stored(piece, factors, element)
+        for number, factors in enumerate(divisors(problem, of, place, scale_rows, pieces)):
+            piece = stored(pieces[number], factors, element)
             b.store_rows(piece, to, of.tensor, [0, 0, place.head, number * width], [0, 1, 3])
 
 
-def _each_row(problem: Problem, body: Callable[[Value], Value], element: Any = None) -> Value:
-    """A fragment [tokens] of what a function says of each row of the tile."""
-    return b.generate(body, [problem.tokens], b.i32() if element is None else element)
+def _where_both_are(
+    problem: Problem, of: Destination, place: Place, rows: Value
+) -> tuple[Value, Value]:
+    """The rows of tokens, and those of their factors in pages of their own; both or neither."""
+    scales = of.scales
+    assert scales is not None
 
+    def scale_row(row: Value) -> Value:
+        token = problem.token(place, row)
+        return scales.row_at(token, *of.place(problem.told, token))
 
-def _tokens(problem: Problem, tensor: Value, rows: _Rows, place: Place, column: int) -> Value:
-    """Some columns of the tile's tokens."""
-    dims = problem.token_dims
-    coords = [*(0 for _ in dims), place.head, column]
-    return b.load_rows(tensor, rows.read, problem.width, coords, [*dims, len(dims) + 1])
+    def where(row: Value, other: Value, _: Value) -> Value:
+        return b.select(b.compare("sge", other, 0), row, b.constant(NOWHERE))
 
-
-def _is_narrowed(problem: Problem, of: Destination) -> bool:
-    """Whether the cache has factors and elements of fewer bits than the tokens."""
-    kinds = [ir.MemRefType(x.type).element_type for x in (of.tensor, problem.k_new)]
-    return of.factors is not None and ws.element_bits(kinds[0]) < ws.element_bits(kinds[1])
-
-
-def _factors(problem: Problem, of: Destination, place: Place) -> Value:
-    """What each row of the tile is divided by."""
-
-    def factor(row: Value) -> Value:
-        sequence = problem.token(place, row).sequence
-        return b.element(of.factors, [sequence, place.head])
-
-    return b.broadcast(_each_row(problem, factor, ir.F32Type.get()), problem.width)
-
-
-def _wide(x: Value) -> Value:
-    """An element as f32."""
-    f32 = ir.F32Type.get()
-    return x if x.type == f32 else arith.ExtFOp(f32, x).result
-
-
-def _widened(fragment: Value) -> Value:
-    """A fragment in f32."""
-    f32 = ir.F32Type.get()
-    if ws.FragmentType(fragment.type).element == f32:
-        return fragment
-    return b.map_elements(_wide, fragment, element=f32)
-
-
-def _stored(piece: Value, factors: Value | None, element: Any) -> Value:
-    """A fragment as the cache has it."""
-    if factors is not None:
-        piece = b.map_elements(_divided, _widened(piece), factors)
-    if ws.FragmentType(piece.type).element == element:
-        return piece
-    return b.rounded(_widened(piece), element)
-
-
-def _divided(x: Value, factor: Value) -> Value:
-    """x / factor, rounded once."""
-    return arith.DivFOp(x, factor).result
-
-
-def _rotated(problem: Problem, place: Place, rows: _Rows, keys: list[Value]) -> list[Value]:
-    """The keys with their first columns rotated; see `attn.append`."""
-    told = problem.told
-    width, rotated = problem.width, problem.rotary_dim // problem.width
-    positions = _each_row(problem, lambda row: problem.k.place(told, problem.token(place, row))[0])
-    if problem.interleaved:
-        several = [_neighbours(problem, place, rows, positions, c * width) for c in range(rotated)]
-        first = [_turned(x, *others) for x, others in zip(keys, several, strict=False)]
-        return [*first, *keys[rotated:]]
-    half = rotated // 2
-    cos, sin = (
-        [b.load_rows(angle, positions, width, [0, c * width], [0, 1]) for c in range(half)]
-        for angle in problem.angles
-    )
-    low, high = keys[:half], keys[half:rotated]
-    pairs = list(zip(low, high, cos, sin, strict=True))
-    turned = [_turned(x, y, c, s, -1.0) for x, y, c, s in pairs]
-    turned += [_turned(y, x, c, s, 1.0) for x, y, c, s in pairs]
-    return [*turned, *keys[rotated:]]
-
-
-def _turned(x: Value, y: Value, cos: Value, sin: Value, sign: float = 1.0) -> Value:
-    """x cos + sign y sin, in f32."""
-
-    def element(x: Value, y: Value, cos: Value, sin: Value) -> Value:
-        return b.fma(x, cos, b.fmul(y if sign > 0 else b.fneg(y), sin))
-
-    return b.map_elements(element, *map(_widened, (x, y, cos, sin)))
-
-
-def _neighbours(
-    problem: Problem, place: Place, rows: _Rows, positions: Value, first: int
-) -> tuple[Value, Value, Value]:
-    """For columns from `first` on: the other one of each pair with its sign, cos and sin.
-
-    They are read one by one: a pair's columns lie in one thread, in 4 bytes that it has just read.
-    """
-    f32, width = ir.F32Type.get(), problem.width
-
-    def other(token: Value, row: Value, column: Value) -> Value:
-        pair = arith.XOrIOp(column, b.constant(1)).result
-        coords = [token]
-        if len(problem.token_dims) > 1:
-            inner = b.extent(problem.k_new, 1)
-            outer = b.INT.floordiv(b.INT.max(token, 0), inner)
-            coords = [outer, b.INT.sub(token, b.INT.mul(outer, inner))]
-        x = _wide(b.element(problem.k_new, [*coords, place.head, b.INT.add(pair, first)]))
-        return b.select(b.compare("sgt", pair, column), b.fneg(x), x)
-
-    def angle(of: Value) -> Value:
-        def element(position: Value, row: Value, column: Value) -> Value:
-            pair = arith.ShRUIOp(b.INT.add(column, first), b.constant(1)).result
-            return _wide(b.element(of, [position, pair]))
-
-        return b.map_coordinates(element, b.broadcast(positions, width), element=f32)
-
-    cos, sin = problem.angles
-    return (
-        b.map_coordinates(other, b.broadcast(rows.read, width), element=f32),
-        angle(cos),
-        angle(sin),
-    )
+    scale_rows = each_row(problem, scale_row)
+    return b.map_rows(where, rows, scale_rows), b.map_rows(where, scale_rows, rows)

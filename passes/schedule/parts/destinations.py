@@ -14,7 +14,7 @@ from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import arith, ir
 
 from . import builder as b
-from .operands import pages_of, storage_steps
+from .operands import pages_of, root, storage_steps
 from .pages import Pages, page_size
 
 Value = Any
@@ -71,6 +71,7 @@ class Destination:
         there is room for.
       counts_new: whether the lengths include the new tokens.
       factors: [1 or batch, 1 or heads] that elements are divided by, or None.
+      scales: where the factors go that every position has of its own, or None.
     """
 
     tensor: Value
@@ -80,11 +81,13 @@ class Destination:
     lengths: Value | None
     counts_new: bool
     factors: Value | None
+    scales: "Destination | None"
 
     @staticmethod
     def of(cache: Value, tensor: Value, arguments: Mapping[Value, Value]) -> "Destination":
         """The destination that the storage operations of a cache of `attn.append` describe."""
-        found: dict[str, Any] = {"indices": None, "starts": None, "lengths": None, "factors": None}
+        names = ("indices", "starts", "lengths", "factors", "scales")
+        found: dict[str, Any] = dict.fromkeys(names)
         counts_new = True
         for step in storage_steps(cache):
             match step:
@@ -95,6 +98,9 @@ class Destination:
                 case attn.LimitedOp():
                     found["lengths"] = arguments[step.lengths]
                     counts_new = not step.excludes_queries
+                case attn.ScaledOp() if step.is_per_position:
+                    own = arguments[root(step.factors)]
+                    found["scales"] = Destination.of(step.factors, own, arguments)
                 case attn.ScaledOp():
                     found["factors"] = arguments[step.factors]
                 case _:
@@ -134,7 +140,10 @@ class Destination:
         """The row that the token goes to, or `NOWHERE`."""
         if told.slots is not None:
             return b.select(token.exists, _narrow(b.element(told.slots, token.coords)), _nowhere())
-        position, in_room = self.place(told, token)
+        return self.row_at(token, *self.place(told, token))
+
+    def row_at(self, token: Token, position: Value, in_room: Value) -> Value:
+        """The row of a place that the token has in its sequence, or `NOWHERE`; as `place` says."""
         checks = [
             token.exists,
             *_within(token.sequence, self._count()),
