@@ -4,7 +4,7 @@ A view is logically one tensor and is stored as another. `attn.mha` computes on 
 from the operations that made the view, the schedule finds where its elements are stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir
@@ -360,33 +360,46 @@ def views_of(
       operands: q, k and v as they are stored.
       indices: values, by name, of the arrays and scalars of `lengths` and `cache`; may have others.
     """
-    sides = (("q", lengths.ragged_q), ("k", lengths.ragged_k), ("k", lengths.ragged_k))
     views: list[Any] = []
-    for operand, (side, is_ragged) in zip(operands, sides, strict=True):
+    for operand, of_keys in zip(operands, (False, True, True), strict=True):
         view = operand
-        if side == "k" and cache is not None:
+        if of_keys and cache is not None:
             view = _found(view, cache, indices, of_values=len(views) > 1)
-        if is_ragged:
-            offsets, longest = indices[f"cu_seqlens_{side}"], indices[f"max_seqlen_{side}"]
-            view = RaggedOp(view, offsets, longest, ragged_type(view.type)).view
-        if f"seqused_{side}" in indices:
-            view = _limited(view, indices[f"seqused_{side}"], counted="all")
-        if side == "k" and lengths.cached_k:
-            view = _limited(view, indices["cache_seqlens"], counted="cached")
-        if side == "k" and cache is not None and cache.padded:
+        view = sequences_view(view, lengths, indices, of_keys=of_keys)
+        if of_keys and cache is not None and cache.padded:
             view = TrimmedOp(view, indices["leftpad"], _view_like(view)).view
         views.append(view)
     return views
 
 
+def sequences_view(
+    operand: Any, lengths: Lengths, indices: Mapping[str, Any], *, of_keys: bool
+) -> Any:
+    """An operand with what arrays tell of the lengths of its sequences, at the insertion point.
+
+    Args:
+      lengths, indices: as of `views_of`.
+      of_keys: whether it holds keys or values, not queries.
+    """
+    view, side = operand, "k" if of_keys else "q"
+    if lengths.ragged_k if of_keys else lengths.ragged_q:
+        offsets, longest = indices[f"cu_seqlens_{side}"], indices[f"max_seqlen_{side}"]
+        view = RaggedOp(view, offsets, longest, ragged_type(view.type)).view
+    if lengths.used_k if of_keys else lengths.used_q:
+        view = _limited(view, indices[f"seqused_{side}"], counted="all")
+    if of_keys and lengths.cached_k:
+        view = _limited(view, indices["cache_seqlens"], counted="cached")
+    return view
+
+
 def cache_views(
-    cache: Cache, lengths: str, caches: tuple[Any, Any], indices: Mapping[str, Any]
+    cache: Cache, lengths: str, caches: Sequence[Any], indices: Mapping[str, Any]
 ) -> list[Any]:
     """Builds the views of a cache's k and v by the arrays with their places and lengths.
 
     Args:
       lengths: the array with the lengths, `seqused_k` or `cache_seqlens`; empty if there is none.
-      caches: k and v as they are stored.
+      caches: k and v as they are stored, or one array that holds both.
       indices: values of the arrays, by name; may have others.
     """
     views: list[Any] = []

@@ -59,11 +59,12 @@ class MhaTensor:
             configuration, or its score modifier is not element-wise.
         """
         with attention_kernel(function, op, MhaConfig) as (kernel, problem, source):
-            _emit_roles(problem, MhaConfig.of(op), Storage(problem), source)
+            emit_roles(problem, MhaConfig.of(op), Storage(problem), source)
         return kernel
 
 
-def _emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: KVSource) -> None:
+def emit_roles(problem: Problem, config: MhaConfig, storage: Storage, source: KVSource) -> None:
+    """The roles of a kernel whose products accumulate in tensor memory, into its body."""
     groups = config.q_tiles
     other, corrector = config.other_registers, config.correction_registers
     last = WARPS_PER_GROUP * groups

@@ -148,10 +148,14 @@ def default_config(
     )
 
 
-def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
-    """Refuses a configuration that the kernel cannot have.
+def _check(op: Any, target: Target, config: MhaConfig, page_size: int, queries: Any) -> None:
+    """Refuses a configuration that the kernel of an attention operation cannot have.
 
     Shared and tensor memory are not checked here: the planner does so, and lists the buffers.
+
+    Args:
+      page_size: of the pages that keys lie in, 0 without.
+      queries: the operand of the operation that tells how they lie.
 
     Raises:
       VerifyError: with what was got and what is allowed.
@@ -163,7 +167,6 @@ def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
     if config.tile_n not in TILE_N:
         allowed = " or ".join(map(str, TILE_N))
         raise op_error(op, f"expects tile_n of {allowed}, got {config.tile_n}")
-    page_size = page_size_of(op.k)
     if config.tile_n not in key_tiles_for(page_size):
         raise op_error(
             op, f"expects a tile_n that goes with pages of {page_size}, got {config.tile_n}"
@@ -198,7 +201,7 @@ def _check(op: MhaOp, target: Target, config: MhaConfig) -> None:
     if config.tile_order not in TILE_ORDERS:
         allowed = ", ".join(TILE_ORDERS)
         raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
-    if config.tile_order == "ragged" and not is_ragged(op):
+    if config.tile_order == "ragged" and not is_ragged(queries):
         raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")
     if config.exp2_period != 0 and not 4 <= config.exp2_period <= 128:
         raise op_error(op, f"expects exp2_period of 0 or 4 to 128, got {config.exp2_period}")
@@ -229,7 +232,7 @@ def _refuse_unsupported(op: MhaOp) -> None:
         raise op_error(op, f"has no kernel for pages of {page_size}: supported are {PAGE_SIZES}")
 
 
-def _prescribed_by(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
+def _prescribed_by(op: Any, target: Target, block: Block) -> tuple[int, int]:
     """The number of query tiles and the keys per tile that a block mask prescribes.
 
     Raises:
@@ -246,21 +249,29 @@ def _prescribed_by(op: MhaOp, target: Target, block: Block) -> tuple[int, int]:
     return rows // tile_rows, block.keys
 
 
-def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
-    """Chooses tiles, stages and registers and stores them as `attn.config`.
+def chosen_config(
+    op: Any,
+    target: Target,
+    wishes: Options,
+    *,
+    queries: Any,
+    page_size: int,
+    block: Block | None = None,
+) -> MhaConfig:
+    """Tiles, stages and registers of an attention operation.
 
     An option overrides the table, and an entry that the operation already carries overrides both.
+
+    Args:
+      queries: the operand of the operation that tells how they lie.
+      page_size: of the pages that keys lie in, 0 without.
+      block: of scores that lists name; whole blocks are visited: they prescribe tiles.
 
     Raises:
       VerifyError: an operation without a kernel, or an impossible configuration.
     """
-    wishes = Options(**options)
-    _refuse_unsupported(op)
-    block = (
-        op.blocks.extents if op.blocks else None
-    )  # whole blocks are visited: they prescribe tiles
     try:
-        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op))
+        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(queries))
         config = default_config(
             target,
             op.head_dim,
@@ -270,7 +281,7 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
             element_bits=ws.element_bits(op.element_type),
             output_bits=ws.element_bits(op.output_type),
             prescribed=_prescribed_by(op, target, block) if block else None,
-            page_size=page_size_of(op.k),
+            page_size=page_size,
         )
     except SpecError as error:
         raise op_error(op, f"has no kernel: {error}") from error
@@ -283,8 +294,21 @@ def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
         overrides["exp2_period"] = 0
     overrides |= MhaConfig.given(op)
     group = op.heads // op.kv_heads
-    packed = 1 if has_padded_queries(op) else packed_heads(target, group)
+    packed = 1 if has_padded_queries(queries) else packed_heads(target, group)
     packed = block.heads if block else packed
     config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
-    _check(op, target, config)
+    _check(op, target, config, page_size, queries)
+    return config
+
+
+def configure(op: MhaOp, target: Target, options: Mapping[str, Any]) -> None:
+    """Stores the configuration as `attn.config`; see `chosen_config`.
+
+    Raises:
+      VerifyError: an operation without a kernel, or an impossible configuration.
+    """
+    _refuse_unsupported(op)
+    block = op.blocks.extents if op.blocks else None
+    page_size, wishes = page_size_of(op.k), Options(**options)
+    config = chosen_config(op, target, wishes, queries=op.q, page_size=page_size, block=block)
     op.attributes[CONFIG] = config.to_attr()

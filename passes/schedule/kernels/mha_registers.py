@@ -95,7 +95,7 @@ class MhaRegisters:
         """
         wishes = Options(**options)
         _refuse_unsupported(op)
-        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op))
+        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op.q))
         try:
             tiles = held_tiling_for(
                 target,
@@ -116,7 +116,7 @@ class MhaRegisters:
             tile_n=tiles.tile_n,
             kv_stages=wishes.kv_stages or tiles.kv_stages,
             packed_heads=1
-            if has_padded_queries(op)
+            if has_padded_queries(op.q)
             else packed_heads(target, op.heads // op.kv_heads),
             tile_order=order,
             attend_registers=attending,
@@ -173,7 +173,7 @@ def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
         raise op_error(
             op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
         )
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")

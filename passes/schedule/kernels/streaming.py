@@ -151,7 +151,7 @@ class MhaStreaming:
             q_tiles=q_tiles,
             packed_heads=rows.packed,
             head_tiles=rows.head_tiles,
-            tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
+            tile_order=wishes.tile_order or ("ragged" if is_ragged(op.q) else "persistent"),
         )
         config = dataclasses.replace(chosen, **StreamConfig.given(op))
         _check(op, config)
@@ -202,7 +202,7 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
 def _rows(op: attn.MhaOp, q_tiles: int) -> StreamedRows:
     """The query rows of a work tile."""
     group = op.heads // op.kv_heads
-    return StreamedRows.of(group, q_tiles, is_padded=has_padded_queries(op))
+    return StreamedRows.of(group, q_tiles, is_padded=has_padded_queries(op.q))
 
 
 def _check(op: attn.MhaOp, config: StreamConfig) -> None:
@@ -239,7 +239,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     if config.head_tiles not in fitting:
         allowed = " or ".join(map(str, sorted(fitting)))
         raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
@@ -21,14 +21,60 @@ from .position_factors import position_factors_of
 from .problem import Problem, Value, WorkTile
 from .visited import KeyTiles
 
-TENSOR_DIMS = {  # by rank: with a batch dimension, or with the rows of all sequences in one
-    "q": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
-    "k": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
-    "v": {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")},
-    "o": {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")},
-    "lse": {3: ("batch", "", "sq"), 2: ("", "total_q")},
-}
-OUTPUTS = ("o", "lse")
+ConfigT = TypeVar("ConfigT", bound=Config)
+Dims = Mapping[
+    int, tuple[str, ...]
+]  # by rank: with a batch dimension, or rows of all sequences in one
+
+QUERY_DIMS: Dims = {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")}
+KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")}
+LSE_DIMS: Dims = {3: ("batch", "", "sq"), 2: ("", "total_q")}
+OUTPUT_DIMS = {"o": QUERY_DIMS, "lse": LSE_DIMS}
+TENSOR_DIMS = {"q": QUERY_DIMS, "k": KEY_DIMS, "v": KEY_DIMS, **OUTPUT_DIMS}
+
+
+class Opened(NamedTuple, Generic[ConfigT]):
+    """A kernel whose body is being built.
+
+    Attributes:
+      kernel: the operation.
+      tensors: its own arguments by name; `lse` is None where nobody asks for it.
+      captured: what storage operations and the score modifier read -> arguments of the kernel.
+      config: of the operation.
+    """
+
+    kernel: ws.KernelOp
+    tensors: dict[str, Value]
+    captured: Mapping[Value, Value]
+    config: ConfigT
+
+
+@contextmanager
+def opened(
+    function: Any, op: Any, dims: Mapping[str, Dims], kind: type[ConfigT]
+) -> Generator[Opened[ConfigT]]:
+    """The kernel of a function of one attention operation; what is built inside is its body.
+
+    Args:
+      dims: the operation's tensors in the order of the kernel's call; the scale follows, then what
+        is captured.
+      kind: of the operation's configuration.
+
+    Raises:
+      VerifyError: the function computes something else as well, or the operation has no configuration
+        of this kind.
+    """
+    check_function(function, op)
+    default_scale, captures = default_of(function, "scale"), captures_of(function)
+    config = kind.of(op)
+    kernel = _declare(op, function.sym_name.value, dims, default_scale, captures)
+    with ir.InsertionPoint(kernel.body.blocks[0]):
+        arguments = list(kernel.body.blocks[0].arguments)
+        own = len(arguments) - len(captures)
+        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
+        tensors: dict[str, Value] = {"lse": None}
+        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+        yield Opened(kernel, tensors, captured, config)
 
 
 @contextmanager
@@ -44,21 +90,12 @@ def attention_kernel(
       VerifyError: the function computes something else as well, the operation has no configuration
         of this kind, or its score modifier is not element-wise.
     """
-    check_function(function, op)
-    default_scale, captures = default_of(function, "scale"), captures_of(function)
-    config = kind.of(op)
     check_storage(op)
-    kernel = _declare(op, function.sym_name.value, default_scale, captures)
-    with ir.InsertionPoint(kernel.body.blocks[0]):
-        arguments = list(kernel.body.blocks[0].arguments)
-        own = len(arguments) - len(captures)
-        captured = dict(zip((c.value for c in captures), arguments[own:], strict=True))
-        tensors: dict[str, Value] = {"lse": None}
-        tensors |= dict(zip(kernel.names[:own], arguments[:own], strict=True))
+    with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
         keys = sequences_of(op.k, tensors["k"], captured)
         visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
         problem = Problem(
-            **tensors,
+            **tensors | {"q": (tensors["q"],)},
             factors=factors_of(op, captured),
             position_factors=position_factors_of(op, captured),
             parts=_parts(op, tensors, captured, config.tile_n),
@@ -124,23 +161,28 @@ def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> 
 
 
 def _declare(
-    op: attn.MhaOp, name: str, default_scale: float | None, captures: Sequence[Capture]
+    op: Any,
+    name: str,
+    tensors: Mapping[str, Dims],
+    default_scale: float | None,
+    captures: Sequence[Capture],
 ) -> ws.KernelOp:
     """Builds the `ws.kernel` with its arguments and an empty body."""
     arguments: list[b.Argument] = []
-    leading = {"batch": "parts", "total_q": "part_rows"} if op.is_partial else {}
-    for label, dims_by_rank in TENSOR_DIMS.items():
-        if label in OUTPUTS and not list(getattr(op, label).uses):
+    is_partial = isinstance(op, attn.MhaOp) and op.is_partial
+    leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
+    for label, dims_by_rank in tensors.items():
+        if (is_output := label in OUTPUT_DIMS) and not list(getattr(op, label).uses):
             continue
         tensor = attn.stored_type(getattr(op, label))
-        terms = ("",) if label == "lse" and op.is_partial else ()
+        terms = ("",) if label == "lse" and is_partial else ()
         dims = (*terms, *dims_by_rank[tensor.rank - len(terms)])
-        if label in ("k", "v"):
-            dims = dimension_names(getattr(op, label), dims)
-        if label in OUTPUTS:
+        if is_output:
             dims = [leading.get(name, name) for name in dims]
+        else:
+            dims = dimension_names(getattr(op, label), dims)
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
-        arguments.append(b.Argument(label, "out" if label in OUTPUTS else "in", kind, dims))
+        arguments.append(b.Argument(label, "out" if is_output else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
     arguments += [_captured(capture) for capture in captures]
     kernel = b.declare_kernel(name, arguments)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.dialect._mlir import ext
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, MhaOp, ScaledOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, ScaledOp
 from attn_mlir.passes.check_names import field_names, names_of, operation_of
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
@@ -26,7 +26,7 @@ class Capture:
     value: Value
 
 
-def check_function(function: Any, op: MhaOp) -> None:
+def check_function(function: Any, op: Any) -> None:
     """Checks that a function passes its arguments to the operation, and its results on, as they are.
 
     Raises:
@@ -35,14 +35,15 @@ def check_function(function: Any, op: MhaOp) -> None:
     views = (*STORAGE_OPERATIONS, ScaledOp, ColumnsOp)
     block = list(function.body.blocks[0].operations)
     operations = [other for other in block if not isinstance(other, views)]
+    own = op.operation.name
     if len(operations) != 2:
         names = ", ".join(other.operation.name for other in operations)
-        raise op_error(function, f"expects one attn.mha and func.return, got {names}")
+        raise op_error(function, f"expects one {own} and func.return, got {names}")
     operands = list(op.operation.operands)
     if [root(operand) for operand in operands] != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
-        raise op_error(operations[1], "expects to return o, or o and lse, of the attn.mha")
+        raise op_error(operations[1], f"expects to return o, or o and lse, of the {own}")
 
 
 def captures_of(function: Any) -> list[Capture]:

@@ -103,6 +103,13 @@ class Modifier:
         return [values[value] for value in wanted]
 
 
+class Unmodified(Modifier):
+    """Of an operation whose scores stay as they are."""
+
+    def __init__(self) -> None:
+        self.changes = self.hides = self.has_sink = False
+
+
 def _repeated(op: Any, values: Mapping[Value, Value]) -> Value:
     """A copy of one operation of the region at the insertion point."""
     operation = op.operation

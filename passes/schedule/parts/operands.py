@@ -95,6 +95,17 @@ def position_factors(operand: Value) -> attn.ScaledOp | None:
     return next((step for step in steps if step.is_per_position), None)
 
 
+def is_part_of_rows(operand: Value) -> bool:
+    """Whether the stored rows of an operand hold further columns."""
+    return any(isinstance(step, attn.ColumnsOp) for step in storage_steps(operand))
+
+
+def first_column(operand: Value) -> int:
+    """The column of the stored rows of an operand at which its own begin."""
+    steps = (step for step in storage_steps(operand) if isinstance(step, attn.ColumnsOp))
+    return sum(step.first.value for step in steps)
+
+
 def check_storage(op: attn.MhaOp) -> None:
     """Refuses storage that no schedule can load from.
 
@@ -103,33 +114,80 @@ def check_storage(op: attn.MhaOp) -> None:
         queries, or padding is trimmed from pages, so that sequences would begin
         within one, or rows hold more than an operand.
     """
-    for name, operand in (("q", op.q), ("k", op.k), ("v", op.v)):
-        if any(isinstance(step, attn.ColumnsOp) for step in storage_steps(operand)):
-            raise op_error(op, f"expects {name} to be whole rows, got columns of them")
-    if _told(op.k) != _told(op.v):
-        raise op_error(op, "expects k and v to be stored alike, by the same offsets and lengths")
-    steps = list(storage_steps(op.q))
-    if any(isinstance(step, attn.LimitedOp) and step.excludes_queries for step in steps):
-        raise op_error(op, "expects the lengths of q to count the queries")
-    if any(isinstance(step, (*_POOLS, attn.SelectedOp, attn.TrimmedOp)) for step in steps):
-        raise op_error(op, "expects q to be no cache: neither paged, selected nor trimmed")
+    for name in ("q", "k", "v"):
+        check_rows(op, name)
+    check_alike(op, k=op.k, v=op.v)
+    check_queries(op, "q", op.q)
     if position_factors(op.q) is not None:
         raise op_error(op, "expects factors of positions for k and v only")
     if (position_factors(op.k) is None) != (position_factors(op.v) is None):
         raise op_error(op, "expects factors of positions for k and v, or for neither")
-    if page_size_of(op.k) and any(isinstance(step, attn.TrimmedOp) for step in storage_steps(op.k)):
+    check_pages(op, op.k)
+
+
+def check_alike(op: Any, **operands: Value) -> None:
+    """Refuses two operands that are not stored alike.
+
+    Raises:
+      VerifyError: names them.
+    """
+    (first, one), (second, other) = operands.items()
+    if not are_alike(one, other):
+        raise op_error(
+            op,
+            f"expects {first} and {second} to be stored alike, by the same offsets and lengths",
+        )
+
+
+def check_rows(op: Any, name: str) -> None:
+    """Refuses an operand whose rows hold further columns.
+
+    Raises:
+      VerifyError: it is such a one; says its name.
+    """
+    if is_part_of_rows(getattr(op, name)):
+        raise op_error(op, f"expects {name} to be whole rows, got columns of them")
+
+
+def check_queries(op: Any, name: str, queries: Value) -> None:
+    """Refuses storage of queries that there is no code for.
+
+    Raises:
+      VerifyError: they are a cache, or have lengths that do not count them.
+    """
+    steps = list(storage_steps(queries))
+    if any(isinstance(step, attn.LimitedOp) and step.excludes_queries for step in steps):
+        raise op_error(op, f"expects the lengths of {name} to count the queries")
+    if any(isinstance(step, (*_POOLS, attn.SelectedOp, attn.TrimmedOp)) for step in steps):
+        raise op_error(op, f"expects {name} to be no cache: neither paged, selected nor trimmed")
+
+
+def check_pages(op: Any, operand: Value) -> None:
+    """Refuses sequences that begin within a page.
+
+    Raises:
+      VerifyError: they do.
+    """
+    steps = storage_steps(operand)
+    if page_size_of(operand) and any(isinstance(step, attn.TrimmedOp) for step in steps):
         raise op_error(op, "expects sequences in pages to begin with a page: they are trimmed")
+
+
+def are_alike(one: Value, other: Value) -> bool:
+    """Whether the sequences of two operands lie alike, each in its own tensor or pages."""
+    return _told(one) == _told(other)
 
 
 def _told(operand: Value) -> list[tuple[str, list[Value], str]]:
     """What k and v must have in common: each storage operation with the arrays that it reads.
 
-    The stored tensor, the table of pages and factors are left out: these may differ.
+    The stored tensor, the table of pages, factors and the choice of columns are left out: these may
+    differ.
     """
     return [
         (owner.operation.name, _arrays(owner), _counted(owner))
         for owner in storage_steps(operand)
-        if not isinstance(owner, attn.ScaledOp)
+        if not isinstance(owner, (attn.ScaledOp, attn.ColumnsOp))
     ]
 
 
@@ -142,17 +200,17 @@ def _counted(owner: Any) -> str:
     return owner.counted.value if isinstance(owner, attn.LimitedOp) else ""
 
 
-def is_ragged(op: attn.MhaOp) -> bool:
+def is_ragged(queries: Value) -> bool:
     """Whether the queries of all sequences lie in one dimension."""
-    return attn.stored_type(op.q).rank < attn.logical_type(op.q).rank
+    return attn.stored_type(queries).rank < attn.logical_type(queries).rank
 
 
-def has_padded_queries(op: attn.MhaOp) -> bool:
+def has_padded_queries(queries: Value) -> bool:
     """Whether the queries of a sequence end before its dimension does.
 
     A tensor map of those has a dimension for that, and none is left for packed heads.
     """
-    owner = op.q.owner
+    owner = queries.owner
     while isinstance(owner, attn.ScaledOp):
         owner = owner.source.owner
-    return isinstance(owner, attn.LimitedOp) and not is_ragged(op)
+    return isinstance(owner, attn.LimitedOp) and not is_ragged(queries)

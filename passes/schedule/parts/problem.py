@@ -51,7 +51,9 @@ class Problem:
     """One attention operation as its roles use it.
 
     Attributes:
-      q, k, v, o: memrefs [batch, sequence, heads, head_dim], or as their sequences are stored.
+      q: memrefs [batch, sequence, heads, columns], or as their sequences are stored, whose columns
+        follow one another in a row of head_dim.
+      k, v, o: memrefs likewise.
       lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
       parts: how the keys are split; None if they are not.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
@@ -66,7 +68,7 @@ class Problem:
       config: tile sizes, stages, registers.
     """
 
-    q: Value
+    q: tuple[Value, ...]
     k: Value
     v: Value
     o: Value

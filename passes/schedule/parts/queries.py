@@ -8,8 +8,11 @@ next position, and their results are not written. The query tiles of a work tile
 along the positions, or along the heads of a group.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
+
+from attn_mlir.dialect._mlir import ir
 
 from . import builder as b
 from .config import Config
@@ -23,15 +26,16 @@ class Queries:
     """Layout of the query rows.
 
     Attributes:
-      q, o: memrefs, rows by heads by columns; lse: heads by rows, or None. A dimension for the
-        sequence comes first where it has one.
+      q: memrefs, rows by heads by columns, whose columns lie side by side in a tile.
+      o: memref, likewise; lse: heads by rows, or None. A dimension for the sequence comes first where
+        it has one.
       sequences: where the queries of each sequence lie.
       heads: query heads.
       group: query heads per key-value head.
       config: tile sizes, and how many heads a tile packs.
     """
 
-    q: Value
+    q: tuple[Value, ...]
     o: Value
     lse: Value | None
     sequences: Sequences
@@ -107,7 +111,9 @@ class Queries:
         """
         coords, dims = self._place(sequence, head, position)
         rows = b.rows(slot, 0, self.loaded_rows)
-        b.copy_in(self._by_heads(self.q, len(sequence.lead) + 1), rows, coords, dims)
+        heads = len(sequence.lead) + 1
+        for tensor, part in zip(self.q, _side_by_side(rows, self.q), strict=True):
+            b.copy_in(self._by_heads(tensor, heads), part, coords, dims)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""
@@ -162,3 +168,18 @@ class Queries:
         inner = [0] if self.packed > 1 else []
         coords = [*sequence.lead, sequence.row(position), head, *inner, 0]
         return coords, [first, *([first + 2] if inner else []), first + 2 + len(inner)]
+
+
+def _side_by_side(tile: Value, tensors: tuple[Value, ...]) -> list[Value]:
+    """The columns of a tile that each of these tensors has; all of them where there is one."""
+    if len(tensors) == 1:
+        return [tile]
+    counts = [columns_of(tensor) for tensor in tensors]
+    firsts = itertools.accumulate(counts, initial=0)
+    return [b.columns(tile, first, count) for first, count in zip(firsts, counts, strict=False)]
+
+
+def columns_of(tensor: Value) -> int:
+    """Columns of a memref, which run along its last dimension."""
+    kind = ir.MemRefType(tensor.type)
+    return kind.get_dim_size(kind.rank - 1)

@@ -131,7 +131,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class _Shortened:
+class Shortened:
     """Sequences of which some positions are left out.
 
     Attributes:
@@ -155,7 +155,7 @@ class _Shortened:
 
 
 @dataclass(frozen=True)
-class Limited(_Shortened):
+class Limited(Shortened):
     """Sequences of which only the first `lengths[b]` positions exist.
 
     Attributes:
@@ -214,7 +214,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Trimmed(_Shortened):
+class Trimmed(Shortened):
     """Sequences without the padding at their beginning.
 
     Attributes:
