@@ -11,6 +11,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.masks import MASKS, Mask
+from attn_mlir.errors import SpecError
 
 
 def _fields(mask: type[Mask] | Mask) -> list[Any]:
@@ -58,6 +59,20 @@ def attr_to_mask(attr: ir.Attribute) -> Mask:
         if isinstance(attr, attribute):
             return mask(*map(_value, _fields(mask), attr.params))
     raise KeyError(str(attr))
+
+
+def mask_misfit(attr: ir.Attribute) -> str:
+    """What is wrong with an attribute that is to be a mask; "" where nothing is."""
+    if not isinstance(attr, MASK_ATTRIBUTES):
+        allowed = ", ".join(f"#{attribute.attr_name}" for attribute in MASK_ATTRIBUTES)
+        return f"mask to be one of {allowed}, got {attr}"
+    try:
+        attr_to_mask(attr)
+    except KeyError as error:
+        return f"masks within its mask, got {error.args[0]}"
+    except SpecError as error:
+        return f"a mask that exists: {error}"
+    return ""
 
 
 def _value(field: Any, parameter: Any) -> int | Mask:

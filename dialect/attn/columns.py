@@ -36,8 +36,8 @@ class ColumnsOp(AttnDialect.Operation, name="columns", traits=[Pure]):
     """
 
     source: ext.Operand[Any]
-    first: ir.IntegerAttr
     view: ext.Result[ViewType]
+    first: ir.IntegerAttr
 
     @property
     def count(self) -> int:

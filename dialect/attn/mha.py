@@ -5,16 +5,16 @@ from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
-from attn_mlir.dialect.attn.attributes import MASK_ATTRIBUTES, attr_to_mask, mask_to_attr
+from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.shapes import rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.yield_ import YieldOp
-from attn_mlir.errors import SpecError
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
 NARROW_TYPES, WIDE_TYPES = (
@@ -209,13 +209,17 @@ def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
     return axes | parts | {"lse": (_TERMS, *parts["lse"])}
 
 
+def _types(op: MhaOp) -> dict[str, Any]:
+    """What every operand and result with axes stands for."""
+    return {name: logical_type(getattr(op, name)) for name in _SHAPE_AXES}
+
+
 def _check_types(op: MhaOp) -> None:
     """Ranks and element types of every tensor, and the type of the scale."""
-    for name, axes in _axes(op).items():
-        kind = logical_type(getattr(op, name))
-        if not isinstance(kind, ir.RankedTensorType) or kind.rank != len(axes):
-            layout = f"[{', '.join(axes)}]"
-            raise _Invalid(f"{name} to be a tensor {layout}, got {getattr(op, name).type}")
+    axes = _axes(op)
+    shown = {name: getattr(op, name).type for name in axes}
+    if misfit := rank_misfit(_types(op), axes, shown):
+        raise _Invalid(misfit)
     element = op.element_type
     if str(element) not in ELEMENT_TYPES:
         raise _Invalid(f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}")
@@ -239,35 +243,16 @@ def _check_types(op: MhaOp) -> None:
 
 def _check_shapes(op: MhaOp) -> None:
     """Checks that an axis has one length wherever it occurs, and heads a multiple of kv_heads."""
-    known: dict[str, tuple[str, int]] = {}
-    for name, axes in _axes(op).items():
-        kind = logical_type(getattr(op, name))
-        for position, axis in enumerate(axes):
-            if kind.is_dynamic_dim(position):
-                if axis in _STATIC_AXES:
-                    raise _Invalid(f"{axis} of {name} to be static, got {kind}")
-                continue
-            length = kind.get_dim_size(position)
-            if axis in _STATIC_AXES and length < 1:
-                raise _Invalid(f"{axis} of {name} to be at least 1, got {length}")
-            first, expected = known.setdefault(axis, (name, length))
-            if length != expected:
-                raise _Invalid(f"{axis} of {name} to be {expected} as in {first}, got {length}")
+    if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
+        raise _Invalid(misfit)
     heads, kv_heads = op.heads, op.kv_heads
     if heads % kv_heads:
         raise _Invalid(f"heads to be a multiple of kv_heads, got {heads} and {kv_heads}")
 
 
 def _check_mask(op: MhaOp) -> None:
-    if not isinstance(op.mask, MASK_ATTRIBUTES):
-        allowed = ", ".join(f"#{attribute.attr_name}" for attribute in MASK_ATTRIBUTES)
-        raise _Invalid(f"mask to be one of {allowed}, got {op.mask}")
-    try:
-        attr_to_mask(op.mask)
-    except KeyError as error:
-        raise _Invalid(f"masks within its mask, got {error.args[0]}") from error
-    except SpecError as error:
-        raise _Invalid(f"a mask that exists: {error}") from error
+    if misfit := mask_misfit(op.mask):
+        raise _Invalid(misfit)
 
 
 def _check_score_mod(op: MhaOp) -> None:

@@ -1,0 +1,260 @@
+"""`attn.mla`: latent attention before absorption, whose keys all heads share a part of."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.columns import make_columns
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROPE_COLUMNS
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE
+from attn_mlir.dialect.attn.operands import ELEMENT_TYPES as TYPES_OF_DTYPES
+from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.storage import (
+    cache_views,
+    logical_type,
+    sequences_view,
+    stored_type,
+)
+
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
+
+_AXES: dict[str, Axes] = {
+    "q_nope": ("batch", "sq", "heads", "nope"),
+    "q_rope": ("batch", "sq", "heads", "rope"),
+    "k_nope": ("batch", "sk", "kv_heads", "nope"),
+    "k_rope": ("batch", "sk", "one head", "rope"),
+    "v": ("batch", "sk", "kv_heads", "v_head_dim"),
+    "o": ("batch", "sq", "heads", "v_head_dim"),
+    "lse": ("batch", "heads", "sq"),
+}
+_RAGGED_RESULTS: dict[str, Axes] = {
+    "o": ("total", "heads", "v_head_dim"),
+    "lse": ("heads", "total"),
+}
+_OPERANDS = tuple(name for name in _AXES if name not in _RAGGED_RESULTS)
+_STATIC_AXES = ("heads", "kv_heads", "one head", "nope", "rope", "v_head_dim")
+
+
+class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
+    """Latent attention with keys of each head: o = softmax(scale x s, mask) v, and its LSE, where
+
+        s[i, j] = q_nope[i] . k_nope[j]  +  q_rope[i] . k_rope[j]
+
+    Rope columns of keys are those of all heads: k_rope has one. It may lie in a latent cache of its
+    own sequences (`attn.paged`, `attn.columns`), while k_nope and v lie as they were projected; a
+    sequence then has the keys that both have. Head sizes are static; query head h reads head
+    h // (heads / kv_heads) of k_nope and v.
+
+    Results:
+      o: [batch, sq, heads, v_head_dim], bf16, f16 or f32. A row that sees no key is 0.
+      lse: [batch, heads, sq], f32: natural logarithm of the sum of the exponentials of the row's
+        visible scores. A row that sees no key has -inf.
+      Both lie as q_nope does: [total, heads, v_head_dim] and [heads, total] for ragged queries. Rows
+      that it does not have are not written.
+
+    Operands:
+      q_nope: [batch, sq, heads, nope], bf16, f16, f8E4M3FN or f8E5M2, as all operands; tensors or
+        views of other storage, see `storage`.
+      q_rope: [batch, sq, heads, rope].
+      k_nope: [batch, sk, kv_heads, nope].
+      k_rope: [batch, sk, 1, rope].
+      v: [batch, sk, kv_heads, v_head_dim].
+      scale: f32. It is the model's: nothing here follows from head sizes.
+
+    Attributes:
+      mask: which keys a row sees: `#attn.null`, `#attn.causal`, ...; see `masks/`.
+      attn.schedule, attn.config (optional): as of `attn.mha`.
+
+    Memory effects: none, it is a function of its operands. Hardware: any.
+
+    Example:
+      func.func @mla(%q_nope: tensor<?x?x16x128xbf16>, %q_rope: tensor<?x?x16x64xbf16>,
+                     %k_nope: tensor<?x?x16x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>,
+                     %v: tensor<?x?x16x128xbf16>, %scale: f32)
+          -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>) {
+        %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
+          : (tensor<?x?x16x128xbf16>, tensor<?x?x16x64xbf16>, tensor<?x?x16x128xbf16>,
+             tensor<?x?x1x64xbf16>, tensor<?x?x16x128xbf16>, f32)
+            -> (tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>)
+        func.return %o, %lse : tensor<?x?x16x128xbf16>, tensor<?x16x?xf32>
+      }
+    """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({SCHEDULE: ir.StringAttr})
+
+    o: ext.Result[Any]
+    lse: ext.Result[Any]
+    q_nope: ext.Operand[Any]
+    q_rope: ext.Operand[Any]
+    k_nope: ext.Operand[Any]
+    k_rope: ext.Operand[Any]
+    v: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads."""
+        return logical_type(self.q_nope).shape[2]
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of heads of k_nope and v; divides `heads`."""
+        return logical_type(self.k_nope).shape[2]
+
+    @property
+    def nope_dim(self) -> int:
+        """Elements of a query and key row that are a head's own."""
+        return logical_type(self.q_nope).shape[3]
+
+    @property
+    def rope_dim(self) -> int:
+        """Elements of a key row that all heads share."""
+        return logical_type(self.q_rope).shape[3]
+
+    @property
+    def head_dim(self) -> int:
+        """Elements per query and key row."""
+        return self.nope_dim + self.rope_dim
+
+    @property
+    def v_head_dim(self) -> int:
+        """Elements per value and output row."""
+        return logical_type(self.v).shape[3]
+
+    @property
+    def element_type(self) -> ir.Type:
+        """Element type of the operands."""
+        return logical_type(self.q_nope).element_type
+
+    @property
+    def output_type(self) -> ir.Type:
+        """Element type of o."""
+        return self.o.type.element_type
+
+    @property
+    def mask_rule(self) -> Mask:
+        """The mask as an object with formulas."""
+        return attr_to_mask(self.mask)
+
+    def verify_invariants(self) -> bool:
+        """Checks operand and result types, the agreement of the shapes and the mask."""
+        misfit = _type_misfit(self) or _shape_misfit(self) or mask_misfit(self.mask)
+        if misfit:
+            self.location.emit_error(f"'attn.mla' op expects {misfit}")
+        return not misfit
+
+
+def _types(op: MlaOp) -> dict[str, Any]:
+    """What every operand and result with axes stands for."""
+    return {name: logical_type(getattr(op, name)) for name in _AXES}
+
+
+def _axes(op: MlaOp) -> dict[str, Axes]:
+    """Names of the axes of every operand and result; results lie as q_nope does."""
+    kind, stored = op.q_nope.type, stored_type(op.q_nope)
+    rank = stored.rank if isinstance(stored, ir.RankedTensorType) else 0
+    is_ragged = kind != stored and rank < len(_AXES["q_nope"])
+    return _AXES | _RAGGED_RESULTS if is_ragged else _AXES
+
+
+def _type_misfit(op: MlaOp) -> str:
+    """What is wrong with ranks and element types; "" where nothing is."""
+    types, axes = _types(op), _axes(op)
+    if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
+        return misfit
+    element = op.element_type
+    if str(element) not in ELEMENT_TYPES:
+        return f"q_nope elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
+    for name in _OPERANDS:
+        if types[name].element_type != element:
+            got = types[name].element_type
+            return f"{name} elements of q_nope's type {element}, got {got}"
+    if str(op.output_type) not in OUTPUT_TYPES:
+        return f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}"
+    if str(op.lse.type.element_type) != "f32":
+        return f"lse elements of type f32, got {op.lse.type.element_type}"
+    return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"
+
+
+def _shape_misfit(op: MlaOp) -> str:
+    """What is wrong with extents; "" where nothing is."""
+    types = _types(op)
+    if misfit := shape_misfit(types, _axes(op), _STATIC_AXES):
+        return misfit
+    if (rope_heads := types["k_rope"].shape[2]) != 1:
+        return f"k_rope of 1 head, got {rope_heads}"
+    if op.heads % op.kv_heads:
+        return f"heads to be a multiple of kv_heads, got {op.heads} and {op.kv_heads}"
+    return ""
+
+
+def make_mla(
+    operands: tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value],
+    scale: ir.Value,
+    *,
+    mask: Mask,
+    output: ir.Type,
+) -> MlaOp:
+    """Builds an `attn.mla` at the insertion point, shapes of the results from the operands.
+
+    Args:
+      operands: q_nope, q_rope, k_nope, k_rope and v, shaped as `MlaOp` says; tensors or views.
+      mask: which keys each row sees.
+      output: element type of o.
+    """
+    q_nope, *_, v = operands
+    *positions, heads, _ = stored_type(q_nope).shape
+    *batch, rows = positions
+    o = ir.RankedTensorType.get([*positions, heads, logical_type(v).shape[3]], output)
+    lse = ir.RankedTensorType.get([*batch, heads, rows], ir.F32Type.get())
+    return MlaOp(o, lse, *operands, scale, mask_to_attr(mask))
+
+
+def emit_mla(
+    arguments: Mapping[str, ir.Value],
+    *,
+    mask: Mask,
+    out_dtype: str,
+    lengths: Lengths,
+    cache: Cache | None,
+) -> MlaOp:
+    """Builds one `attn.mla` at the insertion point, with the operations that say how operands lie.
+
+    Args:
+      arguments: the operands by name, and the index arrays and numbers of `lengths` and `cache`.
+      mask: which keys each row sees.
+      out_dtype: of o.
+      lengths: what tells the lengths of sequences; those of keys by number are the cache's, where
+        there is one.
+      cache: how k_rope lies, if it is in a latent cache.
+    """
+    of_tensors = lengths
+    if cache is not None:
+        of_tensors = dataclasses.replace(lengths, used_k=False, cached_k=False)
+
+    def stored(name: str) -> ir.Value:
+        of_keys = name not in ("q_nope", "q_rope")
+        return sequences_view(arguments[name], of_tensors, arguments, of_keys=of_keys)
+
+    def rope() -> ir.Value:
+        if cache is None:
+            return stored("k_rope")
+        told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
+        (rows,) = cache_views(cache, told, [arguments["k_rope"]], arguments)
+        return make_columns(rows, LATENT_COLUMNS, ROPE_COLUMNS)
+
+    q_nope, q_rope, k_nope = (stored(name) for name in ("q_nope", "q_rope", "k_nope"))
+    return make_mla(
+        (q_nope, q_rope, k_nope, rope(), stored("v")),
+        arguments["scale"],
+        mask=mask,
+        output=ir.Type.parse(TYPES_OF_DTYPES[out_dtype]),
+    )
