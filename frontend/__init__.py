@@ -13,6 +13,7 @@ from attn_mlir._version import __version__
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
+    from attn_mlir.api.mla import mla
     from attn_mlir.api.plan import Plan
     from attn_mlir.api.sparse_mla import sparse_mla
     from attn_mlir.block_masks.blocks import BlockMask
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from attn_mlir.caches import ContiguousKV, PagedKV
     from attn_mlir.calls import append_kv, attention
     from attn_mlir.compiling.compiler import compile
+    from attn_mlir.compiling.latent import MlaSpec
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
     from attn_mlir.runtime.bundle import Bundle
@@ -36,6 +38,7 @@ __all__ = [
     "Kernel",
     "Mask",
     "MhaSpec",
+    "MlaSpec",
     "PagedKV",
     "Plan",
     "__version__",
@@ -49,6 +52,7 @@ __all__ = [
     "full",
     "load",
     "mha",
+    "mla",
     "mods",
     "plan",
     "prefix_lm",
@@ -67,6 +71,7 @@ _MODULES = {
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
+    "MlaSpec": "compiling.latent",
     "PagedKV": "caches",
     "Plan": "api.plan",
     "append_kv": "calls",
@@ -78,6 +83,7 @@ _MODULES = {
     "full": "masks",
     "load": "runtime.kernel",
     "mha": "compiling.spec",
+    "mla": "api.mla",
     "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ class Told:
       sizes: batch and the longest lengths of queries and keys: `batch`, `sq`, `sk`.
       cache: how k and v lie where they are a cache: static as well.
       names: what the caller calls an argument, where that is not its own name.
+      key_lengths: of the sequences of keys; None where they cannot be read.
     """
 
     kinds: Lengths
@@ -44,6 +46,7 @@ class Told:
     sizes: Mapping[str, int]
     cache: Cache | None = None
     names: Mapping[str, str] = field(default_factory=dict[str, str])
+    key_lengths: Numbers | None = None
 
     def name(self, argument: str) -> str:
         """What the caller calls an argument."""
@@ -81,12 +84,14 @@ def told_by(
     cache_seqlens: object = None,
     cache_counts_new: bool = False,
     cache: Cached | None = None,
+    called: Mapping[str, str] = MappingProxyType({}),
 ) -> Told:
     """The lengths that these arguments of `attention` tell.
 
     Args:
       operands: q, k and v.
       cache: where k and v come from, if from a cache, which tells the lengths of keys.
+      called: what the caller calls q and k, where that is something else.
 
     Raises:
       SpecError: contradictions, arrays of a wrong kind or, where they can be read, wrong contents.
@@ -100,14 +105,14 @@ def told_by(
     used_q = {"seqused_q": seqused_q} if seqused_q is not None else {}
     used_k: dict[str, object] = {"seqused_k": seqused_k, "cache_seqlens": cache_seqlens}
     used_k = {name: value for name, value in used_k.items() if value is not None}
-    names: Mapping[str, str] = {}
-    shape, counted_by = operands["k"].shape, "k"
+    names: Mapping[str, str] = called
+    shape, counted_by = operands["k"].shape, names.get("k", "k")
     if cache is not None:
-        used_k, names = dict(cache.lengths), cache.names
+        used_k, names = dict(cache.lengths), {**called, **cache.names}
         shape, counted_by = (cache.batch, cache.most), cache.counted_by
-    queries = _Side("q", operands["q"].shape, "q", "q", cu_seqlens_q, max_seqlen_q, used_q)
-    called = names.get("k", "k")
-    keys = _Side("k", shape, called, counted_by, cu_seqlens_k, max_seqlen_k, used_k)
+    q, k = names.get("q", "q"), names.get("k", "k")
+    queries = _Side("q", operands["q"].shape, q, q, cu_seqlens_q, max_seqlen_q, used_q)
+    keys = _Side("k", shape, k, counted_by, cu_seqlens_k, max_seqlen_k, used_k)
     kinds = Lengths(
         ragged_q=cu_seqlens_q is not None,
         ragged_k=cu_seqlens_k is not None,
@@ -115,13 +120,14 @@ def told_by(
         used_k="seqused_k" in used_k,
         cached_k="cache_seqlens" in used_k,
     )
-    check_ranks(operands, kinds)
+    check_ranks(operands, kinds, names)
     given = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **used_q, **used_k}
     arrays = {name: dense_on_host(given[name], names.get(name, name)) for name in kinds.tensors}
     batch = _batch((queries, keys), arrays, names)
     told = arrays if cache is None else {**cache.arrays, **arrays}
     contents = contents_of(told, names)
     longest = {side.name: _longest(side, contents) for side in (queries, keys)}
+    lengths_k: Numbers | None = None
     if operands["q"].has_memory:
         lengths_q = _check_contents(queries, contents, _room(queries, contents), names)
         room = _room(keys, contents) if cache is None else lengths_of(cache, contents)
@@ -132,26 +138,34 @@ def told_by(
         longest["k"] = longest_of(cache, contents)
     scalars = {name: longest[name[-1]] for name in kinds.scalars}
     sizes = {"batch": batch, "sq": longest["q"], "sk": longest["k"]}
-    return Told(kinds, told, scalars, sizes, None if cache is None else cache.kind, names)
+    kind = None if cache is None else cache.kind
+    return Told(kinds, told, scalars, sizes, kind, names, lengths_k)
 
 
-def check_ranks(operands: Mapping[str, TensorView], kinds: Lengths) -> None:
+def check_ranks(
+    operands: Mapping[str, TensorView],
+    kinds: Lengths,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Refuses operands that are not stored as the lengths say.
+
+    Args:
+      names: what the caller calls an operand, where that is not its own name.
 
     Raises:
       SpecError: the shape that was got, and the one that is needed.
     """
     for name, is_ragged in (("q", kinds.ragged_q), ("k", kinds.ragged_k), ("v", kinds.ragged_k)):
-        shape = list(operands[name].shape)
+        shape, called = list(operands[name].shape), names.get(name, name)
         argument = f"cu_seqlens_{'q' if name == 'q' else 'k'}"
         if is_ragged and len(shape) != 3:
             raise SpecError(
-                f"{name} must be [total, heads, head_dim] with {argument}, got shape {shape}"
+                f"{called} must be [total, heads, head_dim] with {argument}, got shape {shape}"
             )
         if not is_ragged and len(shape) != 4:
             hint = f" (pass {argument}?)" if len(shape) == 3 else ""
             raise SpecError(
-                f"{name} must be [batch, sequence, heads, head_dim], got shape {shape}{hint}"
+                f"{called} must be [batch, sequence, heads, head_dim], got shape {shape}{hint}"
             )
 
 
@@ -231,7 +245,7 @@ def _room(side: _Side, contents: Mapping[str, Numbers | None]) -> Numbers | None
     offsets = contents[name]
     if offsets is None:
         return None
-    return _check_offsets(name, offsets, side.shape[0], _longest(side, contents))
+    return _check_offsets(side, offsets, _longest(side, contents))
 
 
 def _check_contents(
@@ -269,12 +283,12 @@ def _check_contents(
     return lengths
 
 
-def _check_offsets(name: str, offsets: Numbers, total: int, longest: int) -> Numbers:
+def _check_offsets(side: _Side, offsets: Numbers, longest: int) -> Numbers:
     """Refuses offsets that are no prefix sums of lengths within the tensor."""
-    side = name[-1]
+    name, total = f"cu_seqlens_{side.name}", side.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
         raise SpecError(
-            f"{name} goes from {offsets[0]} to {offsets[-1]}: {side} has rows 0 to {total}"
+            f"{name} goes from {offsets[0]} to {offsets[-1]}: {side.called} has rows 0 to {total}"
         )
     lengths = np.diff(offsets.astype(np.int64))
     for number, length in enumerate(lengths.tolist()):
@@ -285,7 +299,7 @@ def _check_offsets(name: str, offsets: Numbers, total: int, longest: int) -> Num
             )
         if length > longest:
             raise SpecError(
-                f"max_seqlen_{side} is {longest}, but sequence {number} of {side} has {length}"
+                f"max_seqlen_{side.name} is {longest}, but sequence {number} of {side.called} has {length}"
             )
     return lengths.astype(np.int32)
 

@@ -7,13 +7,15 @@ from typing import Any
 
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.latent import MlaSpec
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError, shown
 
 OPERATIONS: Mapping[str, type[Request]] = {
-    request.operation: request for request in (MhaSpec, CombineSpec, AppendSpec, SparseMlaSpec)
+    request.operation: request
+    for request in (MhaSpec, CombineSpec, AppendSpec, SparseMlaSpec, MlaSpec)
 }
 
 

@@ -277,11 +277,8 @@ class MhaSpec(Request):
     @property
     def kernel_name(self) -> str:
         """What is static; a mask of many parts by its digest."""
-        mask = self.mask.name
-        if len(mask) > MAX_MASK_NAME:
-            mask = f"mask_{hashlib.sha256(mask.encode()).hexdigest()[:12]}"
         words = (
-            mask,
+            mask_name(self.mask),
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
@@ -320,6 +317,13 @@ class MhaSpec(Request):
 
 
 mha = MhaSpec
+
+
+def mask_name(mask: Mask) -> str:
+    """A mask in the name of a kernel; one of many parts by its digest."""
+    if len(mask.name) > MAX_MASK_NAME:
+        return f"mask_{hashlib.sha256(mask.name.encode()).hexdigest()[:12]}"
+    return mask.name
 
 
 def table(name: str, dtype: str, rank: int) -> Operand:

@@ -2,6 +2,7 @@
 
 from attn_mlir.reference.lengths import Sequence, sequences
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+from attn_mlir.reference.mla import mla_f64, mla_yardstick
 from attn_mlir.reference.verdict import Comparison, check_attention, compare
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "attention_yardstick",
     "check_attention",
     "compare",
+    "mla_f64",
+    "mla_yardstick",
     "sequences",
 ]

@@ -39,6 +39,7 @@ REQUESTS = [
         scaled=True,
     ),
     SparseMlaSpec(heads=16, head_dim=512, topk_length=True, sinks=True),
+    am.MlaSpec(heads=4, nope_dim=128, rope_dim=64, cache=Cache(page_size=16, pages="table")),
 ]
 
 
@@ -53,9 +54,8 @@ def test_the_canonical_form_is_read_back(example: Request) -> None:
     assert request_of(fields) == example
     with pytest.raises(SpecError, match="it is not in canonical form"):
         request_of({**fields, "further": 1})
-    with pytest.raises(
-        SpecError, match="op must be one of mha, combine, append, sparse_mla, got 'other'"
-    ):
+    known = ", ".join(OPERATIONS)
+    with pytest.raises(SpecError, match=f"op must be one of {known}, got 'other'"):
         request_of({**fields, "op": "other"})
 
 

@@ -36,6 +36,9 @@ REQUESTS = [
     am.mha(heads=2, head_dim=64, cache=Cache(page_size=16, pages="csr")),
     am.mha(heads=2, head_dim=64, cache=Cache(selected=True), lengths=Lengths(cached_k=True)),
     am.mha(heads=2, head_dim=64, block=(128, 1, 128)),
+    am.MlaSpec(
+        heads=2, nope_dim=128, rope_dim=64, mask=am.causal(), cache=Cache(page_size=16, pages="csr")
+    ),
     dataclasses.replace(am.mha(heads=2, head_dim=64, out_dtype="f32"), partial=True),
     TRACED,
 ]

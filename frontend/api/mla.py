@@ -1,0 +1,290 @@
+"""`mla`: latent attention before absorption, checked and planned."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from attn_mlir.api.attention import check_scale, output_dtype_of
+from attn_mlir.api.caches import Cached
+from attn_mlir.api.latent_caches import latent_cached
+from attn_mlir.api.lengths import Told, told_by
+from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
+from attn_mlir.arrays import given_output, stream_of
+from attn_mlir.caches import CACHES
+from attn_mlir.compiling.dtypes import WIDE_DTYPES
+from attn_mlir.compiling.latent import MlaSpec
+from attn_mlir.dialect.attn.cache import CSR, Cache
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.passes.target.tiling import query_tiles_for
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.tensors import TensorView, view
+
+CALLED = {"q": "q_nope", "k": "k_nope"}  # what the lengths call queries and keys
+
+
+@carried_out
+def mla(
+    q_nope: Any,
+    q_rope: Any,
+    k_nope: Any,
+    k_rope: Any,
+    v: Any,
+    *,
+    mask: Mask | None = None,
+    scale: float,
+    return_lse: bool = False,
+    out_dtype: object = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    cache_seqlens: Any = None,
+    cache_counts_new: bool = False,
+    query_tiles: int | None = None,
+    tile_order: str | None = None,
+    out: Any = None,
+    device: DeviceChoice = None,
+    stream: object | None = None,
+) -> Plan:
+    """Latent attention whose keys and values are projected for each head, as in prefill.
+
+    softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), masked) v for every batch entry and head; the
+    rope columns of a key are those of all heads.
+
+    Args:
+      q_nope: [batch, sq, heads, nope], bf16 or f16, as all operands; nope is a multiple of 64.
+      q_rope: [batch, sq, heads, rope], a multiple of 16; at most 256 with nope.
+      k_nope: [batch, sk, kv_heads, nope]; kv_heads divides heads, as a rule it is as many.
+      k_rope: [batch, sk, 1, rope]; or a latent cache, `PagedKV` or `ContiguousKV` without values, of
+        rows of 576 columns, the last 64 of which are rope. A sequence of k_nope then has at most as
+        many positions as the cache; where k_nope has a dimension for the sequence, the cache's
+        `seqused` says how many of them there are.
+      v: [batch, sk, kv_heads, v_head_dim].
+      mask: see `masks`; `full()` when left out.
+      scale: of the scores, finite and greater than 0: the model's, which no head size tells.
+      return_lse, out_dtype: as of `attention`.
+      cu_seqlens_q, max_seqlen_q, seqused_q: lengths of q_nope and q_rope, as of `attention`.
+      cu_seqlens_k, max_seqlen_k: lengths of k_nope, v and, where it is a tensor, k_rope.
+      seqused_k, cache_seqlens, cache_counts_new: of these as well; refused next to a cache, which
+        has `seqused`.
+      query_tiles, tile_order, out, device, stream: as of `attention`.
+
+    Returns:
+      O as [batch, sq, heads, v_head_dim], or [total, heads, v_head_dim] with `cu_seqlens_q`, in
+      q_nope's kind of array; with `return_lse` also LSE in float32, [batch, heads, sq] or
+      [heads, total], natural logarithm. A row that sees no key has O of 0 and an LSE of -inf.
+
+    Raises:
+      SpecError: an operand or an option is wrong; nothing was launched.
+      TargetError: the device cannot run the kernel, or the toolchain is incomplete.
+      LaunchError: the launch failed.
+    """
+    cache = latent_cached(k_rope) if isinstance(k_rope, CACHES) else None
+    if cache is not None:
+        k_rope = cache.operands["k"]
+        _check_replaced(
+            seqused_k=seqused_k, cache_seqlens=cache_seqlens, cache_counts_new=cache_counts_new
+        )
+    given = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
+    operands = {name: view(value, name) for name, value in given.items()}
+    _check_dtypes(operands, cache)
+    sides = {"q": operands["q_nope"], "k": operands["k_nope"], "v": operands["v"]}
+    queries: dict[str, Any] = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "max_seqlen_q": max_seqlen_q,
+        "seqused_q": seqused_q,
+    }
+    told = told_by(
+        sides,
+        cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_k=max_seqlen_k,
+        seqused_k=seqused_k,
+        cache_seqlens=cache_seqlens,
+        cache_counts_new=cache_counts_new,
+        called=CALLED,
+        **queries,
+    )
+    if cache is not None:
+        rows = {"q": sides["q"], **cache.operands}
+        told = _both(told, told_by(rows, cache=cache, called=CALLED, **queries), cache)
+    _check_shapes(operands, cache)
+    if out is not None and out_dtype is None:
+        out_dtype = output_dtype_of(out)
+    machine = machine_of(device, operands["q_nope"])
+    target = machine.target or DEFAULT_TARGET
+    spec = _spec_of(operands, told, mask=mask, out_dtype=out_dtype, return_lse=return_lse)
+    if query_tiles is None:
+        query_tiles = query_tiles_for(target_named(target), told.sizes["sq"], spec.group)
+    spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
+    stream = stream_of(stream, device, q_nope, operands["q_nope"])
+    arguments = {**operands, **told.arrays, **told.scalars, "scale": _scale(scale)}
+    return _planned(spec, arguments, operands, model=q_nope, out=out, on=(device, stream, target))
+
+
+plan = only_planned(mla)
+
+
+def _planned(
+    spec: MlaSpec,
+    arguments: Mapping[str, object],
+    operands: Mapping[str, TensorView],
+    *,
+    model: object,
+    out: object,
+    on: tuple[DeviceChoice, object | None, str],
+) -> Plan:
+    """One launch.
+
+    Args:
+      arguments: of the kernel, but for its results.
+      operands: those of them that are arrays with elements of Q, K and V.
+      model: the array that results shall be like.
+      out: as of `mla`.
+      on: device, stream and target.
+    """
+    q = operands["q_nope"]
+    given = None
+    if out is not None:
+        given = given_output(out, (*q.shape[:-1], spec.v_head_dim), spec.out_dtype, operands)
+    sizes: dict[str, int] = {}
+    for operand in spec.tensors:
+        if operand.name in operands:
+            pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
+            sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
+    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
+    results[0] = dataclasses.replace(results[0], given=given)
+    step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}})
+    device, stream, target = on
+    return Plan([step], results, [], model, q, device, stream, target)
+
+
+def _scale(scale: object) -> float:
+    """The scale of the call.
+
+    Raises:
+      SpecError: none, or no scale.
+    """
+    if scale is None:
+        raise SpecError("scale must be a number: it is the model's, and no head size tells it")
+    return check_scale(scale)
+
+
+def _both(tensors: Told, rows: Told, cache: Cached) -> Told:
+    """The lengths of one call, from those of k_nope and of a latent cache.
+
+    Raises:
+      SpecError: a sequence that one of the two has not.
+    """
+    own, stored = tensors.key_lengths, rows.key_lengths
+    if own is not None and stored is not None:
+        is_told = bool(cache.lengths) or (cache.kind is not None and cache.kind.pages == CSR)
+        for number, (keys, positions) in enumerate(zip(own.tolist(), stored.tolist(), strict=True)):
+            is_bound = is_told and not tensors.kinds.ragged_k  # k_nope has room for some more
+            if positions > keys if is_bound else positions < keys:
+                room = " room for" if is_bound else ""
+                raise SpecError(
+                    f"k_rope has {positions} positions of sequence {number}: k_nope has{room} {keys}"
+                )
+    kinds = dataclasses.replace(
+        tensors.kinds, used_k=rows.kinds.used_k, cached_k=rows.kinds.cached_k
+    )
+    sizes = {**tensors.sizes, "sk": min(tensors.sizes["sk"], rows.sizes["sk"])}
+    return dataclasses.replace(
+        tensors,
+        kinds=kinds,
+        arrays={**rows.arrays, **tensors.arrays},
+        sizes=sizes,
+        cache=rows.cache or Cache(),
+    )
+
+
+def _check_replaced(**given: object) -> None:
+    """Refuses lengths that a cache tells.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise SpecError(f"{name} is for k_rope as a tensor: the cache has seqused")
+
+
+def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:
+    """Refuses operands without a kernel, or of different ones.
+
+    Raises:
+      SpecError: names the operand and its dtype.
+    """
+    q = operands["q_nope"]
+    for name, operand in operands.items():
+        called = name if cache is None or name != "k_rope" else cache.names.get("k", "k")
+        if operand.dtype not in WIDE_DTYPES:
+            raise SpecError(
+                f"{called} has dtype {operand.dtype}, allowed are {', '.join(WIDE_DTYPES)}"
+            )
+        if operand.dtype != q.dtype:
+            raise SpecError(
+                f"{called} is {operand.dtype}, q_nope is {q.dtype}: all must be the same"
+            )
+
+
+def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:
+    """Refuses operands that do not belong together; q_nope, k_nope and v have the right ranks.
+
+    Raises:
+      SpecError: names two of them and their shapes.
+    """
+    shapes = {name: list(operand.shape) for name, operand in operands.items()}
+
+    def agree(name: str, other: str, wanted: list[int], what: str) -> None:
+        if shapes[name] != wanted:
+            raise SpecError(
+                f"{name} must agree with {other} {what}, got {shapes[name]} and {shapes[other]}"
+            )
+
+    rope = shapes["q_rope"][-1:]
+    agree("q_rope", "q_nope", [*shapes["q_nope"][:-1], *rope], "but for its columns")
+    columns = [*shapes["k_nope"][:-1], *shapes["q_nope"][-1:]]
+    agree("k_nope", "q_nope", columns, "in its columns")
+    agree("v", "k_nope", [*shapes["k_nope"][:-1], *shapes["v"][-1:]], "but for its columns")
+    if cache is None:
+        wanted = [*shapes["k_nope"][:-2], 1, *rope]
+        if shapes["k_rope"] != wanted:
+            raise SpecError(
+                f"k_rope must be {wanted}, one head of the positions of k_nope and the columns of "
+                f"q_rope, got {shapes['k_rope']}"
+            )
+    for name in ("q_nope", "k_nope"):
+        if shapes[name][-2] == 0:
+            raise SpecError(f"{name} has 0 heads: shape {shapes[name]}")
+
+
+def _spec_of(
+    operands: Mapping[str, TensorView],
+    told: Told,
+    *,
+    mask: Mask | None,
+    out_dtype: object,
+    return_lse: bool,
+) -> MlaSpec:
+    """The request that these operands make; errors as of `MlaSpec`."""
+    q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
+    options: dict[str, Any] = {"mask": mask, "out_dtype": out_dtype}
+    return MlaSpec(
+        heads=int(q.shape[-2]),
+        kv_heads=int(k.shape[-2]),
+        nope_dim=int(q.shape[-1]),
+        rope_dim=int(rope.shape[-1]),
+        v_head_dim=int(v.shape[-1]),
+        dtype=q.dtype,
+        return_lse=return_lse,
+        lengths=told.kinds,
+        cache=told.cache,
+        **options,
+    )

@@ -1,0 +1,64 @@
+"""Latent attention before absorption: the formulas of `mha` over rows of two parts side by side.
+
+Depth-wise a score is one sum over nope and rope columns, as a kernel adds it up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.masks import Mask
+from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
+
+Array = npt.NDArray[Any]
+
+
+def mla_f64(
+    q_nope: Array,
+    q_rope: Array,
+    k_nope: Array,
+    k_rope: Array,
+    v: Array,
+    *,
+    scale: float,
+    mask: Mask | None = None,
+) -> Attention:
+    """The truth: `softmax(scale * (q_nope k_nope^T + q_rope k_rope^T), mask) v` in float64.
+
+    Args:
+      q_nope, q_rope: [batch, sq, heads, columns].
+      k_nope: [batch, sk, kv_heads, columns of q_nope]; k_rope: [batch, sk, 1, columns of q_rope].
+      v: [batch, sk, kv_heads, v_head_dim].
+      scale: of the scores.
+      mask: which keys a query sees; all of them when left out.
+
+    Raises:
+      SpecError: shapes that do not belong together.
+    """
+    q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
+    return attention_f64(q, k, v, mask=mask, scale=scale)
+
+
+def mla_yardstick(
+    q_nope: Array,
+    q_rope: Array,
+    k_nope: Array,
+    k_rope: Array,
+    v: Array,
+    *,
+    scale: float,
+    mask: Mask | None = None,
+    out_dtype: npt.DTypeLike | None = None,
+) -> Attention:
+    """The same formula in a kernel's types; arguments as of `mla_f64` and `attention_yardstick`."""
+    q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
+    return attention_yardstick(q, k, v, mask=mask, scale=scale, out_dtype=out_dtype)
+
+
+def side_by_side(nope: Array, rope: Array) -> Array:
+    """Rows [..., heads, nope + rope columns]; one head of rope stands for all."""
+    shared = np.broadcast_to(rope, (*nope.shape[:-1], rope.shape[-1]))
+    return np.concatenate([nope, shared], axis=-1)

@@ -1,0 +1,217 @@
+"""`mla` as it is called: what it refuses, by which names, and what it plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.api.mla import plan
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import SpecError, TargetError
+
+BF16 = ml_dtypes.bfloat16
+
+
+def zeros(*shape: int, dtype: Any = BF16) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int32)
+
+
+def operands(**changed: Any) -> dict[str, Any]:
+    """Two sequences of 3 queries and 40 keys, two heads."""
+    given = {
+        "q_nope": zeros(2, 3, 2, 128),
+        "q_rope": zeros(2, 3, 2, 64),
+        "k_nope": zeros(2, 40, 2, 128),
+        "k_rope": zeros(2, 40, 1, 64),
+        "v": zeros(2, 40, 2, 128),
+        "scale": 0.1,
+    }
+    return given | changed
+
+
+def pages(**changed: Any) -> am.PagedKV:
+    """A latent cache of 16-position pages for these."""
+    table = np.arange(6, dtype=np.int32).reshape(2, 3)
+    return am.PagedKV(**{"k_pages": zeros(6, 16, 1, 576), "page_table": table} | changed)
+
+
+def ragged(**changed: Any) -> dict[str, Any]:
+    """The same keys as rows of one tensor."""
+    rows = {"k_nope": zeros(80, 2, 128), "v": zeros(80, 2, 128), "cu_seqlens_k": ints(0, 40, 80)}
+    return rows | {"k_rope": zeros(80, 1, 64)} | changed
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "dtype": (
+        {"v": zeros(2, 40, 2, 128, dtype=np.float32)},
+        r"v has dtype f32, allowed are bf16, f16",
+    ),
+    "two dtypes": (
+        {"k_rope": zeros(2, 40, 1, 64, dtype=np.float16)},
+        r"k_rope is f16, q_nope is bf16: all must be the same",
+    ),
+    "rank of queries": (
+        {"q_nope": zeros(3, 2, 128)},
+        r"q_nope must be \[batch, sequence, heads, head_dim\], got shape \[3, 2, 128\] "
+        r"\(pass cu_seqlens_q\?\)",
+    ),
+    "rope of queries": (
+        {"q_rope": zeros(2, 3, 1, 64)},
+        r"q_rope must agree with q_nope but for its columns, got \[2, 3, 1, 64\] and \[2, 3, 2, 128\]",
+    ),
+    "columns of nope": (
+        {"k_nope": zeros(2, 40, 2, 64)},
+        r"k_nope must agree with q_nope in its columns, got \[2, 40, 2, 64\] and \[2, 3, 2, 128\]",
+    ),
+    "heads of rope": (
+        {"k_rope": zeros(2, 40, 2, 64)},
+        r"k_rope must be \[2, 40, 1, 64\], one head of the positions of k_nope and the columns of q_rope",
+    ),
+    "values": (
+        {"v": zeros(2, 41, 2, 128)},
+        r"v must agree with k_nope but for its columns, got \[2, 41, 2, 128\] and \[2, 40, 2, 128\]",
+    ),
+    "batch": ({"q_nope": zeros(3, 3, 2, 128)}, r"k_nope has batch 2, q_nope has 3"),
+    "heads": (
+        {"k_nope": zeros(2, 40, 3, 128), "v": zeros(2, 40, 3, 128)},
+        r"kv_heads must divide heads, got heads = 2 and kv_heads = 3",
+    ),
+    "no heads": (
+        {"q_nope": zeros(2, 3, 0, 128), "q_rope": zeros(2, 3, 0, 64)},
+        r"q_nope has 0 heads: shape \[2, 3, 0, 128\]",
+    ),
+    "size of nope": (
+        {"q_nope": zeros(2, 3, 2, 96), "k_nope": zeros(2, 40, 2, 96)},
+        r"nope_dim 96 has no kernel: supported are multiples of 64 up to 256 \(pad to 128\?\)",
+    ),
+    "sizes together": (
+        {"q_nope": zeros(2, 3, 2, 256), "k_nope": zeros(2, 40, 2, 256)},
+        r"nope_dim 256 and rope_dim 64 have no kernel: together they may be up to 256, got 320",
+    ),
+    "no scale": ({"scale": None}, r"scale must be a number: it is the model's"),
+    "scale": ({"scale": 0.0}, r"scale must be"),
+    "tile order": ({"tile_order": "ragged"}, r"tile_order ragged needs queries by cu_seqlens_q"),
+    "offsets": (
+        ragged(cu_seqlens_k=ints(0, 50, 90)),
+        r"cu_seqlens_k goes from 0 to 90: k_nope has rows 0 to 80",
+    ),
+    "out": ({"out": zeros(2, 3, 2, 64)}, r"out"),
+    "values of a cache": (
+        {"k_rope": pages(v_pages=zeros(6, 16, 1, 576))},
+        r"v_pages must be None: the rows of a latent cache hold keys and values",
+    ),
+    "rows of a cache": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 512))},
+        r"k_pages of a latent cache must have 1 head of 576 columns, got 1 of 512",
+    ),
+    "heads of a cache": (
+        {"k_rope": am.ContiguousKV(zeros(2, 40, 2, 576), None, None)},
+        r"k of a latent cache must have 1 head of 576 columns, got 2 of 576",
+    ),
+    "factors of a cache": (
+        {"k_rope": pages(k_scale=np.ones(1, np.float32))},
+        r"k_scale must be None for a latent cache of 16 bits",
+    ),
+    "tables of a cache": (
+        {"k_rope": pages(page_table=np.zeros((2, 2, 3), np.int32))},
+        r"page_table of a latent cache must be \[batch, columns\]",
+    ),
+    "dtype of a cache": (
+        {"k_rope": pages(k_pages=zeros(6, 16, 1, 576, dtype=np.float16))},
+        r"k_pages is f16, q_nope is bf16",
+    ),
+    "batch of a cache": (
+        {"k_rope": pages(page_table=np.zeros((3, 3), np.int32))},
+        r"page_table has batch 3, q_nope has 2",
+    ),
+    "pages that are none": (
+        {"k_rope": pages(page_table=np.full((2, 3), 6, np.int32))},
+        r"page_table\[0, 0\] is 6: k_pages has pages 0 to 5",
+    ),
+    "lengths of a cache": (
+        {"k_rope": pages(), "seqused_k": ints(1, 1)},
+        r"seqused_k is for k_rope as a tensor: the cache has seqused",
+    ),
+    "more in a cache than keys": (
+        {"k_rope": pages(seqused=ints(40, 41))},
+        r"k_rope has 41 positions of sequence 1: k_nope has room for 40",
+    ),
+    "less in a cache than keys": (
+        ragged(k_rope=pages(seqused=ints(39, 40))),
+        r"k_rope has 39 positions of sequence 0: k_nope has 40",
+    ),
+    "less room in a cache than keys": (
+        {"k_rope": pages(page_table=np.zeros((2, 2), np.int32))},
+        r"k_rope has 32 positions of sequence 0: k_nope has 40",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    changed, message = REFUSED[name]
+    with pytest.raises(SpecError, match=message):
+        plan(**operands(**changed))
+
+
+def test_a_target_without_tensor_memory_has_no_schedule() -> None:
+    with pytest.raises(TargetError, match="no schedule of attn.mla applies to sm_90a: mla needs"):
+        am.mla(**operands(), device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_the_plan_is_one_launch() -> None:
+    made = plan(**operands(k_rope=pages(seqused=ints(40, 7)), mask=am.causal(), return_lse=True))
+    (step,) = made.steps
+    assert step.request == am.MlaSpec(
+        heads=2, nope_dim=128, rope_dim=64, mask=am.causal(), query_tiles=1,
+        lengths=Lengths(used_k=True), cache=Cache(page_size=16, pages="table"),
+    )  # fmt: skip
+    assert [(x.name, x.shape) for x in made.results] == [("o", (2, 3, 2, 128)), ("lse", (2, 2, 3))]
+    assert "attn_mla_causal_latentp16_uk_bf16_h2k2_d128r64v128(q_nope, q_rope" in str(made)
+
+
+def test_there_is_no_scale_that_follows_from_sizes() -> None:
+    scale = am.MlaSpec(heads=2, nope_dim=128, rope_dim=64).operand("scale")
+    assert scale is not None and scale.default is None
+    with pytest.raises(TypeError, match="scale"):
+        am.mla(*(x for name, x in operands().items() if name != "scale"))  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "e4m3"},
+        {"rope_dim": 40},
+        {"rope_dim": 32, "cache": Cache(page_size=16, pages="table")},
+        {"cache": Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1, v_groups=1)},
+        {"v_head_dim": 12},
+        {"out_dtype": "e4m3"},
+    ],
+    ids=str,
+)
+def test_requests_without_a_kernel(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        am.MlaSpec(**{"heads": 2, "nope_dim": 128, "rope_dim": 64} | options)
+
+
+@pytest.mark.parametrize("empty", ["batch", "queries", "keys"])
+def test_nothing_of_something(empty: str) -> None:
+    """No batch and no queries give no rows, no keys rows of zeros."""
+    sizes = {"batch": (0, 3, 40), "queries": (2, 0, 40), "keys": (2, 3, 0)}[empty]
+    batch, sq, sk = sizes
+    o, lse = am.mla(
+        zeros(batch, sq, 2, 128), zeros(batch, sq, 2, 64), zeros(batch, sk, 2, 128),
+        zeros(batch, sk, 1, 64), zeros(batch, sk, 2, 128), scale=0.1, return_lse=True,
+        device="emulator",
+    )  # fmt: skip
+    assert o.shape == (batch, sq, 2, 128) and lse.shape == (batch, 2, sq)
+    assert not o.astype(np.float32).any() and (lse == -np.inf).all()

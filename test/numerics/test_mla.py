@@ -1,0 +1,81 @@
+"""Latent attention before absorption on the emulator: every element judged, NaN wherever nothing lies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.validation.numerics.latent import LatentProblem
+from attn_mlir.validation.numerics.stored import Form
+
+pytestmark = pytest.mark.slow
+
+ONE = {"query_tiles": 1}
+PAIR = (130, 77)
+ADVERSARIAL = {"schedule": "adversarial", "seed": 3}
+CASES = {
+    "two query tiles": LatentProblem((150,), (200,), heads=(2, 2), options={"mask": am.causal()}),
+    "ragged": LatentProblem(
+        (140, 0, 7), (150, 77, 130), ragged="qk", options={"mask": am.causal()}
+    ),
+    "used keys, f16": LatentProblem(
+        (40, 40), PAIR, dtype=np.float16, options={"mask": am.sliding_window(50, 0)}, call=ONE
+    ),
+    "pages under dense keys": LatentProblem(
+        (40, 40), PAIR, cache=Form(16), options={"mask": am.causal()}, call=ONE
+    ),
+    "pages under ragged keys": LatentProblem(
+        (40, 0, 3), (130, 77, 0), ragged="qk", spare=30, cache=Form(64, "HND"), device=ADVERSARIAL
+    ),
+    "compressed rows": LatentProblem((40, 40), PAIR, cache=Form(32, compressed=True), call=ONE),
+    "rows by index, padded, without the new keys": LatentProblem(
+        (40, 40),
+        PAIR,
+        cache=Form(selected=True, padded=True, counts_new=False),
+        options={"mask": am.chunked(64)},
+        call=ONE,
+    ),
+    "other sizes, a group of heads": LatentProblem(
+        (40,), (130,), heads=(4, 2), sizes=(64, 32, 72), call={"out_dtype": "f32"}
+    ),
+    "values of 256": LatentProblem((40,), (70,), sizes=(192, 64, 256), options={"scale": 0.1}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mla(name: str) -> None:
+    CASES[name].run()
+
+
+def test_pages_of_any_size_give_the_same_bits() -> None:
+    """So do rope in a tensor of its own, and a second run."""
+    plain = LatentProblem((40, 40), (130, 130), options={"mask": am.causal()}, call=ONE)
+    o, lse = plain.run()
+    for cache in (None, Form(16), Form(128)):
+        again = dataclasses.replace(plain, cache=cache).run()
+        assert [x.tobytes() for x in again] == [o.tobytes(), lse.tobytes()]
+
+
+def test_a_batch_in_another_order_gives_the_same_bits() -> None:
+    problem = LatentProblem((40, 40), (130, 130), options={"mask": am.causal()}, call=ONE)
+    operands, _ = problem.call_of(problem.sequences())
+    mask, device = am.causal(), am.EmulatorDevice()
+
+    def o_of(order: slice) -> bytes:
+        given = {name: np.ascontiguousarray(array[order]) for name, array in operands.items()}
+        o = am.mla(**given, scale=0.1, mask=mask, device=device, query_tiles=1)
+        return o[order].tobytes()
+
+    assert o_of(np.s_[:]) == o_of(np.s_[::-1])
+
+
+def test_an_array_for_the_output_and_no_lse() -> None:
+    problem = LatentProblem((40,), (130,), call=ONE)
+    operands, _ = problem.call_of(problem.sequences())
+    out = np.full((1, 40, 1, 128), np.nan, ml_dtypes.bfloat16)
+    o = am.mla(**operands, scale=0.1, out=out, device="emulator", query_tiles=1)
+    assert o is out and np.isfinite(out.astype(np.float32)).all()

@@ -1,0 +1,150 @@
+"""Problems of latent attention before absorption: sequences, how they are stored, and their judge."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+import attn_mlir as am
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.reference import compare, mla_f64, mla_yardstick
+from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.validation.numerics.stored import Form
+
+Array = npt.NDArray[Any]
+
+SCALE = 192**-0.5
+NAMES = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
+
+
+@dataclass(frozen=True)
+class LatentProblem:
+    """A call of `mla`; whatever no position holds is NaN, and so are the latent columns of a cache.
+
+    Attributes:
+      queries, keys: of each sequence.
+      ragged: the sides that are rows of one tensor: of `q` and `k`. Queries of unequal lengths have
+        to be.
+      cache: form of the latent cache that holds rope; None for a tensor. Keys of unequal lengths that
+        are not ragged are told by its `seqused`, or else by `seqused_k`.
+      spare: positions of the cache behind each sequence's keys, where these are ragged.
+      heads: of queries, and of k_nope and v.
+      sizes: columns of nope, rope and v.
+      magnitude: of the elements of q.
+      options: of `mla` and of the reference; `call` of the former alone.
+      device: of `EmulatorDevice`.
+      seed: of the numbers.
+    """
+
+    queries: tuple[int, ...] = (150,)
+    keys: tuple[int, ...] = (200,)
+    ragged: str = ""
+    cache: Form | None = None
+    spare: int = 0
+    heads: tuple[int, int] = (1, 1)
+    sizes: tuple[int, int, int] = (128, 64, 128)
+    dtype: Any = ml_dtypes.bfloat16
+    magnitude: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    call: dict[str, Any] = field(default_factory=dict[str, Any])
+    device: dict[str, Any] = field(default_factory=dict[str, Any])
+    seed: int = 0
+
+    def sequences(self) -> list[dict[str, Array]]:
+        """The operands of each sequence, [positions, heads, columns]."""
+        random = np.random.default_rng(self.seed)
+        (heads, kv_heads), (nope, rope, values) = self.heads, self.sizes
+
+        def normal(*shape: int) -> Array:
+            return random.standard_normal(shape).astype(np.float32)
+
+        return [
+            {
+                "q_nope": (self.magnitude * normal(sq, heads, nope)).astype(self.dtype),
+                "q_rope": (self.magnitude * normal(sq, heads, rope)).astype(self.dtype),
+                "k_nope": normal(sk, kv_heads, nope).astype(self.dtype),
+                "k_rope": normal(sk, 1, rope).astype(self.dtype),
+                "v": normal(sk, kv_heads, values).astype(self.dtype),
+            }
+            for sq, sk in zip(self.queries, self.keys, strict=True)
+        ]
+
+    def call_of(self, sequences: list[dict[str, Array]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The operands of the call as they are stored, and what tells their lengths."""
+        told: dict[str, Any] = {}
+        operands: dict[str, Any] = {}
+        for name in NAMES:
+            side = name[0] if name != "v" else "k"
+            parts = [one[name] for one in sequences]
+            if side in self.ragged:
+                ends = np.cumsum([0, *(len(part) for part in parts)])
+                told[f"cu_seqlens_{side}"] = ends.astype(np.int32)
+                operands[name] = np.concatenate(parts)
+            else:
+                operands[name] = _padded(parts)
+        if len(set(self.keys)) > 1 and "k" not in self.ragged and self.cache is None:
+            told["seqused_k"] = np.array(self.keys, np.int32)
+        if self.cache is not None:
+            operands["k_rope"] = self._cached(sequences)
+        return operands, told
+
+    def _cached(self, sequences: list[dict[str, Array]]) -> am.PagedKV | am.ContiguousKV:
+        """The latent cache that holds the rope of all sequences."""
+        assert self.cache is not None
+        rows: list[Array] = []
+        for one in sequences:
+            row = np.full((len(one["k_rope"]) + self.spare, 1, ROW_COLUMNS), np.nan, self.dtype)
+            row[: len(one["k_rope"]), :, -ROPE_COLUMNS:] = one["k_rope"]
+            rows.append(row)
+        room = max(max(self.keys) + self.spare, 1)
+        size = max(self.cache.page_size, 1)
+        random = np.random.default_rng(self.seed)
+        new = list(self.queries)
+        made = self.cache.stored(rows, rows, new, random, -(-room // size) * size)
+        values = "v_pages" if isinstance(made, am.PagedKV) else "v"
+        return dataclasses.replace(made, **{values: None})
+
+    def run(self) -> tuple[Array, Array]:
+        """O and LSE on the emulator, every element judged."""
+        return self.run_on(am.EmulatorDevice(**self.device))
+
+    def run_on(self, device: DeviceChoice) -> tuple[Array, Array]:
+        """O and LSE on any device; raises as `judge`."""
+        return self.judge(self.sequences(), device)
+
+    def judge(self, sequences: list[dict[str, Array]], device: DeviceChoice) -> tuple[Array, Array]:
+        """O and LSE of sequences with these lengths.
+
+        Raises:
+          AssertionError: an element is wrong.
+        """
+        operands, told = self.call_of(sequences)
+        options = {"scale": SCALE, **self.options}
+        o, lse = am.mla(**operands, return_lse=True, device=device, **options, **self.call, **told)
+        rows = np.cumsum([0, *self.queries])
+        for number, one in enumerate(sequences):
+            place: tuple[Any, ...] = (number,)
+            of_lse: tuple[Any, ...] = (number,)
+            if "q" in self.ragged:
+                span = slice(rows[number], rows[number + 1])
+                place, of_lse = (span,), (slice(None), span)
+            single = {name: array[None] for name, array in one.items()}
+            truth = mla_f64(**single, **options)
+            yardstick = mla_yardstick(**single, **options, out_dtype=o.dtype)
+            verdict = compare(o[place][None], lse[of_lse][None], truth, yardstick)
+            assert verdict.ok, f"sequence {number}: {verdict}"
+        return o, lse
+
+
+def _padded(parts: list[Array]) -> Array:
+    """[batch, most positions, heads, columns], NaN behind the shorter ones."""
+    most = max(len(part) for part in parts)
+    whole = np.full((len(parts), most, *parts[0].shape[1:]), np.nan, parts[0].dtype)
+    for row, part in zip(whole, parts, strict=True):
+        row[: len(part)] = part
+    return whole
