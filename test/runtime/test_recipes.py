@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.binding import bind, parameters
-from attn_mlir.runtime.recipes import MapDim, TensorMapParam
+from attn_mlir.runtime.fields import Reader
+from attn_mlir.runtime.recipes import MapDim, TensorMapParam, read_tensor_map
 from attn_mlir.runtime.tensormap import MapDescription, describe, encode
 from attn_mlir.runtime.tensors import view
 from attn_mlir.validation.recipes.table import INSTANCES, PAGE, PAGES, Instance
@@ -33,7 +35,7 @@ def described(name: str, x: Any) -> MapDescription:
 
     _, where, y = instance.call()
     manifest = instance.kernel(target_of(instance)).bundle.manifest
-    addresses = dict.fromkeys(("x", "where", "y"), 1 << 32)
+    addresses: dict[str, int] = dict.fromkeys(("x", "where", "y"), 1 << 32)
     parameters(bind(manifest, (x, where, y), {}), addresses, note)
     return found[0]
 
@@ -115,6 +117,46 @@ def test_a_map_of_a_part_says_what_it_leaves_out() -> None:
             SpecError, match=r"ends with element \d+ along axis 1, the tensor with 327"
         ):
             describe(recipe, seen, {"n": 3}, 0)
+
+
+def _from(recipe: dict[str, Any], name: str) -> MapDescription:
+    """What a recipe makes of an operand at 2^32."""
+    instance = INSTANCES[name]
+    seen = view(instance.operand(), "x")
+    named = [extent for extent in instance.shape if isinstance(extent, str)]
+    axes = len(instance.shape)
+    param = read_tensor_map(Reader(recipe, "params[0]"), "x", instance.dtype, axes, axes - 1, named)
+    sizes = dict(
+        zip(
+            named,
+            [n for n, extent in zip(seen.shape, instance.shape, strict=True) if extent in named],
+            strict=True,
+        )
+    )
+    return describe(param, seen, sizes, 1 << 32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_with_one_number_changed_is_refused(name: str) -> None:
+    """Or the map is the same, but for steps along a dimension of one element."""
+    whole = json.dumps(INSTANCES[name].recipe)
+    right = _from(json.loads(whole), name)
+    for number in range(len(right.extents)):
+        for field in ("extent", "axis", "step", "first", "rest"):
+            for change in (-1, 1, 8):
+                recipe = json.loads(whole)
+                dim = recipe["dims"][number]
+                old = dim.get(field, 0)
+                dim[field] = ["add", old, change] if isinstance(old, str | list) else old + change
+                try:
+                    found = _from(recipe, name)
+                except SpecError:
+                    continue
+                strides = zip(
+                    right.extents[1:], right.strides_bytes, found.strides_bytes, strict=True
+                )
+                assert (found.extents, found.address) == (right.extents, right.address), dim
+                assert all(extent == 1 or old == new for extent, old, new in strides), dim
 
 
 def test_the_page_has_every_recipe() -> None:

@@ -35,6 +35,6 @@ def every_recipe_is_what_the_driver_writes(machine: Machine) -> None:
     for instance in INSTANCES.values():
         call = instance.call()
         manifest = instance.kernel(BLACKWELL).bundle.manifest
-        addresses = dict.fromkeys(("x", "where", "y"), 0x7F00_0010_0000)
+        addresses: dict[str, int] = dict.fromkeys(("x", "where", "y"), 0x7F00_0010_0000)
         with driver.Current(0):
             parameters(bind(manifest, call, {}), addresses, both)

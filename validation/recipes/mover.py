@@ -132,6 +132,6 @@ def unswizzled(raw: npt.NDArray[np.uint8], swizzle: str) -> npt.NDArray[np.uint8
     """
     if swizzle == "none":
         return raw
-    units = np.arange(raw.shape[1] // UNIT_BYTES)
-    units ^= (units >> 3) & (SWIZZLE_BYTES[swizzle] // UNIT_BYTES - 1)
+    per_span = SWIZZLE_BYTES[swizzle] // UNIT_BYTES
+    units = [unit ^ (unit >> 3 & per_span - 1) for unit in range(raw.shape[1] // UNIT_BYTES)]
     return raw.reshape(len(raw), -1, UNIT_BYTES)[:, units].reshape(raw.shape)
