@@ -3,7 +3,7 @@
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import builtin, ir, llvm, nvgpu, nvvm
+from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
@@ -148,6 +148,20 @@ def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
 def _expand(low: Lowering, op: ws.ExpandOp) -> None:
     """Emits nothing: users of the view look through it."""
     low[op.view] = None
+
+
+@lowers(ws.CollapseOp)
+def _collapse(low: Lowering, op: ws.CollapseOp) -> None:
+    """Nothing to emit, as for `ws.expand`."""
+    low[op.view] = None
+
+
+@lowers(ws.PitchOp)
+def _pitch(low: Lowering, op: ws.PitchOp) -> None:
+    """Quotient of two strides, which are i64."""
+    outer, *inner = (low.arguments[stride] for stride in low.signature.strides(op))
+    steps = arith.DivUIOp(outer, inner[0]).result if inner else outer
+    low[op.steps] = arith.TruncIOp(ir.IntegerType.get_signless(32), steps).result
 
 
 @lowers(ws.LimitOp)

@@ -35,6 +35,25 @@ def _check_limit(op: Any, tensor: Any) -> None:
         raise op_error(op, f"expects a limited tensor of at most 4 dimensions, got {rank}")
 
 
+@covers(ws.CollapseOp)
+def _check_collapse(_: Site, op: ws.CollapseOp) -> None:
+    """Dimensions of an argument, and copies by the copy engine alone: others have no bounds."""
+    if not isinstance(op.source.owner, ir.Block):
+        raise op_error(op, "expects a tensor argument, got a view of one")
+    if op.dim.value + 2 == ir.MemRefType(op.source.type).rank:
+        raise op_error(op, "expects columns behind the dimensions that are walked as one")
+    for use in op.view.uses:
+        if not isinstance(use.owner, ws.CopyInOp | ws.GatherInOp | ws.CopyOutOp | ws.ReduceOutOp):
+            name = use.owner.operation.name
+            raise op_error(op, f"expects uses by copies of the copy engine, got {name}")
+
+
+@covers(ws.PitchOp)
+def _check_pitch(_: Site, op: ws.PitchOp) -> None:
+    if not isinstance(op.source.owner, ir.Block):
+        raise op_error(op, "expects a tensor argument, got a view of one")
+
+
 @covers(ws.StoreGlobalOp)
 def _check_store_global(_: Site, op: ws.StoreGlobalOp) -> None:
     _check_fragment(op, op.target)
@@ -109,8 +128,8 @@ def _check_copy_in(site: Site, op: Any) -> None:
 @covers(ws.GatherInOp)
 def _check_gather_in(site: Site, op: ws.GatherInOp) -> None:
     _check_copy_in(site, op)
-    if not isinstance(op.source.owner, ir.Block):
-        raise op_error(op, "expects a tensor argument, got a view of one")
+    if not isinstance(op.source.owner, ir.Block | ws.CollapseOp):
+        raise op_error(op, "expects a tensor argument or its ws.collapse, got another view of one")
     ring = slot_of(op.target).owner.ring.owner
     if any(ws.crossing(ring.full_at)):
         raise op_error(op, f"expects a ring that is full in its own CTA, {ring.label} is in others")

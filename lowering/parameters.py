@@ -122,6 +122,12 @@ class Signature:
             return static.get_dim_size(extent.dim.value)
         return Symbol(self._dims[name][extent.dim.value])
 
+    def strides(self, pitch: ws.PitchOp) -> list[Stride]:
+        """The strides whose quotient a pitch is; one where the inner one is 1."""
+        name, dim = view_of(self.kernel, pitch.source).argument, pitch.dim.value
+        dense = len(self._dims[name]) - 1
+        return [Stride(name, axis) for axis in (dim, dim + 1) if axis != dense]
+
     def _scan(self, op: Any) -> Iterator[Parameter]:
         for region in op.operation.regions:
             for block in region.blocks:
@@ -160,6 +166,8 @@ class Signature:
             symbol = self.symbol(op)
             if isinstance(symbol, Symbol):
                 yield symbol
+        elif isinstance(op, ws.PitchOp):
+            yield from self.strides(op)
         elif isinstance(op, ws.ElementOp):
             yield from self._addressed(op.source)
         elif isinstance(op, ws.TilesOp):
@@ -204,12 +212,14 @@ class Signature:
     def _recipe(self, parameter: Parameter) -> dict[str, Any]:
         match parameter:
             case TensorMap() as tensor_map:
+                merged = tensor_map.merged()
                 return {
                     "kind": "tensor_map",
                     "tensor": tensor_map.argument,
                     "box": tensor_map.box(),
                     "swizzle": "128B",
                     "dims": tensor_map.dims(),
+                    **({} if merged is None else {"merged": merged}),
                 }
             case Pointer(argument):
                 return {"kind": "pointer", "tensor": argument}

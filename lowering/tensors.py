@@ -25,17 +25,24 @@ class ViewDim:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor argument, possibly with dimensions split by `ws.expand`, or ending early.
+    """A tensor argument, possibly with dimensions split, walked as one, or ending early.
 
     Attributes:
       argument: name of the kernel's argument.
       dims: one entry per dimension of the view.
       limited: the dimension that ends early, by `ws.limit`.
+      merged: the axes that one dimension walks, by `ws.collapse`, outer and inner.
     """
 
     argument: str
     dims: tuple[ViewDim, ...]
     limited: int | None = None
+    merged: tuple[int, int] | None = None
+
+    @property
+    def merged_extent(self) -> str:
+        """What the recipe of a tensor map calls the extent of merged axes."""
+        return f"{self.argument}.rows"
 
 
 def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
@@ -53,6 +60,13 @@ def view_of(kernel: ws.KernelOp, tensor: Any) -> View:
             ViewDim(split.axis, split.step, inner),
         ]
         return View(source.argument, tuple(dims))
+    if isinstance(owner, ws.CollapseOp):
+        source, dim = view_of(kernel, owner.source), owner.dim.value
+        pages, tokens = source.dims[dim : dim + 2]
+        rows = replace(tokens, extent=source.merged_extent)
+        rest = source.dims[dim + 2 :]
+        merged = pages.axis, tokens.axis
+        return replace(source, dims=(*source.dims[:dim], rows, *rest), merged=merged)
     number = list(kernel.body.blocks[0].arguments).index(tensor)
     kind = ir.MemRefType(tensor.type)
     names = kernel.dims[number]
@@ -152,6 +166,13 @@ class TensorMap:
         extent = self.view.dims[dim].extent
         assert isinstance(extent, int)
         return extent
+
+    def merged(self) -> dict[str, Any] | None:
+        """The axes that the map walks as one, as the bundle describes them."""
+        if self.view.merged is None:
+            return None
+        outer, inner = self.view.merged
+        return {"outer": outer, "inner": inner, "extent": self.view.merged_extent}
 
     def dims(self) -> list[dict[str, Any]]:
         """Dimensions of the map as the bundle describes them, innermost first."""

@@ -61,6 +61,7 @@ from .memory import (
     pitch_rows,
     users,
 )
+from .pages import CollapseOp, PitchOp
 from .products import MmaOp, ProductOp, SettleOp
 from .ring import (
     AcquireOp,
@@ -93,6 +94,7 @@ __all__ = [
     "BroadcastOp",
     "BufferType",
     "ClaimOp",
+    "CollapseOp",
     "ColumnsOp",
     "CommitOp",
     "CopyAcrossOp",
@@ -121,6 +123,7 @@ __all__ = [
     "MmaOp",
     "NextTileOp",
     "PendingType",
+    "PitchOp",
     "ProductOp",
     "RankOp",
     "ReduceGroupOp",

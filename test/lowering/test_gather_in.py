@@ -93,7 +93,10 @@ def test_what_has_no_code() -> None:
     refused(several, "'ws.gather_in' op expects a role with one lane, got 32 in load")
     part = '%part = "ws.limit"(%x, %c1) {dim = 0 : i64} : (memref<?x?xbf16>, i32) -> memref<?x?xbf16>\n'
     limited = gathered(8, 64, "bf16").replace('"ws.gather_in"(%x', f'{part}"ws.gather_in"(%part')
-    refused(limited, "'ws.gather_in' op expects a tensor argument, got a view of one")
+    refused(
+        limited,
+        "'ws.gather_in' op expects a tensor argument or its ws.collapse, got another view of one",
+    )
     taken = gathered(8, 64, "bf16").replace(
         '"ws.commit"(%slot) {by = "copy_engine"}', '"ws.commit"(%slot) {by = "threads"}'
     )

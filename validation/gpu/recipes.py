@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from attn_mlir.runtime.binding import bind, parameters
 from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.tensormap import MapDescription, encode
-from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check
+from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
 from attn_mlir.validation.recipes.table import INSTANCES
+from attn_mlir.validation.tiny import kernel_of_text
 
 
 def _runs(target: str) -> list[str]:
@@ -38,3 +43,27 @@ def every_recipe_is_what_the_driver_writes(machine: Machine) -> None:
         addresses: dict[str, int] = dict.fromkeys(("x", "where", "y"), 0x7F00_0010_0000)
         with driver.Current(0):
             parameters(bind(manifest, call, {}), addresses, both)
+
+
+def _by_rows(target: str) -> list[tuple[Kernel, Any, Any]]:
+    """Kernels in `ws` that copy rows of a whole pool, each with what makes its arguments and judges them."""
+    module("ml_dtypes")
+    from attn_mlir.validation.ws import pool_rows as rows
+    from attn_mlir.validation.ws.kernels import bundle
+
+    kinds = [(rows.copy_pages(), rows.page_call, rows.check_pages)]
+    if target == BLACKWELL:
+        kinds.append((rows.gather_tokens(), rows.token_call, rows.check_tokens))
+    return [
+        (kernel_of_text("k", text, target, partial(bundle, text, target)), call, judge)
+        for text, call, judge in kinds
+    ]
+
+
+@check(asks=_by_rows)
+def rows_of_a_whole_pool(machine: Machine) -> None:
+    """Pages, and tokens where the chip gathers, by the numbers that they have in the whole pool."""
+    for kernel, call, judge in _by_rows(machine.target):
+        arrays = call()
+        kernel(*arrays, device="cuda")
+        judge(*arrays)

@@ -30,6 +30,10 @@
 // CHECK-NOT: ws.expand
 // CHECK: ws.limit
 // CHECK-NOT: ws.limit
+// CHECK: ws.collapse
+// CHECK-NOT: ws.collapse
+// CHECK: ws.pitch
+// CHECK-NOT: ws.pitch
 // CHECK: ws.element
 // CHECK-NOT: ws.element
 // CHECK: return
@@ -42,7 +46,7 @@
 !full = !ws.frag<vector<128x64xf32>>
 !some = !ws.frag<vector<128x8xf32>>
 func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %bits: !ws.frag<vector<128x2xi32>>, %slot: !slot, %some: !some)
-    -> (i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, f32, f32) {
+    -> (i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32) {
   %0 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %1 = "ws.extent"(%a) {dim = 0 : i64} : (memref<?x4xf32>) -> i32
   %2 = "ws.at"(%b, %g) : (!ws.buffer<!t, 2>, i32) -> !t
@@ -69,9 +73,13 @@ func.func @once(%a: memref<?x4xf32>, %b: !ws.buffer<!t, 2>, %g: i32, %x: f32, %b
   %20 = "ws.expand"(%a) {dim = 1 : i64, factor = 2 : i64} : (memref<?x4xf32>) -> memref<?x2x2xf32>
   %23 = "ws.limit"(%19, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
   %24 = "ws.limit"(%20, %g) {dim = 0 : i64} : (memref<?x2x2xf32>, i32) -> memref<?x2x2xf32>
+  %29 = "ws.collapse"(%19) {dim = 0 : i64} : (memref<?x2x2xf32>) -> memref<?x2xf32>
+  %30 = "ws.collapse"(%20) {dim = 0 : i64} : (memref<?x2x2xf32>) -> memref<?x2xf32>
+  %31 = "ws.pitch"(%19) {dim = 0 : i64} : (memref<?x2x2xf32>) -> i32
+  %32 = "ws.pitch"(%20) {dim = 0 : i64} : (memref<?x2x2xf32>) -> i32
   %21 = "ws.element"(%23, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
   %22 = "ws.element"(%24, %g, %g, %g) {operandSegmentSizes = array<i32: 1, 3>} : (memref<?x2x2xf32>, i32, i32, i32) -> f32
-  func.return %0, %1, %6, %7, %25, %26, %12, %13, %27, %28, %17, %18, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, f32, f32
+  func.return %0, %1, %6, %7, %25, %26, %12, %13, %27, %28, %17, %18, %29, %30, %31, %32, %21, %22 : i32, i32, !p, !p, !page, !page, !row, !row, !some, !some, !full, !full, memref<?x2xf32>, memref<?x2xf32>, i32, i32, f32, f32
 }
 
 // CHECK-LABEL: func.func @kept

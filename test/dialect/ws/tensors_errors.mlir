@@ -168,3 +168,61 @@ func.func @f(%x: memref<?x8xf32>, %end: i32) {
   %0 = "ws.limit"(%x, %end) {dim = 0 : i64} : (memref<?x8xf32>, i32) -> memref<?x4xf32>
   func.return
 }
+
+// -----
+
+// Two dimensions walked as one.
+
+func.func @f(%x: i32) {
+  // expected-error @below {{'ws.collapse' op expects a memref, got i32}}
+  %0 = "ws.collapse"(%x) {dim = 0 : i64} : (i32) -> memref<?x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x4x8xf32>) {
+  // expected-error @below {{'ws.collapse' op expects dim to have another behind it, got 2 of 3}}
+  %0 = "ws.collapse"(%x) {dim = 2 : i64} : (memref<?x4x8xf32>) -> memref<?x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x4x8xf32>) {
+  // expected-error @below {{'ws.collapse' op expects dim to have another behind it, got -1 of 3}}
+  %0 = "ws.collapse"(%x) {dim = -1 : i64} : (memref<?x4x8xf32>) -> memref<?x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x4x8xf32>) {
+  // expected-error @below {{'ws.collapse' op expects a memref of shape [?, 8] as result, got memref<32x8xf32>}}
+  %0 = "ws.collapse"(%x) {dim = 0 : i64} : (memref<?x4x8xf32>) -> memref<32x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?x4x8xf32>) {
+  // expected-error @below {{'ws.collapse' op expects elements of the source's type, got memref<?x8xf16>}}
+  %0 = "ws.collapse"(%x) {dim = 0 : i64} : (memref<?x4x8xf32>) -> memref<?x8xf16>
+  func.return
+}
+
+// -----
+
+func.func @f(%x: memref<?xf32>) {
+  // expected-error @below {{'ws.pitch' op expects dim to have another behind it, got 0 of 1}}
+  %0 = "ws.pitch"(%x) {dim = 0 : i64} : (memref<?xf32>) -> i32
+  func.return
+}
+
+// -----
+
+func.func @f(%x: f32) {
+  // expected-error @below {{'ws.pitch' op expects a memref, got f32}}
+  %0 = "ws.pitch"(%x) {dim = 0 : i64} : (f32) -> i32
+  func.return
+}
