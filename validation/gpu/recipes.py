@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
 from attn_mlir.runtime.binding import bind, parameters
-from attn_mlir.runtime.devices import driver
+from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.tensormap import MapDescription, encode
+from attn_mlir.runtime.tensors import TensorView, view
 from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
 from attn_mlir.validation.recipes.table import INSTANCES
 from attn_mlir.validation.tiny import kernel_of_text
+
+
+def _placed(array: Any) -> TensorView:
+    """An array in the memory of the GPU, with its strides and what lies between its elements."""
+    seen = view(array, "array")
+    copy = memory.empty("u8", (seen.span_bytes,), 0)
+    with driver.Current(0):
+        driver.call("cuMemcpyHtoD", copy.address, seen.address, seen.span_bytes)
+    place = {"address": copy.address, "device": "cuda", "device_index": 0, "owner": copy}
+    return dataclasses.replace(seen, **place)
+
+
+def _run(kernel: Kernel, *arrays: Any) -> None:
+    """Launches with copies of arrays on the GPU, the last of which is an output and comes back."""
+    placed = [_placed(array) for array in arrays]
+    kernel(*placed, device="cuda")
+    memory.download(placed[-1], view(arrays[-1], "output"))
 
 
 def _runs(target: str) -> list[str]:
@@ -24,7 +43,7 @@ def boxes_by_every_recipe(machine: Machine) -> None:
     """Copies by each recipe that the chip has copies for bring what they should."""
     for name in _runs(machine.target):
         x, where, y = INSTANCES[name].call()
-        INSTANCES[name].kernel(machine.target)(x, where, y, device="cuda")
+        _run(INSTANCES[name].kernel(machine.target), x, where, y)
         INSTANCES[name].check(x, y)
 
 
@@ -65,5 +84,5 @@ def rows_of_a_whole_pool(machine: Machine) -> None:
     """Pages, and tokens where the chip gathers, by the numbers that they have in the whole pool."""
     for kernel, call, judge in _by_rows(machine.target):
         arrays = call()
-        kernel(*arrays, device="cuda")
+        _run(kernel, *arrays)
         judge(*arrays)
