@@ -141,17 +141,6 @@ KERNELS = {
         """,
         "out-of-bounds",
     ),
-    "a store of nothing by a map whose base has no memory": (
-        0,
-        f"""
-        mov.u32 r46, 24; st.shared.b32 [r3], r40; fence.proxy.async.shared::cta; bar.sync 0; @!p5 bra OTHER;
-        <right> mov.u64 rd22, rd21;
-        cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [rd22, {{r40, r46}}], [r2];
-        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
-        OTHER: bar.warp.sync -1; {MEET}
-        """,
-        "out-of-bounds",
-    ),
 }
 
 

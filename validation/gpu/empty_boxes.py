@@ -126,8 +126,8 @@ class Case(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """What a GPU and the emulator say: a copy needs a row inside, or memory at its base."""
-        has_rows = max(self.load_row, self.store_row) < FRONT + ROWS
+        """What a GPU and the emulator say: a load needs a row inside, or memory at its base."""
+        has_rows = self.load_row < FRONT + ROWS
         return "right" if has_rows or self.front_has_memory else ILLEGAL
 
 
@@ -207,7 +207,7 @@ def _outcome(case: Case, target: str) -> str:
 
 @check(asks=move_box)
 def an_empty_box_needs_memory_at_the_base(machine: Machine) -> None:
-    """A copy with nothing inside its tensor faults where the map's base has no memory, and no other does."""
+    """A load with nothing inside its tensor faults where the map's base has no memory, and nothing else does."""
     for name, case in CASES.items():
         command = [sys.executable, "-m", __name__, name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

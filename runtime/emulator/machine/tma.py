@@ -10,9 +10,9 @@ where the description is silent:
   - a store or reduction whose start has a negative coordinate is an illegal instruction.
   - stores and reductions act on whole 16-byte chunks of a row: where the tensor's row ends inside
     a chunk, the bytes after it are written too (loads fill such elements one by one).
-  - a copy of which nothing lies inside the tensor touches the map's base: where no memory is mapped
-    there, it is an illegal address (make gpu, `an_empty_box_needs_memory_at_the_base`). A copy with an
-    element inside does not, wherever the base lies.
+  - a load of which nothing lies inside the tensor touches the map's base: where no memory is mapped
+    there, it is an illegal address (make gpu, `an_empty_box_needs_memory_at_the_base`). A load with an
+    element inside does not, wherever the base lies, and neither does a store.
 
 Ambiguities resolved here:
   - spec 7.2, TFLOAT32 maps: in-bounds values are rounded to nearest even on load, NaN becomes
@@ -94,7 +94,7 @@ class _Window:
 
 
 def _require_base(tmap: TensorMap, memory: GlobalMemory, *windows: _Window) -> None:
-    """Fault if nothing of a copy lies inside the tensor and nothing is mapped at the map's base."""
+    """Fault if nothing of a load lies inside the tensor and nothing is mapped at the map's base."""
     if any(window.target is not None for window in windows):
         return
     try:
@@ -102,7 +102,7 @@ def _require_base(tmap: TensorMap, memory: GlobalMemory, *windows: _Window) -> N
     except Fault as fault:
         raise Fault(
             fault.kind,
-            "nothing of the box lies inside the tensor: such a copy touches the base of its tensor "
+            "nothing of the box lies inside the tensor: such a load touches the base of its tensor "
             f"map, which is {fault.message}",
             address=tmap.base,
         ) from None
@@ -264,7 +264,6 @@ def store_tile(
       Bytes of the full box.
     """
     window = _store_window(tmap, coords, memory)
-    _require_base(tmap, memory, window)
     used = _used_units(tmap, window)
     box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
@@ -287,7 +286,6 @@ def reduce_tile(
     """
     storage = storage_type(tmap.element)
     window = _store_window(tmap, coords, memory, adds=True)
-    _require_base(tmap, memory, window)
     used = _used_units(tmap, window)
     box = _to_global_rows(tmap, _read_rows(shared, tmap, address, tmap.row_count, used))
     if window.target is not None:
@@ -354,7 +352,6 @@ def scatter4(
     """.tile::scatter4: the store counterpart of `gather4`."""
     _check_gather(tmap, coords)
     windows = [_store_window(tmap, (coords[0], row), memory) for row in coords[1:]]
-    _require_base(tmap, memory, *windows)
     units = np.ones(tmap.shared_row_bytes // 16, np.bool_)
     used = [_used_units(tmap, window) for window in windows]
     read = np.concatenate([units if part is None else part for part in used])
