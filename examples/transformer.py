@@ -44,7 +44,7 @@ from attn_mlir.runtime.kernel import launching_on
 
 NAME = "attn_mlir"
 CHIPS = ("sm_90a", "sm_100a")
-CHANGES = {"position_bias", "s_aux", "output_attentions", "cache"}  # options that are not offered
+CHANGES = ("position_bias", "s_aux", "output_attentions", "cache")  # options that are not offered
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def attend(
     """
     if dropout:
         raise ValueError(f"{NAME} has no dropout, got {dropout}")
-    for name in CHANGES & options.keys():
-        if options[name] is not None and options[name] is not False:
+    for name in CHANGES:
+        if options.get(name) is not None and options[name] is not False:
             raise ValueError(f"{NAME} does not offer {name}")
     if not getattr(module, "is_causal", True):
         raise ValueError(f"{NAME} is for causal layers")
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{what}: {len(found)} tokens in {seconds:.2f} s", flush=True)
         return found
 
-    backend = "inductor" if place == "cuda" else "aot_eager"
+    backend = "inductor" if place == "cuda" else "eager"
     with launching_on(IdleDevice(args.device)) if asks else contextlib.nullcontext():
         model.set_attn_implementation(NAME)
         compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=True)
