@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import pytest
 
+import attn_mlir as am
 from attn_mlir.compiling.operations import request_of
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
@@ -43,6 +45,14 @@ def test_families_are_assembled(number: int) -> None:
 
 def test_families_have_every_schedule() -> None:
     found = {schedule_of(bundle) for number in range(len(FAMILIES)) for bundle in kernels(number)}
-    of_attention = [s.name for s in schedules() if s.operation is not attn.AppendOp]
-    assert found == set(of_attention)
+    of_families = [s.name for s in schedules() if s.operation in (attn.MhaOp, attn.CombineOp)]
+    assert found == set(of_families)
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("head_dim", [576, 512])
+def test_sparse_latent_attention_is_assembled(head_dim: int) -> None:
+    spec = SparseMlaSpec(heads=64, head_dim=head_dim, topk_length=True, sinks=True)
+    bundle = am.compile(spec, target="sm_100a")
+    assert bundle.cubin[:4] == b"\x7fELF"
+    assert bundle.report["spill_bytes"] == 0
