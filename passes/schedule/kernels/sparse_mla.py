@@ -126,7 +126,7 @@ def _argument(label: str, tensor: Any) -> b.Argument:
 def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
     single: dict[str, Callable[[Query], None]] = {
         "load": lambda query: roles.load(problem, storage, query),
-        "score": lambda query: roles.score(storage, query),
+        "score": lambda query: roles.score(problem, storage, query),
         "sum_up": lambda query: roles.sum_up(problem, storage, query),
         "leave": lambda query: roles.leave(problem, storage, query),
     }

@@ -93,7 +93,7 @@ class SparseStorage:
                                                         '--out--> leave
     ```
     `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
-    each. A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled` says that the
+    each: to softmax, and whether there are any to the roles that gather and issue. A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled` says that the
     products so far are in O, which softmax may rescale, and goes back when O fits its maximum; the
     first time nothing is in O. `unread` says that `score` has read all of Q and K: the result may be
     staged in their place.

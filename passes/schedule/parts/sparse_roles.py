@@ -4,8 +4,10 @@ A row of a tile is a head; rows beyond the heads hold heads once more, and nobod
 of them.
 """
 
+import functools
 import math
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
 
@@ -58,8 +60,10 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     b.commit(slot, "copy_engine")
 
     def block(_: Value) -> list[Value]:
-        rows, keys = storage.rows.wait(), storage.keys.acquire()
-        b.gather_in(problem.kv, keys, [0, 0], lambda place: b.entry(rows, place))
+        rows, is_seen = storage.rows.wait(), _is_seen(problem, storage)
+        keys = storage.keys.acquire()
+        with b.when(is_seen):
+            b.gather_in(problem.kv, keys, [0, 0], lambda place: b.entry(rows, place))
         b.commit(keys, "copy_engine")
         b.release(rows, "threads")
         return []
@@ -67,13 +71,15 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     b.loop(0, query.blocks, [], block)
 
 
-def score(storage: SparseStorage, query: Query) -> None:
+def score(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
     queries, unread = storage.q.wait(), storage.unread.acquire()
 
     def block(_: Value) -> list[Value]:
+        is_seen = _is_seen(problem, storage)
         keys, scores = storage.keys.wait(), storage.s.acquire()
-        b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
+        with b.when(is_seen):
+            b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
         b.commit(scores, "tensor_core")
         b.release(keys, "tensor_core")
         return []
@@ -87,18 +93,19 @@ def sum_up(problem: SparseProblem, storage: SparseStorage, query: Query) -> None
     """Issues O += P V, block by block, V being the first columns of the keys."""
     b.commit(storage.settled.acquire(), "tensor_core")
 
-    def block(number: Value) -> list[Value]:
+    def block(_: Value, begun: Value) -> list[Value]:
+        is_seen = _is_seen(problem, storage)
         keys, settled = storage.keys.wait(), storage.settled.acquire()
         weights = storage.p.wait()
         values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
-        begun = b.compare("sgt", number, 0)
-        b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
+        with b.when(is_seen):
+            b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
         for read in (weights, keys):
             b.release(read, "tensor_core")
         b.commit(settled, "tensor_core")
-        return []
+        return [arith.OrIOp(begun, is_seen).result]
 
-    b.loop(0, query.blocks, [], block)
+    b.loop(0, query.blocks, [b.false()], block)
 
 
 def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
@@ -106,22 +113,30 @@ def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> Non
     config = problem.config
     row = Row.scaled(problem.scale, config.rescale_threshold)
 
-    def block(number: Value, highest: Value, *known: Value) -> list[Value]:
-        slot = storage.s.wait()
-        scores = b.load(slot)
-        b.release(slot, "threads")
+    shape = [config.tile_m, config.tile_n]
+    hidden = b.f32_constant(-math.inf)
+
+    def block(_: Value, begun: Value, highest: Value, *known: Value) -> list[Value]:
         seen = storage.seen.wait()
 
         def word(_: Value, place: Value) -> Value:
             return b.entry(seen, place)
 
         words = b.generate(word, [config.tile_m, problem.words], b.i32())
+        is_seen = _any_bit(problem, seen)
         b.release(seen, "threads")
-        scores = b.keep(scores, words, b.f32_constant(-math.inf))
+        slot = storage.s.wait()
+        (scores,) = b.chosen(
+            is_seen,
+            [ws.fragment_type(shape, hidden.type)],
+            lambda: [b.load(slot)],
+            lambda: [b.fill(shape, hidden)],
+        )
+        b.release(slot, "threads")
+        scores = b.keep(scores, words, hidden)
         highest = b.reduce_rows("max", scores, highest)
         rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), highest)
         settled = storage.settled.wait()
-        begun = b.compare("sgt", number, 0)
         with b.when(arith.AndIOp(moved, begun).result):
             for part in _pieces(storage.o.at()):
                 b.store(b.times_rows(b.load(part), factor), part)
@@ -129,11 +144,11 @@ def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> Non
         slot = storage.p.acquire()
         b.store(b.rounded(weights, problem.element), slot)
         b.commit(slot, "threads")
-        return [highest, *rows]
+        return [arith.OrIOp(begun, is_seen).result, highest, *rows]
 
-    highest = b.fill([config.tile_m], b.f32_constant(-math.inf))
-    state = [highest, *Rows.none(row, config.tile_m)]
-    highest, *known = b.loop(0, query.blocks, state, block)
+    highest = b.fill([config.tile_m], hidden)
+    state = [b.false(), highest, *Rows.none(row, config.tile_m)]
+    begun, highest, *known = b.loop(0, query.blocks, state, block)
     rows = Rows(*known)
     total = rows.total()
     inverse = b.map_elements(
@@ -142,8 +157,14 @@ def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> Non
     settled = storage.settled.wait()
     b.release(storage.unread.wait(), "threads")
     slot = storage.out.acquire()
-    for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
-        b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.element), target)
+    with b.either(begun) as (some, none):
+        with some:
+            for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
+                b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.element), target)
+        with none:
+            nothing = b.fill([config.tile_m, PIECE], b.f32_constant(0.0))
+            for target in _pieces(slot):
+                b.store(b.rounded(nothing, problem.element), target)
     b.release(settled, "threads")
     b.commit(slot, "threads")
     place = [query.number, query.head]
@@ -159,6 +180,19 @@ def leave(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     part = b.rows(slot, 0, problem.tile_heads)
     b.copy_out(part, problem.o, [query.number, query.head, 0], [1, 2])
     b.release(slot, "copy_engine")
+
+
+def _is_seen(problem: SparseProblem, storage: SparseStorage) -> Value:
+    """Waits for the bits of a block; whether any of its entries counts."""
+    seen = storage.seen.wait()
+    found = _any_bit(problem, seen)
+    b.release(seen, "threads")
+    return found
+
+
+def _any_bit(problem: SparseProblem, seen: Value) -> Value:
+    words = [b.entry(seen, b.constant(i)) for i in range(problem.words)]
+    return b.compare("ne", functools.reduce(lambda x, y: arith.OrIOp(x, y).result, words), 0)
 
 
 def _is_row(row: Value) -> Value:
