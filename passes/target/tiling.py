@@ -358,7 +358,7 @@ def swapped_stages(
     *,
     output_bits: int = 16,
 ) -> int:
-    """Slots of the K/V ring that fit in shared memory beside Q, P and O, with elements of 16 bits.
+    """Slots of each of the rings of K and V that fit beside Q, P and O, with elements of 16 bits.
 
     Args:
       target: the chip.
@@ -366,11 +366,12 @@ def swapped_stages(
       rows: of a work tile.
       output_bits: width of an element of O.
     """
-    slot = shared_tile_bytes(STREAM_KEYS, max(head_dim, swapped_columns(v_head_dim)), 16)
+    columns = head_dim, swapped_columns(v_head_dim)
+    slots = sum(shared_tile_bytes(STREAM_KEYS, count, 16) for count in columns)
     q = 2 * shared_tile_bytes(query_slot_rows(rows.heads, rows.rows), head_dim, 16)
     p = shared_tile_bytes(STREAM_KEYS, rows.rows, 16)
     out = shared_tile_bytes(rows.rows, target.rows_per_product, output_bits)
-    return (target.smem_bytes - SMEM_FOR_BARRIERS - q - p - out) // slot
+    return (target.smem_bytes - SMEM_FOR_BARRIERS - q - p - out) // slots
 
 
 def query_tiles_for(target: Target, sq: int, group: int) -> int | None:

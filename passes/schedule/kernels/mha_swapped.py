@@ -64,7 +64,7 @@ class Options:
     Attributes:
       q_tiles: 8 query rows of a work tile each, 1, 2 or 4; as many as a group's heads fill where none
         are given.
-      kv_stages: slots of the K/V ring.
+      kv_stages: slots of each of the rings of K and V.
       tile_order: one of `TILE_ORDERS` but `clc`; where none is given by the queries.
     """
 
@@ -90,7 +90,7 @@ class MhaSwapped:
         return False
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
-        """Packs the heads of a group into a tile, and gives the ring what shared memory is left.
+        """Packs the heads of a group into a tile, and gives the rings what shared memory is left.
 
         Raises:
           VerifyError: an operation without a kernel, or a configuration that cannot be.

@@ -56,7 +56,7 @@ class StreamStorage:
         self.columns = columns
         widest = max(problem.columns, columns)
         keys = b.tile([config.tile_n, widest], stored, "shared")
-        self.kv = b.Ring("kv", keys, stages=config.kv_stages)
+        self.k = self.v = self.kv = b.Ring("kv", keys, stages=config.kv_stages)
         self._declare_found(problem)
 
     def _declare_found(self, problem: Problem) -> None:
@@ -106,17 +106,18 @@ class Streamed(Protocol):
     """What `stream` fills.
 
     Attributes:
-      q, kv: rings of queries, and of keys and values.
+      q, k, v: rings of queries, of keys and of values; the last two may be one.
       columns: of a tile of values.
     """
 
     q: b.Ring
-    kv: b.Ring
+    k: b.Ring
+    v: b.Ring
     columns: int
 
 
 def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
-    """Fills Q once, then the K/V ring in the order K(0) V(0) K(1) V(1) ...; one thread.
+    """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread.
 
     Where a tile lies is read two turns ahead: what a table says may come from memory, which takes
     longer than a slot is waited for. Keys are visited from the last tile down: only the first turn has
@@ -133,11 +134,11 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = keys.first_column(turn)
-        for columns, load in (
-            (problem.columns, source.load_keys),
-            (storage.columns, source.load_values),
+        for ring, columns, load in (
+            (storage.k, problem.columns, source.load_keys),
+            (storage.v, storage.columns, source.load_values),
         ):
-            slot = storage.kv.acquire()
+            slot = ring.acquire()
             part = b.view(slot, [config.tile_n, columns], problem.stored)
             load(part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")

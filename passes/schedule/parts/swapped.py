@@ -14,9 +14,9 @@ are left as they are until a score exceeds one by 2^8: then the warps tell each 
 found, and O, which nobody uses at that moment, is brought in step. Whether one has to is asked at a
 barrier of the group, in each turn.
 
-    load --q,kv--> mma --s--> attend --out--> leave
-                    ^ '-finished-^ |
-                    '------p-------'
+    load --q,k,v--> mma --s--> attend --out--> leave
+                     ^ '-finished-^ |
+                     '------p-------'
 """
 
 from attn_mlir.dialect import ws
@@ -45,8 +45,9 @@ from .visited import visit
 class SwappedStorage:
     """The rings and buffers of the kernel.
 
-    A full `s` says that the product before it is complete as well, so that a slot of `p` is empty then,
-    and O may be brought to new maxima until the next `p` is handed over.
+    K and V have rings of their own, since the scores of a tile are multiplied before the values of the
+    one before it. An empty slot of `p` says that the product that read it is complete: until `p` is
+    handed over again, nobody but `attend` uses O.
 
     Attributes:
       columns: of a tile of V. O has as many as products have rows, of which the last are copies or
@@ -58,14 +59,16 @@ class SwappedStorage:
         config, f32 = problem.config, ir.F32Type.get()
         rows, keys = config.tile_m, config.tile_n
         self.columns = swapped_columns(problem.v_head_dim)
-        widest = max(problem.columns, self.columns)
         loaded = query_slot_rows(config.packed_heads, rows)
         queries = b.tile([loaded, problem.columns], problem.element, "shared")
         self.q = b.Ring("q", queries, stages=2)
-        self.kv = b.Ring(
-            "kv", b.tile([keys, widest], problem.stored, "shared"), stages=config.kv_stages
+        stages = config.kv_stages
+        keys_of, values_of = (
+            b.tile([keys, columns], problem.stored, "shared")
+            for columns in (problem.columns, self.columns)
         )
-        self.s = b.Ring("s", b.tile([keys, rows], f32, "tensor"))
+        self.k, self.v = b.Ring("k", keys_of, stages=stages), b.Ring("v", values_of, stages=stages)
+        self.s = b.Ring("s", b.tile([keys, rows], f32, "tensor"), stages=2)
         self.p = b.Ring("p", b.tile([keys, rows], problem.product, "shared"))
         self.o = b.Buffer("o", b.tile([keys, rows], f32, "tensor"))
         self.finished = b.Ring("finished", None)
@@ -74,25 +77,21 @@ class SwappedStorage:
 
 
 def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
-    """Issues the products in the order K(0) V(0) K(1) V(1) ...; one thread.
+    """Issues the products in the order S(0) S(1) O(0) S(2) O(1) ...; one thread.
 
-    The scores of a tile do not wait for the weights of the one before longer than these take: K(n + 1)
-    is multiplied behind V(n), which is in the tensor core as soon as P(n) is there.
+    So the scores of a tile are there when the weights of the one before have been handed over.
     """
-    keys, config = problem.keys(tile), problem.config
+    keys, rows = problem.keys(tile), problem.config.tile_m
 
     def scores(queries: Value) -> None:
-        key, slot = storage.kv.wait(), storage.s.acquire()
-        keys_tile = b.view(key, [config.tile_n, problem.columns], problem.stored)
-        b.mma(slot, keys_tile, b.rows(queries, 0, config.tile_m), accumulate=False, b_layout="nk")
+        key, slot = storage.k.wait(), storage.s.acquire()
+        b.mma(slot, key, b.rows(queries, 0, rows), accumulate=False, b_layout="nk")
         b.commit(slot, "tensor_core")
         b.release(key, "tensor_core")
 
     def add(accumulate: Value) -> None:
-        weights, values = storage.p.wait(), storage.kv.wait()
-        values_tile = b.view(values, [config.tile_n, storage.columns], problem.stored)
-        o = storage.o.at()
-        b.mma(o, values_tile, weights, accumulate=accumulate, a_layout="km", b_layout="kn")
+        values, weights, o = storage.v.wait(), storage.p.wait(), storage.o.at()
+        b.mma(o, values, weights, accumulate=accumulate, a_layout="km", b_layout="kn")
         b.release(weights, "tensor_core")
         b.release(values, "tensor_core")
 
@@ -102,8 +101,8 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
         sums = storage.finished.acquire()
 
         def turn_of(turn: Value) -> list[Value]:
-            add(b.compare("sgt", turn, 1))
             scores(queries)
+            add(b.compare("sgt", turn, 1))
             return []
 
         b.loop(1, keys.count, [], turn_of)
