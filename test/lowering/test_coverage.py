@@ -67,7 +67,8 @@ def test_bytes_of_a_product() -> None:
 
 def test_rows_and_elements_of_a_product() -> None:
     refused(
-        product("bf16", 64, 64, "kn").replace("128x", "64x"), "'ws.mma' op expects M of 128, got 64"
+        product("bf16", 64, 64, "kn").replace("128x", "32x"),
+        "'ws.mma' op expects M of 64 or 128, got 32",
     )
     text = product("bf16", 64, 64, "kn").replace("x64xbf16", "x64xi16")
     refused(text, "'ws.mma' op expects a and b of f16 or bf16 or .*, got i16")
@@ -144,14 +145,14 @@ def test_fragments_belong_to_whole_warps() -> None:
 
 
 def test_layouts_that_meet_are_refused() -> None:
-    """What tensor memory gives has a row per thread; 64 rows and a mask of 64 rows have not."""
+    """What tensor memory gives has a row per thread, or 64 rows in both halves of the lanes; 32 are neither."""
     tensor = '!ws.tile<vector<128x64xf32>, "tensor">'
     load = '%f = "ws.load"(%t) : (!t) -> !full'
     check(access(tensor, load))
-    half = '!ws.tile<vector<64x64xf32>, "tensor">'
-    text = access(half, load.replace("!full", "!ws.frag<vector<64x64xf32>>"))
+    few = '!ws.tile<vector<32x64xf32>, "tensor">'
+    text = access(few, load.replace("!full", "!ws.frag<vector<32x64xf32>>"))
     refused(
-        text, r"'ws.load' op expects rows in multiples of 128 of one row per thread, got a .*64"
+        text, r"'ws.load' op expects rows in multiples of 128 of one row per thread, got a .*32"
     )
     one = access(tensor, load).replace("warps = array<i32: 0, 4>", "warps = array<i32: 2, 4>")
     refused(one, "'ws.load' op expects a fragment of tensor memory in a role whose groups are 4")
