@@ -1,3 +1,3 @@
-"""The version, once more than in `pyproject.toml`; a test keeps the two equal."""
+"""The version, as in `pyproject.toml`; a test keeps the two equal."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Results in the caller's own kind of array: numpy, torch, cupy, or whatever speaks DLPack."""
+"""Results as arrays of the caller's library: numpy, torch, cupy, or any with DLPack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from attn_mlir.runtime.tensors import (
     view,
 )
 
-OUTPUT_ALIGNMENT = 16  # bytes; what kernels ask of tensors that they write in tiles
+OUTPUT_ALIGNMENT = 16  # bytes; alignment of tensors that kernels write by tiles
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Output:
     """Memory for a result.
 
     Attributes:
-      tensor: what the kernel writes to: an array of the caller's kind, or a view.
-      finish: makes the caller's kind of array of it.
+      tensor: the array or view that the kernel writes to.
+      finish: returns it as an array of the caller's library.
     """
 
     tensor: object
@@ -45,15 +45,15 @@ class Output:
 
 
 def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: str) -> Output:
-    """Uninitialised memory for a result where `model` lives.
+    """Uninitialised memory for a result, in the library and on the device of `model`.
 
     Args:
-      model: an argument of the call; decides the kind of array and the device.
+      model: an argument of the call.
       like: the view of `model`.
       dtype: `bf16`, `f16` or `f32`.
 
     Raises:
-      SpecError: a library that cannot take over DLPack memory.
+      SpecError: a library that cannot import memory by DLPack.
     """
     make = maker_like(model, like, shape, dtype)
     if make is None:
@@ -65,10 +65,10 @@ def output_like(model: object, like: TensorView, shape: tuple[int, ...], dtype: 
 def maker_like(
     model: object, like: TensorView, shape: tuple[int, ...], dtype: str
 ) -> Callable[[], Any] | None:
-    """What makes uninitialised arrays as `output_like` does, and holds no array itself.
+    """A function that makes uninitialised arrays as `output_like`, without keeping `model` alive.
 
     Returns:
-      None where arrays are made of memory that their library takes over.
+      None if arrays are made of our own memory, imported by DLPack.
     """
     library = _library(model)
     if isinstance(model, np.ndarray):
@@ -90,11 +90,11 @@ def maker_like(
 
 
 def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | None) -> Output:
-    """Counters of i32 for one launch, which are 0 and become 0 again.
+    """i32 counters for one launch, which are 0 before and after it.
 
     Args:
-      like: a tensor of the call, which they lie beside.
-      stream: of the launch.
+      like: a tensor of the call, on whose device they are.
+      stream: the stream of the launch.
     """
     if like.device == "cuda":
         found: object = counters(shape, like.device_index, stream_handle(stream))
@@ -106,14 +106,14 @@ def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | Non
 def given_output(
     out: object, shape: tuple[int, ...], dtype: str, others: Mapping[str, TensorView]
 ) -> Output:
-    """A caller's array as memory for a result, checked before anything is compiled.
+    """Checks a caller's array for a result, before anything is compiled.
 
     Args:
-      out: the array, of any strides along all but the last axis.
-      others: the operands, which it must share nothing with, by name.
+      out: the array, with any strides except along the last axis.
+      others: the operands by name, with which it must share no memory.
 
     Raises:
-      SpecError: another shape or dtype, another device, or memory that cannot be written to.
+      SpecError: another shape, dtype or device, or memory that cannot be written to.
     """
     wanted = TensorArg("out", "out", dtype, shape, len(shape) - 1, OUTPUT_ALIGNMENT)
     check_output(wanted, view(out, "out"), others)
@@ -121,18 +121,18 @@ def given_output(
 
 
 def dense_on_host(value: object, name: str) -> object:
-    """A small array as a kernel takes it: in host memory dense, so that any view of it will do.
+    """A small array as kernels take it: a dense copy if it is in host memory and not dense.
 
     Args:
       value: an array of any library.
-      name: of the argument.
+      name: name of the argument.
 
     Returns:
-      The array itself where it is dense, a fake, or on a GPU, where a copy would have to be ordered,
-      else a copy.
+      The array itself if it is dense, a fake, or on a GPU, where a copy would need ordering; else a
+      copy.
 
     Raises:
-      SpecError: no array.
+      SpecError: it is no array.
     """
     found = view(value, name)
     is_kept = found.device != "cpu" or not found.has_memory
@@ -142,10 +142,10 @@ def dense_on_host(value: object, name: str) -> object:
 
 
 def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> Any:
-    """A numpy array where `model` lives: itself in host memory, else a copy on the GPU.
+    """A numpy array on the device of `model`: itself in host memory, else a copy on the GPU.
 
     Args:
-      model, like: as of `output_like`.
+      model, like: as in `output_like`.
     """
     if like.device != "cuda":
         return array
@@ -162,10 +162,10 @@ def put_like(model: object, like: TensorView, array: np.ndarray[Any, Any]) -> An
 def stream_of(
     stream: object | None, device: DeviceChoice, model: object, like: TensorView
 ) -> object | None:
-    """The stream of a launch: the caller's, else that on which the caller's library works on this GPU.
+    """The stream of a launch: the given one, else the current stream of the caller's library.
 
     Args:
-      stream, device: of the call, the latter checked.
+      stream, device: arguments of the call; the device is checked.
       model, like: as of `output_like`.
 
     Raises:
@@ -180,7 +180,7 @@ def stream_of(
 
 
 def current_stream_of(model: object, like: TensorView) -> Callable[[], int | None]:
-    """What tells the stream that the library of an array on a GPU works on, and holds no array itself.
+    """A function that returns the current stream of an array's library, without keeping the array.
 
     Args:
       model, like: as of `output_like`.
@@ -188,7 +188,9 @@ def current_stream_of(model: object, like: TensorView) -> Callable[[], int | Non
     library = _library(model)
     module: Any = sys.modules.get(library)
     if library == "torch":
-        raw: Any = getattr(module._C, "_cuda_getCurrentRawStream", None)  # where the other one asks
+        raw: Any = getattr(
+            module._C, "_cuda_getCurrentRawStream", None
+        )  # at the other place that asks for it
         if raw is not None:
             return functools.partial(raw, like.device_index)
         return lambda: int(module.cuda.current_stream(like.device_index).cuda_stream)
@@ -198,7 +200,7 @@ def current_stream_of(model: object, like: TensorView) -> Callable[[], int | Non
 
 
 def _library(model: object) -> str:
-    """The package that an array is of."""
+    """The name of an array's library."""
     return type(model).__module__.partition(".")[0]
 
 
@@ -211,7 +213,7 @@ def _numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def _through_dlpack(model: object, like: TensorView, shape: tuple[int, ...], dtype: str) -> Output:
-    """Memory of ours that the caller's library takes over when the kernel has written it."""
+    """Our own memory, which the caller's library imports after the kernel has written it."""
     namespace: Any = sys.modules.get(_library(model))
     array_namespace: Any = getattr(model, "__array_namespace__", None)
     if array_namespace is not None:

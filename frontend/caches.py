@@ -1,8 +1,8 @@
-"""Caches of keys and values as operands of attention: they stand in the place of k and v.
+"""Caches of keys and values, to be passed to attention in place of k and v.
 
-A cache only holds the arrays that it was made of; `attention` looks at them with every call, so that
+A cache only refers to the arrays that it was made of; `attention` checks them in every call, so
 tables, lengths and pages may be changed in place between calls. Arrays are numpy, torch, cupy or
-anything with DLPack, all on one device.
+any with DLPack, all on one device.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ LAYOUTS = {"NHD": "[pages, page, heads, D]", "HND": "[pages, heads, page, D]"}
 
 @dataclass(frozen=True, eq=False)
 class ContiguousKV:
-    """Keys and values of each sequence side by side in one row of an array.
+    """Keys and values of each sequence in consecutive positions of one row of an array.
 
     Attributes:
       k: [rows, positions, kv_heads, head_dim].
       v: [rows, positions, kv_heads, v_head_dim].
-      seqused: [batch] i32: sequence b has the positions before seqused[b]; all of its row's if None.
-      batch_idx: [batch] i32: sequence b lies in row batch_idx[b], as in continuous batching; in row b
-        if None.
-      leftpad: [batch] i32: the sequence begins at position leftpad[b] of its row, which `seqused`
-        counts; at 0 if None. Its first key then has the position 0 for masks and modifiers.
-      counts_new: whether `seqused` counts the tokens of this step, as many as there are queries;
-        where it does not, that many further positions belong to the sequence.
-      k_scale, v_scale: by how much elements of 8 bits count: f32 of one element, [kv_heads] or
+      seqused: [batch] i32: sequence b has the positions before seqused[b]; None for all of its row.
+      batch_idx: [batch] i32: sequence b is in row batch_idx[b], as in continuous batching; None for
+        row b.
+      leftpad: [batch] i32: sequence b begins at position leftpad[b] of its row; None for 0.
+        `seqused` includes this padding. For masks and modifiers its first key has position 0.
+      counts_new: whether `seqused` includes the tokens of this step, as many as there are queries;
+        otherwise that many positions after them belong to the sequence as well.
+      k_scale, v_scale: factors of 8-bit elements: f32 of one element, [kv_heads] or
         [batch, kv_heads]; or f32, f16 or bf16 for each position, [rows, positions, kv_heads, groups],
-        where a group is head_dim / groups columns.
+        where a group has head_dim / groups columns.
     """
 
     k: Any = field(repr=False)
@@ -45,33 +45,33 @@ class ContiguousKV:
     v_scale: Any = None
 
     def __post_init__(self) -> None:
-        """Refuses what contradicts itself, whatever the arrays are."""
+        """Refuses contradictory fields; arrays are checked by the call."""
         _check_counted(self.counts_new, self.seqused, "every position is used without")
 
 
 @dataclass(frozen=True, eq=False)
 class PagedKV:
-    """Keys and values in pages of pools, which tables name.
+    """Keys and values in pages of pools.
 
-    Position t of sequence b is position t % page of the page that is listed at t // page for it.
+    Position t of sequence b is position t % page of the page that is listed for it at t // page.
 
     Attributes:
-      k_pages: layout NHD [pages, page, kv_heads, head_dim], HND [pages, kv_heads, page, head_dim];
-        or, without `v_pages`, K and V side by side: [pages, 2, ...].
-      v_pages: the same for V, with v_head_dim; as many pages, and of one size.
-      page_table: [batch, columns] i32: the pages of each sequence in order; or [batch, 2, columns],
-        those of its keys and those of its values.
-      seqused: [batch] i32: positions of each sequence; all that the table has room for if None.
+      k_pages: layout NHD [pages, page, kv_heads, head_dim] or HND [pages, kv_heads, page,
+        head_dim]; without `v_pages` both K and V: [pages, 2, ...].
+      v_pages: the same for V, with v_head_dim, and the same number and size of pages.
+      page_table: [batch, columns] i32: the pages of each sequence in order; or [batch, 2, columns]
+        with separate pages for keys and for values.
+      seqused: [batch] i32: positions of each sequence; None for all in the table's pages.
       layout: `NHD` or `HND`.
-      indptr, indices, last_page_len: in place of `page_table` and `seqused`, the pages as compressed
-        rows, i32: sequence b has the pages indices[indptr[b]:indptr[b + 1]], the last of which holds
-        last_page_len[b] positions, this step's tokens among them. Shapes [batch + 1], [entries] and
-        [batch].
-      counts_new: as of `ContiguousKV`.
-      k_scale, v_scale: as of `ContiguousKV`; those of positions lie in pages of the same size and
-        layout, [pages, page, kv_heads, groups]; `k_scale` [pages, 2, ...] for both without `v_pages`.
-      scale_table: [batch, columns] i32: the pages of factors of positions, where they are not those
-        of keys and values.
+      indptr, indices, last_page_len: i32, in place of `page_table` and `seqused`: sequence b has
+        the pages indices[indptr[b]:indptr[b + 1]], and last_page_len[b] positions in the last one,
+        which include this step's tokens. Shapes [batch + 1], [entries] and [batch].
+      counts_new: as in `ContiguousKV`.
+      k_scale, v_scale: as in `ContiguousKV`; those of positions are in pages of the same size and
+        layout, [pages, page, kv_heads, groups]; without `v_pages`, `k_scale` [pages, 2, ...] for
+        both.
+      scale_table: [batch, columns] i32: the pages of factors of positions, if they differ from
+        those of keys and values.
     """
 
     k_pages: Any = field(repr=False)
@@ -89,7 +89,7 @@ class PagedKV:
     scale_table: Any = None
 
     def __post_init__(self) -> None:
-        """Refuses what contradicts itself, whatever the arrays are."""
+        """Refuses contradictory fields; arrays are checked by the call."""
         if not isinstance(cast(object, self.layout), str) or self.layout not in LAYOUTS:
             raise SpecError(f"layout must be NHD or HND, got {shown(self.layout, 40)}")
         rows = {name: getattr(self, name) for name in ("indptr", "indices", "last_page_len")}
@@ -116,7 +116,7 @@ class PagedKV:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether pages are listed by compressed rows."""
+        """Whether pages are listed in compressed rows."""
         return self.page_table is None
 
 

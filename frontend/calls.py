@@ -1,7 +1,7 @@
-"""`attention` and `append_kv` as the front door has them: PyTorch's compiler traces operators in their place.
+"""The public `attention` and `append_kv`, in place of which PyTorch's compiler traces operators.
 
-`api` knows nothing of PyTorch. Here the two meet: a call that is being traced by `torch.compile` becomes
-`attn_mlir::attention_call` or `attn_mlir::append_call` in its graph, any other call is that of `api`.
+`api` does not depend on PyTorch. A call that `torch.compile` traces becomes
+`attn_mlir::attention_call` or `attn_mlir::append_call` in its graph; any other call goes to `api`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ for _own, _planned in ((attention, api.attention), (append_kv, appending.append_
 
 
 def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
-    """A call of `attention` that has been checked, to be carried out once other things are done.
+    """Checks a call of `attention`, and returns a function that carries it out later.
 
-    In a graph of PyTorch's compiler it is checked when it is traced.
+    If PyTorch's compiler traces it, it is checked then.
 
     Raises:
       SpecError: as `attention`.
@@ -54,7 +54,7 @@ def prepared(*arguments: Any, **options: Any) -> Callable[[], Any]:
 
 
 def _is_traced() -> bool:
-    """Whether PyTorch's compiler, if it is loaded at all, is looking at this."""
+    """Whether PyTorch's compiler is loaded and tracing this call."""
     if "torch._dynamo" not in sys.modules:
         return False
     torch: Any = sys.modules["torch"]

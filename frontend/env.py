@@ -1,4 +1,4 @@
-"""The environment variables of attn-mlir: declared once, read once, refused when malformed."""
+"""The environment variables of attn-mlir: declared once, read once, refused if malformed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """One variable: its name, what it is for, its default and how its text is read.
+    """One variable: its name, its purpose, its default, and how its text is parsed.
 
     Attributes:
       allowed: the values that `parse` accepts, for the message.
-      parse: raises ValueError on anything else.
+      parse: converts the text; raises ValueError for other values.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Variable(Generic[T]):
     parse: Callable[[str], T]
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """Its value in an environment; unset and empty mean the default.
+        """The variable's value in an environment; the default if it is unset or empty.
 
         Raises:
           SpecError: malformed.
@@ -170,7 +170,7 @@ class Settings:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """Read an environment.
+    """Reads an environment.
 
     Raises:
       SpecError: a variable is malformed, or begins with ATTN_MLIR_ and is not one of ours.
@@ -193,7 +193,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 def text_of(value: object) -> str:
-    """The value of a variable as it would be written, `not set` where there is none."""
+    """The value of a variable as text; `not set` for None."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, frozenset):
@@ -208,7 +208,7 @@ def settings() -> Settings:
 
 
 def log(level: str, text: str) -> None:
-    """Write a line to stderr when `ATTN_MLIR_LOG` lets that level through.
+    """Writes a line to stderr if `ATTN_MLIR_LOG` includes that level.
 
     Args:
       level: one of `LOG_LEVELS`.

@@ -5,11 +5,11 @@ Every message says what is wrong, what was got, what is allowed and what to do.
 
 
 class AttnError(Exception):
-    """Base of every error that attn-mlir raises on purpose."""
+    """Base class of all errors that attn-mlir raises intentionally."""
 
 
 class SpecError(AttnError, ValueError):
-    """The request itself is wrong: a shape, a dtype, an option, a call's argument."""
+    """The request is wrong: a shape, a dtype, an option, an argument of a call."""
 
 
 class VerifyError(AttnError):
@@ -39,7 +39,7 @@ class ResourceError(AttnError):
     """Shared memory, tensor memory, registers or barriers are over-subscribed.
 
     Attributes:
-      location: `file:line:col` of the kernel that asks for too much, or None.
+      location: `file:line:col` of the kernel that needs too much, or None.
     """
 
     def __init__(self, message: str, *, location: str | None = None):
@@ -48,7 +48,7 @@ class ResourceError(AttnError):
 
 
 class TargetError(AttnError):
-    """The chip, the driver or the toolchain cannot do what was asked."""
+    """The chip, the driver or the toolchain cannot do what was requested."""
 
 
 class LaunchError(AttnError):
@@ -56,12 +56,12 @@ class LaunchError(AttnError):
 
 
 def shown(value: object, width: int = 60) -> str:
-    """A value as messages quote it: its `repr` on one line, cut to `width` characters.
+    """A value for messages: its `repr` on one line, cut to `width` characters.
 
-    Never raises: a value whose `repr` does, as that of an integer of 5000 digits, is told by its type.
+    Never raises: a value whose `repr` fails, such as an integer of 5000 digits, is shown as its type.
     """
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # somebody else's code
+    except Exception:  # foreign code, which may raise anything
         text = f"<{type(value).__qualname__}>"
     return text[:width]

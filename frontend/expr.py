@@ -9,8 +9,8 @@ An expression is an integer, a name, or `(operator, left, right)`, as in `("ceil
 | `divui`, `ceildivui` | the quotient of unsigned words rounded down or up, C's `a / b` of `uint32_t`: there is none of an `a` below 0 or a `b` below 1, which code would take for large numbers |
 | `eq`, `ne`, `slt`, `sle`, `sgt`, `sge` | 1 where the signed comparison holds, else 0 |
 
-All are exact on integers of any size: where code computes with 32 bits, they agree with it as long as nothing wraps
-around. The grammar of bundles is the part of it in `BUNDLE_OPERATORS`, within limits.
+All are exact on integers of any size; they agree with 32-bit code as long as nothing wraps around.
+Expressions in bundles have the operators in `BUNDLE_OPERATORS` only, and limits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from attn_mlir.errors import SpecError
 Expr: TypeAlias = int | str | tuple[str, "Expr", "Expr"]
 Evaluator: TypeAlias = Callable[[Mapping[str, int]], int]
 
-MAX_VALUE = 2**63 - 1  # in bundles: of numbers, and of what is computed from them and from sizes
-MAX_DEPTH = (
-    32  # in bundles: nesting that no grid rule comes near; bounds the recursion on hostile files
-)
+MAX_VALUE = (
+    2**63 - 1
+)  # in bundles: bits of numbers, and of values computed from them and from sizes
+MAX_DEPTH = 32  # in bundles: most nesting, far above that of any grid; bounds the recursion for hostile files
 
 
 def _floordiv(left: int, right: int) -> int:
@@ -57,9 +57,9 @@ OPERATORS: dict[str, Callable[[int, int], int]] = {
 }
 BUNDLE_OPERATORS = ("add", "ceildiv", "floordiv", "max", "min", "mul", "sub")
 SIGNS = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">="}
-"""Comparisons as people write them."""
+"""Operators of comparisons for display."""
 PLAIN = {"divui": "floordiv", "ceildivui": "ceildiv"}
-"""Unsigned divisions, and what they are where neither operand is negative."""
+"""Unsigned divisions, and the signed ones that agree with them on operands that are not negative."""
 DIVISIONS = (*PLAIN.keys(), *PLAIN.values())
 
 
@@ -71,7 +71,7 @@ def names(expr: Expr) -> set[str]:
 
 
 def show(expr: Expr) -> str:
-    """The expression as people write it: `ceildiv(sq, 256)`."""
+    """The expression for display: `ceildiv(sq, 256)`."""
     if isinstance(expr, tuple):
         return f"{expr[0]}({show(expr[1])}, {show(expr[2])})"
     return str(expr)
@@ -80,8 +80,8 @@ def show(expr: Expr) -> str:
 def compiled(expr: Expr) -> Evaluator:
     """A function from the values of the names to the expression's value, for repeated use.
 
-    It raises SpecError, with the expression, for a quotient that there is none of, and KeyError for a name that has no
-    value.
+    It raises SpecError, with the expression, for a quotient that does not exist, and KeyError for a
+    name without a value.
     """
     if isinstance(expr, int):
         return lambda values: expr
@@ -105,14 +105,14 @@ def compiled(expr: Expr) -> Evaluator:
 
 
 def _checked_division(expr: tuple[str, Expr, Expr]) -> Evaluator:
-    """A division whose operands are only known when it is computed."""
+    """A function for a division that checks its operands when it is called."""
     apply, first, second = OPERATORS[expr[0]], compiled(expr[1]), compiled(expr[2])
     is_unsigned = expr[0] in PLAIN
 
     def divide(values: Mapping[str, int]) -> int:
         a, b = first(values), second(values)
         if expr[0] == "divui":
-            b %= 1 << 32  # as code takes it: sizes that nobody calls with make negative ones
+            b %= 1 << 32  # as in the code; impossible sizes can make it negative
         if is_unsigned and (a < 0 or b < 1):
             raise SpecError(
                 f"{show(expr)} is promised operands of at least 0 and 1, got {a} and {b}"
@@ -146,13 +146,13 @@ def evaluate(expr: Expr, symbols: Mapping[str, int]) -> int:
 
 
 def from_list(value: object, symbols: Collection[str], *, where: str, depth: int = 0) -> Expr:
-    """Check decoded JSON and turn it into an expression: lists for operations, as bundles have them.
+    """Checks decoded JSON of a bundle, with lists for operations, and returns the expression.
 
     Args:
-      value: what the JSON decoder made of the expression.
+      value: the decoded JSON.
       symbols: names that may occur.
-      where: the field it stands in, for the message.
-      depth: of the list in the whole expression.
+      where: the field that has it, for the message.
+      depth: nesting depth of the list in the whole expression.
 
     Raises:
       SpecError: not an expression, an unknown operator or an unknown symbol.
@@ -178,15 +178,16 @@ def from_list(value: object, symbols: Collection[str], *, where: str, depth: int
 
 
 def to_list(expr: Expr, sizes: Collection[str]) -> int | str | list[object]:
-    """An expression as bundles have it; the inverse of `from_list`.
+    """The JSON form of an expression in bundles; the inverse of `from_list`.
 
-    An unsigned division becomes the plain one, which is the same where neither operand is negative.
+    An unsigned division becomes the signed one, which is the same if neither operand is negative.
 
     Args:
-      sizes: the names whose values are never negative.
+      sizes: names whose values are never negative.
 
     Raises:
-      SpecError: an operator that bundles do not have, or an unsigned division whose operands may be negative.
+      SpecError: an operator that bundles do not have, or an unsigned division whose operands may be
+        negative.
     """
     if not isinstance(expr, tuple):
         return expr
@@ -203,10 +204,10 @@ def to_list(expr: Expr, sizes: Collection[str]) -> int | str | list[object]:
 
 
 def is_size(expr: Expr, sizes: Collection[str]) -> bool:
-    """Whether an expression is seen to be never negative.
+    """Whether an expression is known to be never negative.
 
     Args:
-      sizes: the names whose values are never negative.
+      sizes: names whose values are never negative.
     """
     if isinstance(expr, int):
         return expr >= 0

@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, and temporary folders: a leaf, as `errors` and `env`.
+"""Files that are written completely or not at all, and temporary folders; imports only leaves.
 
-Every failure of the disk becomes a typed error that names the place and what to do.
+Every failure of the file system becomes a typed error with the path and what to do.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from attn_mlir.errors import SpecError, TargetError
 
-FILE_MODE = 0o644  # temporary files begin as their owner's alone
+FILE_MODE = 0o644  # temporary files are created for their owner only
 SCRATCH_PREFIX = "attn-mlir-"
-LEFTOVER_SECONDS = 24 * 3600.0  # no compilation takes as long: whoever made it was killed
+LEFTOVER_SECONDS = 24 * 3600.0  # longer than any compilation: the process that made it was killed
 
 
 def reason(error: OSError | ValueError) -> str:
-    """What the system says about a failure, without the path."""
+    """The system's message for a failure, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def make_folder(path: Path) -> Path:
-    """The folder itself, made with its parents where it is missing.
+    """Makes a folder with its parents unless it exists, and returns it.
 
     Raises:
       SpecError: it cannot be made.
@@ -41,14 +41,14 @@ def make_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, data: bytes | str) -> Path:
-    """Write a file through a temporary neighbour and a rename, and return its path.
+    """Writes a file through a temporary file beside it and a rename; returns its path.
 
     Raises:
-      SpecError: it cannot be written; what was there is untouched.
+      SpecError: it cannot be written; an existing file is unchanged.
     """
     content = data.encode() if isinstance(data, str) else data
     try:
-        # a name of its own: with the file's in it, it could be too long
+        # a short name, as the file's own with a suffix could be too long
         descriptor, temporary = tempfile.mkstemp(prefix=".attn-", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -65,7 +65,7 @@ def write_file(path: Path, data: bytes | str) -> Path:
 
 
 def read_file(path: Path, *, most_bytes: int) -> bytes:
-    """A file of at most so many bytes; never more of it is in memory.
+    """The contents of a file of at most `most_bytes`; never reads more.
 
     Raises:
       OSError, ValueError: it cannot be read, or is larger.
@@ -81,10 +81,10 @@ def read_file(path: Path, *, most_bytes: int) -> bytes:
 def scratch_folder() -> Generator[Path]:
     """A temporary folder for one run of a program, removed at the end.
 
-    What killed processes left of theirs is removed with the first of a process.
+    The first one in a process also removes folders that killed processes have left.
 
     Raises:
-      TargetError: nothing can be written where temporary files go, also from within.
+      TargetError: the folder for temporary files is not writable; also raised within the context.
     """
     try:
         _remove_scratch()
@@ -107,11 +107,11 @@ def _remove_scratch() -> None:
 
 
 def remove_leftovers(folder: Path, is_ours: Callable[[str], bool], seconds: float) -> None:
-    """Remove what processes that were killed left in a folder: folders of ours, old enough.
+    """Removes old folders of ours within a folder, which killed processes have left.
 
     Args:
-      is_ours: tells by the name.
-      seconds: since their last change; younger ones may still be in use.
+      is_ours: whether a folder is ours, by its name.
+      seconds: least age since the last change; younger folders may still be in use.
     """
     mine = getattr(os, "geteuid", lambda: None)()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

@@ -1,10 +1,10 @@
-"""Score modifiers and mask predicates that models use, as functions for `score_mod=` and `mask_mod=`.
+"""Common score modifiers and mask predicates, as functions for `score_mod=` and `mask_mod=`.
 
-Each constructor checks its arguments and returns an ordinary function, which tracing treats as if
-the user had written it. Coordinates are absolute: query i of sq and key j of sk count from 0, and
-`offset` is what a query's key position is ahead of its index, `sk - sq` with a cached prefix.
-A mask in closed form (`masks`) skips key tiles, a predicate tests every score. The extents of what
-these functions capture are checked when a call tells the sizes (`check_extents`).
+Each constructor checks its arguments and returns an ordinary function, which is traced like a
+user's. Queries and keys are numbered from 0; `offset` is added to a query's number to give its key
+position: `sk - sq` with a cached prefix. A mask in closed form (`masks`) skips key tiles, while a
+predicate tests every score. The extents of captured arrays are checked when a call gives the sizes
+(`check_extents`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from attn_mlir.trace import MaskMod, ScoreMod, clip, expm1, tanh, where
 
 FLOATS = ("f32", "bf16", "f16")
 INTEGERS = ("i32", "i64")
-CAPS = (2.0**-100, 2.0**100)  # of a softcap: the cap and 1 / cap are far from the ends of f32
-MAX_TANH_CAP = 1024.0  # up to here the error of `tanh` stays below 2^-13
-SMALL_PART = 2.0**-12  # of a cap; up to here tanh(x) is x within 2^-25
+CAPS = (2.0**-100, 2.0**100)  # allowed softcaps: cap and 1 / cap are far from the limits of f32
+MAX_TANH_CAP = 1024.0  # up to this cap the error of `tanh`, times the cap, stays below 2^-13
+SMALL_PART = 2.0**-12  # fraction of a cap up to which tanh(x) is x within 2^-25
 
 Mod = TypeVar("Mod", bound=Callable[..., Any])
 
 
 class Extents(NamedTuple):
-    """What a captured array's extents have to be.
+    """The extents that a captured array must have.
 
     Attributes:
-      name: of the argument that the array was given as.
-      shape: the array's.
-      axes: `batch`, `heads`, `sq`, `sk` for each extent, "" for one that may be anything.
-      or_one: whether an extent may also be 1.
+      name: name of the argument that the array was passed as.
+      shape: the array's shape.
+      axes: for each extent `batch`, `heads`, `sq`, `sk`, or "" for any number.
+      or_one: whether extents may also be 1.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Extents(NamedTuple):
 
 
 def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
-    """Compares what a function of this module captures with the sizes of a call.
+    """Checks the arrays that a function of this module captures against the sizes of a call.
 
     Args:
-      mod: a score_mod or mask_mod, or None; functions from elsewhere are left alone.
+      mod: a score_mod or mask_mod, or None; other functions are ignored.
       sizes: `batch`, `heads`, `sq` and `sk`.
 
     Raises:
@@ -66,7 +66,7 @@ def check_extents(mod: object, sizes: Mapping[str, int]) -> None:
 
 
 def _expecting(mod: Mod, *extents: Extents) -> Mod:
-    """The function with what its arrays have to be."""
+    """Attaches the extents that its arrays must have to a function, and returns it."""
     vars(mod)["extents"] = extents
     return mod
 
@@ -76,13 +76,13 @@ def _of_all(mods: Sequence[object]) -> tuple[Extents, ...]:
 
 
 def _joined(how: str, mod: Mod, parts: Sequence[object]) -> Mod:
-    """The function with what it joins, and how."""
+    """Attaches the functions that it combines, and how, to a function, and returns it."""
     vars(mod)["joins"] = (how, tuple(parts))
     return mod
 
 
 def _flat(how: str, mods: Sequence[Any]) -> tuple[Any, ...]:
-    """The functions, those that are joined in the same way taken apart: long chains stay flat."""
+    """The functions, with those that are combinations of the same kind replaced by their operands."""
     found: list[Any] = []
     for mod in mods:
         known_how, parts = getattr(mod, "joins", ("", ()))
@@ -106,7 +106,7 @@ def softcap(cap: float) -> ScoreMod:
         return tanh(score / float(cap)) * float(cap)
 
     def hardly_capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        """`tanh` is good to 2^-23, which a large cap would multiply."""
+        """A softcap with a large cap, which would multiply the 2^-23 error of `tanh`."""
         part = score * (1.0 / float(cap))
         grown = expm1(part * 2.0)
         return where(abs(part) < SMALL_PART, score, grown / (grown + 2.0) * float(cap))
@@ -156,11 +156,11 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
 
 
 def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> ScoreMod:
-    """score + table[h, k - q - offset + zero]; beyond its ends the table's last entries count.
+    """score + table[h, k - q - offset + zero], with the index clamped to the table.
 
     Args:
       table: [heads, distances].
-      zero: entry of distance 0; the middle one, distances // 2, when left out.
+      zero: index of the entry for distance 0; by default the middle one, distances // 2.
 
     Raises:
       SpecError: a table of another rank or dtype, or an entry that it does not have.
@@ -178,11 +178,11 @@ def relative_bias(table: Any, *, zero: int | None = None, offset: int = 0) -> Sc
 
 
 def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
-    """score + logits[b, q, h, q + offset - k] where this distance is below the last extent.
+    """score + logits[b, q, h, q + offset - k] for distances from 0 to below the last extent.
 
     Args:
-      logits: [batch, sq, heads, distances], computed from the queries; keys after the query and
-        keys further back than `distances` get nothing.
+      logits: [batch, sq, heads, distances], computed from the queries; scores of keys after the
+        query, or further back than `distances`, stay as they are.
 
     Raises:
       SpecError: logits of another rank or dtype.
@@ -199,7 +199,7 @@ def relative_logits(logits: Any, *, offset: int = 0) -> ScoreMod:
 
 
 def bias(tensor: Any) -> ScoreMod:
-    """score + tensor at its coordinates; an extent of 1 serves all of that coordinate.
+    """score + the tensor's element at its coordinates; an extent of 1 serves all of a coordinate.
 
     Args:
       tensor: [q, k], [batch, q, k] or [batch, heads, q, k]; -inf hides the score.
@@ -216,10 +216,10 @@ def bias(tensor: Any) -> ScoreMod:
 
 
 def visible_where(tensor: Any) -> MaskMod:
-    """A score counts where the tensor holds True.
+    """A score is visible where the tensor is True.
 
     Args:
-      tensor: of bool, shaped as the tensor of `bias`.
+      tensor: of bool, with a shape as in `bias`.
 
     Raises:
       SpecError: a tensor of another rank or dtype.
@@ -237,7 +237,7 @@ def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
 
     Args:
       ids_q: [batch, sq] or [sq] of integers.
-      ids_k: of the keys; those of the queries when left out.
+      ids_k: ids of the keys; by default those of the queries.
 
     Raises:
       SpecError: ids of another rank or dtype.
@@ -259,7 +259,7 @@ def document(ids_q: Any, ids_k: Any = None) -> MaskMod:
 
 
 def key_padding(lengths: Any) -> MaskMod:
-    """Keys from lengths[b] on are padding, which nobody sees.
+    """Keys from lengths[b] on are padding, which no query sees.
 
     Args:
       lengths: [batch] of integers.
@@ -276,17 +276,17 @@ def key_padding(lengths: Any) -> MaskMod:
 
 
 def tree(mask: Any, lengths: Any, *, counts_new: bool = True) -> MaskMod:
-    """Queries see all cached keys, and of the new tokens those that the mask holds True for.
+    """Queries see all cached keys, and those of the new tokens for which the mask is True.
 
     The new tokens are the last keys of a sequence, one for each query, as in speculative decoding,
-    where a query sees the drafts that lead to its own. New token j of sequence b, which query i sees
-    where mask[i, j], is the key at lengths[b] - sq + j.
+    where a query sees the drafts that lead to its own. New token j of sequence b, which query i
+    sees where mask[i, j], is the key at lengths[b] - sq + j.
 
     Args:
       mask: of bool, [sq, sq] or [batch, sq, sq]: queries by new tokens.
-      lengths: [batch] of integers, keys of each sequence, as a cache's `seqused`; or one integer for
-        all.
-      counts_new: whether these count the new tokens; where they do not, token j is the key at
+      lengths: [batch] of integers, number of keys of each sequence, like a cache's `seqused`; or
+        one integer for all.
+      counts_new: whether the lengths include the new tokens; otherwise token j is the key at
         lengths[b] + j, and sequences may have fewer queries than `sq`.
 
     Raises:
@@ -317,7 +317,7 @@ def causal_from_top(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 def and_masks(*mods: MaskMod) -> MaskMod:
-    """A score counts if it does for all of the predicates.
+    """A score is visible if it is for all of the predicates.
 
     Raises:
       SpecError: none given.
@@ -335,7 +335,7 @@ def and_masks(*mods: MaskMod) -> MaskMod:
 
 
 def or_masks(*mods: MaskMod) -> MaskMod:
-    """A score counts if it does for any of the predicates.
+    """A score is visible if it is for any of the predicates.
 
     Raises:
       SpecError: none given.
@@ -353,7 +353,7 @@ def or_masks(*mods: MaskMod) -> MaskMod:
 
 
 def not_mask(mod: MaskMod) -> MaskMod:
-    """A score counts if it does not for the predicate."""
+    """A score is visible if it is not for the predicate."""
 
     def none_of(b: Any, h: Any, q: Any, k: Any) -> Any:
         return ~mod(b, h, q, k)
@@ -362,7 +362,7 @@ def not_mask(mod: MaskMod) -> MaskMod:
 
 
 def compose(*mods: ScoreMod) -> ScoreMod:
-    """One modifier after the other, the first one first.
+    """Applies modifiers one after the other, the first one first.
 
     Raises:
       SpecError: none given.
@@ -381,7 +381,7 @@ def compose(*mods: ScoreMod) -> ScoreMod:
 def _broadcast(
     name: str, tensor: TensorView
 ) -> tuple[Callable[[Any, Any, Any, Any], tuple[Any, ...]], Extents]:
-    """Coordinates of a score's element, those of extents of 1 being 0; and the extents."""
+    """A function from a score's coordinates to the tensor's, 0 for extents of 1; and the extents."""
     shape = tensor.shape
     axes = {2: (2, 3), 3: (0, 2, 3), 4: (0, 1, 2, 3)}[len(shape)]
     names = ("batch", "heads", "sq", "sk")

@@ -1,6 +1,6 @@
-"""NVIDIA's programs from PyPI packages: where they lie, what they are, and the disassembler.
+"""Finds and runs NVIDIA's programs from PyPI packages.
 
-A leaf: the compiler looks for its assembler here, and so does the cache, whose key it is part of.
+A leaf: used by the compiler, which runs the assembler, and by the cache, whose key has its hash.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def find_tool(name: str, package: str) -> Path:
-    """The program of a PyPI package, else the one on PATH.
+    """The path of a program: from a PyPI package, else from PATH.
 
     Args:
       name: such as `nvdisasm`.
-      package: that brings it, for the message.
+      package: the package that has it, for the message.
 
     Raises:
       TargetError: there is none.
@@ -43,7 +43,7 @@ def find_tool(name: str, package: str) -> Path:
 
 
 def _cuda_folders(nvidia: str) -> list[str]:
-    """`cu14`, `cu13`, ...: the newest first."""
+    """Folders `cu14`, `cu13`, ..., the newest first."""
     try:
         names = os.listdir(nvidia)
     except OSError:
@@ -53,7 +53,7 @@ def _cuda_folders(nvidia: str) -> list[str]:
 
 
 def makes_machine_code() -> bool:
-    """Whether kernels are assembled: not with `ATTN_MLIR_PTXAS=none`, for the emulator alone."""
+    """Whether kernels are assembled: not with `ATTN_MLIR_PTXAS=none`, for the emulator only."""
     return env.settings().ptxas != "none"
 
 
@@ -61,7 +61,7 @@ def find_ptxas() -> Path:
     """The assembler: `ATTN_MLIR_PTXAS`, else that of the wheel `nvidia-cuda-nvcc`, else PATH.
 
     Raises:
-      TargetError: there is none, the one that was named does not exist, or none is to be used.
+      TargetError: there is none, the named one does not exist, or `none` is set.
     """
     named = env.settings().ptxas
     if named == "none":
@@ -74,12 +74,12 @@ def find_ptxas() -> Path:
 
 
 def run_tool(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-    """Run a program and return what it says, whatever its exit status.
+    """Runs a program and returns its output, whatever its exit status.
 
     Raises:
       TargetError: it cannot be started.
     """
-    import subprocess  # a hit in the cache runs nothing
+    import subprocess  # imported here, as cache hits run nothing
 
     try:
         return subprocess.run(
@@ -93,7 +93,7 @@ def disassemble(cubin: bytes) -> str:
     """The machine code as text.
 
     Raises:
-      TargetError: nvdisasm is missing or does not take the cubin.
+      TargetError: nvdisasm is missing or refuses the cubin.
     """
     tool = find_tool("nvdisasm", "nvidia-cuda-nvdisasm")
     with scratch_folder() as folder:

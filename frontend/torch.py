@@ -1,8 +1,8 @@
 """Attention for PyTorch: functions with the signatures that PyTorch users know, over custom operators.
 
-Tensors are laid out as in PyTorch, [batch, heads, sequence, head_dim], and only looked at: results
-are views of memory laid out [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run on
-their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the graph.
+Tensors have PyTorch's layout, [batch, heads, sequence, head_dim], and are not copied; results are
+views of memory with the layout [batch, sequence, heads, head_dim]. Forward only. CUDA tensors run
+on their GPU, CPU tensors on the emulator. Under `torch.compile` the functions stay in the graph.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def scaled_dot_product_attention(
     Args:
       query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on.
       key: [..., kv_heads, sk, head_dim].
-      value: [..., kv_heads, sk, v_head_dim]. Extents of 1 in front of the last two are repeated.
-      attn_mask: bool, True where a score counts, or float, which is added to the scores; its last
-        two dimensions are sq and sk, those before are as of query; extents of 1 are repeated.
-      is_causal: query i sees keys 0 ... i; where sq and sk differ no key tile is skipped.
+      value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
+      attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
+        dimensions are sq and sk, those before as in query; extents of 1 are broadcast.
+      is_causal: query i sees keys 0 ... i; if sq and sk differ, no key tile is skipped.
       enable_gqa: whether heads may be a multiple of kv_heads.
 
     Returns:
@@ -102,11 +102,11 @@ def flex_attention(
       key: [batch or 1, kv_heads, sk, head_dim].
       value: [batch or 1, kv_heads, sk, v_head_dim].
       score_mod: `score_mod(score, b, h, q_idx, kv_idx)`; see `attn_mlir.trace`.
-      block_mask: a BlockMask of PyTorch or of this package; blocks that it leaves out are
-        skipped, and its `mask_mod` is evaluated in partly visible blocks alone.
+      block_mask: a BlockMask of PyTorch or of this package; empty blocks are skipped, and its
+        `mask_mod` is evaluated in partly visible blocks only.
       return_lse: also return LSE, [batch, heads, sq] in float32, natural logarithm.
-      kernel_options: not offered.
-      return_aux: PyTorch's AuxRequest; LSE can be had, the largest scores cannot.
+      kernel_options: not supported.
+      return_aux: PyTorch's AuxRequest; LSE is supported, the largest scores are not.
       mask_mod: `mask_mod(b, h, q_idx, kv_idx)`, instead of a BlockMask.
 
     Returns:
@@ -159,7 +159,7 @@ def _attend(
     blocks: Listing | BlockMask | None = None,
     return_lse: bool = False,
 ) -> tuple[Any, Any]:
-    """O [batch, heads, sq, v_head_dim] and LSE of operands laid out as in PyTorch."""
+    """O [batch, heads, sq, v_head_dim] and LSE, for operands in PyTorch's layout."""
     check_scale(scale)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -196,7 +196,7 @@ def _check_mask(attn_mask: Any, query: Any) -> None:
 
 
 def _of_mask(attn_mask: Any) -> tuple[ScoreMod | None, MaskMod | None]:
-    """A mask of rank 4 as a modifier, if it is added to the scores, or else as a predicate."""
+    """A mask of rank 4 as a modifier if it is float, or as a predicate if it is bool."""
     repeated = [extent == 1 for extent in attn_mask.shape]
 
     def element(*coordinates: Any) -> Any:
@@ -215,7 +215,7 @@ def _of_blocks(
     """A BlockMask and the predicate for its partly visible blocks.
 
     Raises:
-      SpecError: something else, one for other lengths, or a predicate besides it.
+      SpecError: it is no BlockMask, or for other lengths, or a predicate is given as well.
     """
     if isinstance(given, BlockMask):
         return given, mask_mod

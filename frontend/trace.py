@@ -1,16 +1,16 @@
 """Traces Python functions of one score into programs: `score_mod` and `mask_mod`.
 
-The function runs once, with stand-ins for the score and its coordinates. What it does with them is
-written down: operators, functions of this module, numpy, torch and `torch.nn.functional` (`functions`
+The function runs once, with stand-ins for the score and its coordinates. Operations on these are
+recorded: operators, functions of this module, numpy, torch and `torch.nn.functional` (`functions`
 lists them), methods of tensors, and indexing of arrays that it captures (`capture`). Python numbers
-become constants. What depends on a value, such as `if`, cannot be traced, and what the function writes
-into objects outside itself is refused: it would be written once, and not for each score.
+become constants. Control flow that depends on a value, such as `if`, cannot be traced. Writes to
+objects outside the function are refused, as they would happen once and not for each score.
 
-Numbers are f32, i64, i32 or i1. Mixed operands meet in the first of these that occurs; truth values
-count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round down, and `**` gives f32 but for
-whole constant exponents up to 16. f64 is f32 here, and `float16` and `bfloat16` round and go on in f32.
-Coordinates are i32, larger constants and what arrays of i64 hold are i64. Integers wrap around, and
-dividing one by 0 gives some number.
+Numbers are f32, i64, i32 or i1. Operands of different types are converted to the one that comes
+first in this list; truth values count as 0 and 1 in arithmetic; `/` gives f32; `//` and `%` round
+down, and `**` gives f32 except for whole constant exponents up to 16. f64 is f32 here; `float16`
+and `bfloat16` round a value, which stays f32. Coordinates are i32; larger constants, and elements
+of i64 arrays, are i64. Integers wrap around, and dividing one by 0 gives an arbitrary number.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A score modifier and a predicate that have been traced: stands for both in the place of `score_mod`.
+    """A traced score modifier and predicate, to be passed as `score_mod` in place of both.
 
     Attributes:
-      program: what `trace` made of them, without sinks.
-      arrays: that it reads, by name.
+      program: the result of `trace`, without sinks.
+      arrays: the arrays that it reads, by name.
     """
 
     program: Program
@@ -55,11 +55,11 @@ def trace(
 
     Args:
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score.
-      mask_mod: `mask_mod(b, h, q, k)` returns whether the score counts.
-      sinks: an array [heads] of logits of a key without value.
+      mask_mod: `mask_mod(b, h, q, k)` returns whether the score is visible.
+      sinks: an array [heads] of logits of a key without a value.
 
     Returns:
-      The program, None when there is nothing to do, and the captured arrays by name.
+      The program (None if there is nothing to do) and the captured arrays by name.
 
     Raises:
       SpecError: a function that cannot be traced; the message names its file and line.
@@ -100,7 +100,7 @@ def _argument(name: str) -> Node:
 def _run(
     role: str, function: Any, graph: Graph, captures: Captures, arguments: Sequence[Traced]
 ) -> Traced:
-    """Calls a function with stand-ins for its arguments and for the arrays that it captures."""
+    """Calls a function with stand-ins for its arguments and its captured arrays."""
     graph.function = getattr(function, "__name__", role)
     try:
         bound = captures.function(role, function, ARGUMENTS[-len(arguments) :])
@@ -124,7 +124,7 @@ def _run(
 
 
 def _function_of_jax(error: Exception) -> str | None:
-    """The function of jax that was given a stand-in, by what it says of it."""
+    """The name of the jax function that was called with a stand-in, from jax's error message."""
     if not isinstance(error, TypeError) or Traced.__qualname__ not in str(error):
         return None
     found = re.search(
@@ -150,7 +150,7 @@ def _function(op: str) -> Callable[..., Any]:
 
 
 def _by_torch(op: str, args: Sequence[Any]) -> Any:
-    """A function of tensors: PyTorch evaluates modifiers as well, and its compiler traces them."""
+    """A torch function for an operation, as PyTorch evaluates or traces modifiers as well."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not any(isinstance(arg, torch.Tensor) for arg in args):
         raise SpecError(f"{op} of attn_mlir.trace is for score_mod and mask_mod functions")

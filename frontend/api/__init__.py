@@ -1,1 +1,1 @@
-"""What users call: attention over operands of any library, its lengths, factors and parts."""
+"""The functions that users call, on operands of any library: checks, plans and launches."""

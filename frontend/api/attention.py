@@ -1,4 +1,4 @@
-"""`attention`: check the operands and plan the launches, which are then carried out."""
+"""`attention`: checks the operands and plans the launches, which are then carried out."""
 
 from __future__ import annotations
 
@@ -76,54 +76,55 @@ def attention(
     Args:
       q: [batch, sq, heads, head_dim], bf16, f16, float8_e4m3fn or float8_e5m2: numpy, torch, cupy,
         anything with DLPack.
-      k: [batch, sk, kv_heads, head_dim], of q's dtype or of 8 bits; kv_heads divides heads. Or a cache, `PagedKV` or
-        `ContiguousKV`, which holds v as well and tells the lengths of keys.
-      v: [batch, sk, kv_heads, v_head_dim]; left out for a cache.
-      mask: see `masks`; `full()` when left out.
+      k: [batch, sk, kv_heads, head_dim], of q's dtype or of 8 bits; kv_heads divides heads. Or a
+        cache, `PagedKV` or `ContiguousKV`, which has v as well, and the lengths of keys.
+      v: [batch, sk, kv_heads, v_head_dim]; omitted for a cache.
+      mask: see `masks`; `full()` by default.
       score_mod: `score_mod(score, b, h, q, k)` returns the modified score, before masking; arrays
-        that it captures are arguments of the kernel, numbers are constants of it (see `trace`).
-      mask_mod: `mask_mod(b, h, q, k)` says which scores count, beyond the mask. `mods` has
-        functions of both kinds.
-      block_mask: from `am.block_mask`, instead of `mask` and `mask_mod`, which it was made of:
-        only blocks of scores in which something is visible are computed.
-      sinks: [heads], logits of a key without value: each joins the sum that its head's
-        probabilities are divided by, and not the LSE.
-      scale: of the scores, finite and greater than 0; 1 / sqrt(head_dim) when left out.
-      return_lse: also return the logarithm of each row's sum of exponentials; a kernel without
-        it writes none.
-      out_dtype: of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; that of q when
-        left out, and bf16 for a q of 8 bits.
-      cu_seqlens_q: [batch + 1] i32: q is [total, heads, head_dim], and sequence b has its rows
-        from cu_seqlens_q[b] to before cu_seqlens_q[b + 1]; O and LSE lie likewise.
+        that it captures become arguments of the kernel, numbers become constants (see `trace`).
+      mask_mod: `mask_mod(b, h, q, k)` returns whether a score is visible, in addition to the mask.
+        `mods` has functions of both kinds.
+      block_mask: from `am.block_mask`, in place of the `mask` and `mask_mod` that it was made of:
+        only blocks with a visible score are computed.
+      sinks: [heads], logits of a key without a value, added to the sum that the head's
+        probabilities are divided by, but not to the LSE.
+      scale: multiplies the scores, finite and greater than 0; 1 / sqrt(head_dim) by default.
+      return_lse: also return the logarithm of each row's sum of exponentials.
+      out_dtype: dtype of O: bf16, f16 or f32, by name or as a dtype of numpy or torch; by default
+        that of q, or bf16 for a q of 8 bits.
+      cu_seqlens_q: [batch + 1] i32: q is [total, heads, head_dim], and sequence b has the rows
+        cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1; O and LSE have the same rows.
       cu_seqlens_k: the same for k and v.
-      max_seqlen_q, max_seqlen_k: no sequence is longer; needed for queries whose offsets are on a
-        GPU.
-      seqused_q, seqused_k: [batch] i32: of each sequence only so many positions exist.
-      cache_seqlens: [batch] i32: k and v hold so many cached tokens and behind them the new ones,
-        as many as there are queries; `cache_counts_new` says that it counts these as well.
-      q_descale, k_descale, v_descale: f32, by how much the elements of 8-bit operands count: of one
-        element, [kv_heads] or [batch, kv_heads]. Needed for 8 bits, and refused otherwise.
-      query_tiles, tile_order: see `MhaSpec`; when left out one query tile if all rows fit it, and
-        an order that follows from the mask.
+      max_seqlen_q, max_seqlen_k: upper bounds of the lengths; needed for queries whose offsets are
+        on a GPU.
+      seqused_q, seqused_k: [batch] i32: only the first seqused_q[b] queries, and seqused_k[b] keys,
+        of sequence b exist.
+      cache_seqlens: [batch] i32: number of cached tokens in k and v, after which come the new ones,
+        as many as there are queries; with `cache_counts_new` the number includes the new ones.
+      q_descale, k_descale, v_descale: f32, factors of the elements of 8-bit operands: of one
+        element, [kv_heads] or [batch, kv_heads]. Required for 8 bits, and refused otherwise.
+      query_tiles, tile_order: see `MhaSpec`; by default one query tile if all rows fit it, and an
+        order that follows from the mask.
       schedule: see `MhaSpec`.
-      num_splits: parts of the keys that are computed side by side and combined by a second kernel,
-        1 to 256; 0 chooses by the sizes. For few queries and many keys. The same number gives the
-        same bits.
-      split_size: keys of each of these parts instead of their number, a multiple of 128: a sequence's
-        results then have the same bits in a batch of any size, next to keys of any lengths. For
-        the schedule `mha-streaming`, whose launch has as many parts as the longest sequence could
-        need, up to 256.
-      out: an array of O's shape that O is written to and that is returned, of any strides along all
-        but the last axis; its dtype is `out_dtype`. It shares no memory with the operands.
-      device: `cuda`, `emulator`, a device, or None: a GPU that can run the kernel, else the
-        emulator, which says so on stderr.
-      stream: on a GPU; None takes the stream that torch or cupy is on, else the default stream.
+      num_splits: number of parts of the keys, 1 to 256, which are computed in parallel and then
+        combined; 0 chooses by the sizes. Useful for few queries and many keys. The same number gives
+        the same bits.
+      split_size: number of keys of each part, a multiple of 128, in place of the number of parts: a
+        sequence's results then have the same bits in any batch, whatever the other sequences. For the
+        schedule `mha-streaming`, whose launch has as many parts as the longest sequence could need,
+        up to 256.
+      out: an array for O, which is also returned: of O's shape and dtype, with any strides except
+        along the last axis. It must share no memory with the operands.
+      device: `cuda`, `emulator`, a device, or None for a GPU that can run the kernel, else the
+        emulator (with a note on stderr).
+      stream: the stream of a GPU; None takes the current stream of torch or cupy, else the default
+        one.
 
     Returns:
       O as [batch, sq, heads, v_head_dim] in q's kind of array; with `return_lse` also LSE as
       [batch, heads, sq] in float32, natural logarithm. With `cu_seqlens_q` they are
-      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written,
-      with a split they may hold anything.
+      [total, heads, v_head_dim] and [heads, total]. Rows of no sequence are not written; with
+      parts of the keys they may get any values.
 
     Raises:
       SpecError: an operand or an option is wrong; nothing was launched.
@@ -210,7 +211,7 @@ def _split(
     told: Told,
     machine: Machine,
 ) -> Split | None:
-    """How the keys of a call are split, if they are. Arguments and errors as `attention`."""
+    """How the keys of a call are split; None if they are not. Arguments and errors as `attention`."""
     if split_size is not None:
         size, count = fixed_split(split_size, num_splits, spec, told.sizes, machine)
         is_empty = 0 in told.sizes.values()
@@ -235,13 +236,13 @@ def planned(
     """The launches for a request: attention and, for parts of the keys, their combination.
 
     Args:
-      model: the array that results shall be like; its view is the operand q.
-      operands: q, k and v, which `spec` was made for.
-      given: further tensors of the kernel by name: factors of 8-bit operands, lists of blocks, what
-        the modifier reads.
-      told: the lengths of the sequences; the operands' own when left out.
-      split: how the keys are split, if they are.
-      out: as of `attention`.
+      model: the caller's array, whose library and device results get; its view is the operand q.
+      operands: q, k and v, for which `spec` was made.
+      given: other tensors of the kernel by name: factors of 8-bit operands, lists of blocks,
+        tensors that the modifier reads.
+      told: the lengths of the sequences; by default those of the operands.
+      split: how the keys are split; None if they are not.
+      out: as in `attention`.
     """
     q = operands["q"]
     stream = stream_of(stream, device, model, q)
@@ -290,7 +291,7 @@ def planned(
 
 
 def _named_extents(spec: MhaSpec, operands: Mapping[str, TensorView]) -> dict[str, int]:
-    """The extents of the operands that a request has names for."""
+    """The extents of the operands that have names in the request, by name."""
     sizes: dict[str, int] = {}
     for operand in spec.tensors:
         if operand.name in operands:
@@ -307,10 +308,10 @@ def spec_of(
     return_lse: bool = True,
     told: Told = NONE_TOLD,
 ) -> MhaSpec:
-    """The request that these operands make.
+    """The request for these operands.
 
     Raises:
-      SpecError: ranks, shapes, dtypes or sizes that do not belong together or have no kernel.
+      SpecError: ranks, shapes, dtypes or sizes that do not fit together or have no kernel.
     """
     check_ranks(operands, told.kinds)
     named = {told.name(name): tensor for name, tensor in operands.items()}
@@ -336,7 +337,9 @@ def spec_of(
             what = "heads" if tensor.shape[-2] == 0 else "elements per head"
             raise SpecError(f"{name} has 0 {what}: shape {list(tensor.shape)}")
     return mha(
-        heads=int(q.shape[-2]),  # static, as fakes of PyTorch need not be
+        heads=int(
+            q.shape[-2]
+        ),  # a plain integer, which extents of PyTorch's fake tensors need not be
         kv_heads=int(k.shape[-2]),
         head_dim=int(q.shape[-1]),
         v_head_dim=int(v.shape[-1]),
@@ -351,7 +354,7 @@ def spec_of(
 
 
 def _check_stored_dtypes(named: Mapping[str, TensorView], q: TensorView, k: TensorView) -> None:
-    """Refuses keys and values of another type than queries, unless of 8 bits under 16.
+    """Refuses keys and values of another type than queries, unless of 8 bits with queries of 16.
 
     Raises:
       SpecError: names the operand.
@@ -366,10 +369,10 @@ def _check_stored_dtypes(named: Mapping[str, TensorView], q: TensorView, k: Tens
 
 
 def output_dtype_of(out: object) -> str:
-    """The dtype of O that an array for it asks for.
+    """The dtype of an array that is given for O.
 
     Raises:
-      SpecError: no array, or one of another dtype.
+      SpecError: it is no array, or has a dtype that O cannot have.
     """
     found = view(out, "out")
     if found.dtype not in OUT_DTYPES:
@@ -378,7 +381,7 @@ def output_dtype_of(out: object) -> str:
 
 
 def check_sinks(sinks: Any, heads: int) -> None:
-    """Refuse sinks that are not one float per query head.
+    """Refuses sinks that are not one float per query head.
 
     Raises:
       SpecError: says what was got.
@@ -393,9 +396,9 @@ def check_sinks(sinks: Any, heads: int) -> None:
 
 
 def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Refuse captured arrays that have no element, where there are scores to read one for.
+    """Refuses captured arrays without elements, if there are scores.
 
-    Indices are moved into an array; here there is nowhere to move them.
+    Kernels clamp indices to the array, which needs at least one element.
 
     Args:
       captured: the arrays by name.
@@ -415,11 +418,11 @@ def check_captured(captured: Mapping[str, Any], sizes: Mapping[str, int]) -> Non
 
 
 def check_scale(scale: object, head_dim: int = 1) -> float:
-    """A scale of scores, refused before anything is compiled if no kernel computes right with it.
+    """Checks a scale of scores before anything is compiled, and returns it.
 
     Args:
-      scale: as of `attention`.
-      head_dim: gives the scale where it is None.
+      scale: as in `attention`.
+      head_dim: determines the scale if it is None.
 
     Raises:
       SpecError: says what was got.

@@ -1,7 +1,8 @@
-"""Factors that every position of a cache has of its own, as a kernel takes them, checked.
+"""Checks the factors that a cache has for each position, and brings them to the kernel's form.
 
-They lie as keys and values do, with groups in the place of columns: `k_scale` [pages, page, heads, groups]
-or [rows, positions, heads, groups], in the layout of the cache, K and V in one array where these are.
+They are stored as keys and values are, with groups in place of columns: `k_scale` [pages, page,
+heads, groups] or [rows, positions, heads, groups], in the layout of the cache, and in one array for
+K and V if these are in one.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from attn_mlir.passes.target.tiling import SCALE_GROUPS, has_scale_groups
 from attn_mlir.runtime.tensors import TensorView, view
 
 POOL_RANK = 4
-BOTH = 2  # extent of the axis that tells K and V apart, in a pool of both
+BOTH = 2  # extent of the axis for K and V in a pool of both
 NAMES = {"k": "k_scale", "v": "v_scale"}
 
 
 @dataclass(frozen=True)
 class PositionScales:
-    """Factors of positions.
+    """The factors of the positions of a cache.
 
     Attributes:
-      scales: of k and of v, [pages, page, heads, groups] or [rows, positions, heads, groups].
-      kind: how the cache lies that has them.
-      table: where their pages are listed, if apart from those of k and v.
+      scales: those of k and of v, [pages, page, heads, groups] or [rows, positions, heads, groups].
+      kind: how the cache is stored.
+      table: the list of their pages, if it is not that of k and v.
     """
 
     scales: tuple[TensorView, TensorView]
@@ -37,11 +38,11 @@ class PositionScales:
     table: object | None
 
     def arrays(self, batch: int, columns: int) -> dict[str, object]:
-        """The index array of their own, if there is one.
+        """Their own index array by name; empty if they have none.
 
         Args:
-          batch: of the cache.
-          columns: that the table needs at least.
+          batch: number of sequences.
+          columns: least number of columns of the table.
 
         Raises:
           SpecError: says what is wrong with it.
@@ -65,11 +66,11 @@ class PositionScales:
 def position_scales(
     cache: ContiguousKV | PagedKV, operands: Mapping[str, TensorView], kind: Cache
 ) -> PositionScales | None:
-    """The factors of a cache where every position has its own, None where they are tables.
+    """The factors of a cache if each position has its own; None if they are tables per head.
 
     Args:
       operands: k and v, as [pages, page, heads, columns] or [rows, positions, heads, columns].
-      kind: how they lie.
+      kind: how k and v are stored.
 
     Raises:
       SpecError: names the argument, what was got and what is allowed.
@@ -106,7 +107,7 @@ def position_scales(
 
 
 def _halves(both: TensorView, layout: str) -> dict[str, TensorView]:
-    """The factors of k and v in one array."""
+    """The factors of k and v, taken from one array of both."""
     if len(both.shape) != POOL_RANK + 1 or both.shape[1] != BOTH:
         wanted = layout.replace("pages,", "pages, 2,")
         raise SpecError(f"k_scale must be {wanted} without v_scale, got {list(both.shape)}")
@@ -114,7 +115,7 @@ def _halves(both: TensorView, layout: str) -> dict[str, TensorView]:
 
 
 def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> TensorView:
-    """Factors of one operand, of a type and in groups that there are."""
+    """Checks the dtype and the groups of one operand's factors, and returns them in layout NHD."""
     name, shape = NAMES[side], list(scale.shape)
     if operand.dtype not in NARROW_DTYPES:
         raise SpecError(
@@ -140,7 +141,7 @@ def _checked(side: str, scale: TensorView, operand: TensorView, layout: str) -> 
 def _check_places(
     side: str, scale: TensorView, operand: TensorView, kind: Cache, *, has_table: bool
 ) -> None:
-    """Refuses factors that do not lie where the operand's elements do."""
+    """Refuses factors whose extents are not those of the operand."""
     name, got, own = NAMES[side], tuple(scale.shape[:2]), tuple(operand.shape[:2])
     if not kind.page_size and got != own:
         raise SpecError(
@@ -155,20 +156,20 @@ def _check_places(
 
 
 def half(both: TensorView, number: int) -> TensorView:
-    """K or V of a pool of both, or the table of either."""
+    """K or V of a pool of both, or the table of one of them."""
     strides = (both.strides[0], *both.strides[2:])
     part = both.reshaped((both.shape[0], *both.shape[2:]), strides)
     return part.moved(number * both.strides[1])
 
 
 def heads_inside(pool: TensorView) -> TensorView:
-    """A pool of layout HND as one of layout NHD."""
+    """A pool of layout HND as a view of layout NHD."""
     order = (0, 2, 1, 3)
     return pool.reshaped([pool.shape[i] for i in order], [pool.strides[i] for i in order])
 
 
 def check_dense_rows(table: TensorView, name: str) -> None:
-    """Refuses a table whose rows a kernel cannot walk.
+    """Refuses a table whose rows are not dense.
 
     Raises:
       SpecError: names the table and its strides.

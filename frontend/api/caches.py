@@ -1,8 +1,9 @@
-"""A cache in the place of k and v: its arrays as a kernel takes them, checked.
+"""Checks the arrays of a cache that is passed in place of k and v, and brings them to kernel form.
 
-Pools of either layout, and K and V in one pool, are the same tensors [pages, page, heads, columns] with
-other strides. Arrays in the host's memory are checked before every launch as `lengths` says: entries of
-tables that a sequence uses have to name pages. A kernel that reads wrong ones reads zeros.
+Pools of both layouts, and pools of K and V together, become tensors [pages, page, heads, columns]
+with other strides. Arrays in host memory are checked before every launch, as in `lengths`: table
+entries that a sequence uses must be numbers of pages. For wrong numbers in arrays on a GPU, kernels
+read zeros.
 """
 
 from __future__ import annotations
@@ -54,24 +55,26 @@ _REPLACED_BY = {
     "cache_counts_new": "counts_new",
     "k_descale": "k_scale",
     "v_descale": "v_scale",
-}  # arguments of `attention` -> what a cache has in their place
+}  # arguments of `attention` -> fields of a cache that take their place
 _LENGTH_NAMES = {"seqused_k": "seqused", "cache_seqlens": "seqused"}
 _SCALE_NAMES = {"k_descale": "k_scale", "v_descale": "v_scale"}
 
 
 @dataclass(frozen=True)
 class Cached:
-    """A cache as a kernel takes it.
+    """A cache in the form that kernels take.
 
     Attributes:
-      operands: `k` and `v`, as `kind` says that they lie.
-      kind: what is static; None where they lie as other tensors do.
+      operands: `k` and `v`, stored as `kind` says.
+      kind: the static properties; None for plain tensors.
       arrays: the index arrays by name, in the order of the call.
-      lengths: `seqused_k` or `cache_seqlens`, if there is one, by name.
-      batch: sequences; counted_by: the array that tells.
-      most: no sequence has more positions; see `longest_of`.
-      scales: k_scale and v_scale; None where k_descale and v_descale may be given instead.
-      names: what the caller calls an operand, where that is not its own name.
+      lengths: the name of the array with lengths, `seqused_k` or `cache_seqlens`; empty without
+        one.
+      batch: number of sequences.
+      counted_by: the array whose extent that is.
+      most: an upper bound of the positions of a sequence; see `longest_of`.
+      scales: k_scale and v_scale; None if k_descale and v_descale may be given instead.
+      names: the caller's name of an operand, if it differs from the kernel's.
     """
 
     operands: Mapping[str, TensorView]
@@ -86,13 +89,13 @@ class Cached:
 
 
 def check_replaced(cache: Cached, **given: object) -> None:
-    """Refuses arguments of `attention` that a cache stands for.
+    """Refuses arguments of `attention` that the fields of a cache replace.
 
     Args:
-      given: their values; None and False count as not given.
+      given: values of arguments by name; None and False count as not given.
 
     Raises:
-      SpecError: names one.
+      SpecError: names the first one.
     """
     for name, value in given.items():
         is_of_tensors = name in _SCALE_NAMES and cache.scales is None
@@ -110,7 +113,7 @@ def cached(cache: ContiguousKV | PagedKV) -> Cached:
 
 
 def _told(cache: ContiguousKV | PagedKV) -> dict[str, object]:
-    """The lengths under the names of a kernel."""
+    """The array with lengths, under the kernel's name for it."""
     name = "seqused_k" if cache.counts_new else "cache_seqlens"
     return {} if cache.seqused is None else {name: cache.seqused}
 
@@ -186,7 +189,7 @@ def _paged(cache: PagedKV) -> Cached:
 
 
 def _compressed_rows(cache: PagedKV) -> dict[str, object]:
-    """The lists of compressed rows, of one batch."""
+    """The arrays of compressed rows, which have to agree on the batch."""
     names = ("indptr", "indices", "last_page_len")
     arrays = _index_arrays({name: getattr(cache, name) for name in names})
     batch = view(arrays["indptr"], "indptr").shape[0] - 1
@@ -197,7 +200,7 @@ def _compressed_rows(cache: PagedKV) -> dict[str, object]:
 
 
 def _tables(page_table: object) -> dict[str, object]:
-    """The table of keys and values, or those of each, whose rows lie side by side in one array."""
+    """The table for keys and values, or one for each, from an array [batch, 2, columns]."""
     found = view(page_table, "page_table")
     rank = len(found.shape)
     if found.dtype != "i32" or rank not in (2, 3) or (rank == 3 and found.shape[1] != BOTH):
@@ -212,7 +215,7 @@ def _tables(page_table: object) -> dict[str, object]:
 
 
 def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
-    """K and V as [pages, page, heads, columns], and what the caller calls them."""
+    """K and V as [pages, page, heads, columns], and the caller's names for them."""
     k = view(cache.k_pages, "k_pages")
     layout = LAYOUTS[cache.layout]
     if cache.v_pages is None:
@@ -243,7 +246,7 @@ def _pools(cache: PagedKV) -> tuple[dict[str, TensorView], dict[str, str]]:
 
 
 def _check_copyable(pool: TensorView, name: str) -> None:
-    """Refuses a pool whose pages no tensor map describes.
+    """Refuses a pool whose strides or address no tensor map can have.
 
     Raises:
       SpecError: names the pool, and its strides or its address.
@@ -270,7 +273,7 @@ def _check_copyable(pool: TensorView, name: str) -> None:
 
 
 def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
-    """The lists that are there, each in i32; those in host memory dense.
+    """The arrays that are given, checked to be i32; those in host memory are made dense.
 
     Raises:
       SpecError: names the array.
@@ -289,10 +292,10 @@ def _index_arrays(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _agreed(batch: int, told_by: str, arrays: Mapping[str, object], others: Sequence[str]) -> int:
-    """The batch.
+    """Checks that arrays agree on the batch, and returns it.
 
     Raises:
-      SpecError: an array of another one.
+      SpecError: an array has another batch.
     """
     for name in others:
         if name in arrays and (got := view(arrays[name], name).shape[0]) != batch:
@@ -301,7 +304,7 @@ def _agreed(batch: int, told_by: str, arrays: Mapping[str, object], others: Sequ
 
 
 def longest_of(cache: Cached, contents: Contents) -> int:
-    """Positions that the longest sequence has pages or rows for, as far as the host knows."""
+    """An upper bound of the sequences' positions, by what the host can read."""
     offsets = contents.get("indptr")
     if cache.kind is None or offsets is None:
         return cache.most
@@ -310,10 +313,10 @@ def longest_of(cache: Cached, contents: Contents) -> int:
 
 
 def lengths_of(cache: Cached, contents: Contents) -> Numbers | None:
-    """Positions that each sequence has room for, before `seqused`; None where it cannot be read.
+    """The number of positions in each sequence's pages or row; None if the host cannot read it.
 
     Raises:
-      SpecError: compressed rows that are none.
+      SpecError: `indptr`, `indices` and `last_page_len` that are no compressed rows.
     """
     if cache.kind is None or cache.kind.pages != CSR:
         return np.full(cache.batch, cache.most, np.int32)
@@ -335,11 +338,11 @@ def lengths_of(cache: Cached, contents: Contents) -> Numbers | None:
 
 
 def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> None:
-    """Refuses arrays on the host that name what is not there, in entries that sequences use.
+    """Refuses host arrays whose entries, as far as sequences use them, are no pages or rows.
 
     Args:
-      contents: the index arrays by name, None where they are not to be read.
-      lengths: of the sequences, the positions in front of `leftpad` counted.
+      contents: the index arrays by name; None for those that are not read.
+      lengths: of the sequences, including the padding of `leftpad`.
 
     Raises:
       SpecError: names the array and the entry.
@@ -369,7 +372,7 @@ def check_found(cache: Cached, contents: Contents, lengths: Numbers | None) -> N
 
 
 def _check_scale_table(cache: Cached, table: Numbers, lengths: Numbers) -> None:
-    """Refuses a table on the host that names no pages of factors, in entries that sequences use.
+    """Refuses a host table whose entries, as far as sequences use them, are no pages of factors.
 
     Raises:
       SpecError: names the entry.

@@ -1,4 +1,4 @@
-"""The second half of a split: from the results for parts of the keys to those for all."""
+"""Plans of the combination: from the results for parts of the keys to those for all keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attn_mlir.compiling.spec import LSE_TERMS, MhaSpec
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.tensors import TensorView, view
 
-LSES_RANK = 4  # of the parts' LSE, where each is one number
+LSES_RANK = 4  # rank of the parts' LSE if each is one number
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Split:
     """How the keys of a call are split.
 
     Attributes:
-      count: parts, at least 2; or any number, where their size is fixed.
-      sinks: as of `attention`; they count once, where the parts are combined.
-      joined: whether the kernel of the parts combines them itself.
-      size: keys of each, if that is fixed.
+      count: number of parts, at least 2, or at least 1 if their size is fixed.
+      sinks: as in `attention`; the kernel that combines the parts adds them.
+      joined: whether the kernel for the parts combines them itself.
+      size: number of keys of a part, if it is fixed; else None.
     """
 
     count: int
@@ -34,9 +34,9 @@ class Split:
 
 
 def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:
-    """The launch that combines the parts of a call, which lie in `partial_o` and `partial_lse`.
+    """The launch that combines the results in `partial_o` and `partial_lse`.
 
-    The rows of a ragged batch are combined as those of one sequence: each row is for itself.
+    A ragged batch is combined like one sequence, as rows are independent.
 
     Args:
       spec: the request without a split.
@@ -47,7 +47,7 @@ def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:
     batch, rows = (1, sizes["total_q"]) if is_ragged else (sizes["batch"], sizes["sq"])
     count, heads, columns = split.count, spec.heads, spec.v_head_dim
     total = count * rows
-    # where the parts of a ragged batch's LSE lie
+    # position of the parts' axis in the LSE of a ragged batch
     between = (heads * total, rows, 0, total, 1) if is_ragged else None
     return _step(
         parts=Seen("partial_o", (count, batch, rows, heads, columns)),
@@ -70,15 +70,16 @@ def combination_of(
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Plan:
-    """The plan that combines a caller's parts.
+    """The plan that combines results for parts that the caller passes.
 
     Args:
-      model: the array that results shall be like; its view is that of `parts`.
+      model: the caller's array for `parts`; results get its library and device.
       parts: [splits, batch, sq, heads, v_head_dim] of f32.
-      lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], whose sums count.
+      lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], two terms to be
+        added.
       is_ragged: whether results have no batch: [total, heads, v_head_dim] and [heads, total].
-      out_dtype, return_lse, out: of the results.
-      device, stream: of the launch.
+      out_dtype, return_lse, out: as in `attention`.
+      device, stream: as in `attention`.
     """
     step = _step(parts=parts, lses=lses, sinks=None, out_dtype=out_dtype, return_lse=return_lse)
     sizes = {"batch": parts.shape[1], "sq": parts.shape[2]}
@@ -99,7 +100,7 @@ def _step(
     out_dtype: str,
     return_lse: bool,
 ) -> Step:
-    """The launch for parts and lses of these dimensions, to results called `o` and `lse`."""
+    """The launch for these parts and lses; results have the names `o` and `lse` in the plan."""
     _, batch, rows, heads, columns = parts.shape
     request = CombineSpec(
         heads=heads,

@@ -1,4 +1,4 @@
-"""The factors of 8-bit operands: what `attention` takes, and the tables that kernels read."""
+"""The factors of 8-bit operands: from arguments of `attention` to the tables that kernels read."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def descales_of(
     """Tables [1 or batch, 1 or kv_heads] of f32 by name for operands of 8 bits, or factors of positions.
 
     Args:
-      spec: of the kernel.
+      spec: the request.
       batch: number of sequences.
-      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads]; those of
-        positions have been checked with the cache.
-      names: what the caller calls one of them, where that is not its own name.
+      q_descale, k_descale, v_descale: of one element, [kv_heads] or [batch, kv_heads]; or factors
+        of positions, which have been checked with the cache.
+      names: the caller's name of an argument, if it differs.
 
     Raises:
-      SpecError: one is missing, or of another shape or dtype, or not greater than 0; or the
-        operands have more than 8 bits and one is given. On a GPU the numbers are not looked at.
+      SpecError: one is missing, or has another shape or dtype, or is not greater than 0 (not
+        checked on a GPU); or one is given for operands of more than 8 bits.
     """
     given: dict[str, Any] = dict(zip(DESCALES, (q_descale, k_descale, v_descale), strict=True))
     for name in given.keys() - set(spec.descales):
@@ -78,7 +78,7 @@ def _table(value: Any, name: str, dtype: str, batch: int, kv_heads: int) -> Tens
 
 
 def _check_numbers(table: TensorView, name: str) -> None:
-    """Refuses factors that no quantisation has: they would turn the order of the scores around."""
+    """Refuses factors that are not finite and above 0; negative ones would reverse the scores."""
     numbers = host_array(table)
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= F32_TINY))]
     if wrong.size:
@@ -92,13 +92,13 @@ def check_scaled(
     scale: float,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuses factors that the scale of the scores leaves float32 with.
+    """Refuses factors whose product with the scale of the scores leaves float32.
 
-    The scale times that of Q, and that times K's, are what a kernel multiplies scores by.
+    Kernels multiply scores by the scale times the factor of Q, times that of K.
 
     Args:
-      tables: of `descales_of`. On a GPU the numbers are not looked at.
-      names: as of `descales_of`.
+      tables: those of `descales_of`; numbers on a GPU are not checked.
+      names: as in `descales_of`.
 
     Raises:
       SpecError: the product that was got, and its bounds.
@@ -108,7 +108,7 @@ def check_scaled(
         table = tables[name]
         if table.device != "cpu" or not table.has_memory or table.empty:
             return
-        if len(table.shape) > 2:  # of positions: not all of them are used
+        if len(table.shape) > 2:  # factors of positions, of which not all are used
             continue
         product = product * host_array(table)
         if not F32_TINY <= product.min() <= product.max() <= MAX_SCALE:
@@ -124,11 +124,11 @@ def cache_factors(
     """The factors of a cache of 8 bits as tables [1 or batch, 1 or heads] of f32, by name.
 
     Args:
-      scales: k_scale and v_scale of the cache, of one element, [heads] or [batch, heads].
-      dtype: of the cache.
+      scales: k_scale and v_scale of the cache: of one element, [heads] or [batch, heads].
+      dtype: element type of the cache.
 
     Raises:
-      SpecError: one is missing, or wrong as `descales_of` says.
+      SpecError: one is missing or wrong, as in `descales_of`.
     """
     names = ("k_scale", "v_scale")
     given = zip(names, (None, None) if scales is None else scales, strict=True)

@@ -1,7 +1,7 @@
-"""The options of FlashAttention 2, 3 and 4 that `flash` takes: what is passed on, and what means nothing here.
+"""The options of FlashAttention 2, 3 and 4 in `flash`: those passed on, and those without effect.
 
-Code that calls FlashAttention passes many arguments at values that ask for nothing. They are taken at
-these values, and refused by name at others.
+Code that calls FlashAttention passes many arguments with values that have no effect. These values
+are accepted, others are refused by name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TUNING = "the kernel decides by itself"
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of the functions of `flash`, besides those that they name.
+    """Keyword arguments of the functions of `flash` that their signatures do not name.
 
     Attributes:
       attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
       learnable_sink: [heads], see `attention`.
-      num_splits: parts of the keys; 0 chooses.
+      num_splits: number of parts of the keys; 0 chooses.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
       return_lse: also return LSE, [batch, heads, sq]; [heads, total_q] for queries by offsets.
       out: memory for O, see `attention`.
@@ -80,7 +80,7 @@ class Options(TypedDict, total=False):
     disable_scheduler_metadata: bool
 
 
-# What asks for nothing, by name, and what to do instead of asking for more.
+# Values without effect by name, and what to do instead of passing another value.
 NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "dropout_p": ((0,), "there is no dropout"),
     "alibi_slopes": ((None,), "pass score_mod=mods.alibi(slopes) to attn_mlir.attention"),
@@ -115,11 +115,11 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 
 def refuse_meaningful(function: str, given: Mapping[str, object]) -> None:
-    """Refuses options that would have to do something.
+    """Refuses options with values that are not supported.
 
     Args:
-      function: that they were passed to.
-      given: by name.
+      function: name of the function they were passed to.
+      given: the options by name.
 
     Raises:
       SpecError: names the first one, with what is allowed and what to do.
@@ -145,10 +145,10 @@ def _is_same(value: object, neutral: object) -> bool:
 
 
 def passed_on(function: str, options: Mapping[str, object]) -> dict[str, Any]:
-    """The options that `attention` takes, under its names.
+    """The options that `attention` takes as well, under its names.
 
     Raises:
-      SpecError: one that is not offered, see `refuse_meaningful`.
+      SpecError: an option that is not supported, see `refuse_meaningful`.
     """
     names = {name: name for name in ("num_splits", "q_descale", "k_descale", "v_descale")}
     names |= {name: name for name in ("return_lse", "out", "device", "stream")}
@@ -159,7 +159,7 @@ def passed_on(function: str, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def mask_of(is_causal: object, window_size: Window) -> Mask:
-    """A window, cut at the query's own key if causal.
+    """The mask of a window, causal as well if `is_causal`.
 
     Raises:
       SpecError: `window_size` is no pair of limits.
@@ -183,10 +183,10 @@ def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:
 
 
 def score_mod_of(cap: object) -> ScoreMod | None:
-    """The softcap, if there is one.
+    """The modifier for a softcap; None without one.
 
     Raises:
-      SpecError: a cap that is none.
+      SpecError: a cap that is no number, or out of range.
     """
     number = as_float(cap)
     if number is None:

@@ -1,8 +1,8 @@
-"""Batches of sequences of unequal lengths: the arguments that tell the lengths, checked.
+"""Checks the arguments that give the lengths of sequences.
 
-A kernel moves every number that it reads from an index array into the tensor, so a wrong array makes
-wrong results and never a wild access. Arrays in the host's memory are checked here before every
-launch; arrays on a GPU only where `ATTN_MLIR_CHECK_LENGTHS` is set, since that waits for the GPU.
+Kernels clamp every number from an index array to the tensor, so a wrong array gives wrong results
+but never an access out of bounds. Arrays in host memory are checked here before every launch;
+arrays on a GPU only if `ATTN_MLIR_CHECK_LENGTHS` is set, since that waits for the GPU.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Told:
     """The lengths of one call.
 
     Attributes:
-      kinds: what tells them: static, part of the kernel.
-      arrays: the index arrays by name, in the order of the call, those in host memory dense.
-      scalars: bounds of the lengths by name.
-      sizes: batch and the longest lengths of queries and keys: `batch`, `sq`, `sk`.
-      cache: how k and v lie where they are a cache: static as well.
-      names: what the caller calls an argument, where that is not its own name.
-      key_lengths: of the sequences of keys; None where they cannot be read.
+      kinds: which arrays give lengths; static, so part of the request.
+      arrays: the index arrays by name, in the order of the call; those in host memory are dense.
+      scalars: upper bounds of the lengths by name.
+      sizes: `batch`, and the longest lengths of queries and keys, `sq` and `sk`.
+      cache: how k and v are stored, if they are a cache; static as well.
+      names: the caller's name of an argument, if it differs.
+      key_lengths: the lengths of the sequences of keys; None if they are not readable.
     """
 
     kinds: Lengths
@@ -49,18 +49,19 @@ class Told:
     key_lengths: Numbers | None = None
 
     def name(self, argument: str) -> str:
-        """What the caller calls an argument."""
+        """The caller's name of an argument."""
         return self.names.get(argument, argument)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The arguments of queries, or of keys and values.
+    """The arguments about queries, or about keys and values.
 
     Attributes:
-      shape: begins with batch and positions, or with the rows of all sequences.
-      called: by the caller.
-      counted_by: what tells the batch, where it has a dimension.
+      shape: of the tensor, which begins with batch and positions, or with the rows of all
+        sequences.
+      called: the caller's name of the tensor.
+      counted_by: the argument whose extent is the batch, if there is one.
     """
 
     name: str
@@ -86,15 +87,15 @@ def told_by(
     cache: Cached | None = None,
     called: Mapping[str, str] = MappingProxyType({}),
 ) -> Told:
-    """The lengths that these arguments of `attention` tell.
+    """The lengths that these arguments of `attention` give.
 
     Args:
       operands: q, k and v.
-      cache: where k and v come from, if from a cache, which tells the lengths of keys.
-      called: what the caller calls q and k, where that is something else.
+      cache: the cache that k and v are from, which gives the lengths of keys; None without one.
+      called: the caller's names of q and k, if they differ.
 
     Raises:
-      SpecError: contradictions, arrays of a wrong kind or, where they can be read, wrong contents.
+      SpecError: contradictory arguments, arrays of a wrong kind or, if readable, wrong contents.
     """
     if cache_seqlens is not None and seqused_k is not None:
         raise SpecError("seqused_k and cache_seqlens both tell how many keys count: pass one")
@@ -153,7 +154,7 @@ def check_ranks(
       names: what the caller calls an operand, where that is not its own name.
 
     Raises:
-      SpecError: the shape that was got, and the one that is needed.
+      SpecError: says the shape that was got, and what is needed.
     """
     for name, is_ragged in (("q", kinds.ragged_q), ("k", kinds.ragged_k), ("v", kinds.ragged_k)):
         shape, called = list(operands[name].shape), names.get(name, name)
@@ -170,7 +171,7 @@ def check_ranks(
 
 
 def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[str, str]) -> int:
-    """The batch, on which everything has to agree."""
+    """The batch, on which tensors and arrays have to agree."""
     told: dict[str, int] = {}
     for side in sides:
         if side.offsets is None:
@@ -197,16 +198,16 @@ def _batch(sides: Sequence[_Side], arrays: Mapping[str, object], names: Mapping[
 def contents_of(
     arrays: Mapping[str, object], names: Mapping[str, str]
 ) -> dict[str, Numbers | None]:
-    """What index arrays hold, by name; None for one that is on a GPU and not to be waited for.
+    """The contents of index arrays by name; None for those on a GPU that are not read.
 
     Args:
-      names: what the caller calls an array, where that is not its own name.
+      names: the caller's name of an array, if it differs.
     """
     return {name: _contents(value, names.get(name, name)) for name, value in arrays.items()}
 
 
 def _contents(value: object, name: str) -> Numbers | None:
-    """An index array on the host, or None where it is on a GPU and not to be waited for, or a fake."""
+    """The numbers of an index array; None for a fake, or one on a GPU that is not read."""
     found = view(value, name)
     if not found.has_memory:
         return None
@@ -221,7 +222,7 @@ def _contents(value: object, name: str) -> Numbers | None:
 
 
 def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
-    """A bound of the lengths of one side that is known at launch."""
+    """An upper bound of one side's lengths, known at launch."""
     name = f"max_seqlen_{side.name}"
     if side.offsets is None:
         if side.longest is not None:
@@ -238,7 +239,7 @@ def _longest(side: _Side, contents: Mapping[str, Numbers | None]) -> int:
 
 
 def _room(side: _Side, contents: Mapping[str, Numbers | None]) -> Numbers | None:
-    """Positions that each sequence of a tensor has room for; None where they cannot be read."""
+    """The number of positions that the tensor has for each sequence; None if not readable."""
     if side.offsets is None:
         return np.full(side.shape[0], side.shape[1], np.int32)
     name = f"cu_seqlens_{side.name}"
@@ -256,12 +257,12 @@ def _check_contents(
     *,
     added: Numbers | None = None,
 ) -> Numbers | None:
-    """Refuses wrong numbers; the lengths of one side, or None where they cannot be read.
+    """Refuses wrong numbers; returns the lengths of one side, or None if they are not readable.
 
     Args:
-      room: how long each sequence can be.
+      room: the largest possible length of each sequence.
       names: what the caller calls an argument.
-      added: lengths of the queries, which `cache_seqlens` does not count.
+      added: lengths of the queries, which come on top of `cache_seqlens`.
     """
     lengths = room
     for label in side.lengths:
@@ -284,7 +285,7 @@ def _check_contents(
 
 
 def _check_offsets(side: _Side, offsets: Numbers, longest: int) -> Numbers:
-    """Refuses offsets that are no prefix sums of lengths within the tensor."""
+    """Refuses offsets that are no prefix sums, from 0, of lengths within the tensor."""
     name, total = f"cu_seqlens_{side.name}", side.shape[0]
     if offsets[0] < 0 or offsets[-1] > total:
         raise SpecError(

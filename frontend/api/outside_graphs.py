@@ -1,4 +1,4 @@
-"""Functions that PyTorch's compiler calls as they are, at a break of its graph, and does not look into."""
+"""Functions that PyTorch's compiler does not trace, but calls at a break of its graph."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _kept_out: dict[Any, Callable[..., Any]] = {}
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """The function; where `torch.compile` meets it, its graph breaks, and goes on behind it.
+    """Makes `torch.compile` break its graph at a function, call it, and continue after it.
 
-    Nothing of PyTorch is imported for this: as long as its compiler is not loaded, it compiles
-    nothing.
+    This imports nothing of PyTorch: as long as its compiler is not loaded, nothing is compiled.
     """
 
     @functools.wraps(function)

@@ -1,7 +1,7 @@
-"""What a call does, before it does it: kernels in their order, and the memory that it takes.
+"""Plans of calls: kernels in order, and the memory that they need.
 
-A function of `api` checks its arguments and makes a plan; running the plan compiles what is not
-compiled, allocates and launches. Nothing else launches a kernel.
+A function of `api` checks its arguments and makes a plan; running the plan compiles kernels that
+are not cached, allocates and launches. Nothing else launches a kernel.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory of a call for one tensor.
+    """Memory for one tensor of a call.
 
     Attributes:
-      name: of the tensor; of a plan's tensors no two have one name.
-      dtype: `bf16`, `f16` or `f32`; `i32` of counters that are 0 before and after a launch.
-      shape: extents; the tensor is dense unless the caller gave memory for it.
-      given: the caller's memory, or None where the plan allocates.
+      name: name of the tensor, unique in a plan.
+      dtype: `bf16`, `f16` or `f32`; or `i32` for counters, which are 0 before and after a launch.
+      shape: extents; the tensor is dense unless the caller passed memory for it.
+      given: the caller's memory; None if the plan allocates it.
     """
 
     name: str
@@ -46,30 +46,29 @@ class Allocation:
     def of(
         operand: Operand, sizes: Mapping[str, int], *, name: str = "", given: Output | None = None
     ) -> Allocation:
-        """Memory for an operand of a kernel.
+        """The allocation for an operand of a kernel.
 
         Args:
-          sizes: the extents that have names.
-          name: the operand's own when left out.
+          sizes: values of the extents that have names.
+          name: by default the operand's name.
         """
         extents = tuple(sizes[n] if isinstance(n, str) else n for n in operand.extents)
         return Allocation(name or operand.name, operand.dtype, extents, given)
 
     @property
     def byte_count(self) -> int:
-        """Of its elements."""
+        """Bytes of the elements."""
         return math.prod(self.shape) * dtype_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A tensor of the plan as a kernel sees it.
+    """A view of a tensor of the plan, as an argument of a kernel.
 
     Attributes:
-      name: of its allocation.
-      shape: dimensions of its own: those of the allocation with one of extent 1 in front, or any
-        of a dense tensor.
-      strides: in elements; those of a dense tensor when None.
+      name: name of the allocation.
+      shape: extents of the view: those of the allocation after one of 1, or any for a dense tensor.
+      strides: in elements; None for a dense view.
     """
 
     name: str
@@ -93,22 +92,22 @@ class Step:
     """One launch.
 
     Attributes:
-      request: the kernel.
-      arguments: by the names of its operands: arrays, numbers, and `Seen` for tensors of the plan.
+      request: the request for the kernel.
+      arguments: by the names of the operands: arrays, numbers, and `Seen` for tensors of the plan.
     """
 
     request: Request
     arguments: Mapping[str, object]
 
     def given(self, memory: Mapping[str, TensorView]) -> dict[str, object]:
-        """The arguments of the launch, with this memory for the tensors of the plan, by name."""
+        """The arguments of the launch by name, given the memory for the tensors of the plan."""
         return {
             name: value.of(memory[value.name]) if isinstance(value, Seen) else value
             for name, value in self.arguments.items()
         }
 
     def __str__(self) -> str:
-        """The kernel with its tensors; those of the plan under the plan's names."""
+        """The kernel's name with its tensors; those of the plan under their names there."""
         shown: list[str] = []
         for operand in self.request.tensors:
             value = self.arguments[operand.name]
@@ -123,11 +122,12 @@ class Plan:
 
     Attributes:
       steps: launches, in order.
-      results: tensors that the call returns.
-      workspace: tensors that live between the launches.
-      model: the caller's array that results are like; `like` is its view.
+      results: the tensors that the call returns.
+      workspace: tensors that are only needed during the launches.
+      model: the caller's array, whose library and device results get.
+      like: the view of `model`.
       target: the chip that kernels are compiled for.
-      device, stream: of the launches.
+      device, stream: where the launches go.
     """
 
     steps: Sequence[Step]
@@ -141,14 +141,14 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Memory that a run takes besides its results."""
+        """Bytes of memory that a run needs in addition to its results."""
         return sum(allocation.byte_count for allocation in self.workspace)
 
     def run(self) -> Any:
         """Allocates and launches, with the arrays that the plan was made with.
 
         Returns:
-          The one result, or all of them as a tuple; None where there is none.
+          The single result, or a tuple of several; None if there is none.
 
         Raises:
           TargetError: the device cannot run a kernel, or the toolchain is incomplete.
@@ -158,7 +158,7 @@ class Plan:
         return results if len(results) > 1 else next(iter(results), None)
 
     def execute(self) -> dict[str, Any]:
-        """As `run`; the results by name."""
+        """As `run`, but returns the results by name."""
         kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
         views = {name: view(made.tensor, name) for name, made in memory.items()}
@@ -187,9 +187,9 @@ class Plan:
 
 
 def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
-    """The function that plans and runs at once, with the name, arguments and docs of the planner.
+    """A function that plans and runs, with the name, signature and docstring of the planner.
 
-    Calls that come again are not planned again; see `attn_mlir.api.repeated`.
+    Repeated calls are not planned again; see `attn_mlir.api.repeated`.
     """
     repeated = Repeated(planner)
 
@@ -201,10 +201,10 @@ def carried_out(planner: Callable[P, Plan]) -> Callable[P, Any]:
 
 
 def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
-    """The planner of a function made by `carried_out`, as a function of its own.
+    """The planner of a function made by `carried_out`, as a function.
 
     Args:
-      function: takes the same arguments.
+      function: the function; the planner takes the same arguments.
     """
     planner: Callable[P, Plan] = getattr(function, "planner")  # noqa: B009
 
@@ -219,7 +219,7 @@ def only_planned(function: Callable[P, Any]) -> Callable[P, Plan]:
 
 
 def _with_signature(function: Any, planner: Callable[..., Plan], returned: Any) -> Any:
-    """The function, whose signature is the planner's but for what it returns."""
+    """The function with the planner's signature and another return type."""
     function.planner = planner
     signature = inspect.signature(planner)
     function.__signature__ = signature.replace(return_annotation=returned)

@@ -1,1 +1,1 @@
-"""Which blocks of scores are empty, partly visible or full: lists that kernels walk."""
+"""Block masks: which blocks of scores are empty, partly visible or full, as lists for kernels."""

@@ -1,4 +1,4 @@
-"""The arguments of block masks, checked: sizes of blocks, how many there are, and lists of them."""
+"""Checks the arguments of block masks: sizes and numbers of blocks, and lists of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from attn_mlir.runtime.scalars import MAX_I32, as_int
 Array = npt.NDArray[Any]
 
 BLOCK_SIZE = 128
-MAX_BLOCKS = 1 << 27  # half a GiB of numbers; a million queries and keys in blocks of 128: 2^26
-MAX_BLOCK_SCORES = 1 << 24  # evaluated at once: 128 MiB per value of the predicate
+MAX_BLOCKS = 1 << 27  # half a GiB of numbers: a million queries and keys in blocks of 128 have 2^26
+MAX_BLOCK_SCORES = 1 << 24  # scores evaluated at once: 128 MiB per value of the predicate
 
 
 def on_host(array: Any) -> Any:
-    """An array in the host's memory: a copy of one that torch or cupy has on a GPU."""
+    """An array in host memory; of one that torch or cupy has on a GPU, a copy."""
     copies: list[Any] = [getattr(array, name, None) for name in ("cpu", "get")]
     return next((copy() for copy in copies if callable(copy)), array)
 
 
 def check_block_size(block_size: object) -> tuple[int, int]:
-    """Query positions and keys of a block, from one number for both or two.
+    """Query positions and keys of a block, given as one number for both or as two.
 
     Raises:
-      SpecError: something else.
+      SpecError: it is neither.
     """
     both = isinstance(block_size, (tuple, list))
     given = cast("Sequence[object]", block_size) if both else (block_size, block_size)
@@ -42,13 +42,13 @@ def check_block_size(block_size: object) -> tuple[int, int]:
 
 
 def check_block_count(shape: Sequence[int], block_size: tuple[int, int]) -> None:
-    """Refuses so many blocks, or such large ones, that a typing error is more likely than a use.
+    """Refuses more or larger blocks than any plausible use has.
 
     Args:
-      shape: (batch, heads, sq, sk) that are told apart.
+      shape: (batch, heads, sq, sk), as far as blocks of them differ.
 
     Raises:
-      SpecError: how many there are, and how many there may be.
+      SpecError: says how many there are, and how many are allowed.
     """
     count = math.prod(shape[:2]) * math.prod(
         -(-extent // size) for extent, size in zip(shape[2:], block_size, strict=True)
@@ -67,15 +67,16 @@ def check_block_count(shape: Sequence[int], block_size: tuple[int, int]) -> None
 
 
 def listed(name: str, counts: Any, indices: Any, extents: tuple[int, int]) -> Array:
-    """Which blocks a pair of lists names, [batch, heads, query blocks, key blocks] of bool.
+    """The blocks that a pair of lists names, as bool [batch, heads, query blocks, key blocks].
 
     Args:
-      name: of the arguments: `kv` or `full_kv`.
-      counts, indices: as of `BlockMask.from_kv_blocks`.
-      extents: how many blocks of queries and keys there are.
+      name: prefix of the arguments' names, `kv` or `full_kv`.
+      counts, indices: as in `BlockMask.from_kv_blocks`.
+      extents: number of blocks of queries, and of keys.
 
     Raises:
-      SpecError: lists that do not fit the extents, name blocks that do not exist, or name one twice.
+      SpecError: lists that do not fit the extents, name blocks that do not exist, or name one
+        twice.
     """
     count_name, index_name = f"{name}_num_blocks", f"{name}_indices"
     numbers, places = _array(count_name, counts), _array(index_name, indices)
@@ -112,11 +113,11 @@ def _array(name: str, value: Any) -> Array:
     """An argument as a numpy array.
 
     Raises:
-      SpecError: it is none, or a masked one.
+      SpecError: it is no array, or a masked one.
     """
     try:
         array = cast(Array, np.asanyarray(on_host(value)))
-    except Exception as error:  # of the library
+    except Exception as error:  # the library's own errors
         raise SpecError(f"{name} cannot be read as an array: {error}") from error
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(f"{name} is a masked array: pass {name}.filled(...)")

@@ -1,7 +1,7 @@
-"""Block masks: which blocks of scores are empty, partly visible or full, so that kernels walk lists of them.
+"""Block masks: which blocks of scores are empty, partly visible or full, as lists for kernels.
 
-A kernel that is given a block mask visits the blocks that are not empty, the partly visible ones
-first, and evaluates the predicate in those alone.
+A kernel with a block mask visits the blocks that are not empty, first the partly visible ones, and
+evaluates the predicate in these only.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from attn_mlir.trace import MaskMod
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 SHADES = {EMPTY: "  ", PARTIAL: "░░", FULL: "██"}
-PICTURE = (32, 40)  # rows and columns of a picture at most
+PICTURE = (32, 40)  # most rows and columns of a picture
 
 
 class Lists(NamedTuple):
-    """What a kernel walks, int32; extents of 1 of batch and heads serve all of them.
+    """The lists that a kernel takes, int32; an extent of 1 for batch or heads serves all of them.
 
     Attributes:
-      counts: [batch, head blocks, query blocks, 2]: how many blocks of keys are partly visible, and
-        how many are not empty.
-      indices: [batch, head blocks, query blocks, key blocks]: numbers of blocks of keys: partly
-        visible ones, full ones, and then the empty ones.
+      counts: [batch, head blocks, query blocks, 2]: number of key blocks that are partly visible,
+        and of those that are not empty.
+      indices: [batch, head blocks, query blocks, key blocks]: numbers of key blocks, first the
+        partly visible ones, then full ones, then empty ones.
     """
 
     counts: Array
@@ -52,13 +52,13 @@ class BlockMask:
     Attributes:
       shape: (batch, heads, sq, sk) of the scores.
       block_size: query positions and keys of a block.
-      kinds: [batch, heads, query blocks, key blocks] of 0 for empty, 1 for partial, 2 for full;
-        batch and heads may be 1, and then serve all of them.
-      mask: hides scores of partial blocks, in closed form.
-      mask_mod: hides further ones, or None.
-      depends_on: which of `batch` and `heads` the predicate looks at although their extent is 1,
-        so that it serves no more than 1.
-      is_believed: whether the kinds need not be what the predicate says.
+      kinds: [batch, heads, query blocks, key blocks], 0 for empty, 1 for partly visible, 2 for
+        full; an extent of 1 for batch or heads serves all of them.
+      mask: the mask in closed form for partly visible blocks.
+      mask_mod: the predicate for partly visible blocks, or None.
+      depends_on: those of `batch` and `heads` on which the predicate depends although their extent
+        is 1, so that calls may have no more than 1.
+      is_believed: whether the kinds are from the caller, and may differ from the predicate.
     """
 
     shape: tuple[int, int, int, int]
@@ -83,15 +83,17 @@ class BlockMask:
         block_size: int | Sequence[int] = BLOCK_SIZE,
         mask_mod: MaskMod | None = None,
     ) -> BlockMask:
-        """A block mask from lists, which are believed.
+        """A block mask from the caller's lists, which are not compared with the predicate.
 
         Args:
-          kv_num_blocks: [batch, heads, query blocks], how many blocks of keys are partly visible.
-          kv_indices: [batch, heads, query blocks, key blocks], their numbers, in front.
-          full_kv_num_blocks, full_kv_indices: the same of full blocks; there are none without.
-          sq, sk: extents of the scores.
-          block_size: query positions and keys of a block; one number for both.
-          mask_mod: what hides scores of partly visible blocks; nothing if left out.
+          kv_num_blocks: [batch, heads, query blocks], number of partly visible key blocks.
+          kv_indices: [batch, heads, query blocks, key blocks], their numbers; other entries are
+            ignored.
+          full_kv_num_blocks, full_kv_indices: the same for full blocks; by default there are none.
+          sq, sk: numbers of queries and keys.
+          block_size: query positions and keys of a block; or one number for both.
+          mask_mod: the predicate for partly visible blocks; by default all their scores are
+            visible.
 
         Raises:
           SpecError: lists that do not fit the extents, name blocks that do not exist, or name one
@@ -120,36 +122,37 @@ class BlockMask:
 
     @property
     def kv_num_blocks(self) -> Array:
-        """[batch, heads, query blocks] of int32: how many blocks are partial, as in PyTorch."""
+        """int32 [batch, heads, query blocks]: number of partly visible key blocks, as in PyTorch."""
         return self._numbers(PARTIAL)[0]
 
     @property
     def kv_indices(self) -> Array:
-        """[batch, heads, query blocks, key blocks] of int32: which ones, in front."""
+        """int32 [batch, heads, query blocks, key blocks]: numbers, partly visible blocks first."""
         return self._numbers(PARTIAL)[1]
 
     @property
     def full_kv_num_blocks(self) -> Array:
-        """As `kv_num_blocks`, of full blocks."""
+        """As `kv_num_blocks`, for full blocks."""
         return self._numbers(FULL)[0]
 
     @property
     def full_kv_indices(self) -> Array:
-        """As `kv_indices`, of full blocks."""
+        """As `kv_indices`, for full blocks."""
         return self._numbers(FULL)[1]
 
     def sparsity(self) -> float:
-        """How many of 100 blocks are empty."""
+        """Empty blocks in percent."""
         return 100.0 * np.count_nonzero(self.kinds == EMPTY) / max(self.kinds.size, 1)
 
     def lists(self, block: Block) -> Lists:
-        """What a kernel with this block walks.
+        """The lists for a kernel with blocks of this size.
 
-        Blocks are joined or divided where sizes differ: joined ones are full if all parts are,
-        divided ones are what the whole was, which is right and may visit more than it has to.
+        If sizes differ, blocks are joined or divided. A joined block is full (or empty) if all of
+        its blocks are; a divided block keeps its kind, so that a kernel may visit more blocks than
+        necessary.
 
         Raises:
-          SpecError: sizes of which neither divides the other; the message has the size to take.
+          SpecError: neither size divides the other; the message names a size that works.
         """
         if block not in self._made:
             kinds = self._kinds_of(block)
@@ -160,10 +163,10 @@ class BlockMask:
         return self._made[block]
 
     def placed(self, block: Block, place: str, put: Callable[[Array], Any]) -> list[Any]:
-        """The lists of `block` where the kernel runs, made once.
+        """The lists for `block` on the device of the kernel, made once.
 
         Args:
-          place: names the device and the kind of array.
+          place: key for the device and the library of arrays.
           put: copies a numpy array there.
         """
         key = (block, place)
@@ -172,18 +175,18 @@ class BlockMask:
         return self._made[key]
 
     def mask_mod_of(self, block: Block) -> MaskMod | None:
-        """What has to be evaluated in the partial blocks of `lists(block)`.
+        """The predicate for the partly visible blocks of `lists(block)`.
 
-        A believed empty or full block that was joined with others is known by the kinds alone.
+        If blocks of the caller's lists are joined, it looks up the kinds of the original blocks.
         """
         joins = joins_blocks(block, self.block_size, self.kinds.shape[1])
         return self.as_mask_mod() if joins and self.is_believed else self.mask_mod
 
     def check_call(self, batch: int, heads: int, sq: int, sk: int) -> None:
-        """Refuses a call that this is not the block mask of.
+        """Refuses a call whose sizes do not fit this block mask.
 
         Raises:
-          SpecError: says what differs.
+          SpecError: names the size that differs.
         """
         sizes = {"batch": batch, "heads": heads, "sq": sq, "sk": sk}
         for (axis, size), extent in zip(sizes.items(), self.shape, strict=True):
@@ -193,7 +196,7 @@ class BlockMask:
                 raise SpecError(f"block_mask is for {axis} = {extent}, the call has {size}{why}")
 
     def as_mask_mod(self) -> MaskMod:
-        """The predicate that says which scores count for a kernel with these lists."""
+        """The predicate for all scores that is equivalent to these blocks."""
         kinds = np.ascontiguousarray(self.kinds, np.int32)
         return listed_mod(kinds, self.block_size, self.mask_mod)
 
@@ -226,7 +229,7 @@ class BlockMask:
         return chosen.sum(axis=3).astype(np.int32), order
 
     def __repr__(self) -> str:
-        """One line of numbers."""
+        """A line with shape, block size and sparsity."""
         shape, size = list(self.shape), list(self.block_size)
         count = [int((self.kinds == kind).sum()) for kind in (PARTIAL, FULL)]
         return (
@@ -235,11 +238,11 @@ class BlockMask:
         )
 
     def __str__(self) -> str:
-        """The line and pictures."""
+        """That line, and pictures."""
         return f"{self!r}\n{self.to_string()}"
 
     def to_string(self, *, limit: int = 2) -> str:
-        """Pictures of the first heads: a cell is a block, or several where there are many.
+        """Pictures of the first heads, with a character for each block, or for several if there are many.
 
         Args:
           limit: how many heads to show.
@@ -258,17 +261,17 @@ class BlockMask:
 
 
 def joins_blocks(block: Block, block_size: tuple[int, int], heads: int) -> bool:
-    """Whether blocks of a kernel are made of several ones of a block mask for this many heads."""
+    """Whether a kernel's block consists of several blocks of a block mask with this many heads."""
     sizes = zip((block.positions, block.keys), block_size, strict=True)
     return any(need > have for need, have in sizes) or (heads > 1 and block.heads > 1)
 
 
 def listed_mod(kinds: Any, block_size: tuple[int, int], inner: MaskMod | None) -> MaskMod:
-    """The predicate that says which scores count where the kinds of blocks are believed.
+    """The predicate that returns which scores are visible by the kinds of blocks.
 
     Args:
-      kinds: an array as of `BlockMask`, of int32.
-      inner: says which scores of partial blocks count; all of them if None.
+      kinds: as in `BlockMask`, int32.
+      inner: the predicate for partly visible blocks; None if all their scores are visible.
     """
     by_batch, by_head = (extent > 1 for extent in kinds.shape[:2])
     rows, columns = block_size
@@ -289,18 +292,18 @@ def of_call(
     model: object,
     operands: Mapping[str, TensorView],
 ) -> tuple[MhaSpec, MaskMod | None, dict[str, Any]]:
-    """What a block mask makes of a call.
+    """Applies a block mask to a call.
 
     Args:
-      spec: the request without it.
-      mask_mod, mask: what the call gives besides; what the block mask was made of, or nothing.
-      model: the operand q as the caller has it, of `operands`.
+      spec: the request without the block mask.
+      mask_mod, mask: the call's other masks: those that the block mask was made of, or None.
+      model: the caller's array for q.
 
     Returns:
-      The request, the predicate for partial blocks, and the lists that the kernel takes, by name.
+      The request, the predicate for partly visible blocks, and the kernel's lists by name.
 
     Raises:
-      SpecError: no block mask, one for other sizes, or masks besides it that it was not made of.
+      SpecError: no block mask, one for other sizes, or other masks than it was made of.
     """
     if not isinstance(cast(object, block_mask), BlockMask):
         raise SpecError(f"block_mask must be made by block_mask(...), got {shown(block_mask)}")
@@ -329,7 +332,7 @@ def of_call(
 
 
 def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
-    """Blocks of `count` blocks along an axis; what is beyond its end counts as full, or not."""
+    """Kinds of blocks that join `count` blocks along an axis; `pad_full` is for those past the end."""
     if count == 1:
         return kinds
     missing = [(0, 0)] * kinds.ndim
@@ -342,7 +345,7 @@ def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:
 
 
 def _no_extent_of_0(array: Array) -> Array:
-    """The array, or zeros with extents of at least 1: a kernel looks at its lists' last entry."""
+    """The array, with zeros in place of extents of 0, as kernels read a list's last entry."""
     if array.size:
         return array
     return np.zeros([max(extent, 1) for extent in array.shape], array.dtype)

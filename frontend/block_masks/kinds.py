@@ -1,4 +1,4 @@
-"""`block_mask`: evaluates a predicate for all scores and keeps what it does to each block of them."""
+"""`block_mask`: evaluates a predicate for all scores and classifies the blocks of scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.trace import MaskMod, trace
 
-CHUNK_SCORES = 1 << 19  # scores that are evaluated at a time: 4 MiB per node of the predicate
+CHUNK_SCORES = 1 << 19  # scores evaluated at a time: 4 MiB per node of the predicate
 
 
 def block_mask(
@@ -39,20 +39,21 @@ def block_mask(
     mask: Mask | None = None,
     block_size: int | Sequence[int] = BLOCK_SIZE,
 ) -> BlockMask:
-    """Evaluates a predicate for all scores and keeps, for each block, whether it hides all, some or none.
+    """Evaluates a predicate for all scores; finds for each block whether it hides all, some or none.
 
-    What the predicate captures is read now: with other contents it needs another block mask.
+    Arrays that the predicate captures are read now; if they change, a new block mask is needed.
 
     Args:
-      mask_mod: `mask_mod(b, h, q, k)` as of `attention`; None if `mask` says all.
-      batch, heads: how many the predicate distinguishes; 1 or None if it does not look at them.
-      sq, sk: queries and keys.
-      mask: in closed form, on top of the predicate; `full()` when left out.
-      block_size: query positions and keys of a block; a kernel works on 256 rows, which are
-        256 / group positions with grouped heads, times 128 keys.
+      mask_mod: `mask_mod(b, h, q, k)` as in `attention`; None if there is only `mask`.
+      batch, heads: numbers of sequences and heads; 1 or None if the predicate does not depend on
+        them.
+      sq, sk: numbers of queries and keys.
+      mask: a mask in closed form, in addition to the predicate; `full()` by default.
+      block_size: query positions and keys of a block; a kernel's own block has 256 rows, which are
+        256 / group positions with grouped heads, and 128 keys.
 
     Raises:
-      SpecError: an extent or a function that is wrong.
+      SpecError: an invalid extent or function.
     """
     closed = full() if mask is None else mask
     if not isinstance(cast(object, closed), Mask):
@@ -92,7 +93,7 @@ class _Rows:
     sk: int
 
     def kinds(self, b: int, h: int, row: int) -> Array:
-        """[key blocks] of what a block of queries meets; only what the mask visits is evaluated."""
+        """The kinds [key blocks] for a block of queries; evaluates only blocks that `mask` visits."""
         positions, keys = self.block_size
         first = row * positions
         q = np.arange(first, min(first + positions, self.sq))[:, None]
@@ -119,7 +120,7 @@ class _Rows:
 
 
 def _looked_at(program: Program | None) -> list[str]:
-    """Which of `batch` and `heads` decide over what a predicate keeps."""
+    """Those of `batch` and `heads` on which a predicate depends."""
     if program is None:
         return []
     pending, seen = list(program.keeps), set[int]()

@@ -1,4 +1,4 @@
-"""`attn-mlir demo`: the whole way of one kernel, shown."""
+"""`attn-mlir demo`: compiles, runs and checks one kernel, and shows all stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attn_mlir.tools import disassemble
 
 
 class StageLines:
-    """One line per stage, with its time, written when the stage is over."""
+    """Prints a line for each stage with its time, when the stage has ended."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -28,12 +28,12 @@ class StageLines:
         self._start = 0.0
 
     def __call__(self, name: str) -> None:
-        """A stage begins, so the one before is over."""
+        """Called when a stage begins: the one before has ended."""
         self.finish()
         self._name, self._start = name, time.perf_counter()
 
     def finish(self) -> None:
-        """The last stage is over."""
+        """Called when the last stage has ended."""
         if self._name is not None:
             seconds = time.perf_counter() - self._start
             self._console.print(f"  {self._name:32s} {seconds * 1e3:8.1f} ms", highlight=False)
@@ -51,7 +51,7 @@ def demo(
     device: DeviceChoice,
     console: Console | None = None,
 ) -> int:
-    """Compile, run, compare and show; 0 when every element is right, else 1.
+    """Compiles, runs, compares and shows a kernel; returns 0 if every element is right, else 1.
 
     Args:
       out: folder for the bundle, the PTX, the machine code and its disassembly.
@@ -87,7 +87,7 @@ def demo(
 
 
 def write_files(bundle: Bundle, out: Path) -> dict[str, Path]:
-    """Leave everything that was built in a folder; the disassembly only where nvdisasm is.
+    """Writes everything that was built to a folder; the disassembly only if nvdisasm is installed.
 
     A bundle without machine code leaves neither a cubin nor its disassembly.
 

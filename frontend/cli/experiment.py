@@ -1,4 +1,4 @@
-"""One trial of an attention kernel: random operands, poisoned outputs, a launch, and the verdict."""
+"""One trial of an attention kernel: random operands, poisoned outputs, a launch and a verdict."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 
 Array = npt.NDArray[Any]
 
-ARGUMENTS = ("q", "k", "v", "o", "lse")  # what an attention bundle takes, in order
+ARGUMENTS = ("q", "k", "v", "o", "lse")  # operands of an attention bundle, in order
 ARGUMENTS_OF_BYTES = (*ARGUMENTS, *DESCALES)
-SMALL_INTEGERS = 4  # so many values: ids of documents that some queries and keys share
-TABLE_ELEMENTS = 1 << 16  # of a tensor that a modifier reads
+SMALL_INTEGERS = 4  # number of values: ids of documents that some queries and keys share
+TABLE_ELEMENTS = 1 << 16  # extents of a tensor that a modifier reads
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial gave.
+    """The result of a trial.
 
     Attributes:
-      launch_seconds: of the call, copies to a GPU included.
-      check_seconds: of the reference.
+      launch_seconds: time of the call, with copies to a GPU.
+      check_seconds: time of the reference.
     """
 
     launch: Launch
@@ -55,10 +55,10 @@ def device_of(
     seed: int,
     trace: Path | None = None,
 ) -> DeviceChoice:
-    """A device from a command line; a schedule or a trace says something about the emulator only.
+    """The device that a command line names; schedule and trace are options of the emulator.
 
     Raises:
-      SpecError: a schedule or a trace for something that is not the emulator.
+      SpecError: a schedule or a trace for another device than the emulator.
     """
     if schedule == "fair" and trace is None:
         return name
@@ -79,19 +79,19 @@ def run_attention(
     seed: int = 0,
     device: DeviceChoice = None,
 ) -> Trial:
-    """Run an attention bundle on standard normal operands and judge every element.
+    """Runs an attention bundle on standard normal operands and judges every element.
 
-    What it has to compute is what its manifest says. The factors of 8-bit operands are 1; integers
-    that a score modifier reads are small, and its truth values random.
+    The manifest says what it has to compute. Factors of 8-bit operands are 1; integers that a score
+    modifier reads are small, and truth values random.
 
     Args:
-      mask: that the bundle was compiled for; only needed where its manifest does not say.
-      seed: of the operands.
+      mask: the mask that the bundle was compiled for; only needed if its manifest has none.
+      seed: seed of the operands.
 
     Raises:
       SpecError: not a bundle of attention for dense operands, another mask than the bundle's, or a
         size below 0.
-      TargetError, LaunchError: as a call of the kernel.
+      TargetError, LaunchError: as for a call of the kernel.
     """
     asked = attention_of(bundle)
     mask, program = _computed(bundle, asked, mask)
@@ -130,7 +130,7 @@ def run_attention(
 def _computed(
     bundle: Bundle, asked: MhaSpec | None, mask: Mask | None
 ) -> tuple[Mask, Program | None]:
-    """The mask and the score modifier of an attention bundle whose operands are dense.
+    """The mask and score modifier of an attention bundle with dense operands.
 
     Raises:
       SpecError: as `run_attention`.
@@ -157,7 +157,7 @@ def _computed(
 
 
 def _table_extent(rank: int) -> int:
-    """Extent of a table that a modifier reads, by its rank; kernels keep indices within it."""
+    """Extent, by rank, of a table that a modifier reads; kernels clamp indices to it."""
     return max(2, round(TABLE_ELEMENTS ** (1.0 / max(rank, 1))))
 
 

@@ -1,7 +1,7 @@
 """The command line: `attn-mlir compile | prebuild | run | trace | info | doctor | demo`.
 
-Exit codes: 0 when all is well, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2
-for a wrong command line.
+Exit codes: 0 for success, 1 for a diagnosed failure (one line on stderr) or wrong numbers, 2 for a
+wrong command line.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _natural(text: str) -> int:
 
 
 def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | None) -> None:
-    """Options that make an `MhaSpec`."""
+    """Declares the options for an `MhaSpec`."""
     parser.add_argument("--heads", type=int, default=heads, help="query heads (%(default)s)")
     parser.add_argument(
         "--kv-heads", type=int, default=kv_heads, help="KV heads (default: as many as heads)"

@@ -1,4 +1,4 @@
-"""Bundles and reports for people, as tables in the terminal."""
+"""Bundles and reports as tables in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attn_mlir.runtime.bundle import Bundle
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A plain table; numbers are flush right."""
+    """A plain table; numbers are right-aligned."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
@@ -59,7 +59,7 @@ def _number(value: object) -> float:
 
 
 def stage_table(bundle: Bundle) -> Table:
-    """What each stage of the compilation took and gave."""
+    """The time and the result of each stage of the compilation."""
     stages = records(bundle.report.get("stages"))
     seconds = [_number(stage.get("seconds")) for stage in stages]
     rows: list[list[object]] = [
@@ -86,19 +86,19 @@ def resource_lines(bundle: Bundle) -> list[str]:
 
 
 def memory_table(bundle: Bundle) -> RenderableType:
-    """The map of shared and tensor memory, when the report has one."""
+    """The map of shared and tensor memory, if the report has one."""
     items = records(bundle.report.get("memory_map"))
     return record_table("memory map", items) if items else "no memory map in this bundle"
 
 
 def role_table(bundle: Bundle) -> RenderableType:
-    """Who does what in the kernel, when the report says so."""
+    """The roles of the kernel, if the report has them."""
     items = records(bundle.report.get("roles"))
     return record_table("roles", items) if items else "no roles in this bundle"
 
 
 def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
-    """Everything that a user of the bundle wants to know."""
+    """Prints what a bundle contains and how to call it."""
     manifest = bundle.manifest
     console = console or Console()
     grid = ", ".join(show(expr) for expr in manifest.grid)
@@ -146,7 +146,7 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
 
 
 def print_environment(console: Console | None = None) -> None:
-    """The environment variables, what each is for, what it may be and what it is now."""
+    """Prints the environment variables with their meaning, allowed values and current value."""
     settings = env.settings()
     console = console or Console()
     for variable in env.VARIABLES:

@@ -1,4 +1,4 @@
-"""One CTA of a trace as a picture: roles and engines as rows, waits lighter than work."""
+"""Draws one CTA of a trace file: roles and engines as rows, waits lighter than work."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from attn_mlir.errors import SpecError
 WIDTH, LEFT, RIGHT, TOP = 1360, 168, 64, 78
 LANE, LANE_GAP, SOLO_LANE, ROW_GAP = 7.0, 1.5, 18.0, 13.0
 GROUP_WARPS = 4  # warps of a warpgroup, drawn as one row
-STEPS_PER_UNIT = 1000  # of the file's times
-FIRST_ENGINE, FIRST_BARRIER = 100, 200  # thread numbers in the file
+STEPS_PER_UNIT = 1000  # unit of the file's times
+FIRST_ENGINE, FIRST_BARRIER = 100, 200  # number of the first engine's thread in the file
 ENGINE, UNNAMED = "engine", "run"
 LETTER = 5.2  # width of a letter of a label, px
 
@@ -30,7 +30,7 @@ _OTHER_ENGINE = ("#555555",)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something from `begin` to `end`, in steps; waits are drawn light."""
+    """A labelled interval from `begin` to `end`, in steps; waits are drawn lighter."""
 
     begin: float
     end: float
@@ -39,7 +39,7 @@ class Span:
 
     @property
     def target(self) -> str:
-        """What an engine works for, without the slot."""
+        """The ring or buffer that an engine works for, without the slot."""
         return self.label.rpartition(" ")[0]
 
 
@@ -48,8 +48,8 @@ class Row:
     """A row of the picture: one lane per warp, or one of an engine.
 
     Attributes:
-      colours: the first, or of an engine one after the other for what it works for.
-      order: rows are drawn by it.
+      colours: the row's colour, or several for the targets of an engine.
+      order: sort key of rows.
     """
 
     label: str
@@ -81,7 +81,7 @@ class CtaTrace:
 
 @dataclass(slots=True)
 class TraceFile:
-    """A trace file: its CTAs by number, and what it says of itself."""
+    """A trace file: its CTAs by number, and its metadata."""
 
     kernel: str
     target: str
@@ -89,10 +89,10 @@ class TraceFile:
 
 
 def read_trace(path: Path) -> TraceFile:
-    """Read a trace that the emulator wrote.
+    """Reads a trace file of the emulator.
 
     Raises:
-      SpecError: the file cannot be read or is no such trace.
+      SpecError: the file cannot be read or is no trace.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ def _add(found: TraceFile, event: Mapping[str, Any]) -> None:
 
 
 def _label(event: Mapping[str, Any]) -> str:
-    """What a span is called in the picture."""
+    """The label of a span in the picture."""
     name, args = str(event["name"]), event.get("args", {})
     if event["cat"] == "wait":
         return name.removeprefix("wait ")
@@ -161,7 +161,7 @@ def draw(
     """One CTA of a trace as SVG text.
 
     Args:
-      begin, end: steps to show; all of the CTA when None.
+      begin, end: steps to show; None for all of the CTA.
 
     Raises:
       SpecError: there is no such CTA, or nothing to show.
@@ -190,7 +190,7 @@ def draw(
 
 
 def _rows(cta: CtaTrace) -> list[Row]:
-    """Engines and roles from the top: what feeds, what multiplies, what calculates, what drains."""
+    """Rows from the top: loads, matrix products, arithmetic, stores."""
     rows: list[Row] = []
     names = list(dict.fromkeys((*cta.roles.values(), UNNAMED)))
     colours = {name: _PALETTE[i % len(_PALETTE)] for i, name in enumerate(names)}
@@ -202,7 +202,7 @@ def _rows(cta: CtaTrace) -> list[Row]:
         note = f"warp {members[0]}" if len(members) == 1 else f"warps {members[0]}–{members[-1]}"
         lanes = [cta.spans[warp] for warp in members]
         if role == UNNAMED and len(colours) > 1:
-            continue  # the kernel names its roles, and these warps have none
+            continue  # the kernel names its roles, but these warps belong to none
         rows.append(Row(role, note, (colours[role],), lanes, (_rank(role), members[0])))
     for number in sorted(n for n in cta.spans if FIRST_ENGINE <= n < FIRST_BARRIER):
         name = cta.threads.get(number, f"engine {number}")
@@ -220,7 +220,7 @@ def _rank(name: str) -> int:
 
 
 def _numbered(spans: Sequence[Span]) -> list[Span]:
-    """Labels `s@0`, `s@128` become `s 0`, `s 1`: the slots of a region, by their first columns."""
+    """Replaces labels `s@0`, `s@128` by `s 0`, `s 1`: slots of a region, ordered by first column."""
     places = {tuple(span.label.rsplit("@", 1)) for span in spans if "@" in span.label}
     slots: dict[str, list[int]] = {}
     for name, column in sorted(cast("set[tuple[str, str]]", places)):
@@ -236,7 +236,7 @@ def _numbered(spans: Sequence[Span]) -> list[Span]:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Adjoining spans of one label as one."""
+    """Merges adjoining spans with the same label."""
     result: list[Span] = []
     for span in spans:
         if result and result[-1].label == span.label and result[-1].end == span.begin:
@@ -290,7 +290,7 @@ def _draw_row(row: Row, top: float, low: float, high: float) -> list[str]:
 
 
 def _busy(row: Row, low: float, high: float) -> float:
-    """The part of the time shown in which a row works, over its lanes."""
+    """The fraction of the time shown in which a row works, averaged over its lanes."""
     total = 0.0
     for lane in row.lanes:
         for span in lane:
@@ -358,7 +358,7 @@ def _axis(top: float, low: float, high: float) -> list[str]:
 
 
 def _nice(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, .."""
+    """The smallest of 1, 2, 5, 10, 20, ... that is not below a value."""
     size = 1.0
     while size * 10 <= value:
         size *= 10

@@ -1,1 +1,1 @@
-"""Requests, and the way from a request to a bundle."""
+"""Requests, and how they become bundles."""

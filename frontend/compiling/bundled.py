@@ -1,4 +1,4 @@
-"""What a bundle computes: the request that its manifest keeps, read back and checked."""
+"""Reads and checks the request in a bundle's manifest, which says what the bundle computes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from attn_mlir.runtime.manifest import Manifest
 
 
 def attention_of(bundle: Bundle) -> MhaSpec | None:
-    """The attention that a bundle was compiled for; None where its manifest does not say.
+    """The attention that a bundle was compiled for; None if its manifest does not say.
 
     Raises:
-      SpecError: the manifest says something else, or what it says does not fit its tensors.
+      SpecError: the request is another operation, or does not fit the manifest's tensors.
     """
     fields = bundle.manifest.request
     if not fields:
@@ -37,10 +37,10 @@ def attention_of(bundle: Bundle) -> MhaSpec | None:
 
 
 def check_operands(request: Request, manifest: Manifest) -> None:
-    """Refuses a manifest whose call is not that of a request.
+    """Refuses a manifest whose tensors and scalars are not those of a request.
 
     Raises:
-      SpecError: names the tensors or numbers that differ.
+      SpecError: names the tensors or scalars that differ.
     """
     wanted = {x.name: (x.role, x.dtype, x.extents) for x in request.tensors}
     found = {x.name: (x.role, x.dtype, x.shape) for x in manifest.tensors}
@@ -65,7 +65,7 @@ def check_operands(request: Request, manifest: Manifest) -> None:
 
 
 def request_lines(fields: Mapping[str, object]) -> list[str]:
-    """A manifest's request in words; what has its usual value is left out."""
+    """A manifest's request in words, without options that have their default."""
     if not fields:
         return ["computes: not said in this bundle"]
     shown = {
@@ -94,7 +94,7 @@ _NOTHING: tuple[object, ...] = (None, [], False, "")
 
 
 def _words(values: Mapping[str, object]) -> str:
-    """Names and values."""
+    """Names and values as one line of text."""
     return ", ".join(f"{name} {_word(value)}" for name, value in values.items())
 
 

@@ -19,10 +19,10 @@ SINK_DTYPES = ("bf16", "f16", "f32")
 
 
 def _dtype(name: str, value: str | None, *, allowed: Sequence[str], otherwise: str = "") -> Any:
-    """The dtype itself.
+    """Checks a dtype and returns it.
 
     Raises:
-      SpecError: not one of these.
+      SpecError: it is not an allowed one.
     """
     if value not in allowed:
         raise SpecError(
@@ -33,17 +33,17 @@ def _dtype(name: str, value: str | None, *, allowed: Sequence[str], otherwise: s
 
 @request
 class CombineSpec(Request):
-    """The combination of the results for parts of the keys, for any batch, lengths and parts.
+    """A request: combine the results for parts of the keys; for any batch, lengths and parts.
 
     Args:
       heads: query heads.
       v_head_dim: elements per head of O.
-      out_dtype: of O: `bf16`, `f16` or `f32`.
-      sinks: dtype of the sinks, or None without.
+      out_dtype: dtype of O: `bf16`, `f16` or `f32`.
+      sinks: dtype of the sinks; None without sinks.
       return_lse: whether the kernel takes and writes LSE.
-      heads_along_rows: whether tiles hold many heads of one query, for few queries, and not many
-        queries of one head.
-      lse_terms: 1, or 2 for lses [2, ...] whose sums count, as the kernel of parts writes them.
+      heads_along_rows: whether tiles have many heads of one query, which suits few queries, instead
+        of many queries of one head.
+      lse_terms: 1, or 2 for lses [2, ...], terms to be added, as the kernel for parts writes them.
 
     Raises:
       SpecError: a value that has no kernel.

@@ -1,8 +1,8 @@
-"""From a request to a bundle: `compile`, with the cache in front of the compiler.
+"""From a request to a bundle: `compile`, with a cache in front of the compiler.
 
-A hit touches neither MLIR nor numpy. The key holds the request, the target and everything that
-turns one into the other: a hash of the compiler's sources (which contain the pipelines), which
-MLIR there is, and a hash of the ptxas that would be run, or that none is to be.
+A hit imports neither MLIR nor numpy. The key has the request, the target and everything that
+affects the code: a hash of the compiler's sources (which contain the pipelines), the version of
+MLIR, and a hash of the ptxas that would run, or that none runs.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ from attn_mlir.tools import disassemble, find_ptxas, makes_machine_code
 
 Progress = Callable[[str], None]
 
-TMA_COPY = '{"op":"tma_copy"}'  # canonical text of the request for the copy kernel
+TMA_COPY = '{"op":"tma_copy"}'  # stands for the canonical text in keys of the copy kernel
 COMPILER_PACKAGES = ("attn_mlir.dialect", "attn_mlir.passes", "attn_mlir.lowering")
 
-_memory: dict[tuple[str, str], Bundle] = {}  # what this process has compiled or read, by key
+_memory: dict[
+    tuple[str, str], Bundle
+] = {}  # bundles that this process has compiled or read, by key
 _recorders: list[Callable[[Asked], None]] = []
 
 
 def compile(
     spec: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
-    """Compile a kernel, or take it from the cache.
+    """Compiles a kernel, or takes it from the cache.
 
     Args:
-      spec: what to compile, from `mha(...)`.
-      target: the chip, `sm_100a`; there is no schedule of attention for others yet.
-      progress: called with each stage's name when the stage begins; not called on a hit.
+      spec: the request, such as `mha(...)`.
+      target: the chip, `sm_90a` or `sm_100a`.
+      progress: called with each stage's name when it begins; not called for a hit.
 
     Raises:
       SpecError: not a request.
@@ -72,7 +74,7 @@ def compile(
 def compile_afresh(
     spec: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
 ) -> Bundle:
-    """Compile a kernel without a look at the cache, and leave what ATTN_MLIR_DUMP asks for.
+    """Compiles a kernel without the cache, and writes the dumps that ATTN_MLIR_DUMP names.
 
     Arguments and errors as `compile`.
     """
@@ -88,16 +90,16 @@ def compile_tma_copy(target: str) -> Bundle:
     return cached("tma_copy", TMA_COPY, target, lambda: _made("compile_tma_copy", target))
 
 
-_is_first = True  # whether nothing has been compiled in this process
+_is_first = True  # whether nothing has been compiled in this process yet
 
 
 def _made(name: str, *arguments: Any, **options: Any) -> bytes:
-    """What a function of the compiler makes, without garbage collection meanwhile.
+    """Calls a function of the compiler, with garbage collection off meanwhile.
 
-    The objects of a kernel live to the end, and looking through them again and again for cycles
-    took a tenth of a cold compile (`bench/compile.py`). What the first one leaves are modules and
-    classes: they join the oldest generation without a look at each, which took 35 ms. What later
-    ones leave is garbage in cycles, which has to stay where it is looked for.
+    A kernel's objects live until it is compiled, and searching them for cycles took a tenth of a
+    cold compile (`bench/compile.py`). After the first compile the remaining objects are modules and
+    classes, which are moved to the permanent generation without a search of 35 ms. After later ones
+    they are garbage in cycles, which has to be collected.
     """
     global _is_first
     was_first, _is_first = _is_first, False
@@ -107,14 +109,16 @@ def _made(name: str, *arguments: Any, **options: Any) -> bytes:
         return getattr(_pipeline(), name)(*arguments, **options)
     finally:
         if was_enabled:
-            if was_first and not gc.get_freeze_count():  # else it would unfreeze others' objects
+            if (
+                was_first and not gc.get_freeze_count()
+            ):  # otherwise unfreezing would affect others' objects
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def _pipeline() -> Any:
-    """The compiler, imported when something has to be compiled.
+    """The compiler module, imported when something has to be compiled.
 
     Raises:
       TargetError: MLIR is not installed.
@@ -131,17 +135,17 @@ def _pipeline() -> Any:
 
 
 def cached(kernel: str, request: str, target: str, make: Callable[[], bytes]) -> Bundle:
-    """A bundle from this process's memory, from the disk, or from `make`.
+    """A bundle from this process's memory, from the disk cache, or from `make`.
 
-    Where there is no compiler it is one that was made elsewhere (`prebuilt`).
+    Without a compiler it is a prebuilt one (`prebuilt`).
 
     Args:
       kernel: its entry name.
-      request: canonical text of what is asked.
-      make: gives the bytes of the bundle file.
+      request: canonical text of the request.
+      make: returns the bytes of the bundle file.
 
     Raises:
-      TargetError: there is no compiler and no bundle either.
+      TargetError: there is neither a compiler nor a prebuilt bundle.
     """
     missing = missing_compiler()
     if missing is not None:
@@ -158,7 +162,7 @@ def cached(kernel: str, request: str, target: str, make: Callable[[], bytes]) ->
 
 @dataclass(frozen=True)
 class Asked:
-    """A kernel that somebody asked for, as `cached` has it, and what was found or made."""
+    """A call of `cached` with its arguments and the bundle it returned."""
 
     kernel: str
     request: str
@@ -168,7 +172,7 @@ class Asked:
 
 @contextlib.contextmanager
 def recording(record: Callable[[Asked], None]) -> Generator[None]:
-    """Within it, `record` is told every kernel that is asked for, also when it was kept."""
+    """A context in which `record` is called for every requested kernel, cached ones included."""
     _recorders.append(record)
     try:
         yield
@@ -177,12 +181,12 @@ def recording(record: Callable[[Asked], None]) -> Generator[None]:
 
 
 def is_recorded() -> bool:
-    """Whether somebody is told which kernels are asked for."""
+    """Whether requested kernels are recorded at present."""
     return bool(_recorders)
 
 
 def missing_compiler() -> str | None:
-    """What this installation lacks to compile, in words; None where it can."""
+    """What this installation lacks to compile, in words; None if nothing."""
     if _mlir_identity() == "none":
         return f"{_mlir.PROVIDER_PACKAGE} is missing"
     try:
@@ -194,7 +198,7 @@ def missing_compiler() -> str | None:
 
 
 def _compiled(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
-    """From memory, the disk, or the compiler that there is."""
+    """A bundle from memory, the disk cache or the installed compiler."""
     settings = env.settings()
     if settings.no_cache:
         return Bundle.from_bytes(make())
@@ -213,7 +217,7 @@ def _compiled(request: str, target: str, make: Callable[[], bytes]) -> Bundle:
 
 
 def cache_key(request: str, target: str, cache: Cache) -> Key:
-    """The key of a request in this environment; the cache remembers the hashes of programs."""
+    """The cache key of a request in this environment; `cache` remembers the hashes of programs."""
     parts = {
         "request": request,
         "sources": source_hash(),
@@ -225,7 +229,7 @@ def cache_key(request: str, target: str, cache: Cache) -> Key:
 
 @functools.cache
 def source_hash() -> str:
-    """sha256 over the compiler's own files, names and contents."""
+    """sha256 of the names and contents of the compiler's files."""
     digest = hashlib.sha256()
     for package in COMPILER_PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -246,12 +250,12 @@ def _python_files(root: str) -> Iterable[str]:
 
 @functools.cache
 def _mlir_identity() -> str:
-    """Which MLIR would compile, without importing it; `none` where there is none."""
+    """The identity of the installed MLIR, without importing it; `none` without one."""
     return _mlir.provider_identity()
 
 
 def _ptxas_identity(cache: Cache) -> str:
-    """A hash of the ptxas that would be run; `none` where there is none, and nothing was kept.
+    """A hash of the ptxas that would run; `none` if there is none.
 
     Kernels without machine code have an identity of their own.
     """
@@ -265,12 +269,12 @@ def _ptxas_identity(cache: Cache) -> str:
 
 @functools.cache
 def _ptxas(named: object) -> Path:
-    """`find_ptxas` with this setting, looked for once."""
+    """`find_ptxas`, with its result kept for this setting."""
     return find_ptxas()
 
 
 def _dump(bundle: Bundle, settings: env.Settings) -> None:
-    """Write what ATTN_MLIR_DUMP asks for and a finished bundle can give; the IR is the compiler's.
+    """Writes those files that ATTN_MLIR_DUMP names and a bundle has; the compiler writes the IR.
 
     Raises:
       SpecError: ATTN_MLIR_DUMP_DIR cannot be written to.

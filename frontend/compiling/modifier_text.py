@@ -1,4 +1,4 @@
-"""A score modifier from the text that a bundle keeps of it, checked by evaluating it."""
+"""Reads a score modifier from its text in a bundle, and checks it by evaluating it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from attn_mlir.errors import SpecError
 
 
 def read_modifier(text: object) -> Program:
-    """A score modifier that can be evaluated.
+    """The score modifier of a text, which is certain to be valid.
 
     Raises:
-      SpecError: the text is no program, or its nodes do not fit each other.
+      SpecError: the text is no program, or the types of its nodes do not match.
     """
     program = _parsed(text)
     zero = np.zeros((1, 1))
     arguments = {"score": zero, "batch": 0, "head": 0, "q": np.array([[0]]), "k": np.array([[0]])}
-    try:  # one element meets every node, and so every misfit
+    try:  # a single element evaluates every node, and so finds every mismatch
         tensors = {tensor.name: np.ones([1] * tensor.rank) for tensor in program.tensors}
         evaluate(program, arguments, tensors)
-    except Exception as error:  # numpy and Python have many words for it
+    except Exception as error:  # numpy and Python raise many kinds of errors for it
         raise SpecError(f"its modifier cannot be evaluated: {error!s:.100}") from error
     return program
 
 
 def _parsed(text: object) -> Program:
-    """The program that a request's modifier is the text of; its nodes may be anything.
+    """The program of a modifier's text, with nodes that are not checked yet.
 
     Raises:
-      SpecError: it is no text of a program.
+      SpecError: it is not the text of a program.
     """
     if not isinstance(text, str):
         raise SpecError(f"no program of a score modifier: {text!r:.60}")

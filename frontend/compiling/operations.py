@@ -1,4 +1,4 @@
-"""The operations that there are requests for: a new one is added to the table."""
+"""The table of operations that can be requested; a new one is added here."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OPERATIONS: Mapping[str, type[Request]] = {
 
 
 def request_of(fields: Mapping[str, Any]) -> Request:
-    """The request whose canonical form these fields are.
+    """The request for these fields of a canonical form.
 
     Raises:
-      SpecError: an operation that is not known, or not the canonical form; values of other types
-        may raise anything.
+      SpecError: an unknown operation, or no canonical form; values of wrong types may raise any
+        error.
     """
     operation = fields.get("op")
     if not isinstance(operation, str) or operation not in OPERATIONS:

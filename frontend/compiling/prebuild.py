@@ -1,8 +1,8 @@
-"""`attn-mlir prebuild`: run a program where the compiler is, and keep every bundle that it asks for.
+"""`attn-mlir prebuild`: runs a program where the compiler is, and keeps every bundle it requests.
 
-The folder serves machines without a compiler, see `prebuilt`. Files are written one by one and whole,
-as they are asked for: what a stopped run has written stays, and the next one takes the kernels from
-the compile cache.
+The folder is for machines without a compiler, see `prebuilt`. Each file is written when it is
+requested: the files of a stopped run stay, and the next run takes their kernels from the compile
+cache.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Say = Callable[[str], None]
 
 @dataclass
 class Collector:
-    """Writes the bundles that are asked for to a folder.
+    """Writes requested bundles to a folder.
 
     Attributes:
-      folder: where they go.
-      targets: chips to keep bundles for; none keeps those that are asked for. A kernel that is
-        asked for one chip is compiled for all of these.
-      say: is told a line per bundle.
-      written: names of the files, in the order in which they were first asked for.
-      failed: a line per kernel that there is not for a target.
+      folder: where they are written.
+      targets: chips to keep bundles for: each requested kernel is compiled for all of these. If
+        empty, bundles are kept for the chip they are requested for.
+      say: called with a line for each bundle.
+      written: names of the files, in the order of their first request.
+      failed: a line for each kernel that cannot be compiled for a target.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class Collector:
     _since: float = field(default_factory=time.perf_counter)
 
     def __call__(self, asked: Asked) -> None:
-        """A kernel was asked for."""
+        """Called for each requested kernel."""
         if not self.targets or asked.target in self.targets:
             self._keep(asked)
         for target in self.targets:
@@ -76,7 +76,7 @@ class Collector:
         self.say(f"{len(self.written):4d}  {name}  {what}, after {seconds:.1f} s")
 
     def _compile_for(self, asked: Asked, target: str) -> None:
-        """The same kernel for another chip; asking for it comes back as a call of `_keep`."""
+        """Compiles the same kernel for another chip; that request then reaches `_keep`."""
         name = file_name(asked.kernel, asked.request, target)
         if name in self.written or name in self.failed:
             return
@@ -100,13 +100,13 @@ def prebuild(
     runs: bool = True,
     say: Say = print,
 ) -> Collector:
-    """Run a Python program as `python SCRIPT ARGUMENTS` does, and keep its bundles.
+    """Runs a Python program as `python SCRIPT ARGUMENTS` does, and keeps its bundles.
 
     Args:
-      script, arguments: of the program.
+      script, arguments: the program and its arguments.
       folder, targets, say: see `Collector`.
-      runs: whether kernels run, on the device that the program asks for or that is there; else no
-        call launches anything, and results hold arbitrary numbers.
+      runs: whether kernels run, on the program's or the default device; otherwise nothing is
+        launched, and results have arbitrary numbers.
 
     Raises:
       SpecError: there is no such program, the folder cannot be written, or the program failed.

@@ -1,8 +1,8 @@
 """Bundles that were compiled elsewhere, for machines without a compiler.
 
 `ATTN_MLIR_BUNDLES` names a folder of bundle files, as `attn-mlir prebuild` writes it, or a zip of
-these files. A file's name says what it is for: the kernel, the target, and a digest of both with the
-request in canonical form.
+them. A file's name consists of the kernel, the target, and a digest of both with the canonical
+request.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SUFFIX = ".attn"
 
 
 def file_name(kernel: str, request: str, target: str) -> str:
-    """Of the bundle file for a request.
+    """The name of the bundle file for a request.
 
     Args:
-      kernel: entry name.
-      request: canonical text of what is asked.
+      kernel: entry name of the kernel.
+      request: canonical text of the request.
       target: the chip.
     """
     digest = hashlib.sha256(f"{target} {request}".encode()).hexdigest()[:16]
@@ -34,15 +34,15 @@ def file_name(kernel: str, request: str, target: str) -> str:
 
 
 def find(place: Path | None, kernel: str, request: str, target: str, missing: str) -> Bundle:
-    """The bundle for a request, where there is no compiler.
+    """The prebuilt bundle for a request.
 
     Args:
-      place: folder or zip, None where the user named none.
-      kernel, request, target: as of `file_name`.
-      missing: what the compiler lacks, for the message.
+      place: folder or zip; None if the user named none.
+      kernel, request, target: as in `file_name`.
+      missing: why nothing can be compiled here, for the message.
 
     Raises:
-      TargetError: the request is not there, or another one lies in its place.
+      TargetError: there is no bundle for the request, or the file is for another one.
       SpecError: the file is damaged, or the place cannot be read.
     """
     make = "on a machine that can compile, run `attn-mlir prebuild -o FOLDER SCRIPT`, with the program that asks for it"
@@ -69,7 +69,7 @@ def find(place: Path | None, kernel: str, request: str, target: str, missing: st
 
 
 def _read(place: Path, name: str) -> bytes | None:
-    """The bytes of a bundle file in a folder or a zip; None where it is not there.
+    """The bytes of a bundle file in a folder or zip; None if it does not exist.
 
     Raises:
       SpecError: the place, or the file, cannot be read.
@@ -86,7 +86,7 @@ def _read(place: Path, name: str) -> bytes | None:
             if archive.getinfo(member).file_size > MAX_BUNDLE_BYTES:
                 raise ValueError(f"{member} has more than {MAX_BUNDLE_BYTES} bytes")
             return archive.read(member)
-    except Exception as error:  # zipfile meets damage with a dozen kinds of error
+    except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
         told = reason(error) if isinstance(error, OSError | ValueError) else str(error)
         raise SpecError(
             f"ATTN_MLIR_BUNDLES names {place}, which cannot be read: {told}; it must be a folder of "
@@ -96,16 +96,16 @@ def _read(place: Path, name: str) -> bytes | None:
 
 @functools.lru_cache(maxsize=4)
 def _members(place: Path, changed_ns: int, byte_count: int) -> Mapping[str, str]:
-    """Members of an archive by file name, whatever folder they lie in there."""
+    """Members of an archive by file name without folder."""
     with zipfile.ZipFile(place) as archive:
         return {PurePosixPath(name).name: name for name in archive.namelist()}
 
 
 def write_archive(folder: Path, archive: Path, keep: Callable[[str], bool] = bool) -> Path:
-    """Packs the bundle files of a folder into one zip, the same bytes for the same files.
+    """Packs the bundle files of a folder into a zip; the same files give the same bytes.
 
     Args:
-      keep: says by its name whether a file is packed.
+      keep: whether to pack a file, by its name.
 
     Raises:
       SpecError: the folder cannot be read, or the archive not written.
@@ -117,7 +117,7 @@ def write_archive(folder: Path, archive: Path, keep: Callable[[str], bool] = boo
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
             for path in sorted(folder.glob(f"*{SUFFIX}")):
                 if keep(path.name):
-                    member = zipfile.ZipInfo(path.name)  # dated 1980, as bundles are
+                    member = zipfile.ZipInfo(path.name)  # dated 1980, like the members of bundles
                     member.compress_type = zipfile.ZIP_DEFLATED
                     packed.writestr(member, path.read_bytes())
     except OSError as error:

@@ -1,8 +1,8 @@
-"""A request: what somebody asks a kernel for, described once.
+"""The base class of requests: the options and operands of a kernel, declared once.
 
-A subclass declares its options as fields and its operands as a property. What follows from these
-two is here: checked and completed options, the canonical form and its inverse. `operations` lists
-the subclasses.
+A subclass declares its options as fields and its operands as a property. This module derives the
+rest: checked and completed options, the canonical form and its inverse. `operations` lists the
+subclasses.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def option(
     """A field of a request.
 
     Args:
-      converter: checks a value and brings it into its one form; raises SpecError.
-      default: of an option that may be left out; None is passed to no converter, and stands for
-        what `Request.completed` says.
-      written: makes JSON of a value; `read` makes what the converter takes of that.
+      converter: checks a value and returns its canonical form; raises SpecError.
+      default: default of an option. None is not passed to the converter, and is replaced by the
+        value in `Request.completed`, if any.
+      written: converts a value to JSON.
+      read: converts that JSON to an argument of the converter.
     """
     return dataclasses.field(
         default=default, metadata={_CHECK: converter, _WRITTEN: written, _READ: read}
@@ -44,28 +45,28 @@ def option(
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 def request(cls: type[T]) -> type[T]:
-    """Makes a class of options a request: frozen, with keywords only."""
+    """Class decorator: makes a class of options a request, frozen and with keywords only."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
 
 class Request(ABC):
-    """Base of the requests; see `attn_mlir.dialect.attn.operands.Request` for what compilers read."""
+    """Base class of requests; implements `attn_mlir.dialect.attn.operands.Request`."""
 
     operation: ClassVar[str]
 
     @property
     @abstractmethod
     def kernel_name(self) -> str:
-        """Entry point: what is static, readable in a profiler."""
+        """Name of the entry point, made of the static options, readable in a profiler."""
 
     @property
     @abstractmethod
     def operands(self) -> tuple[Operand, ...]:
-        """What the kernel is called with, in the order of the call."""
+        """The tensors and scalars of the kernel, in the order of the call."""
 
     @property
     def schedule_options(self) -> Mapping[str, int | str]:
-        """Options of `attn-configure` that are asked for."""
+        """Options for `attn-configure`."""
         return {}
 
     @abstractmethod
@@ -73,18 +74,18 @@ class Request(ABC):
         """Builds the operation in MLIR; see `attn_mlir.dialect.attn.operands.Request`."""
 
     def completed(self) -> Mapping[str, object]:
-        """Values of options that are None and follow from the others."""
+        """Values for options that are None, as they follow from others."""
         return {}
 
     def check_together(self) -> None:  # noqa: B027
-        """Refuses options that do not go together, each of which is right by itself.
+        """Refuses combinations of options that are valid one by one.
 
         Raises:
           SpecError: names them.
         """
 
     def __post_init__(self) -> None:
-        """Checks every option, and completes those that follow from others."""
+        """Checks every option, and completes those that are None."""
         for field in _options(type(self)):
             value = getattr(self, field.name)
             if value is not None or field.default is not None:
@@ -98,16 +99,16 @@ class Request(ABC):
         object.__setattr__(self, name, value)
 
     def operand(self, name: str) -> Operand | None:
-        """The operand of that name, if this kernel has it."""
+        """The operand of that name; None if the kernel has none."""
         return next((operand for operand in self.operands if operand.name == name), None)
 
     @property
     def tensors(self) -> tuple[Operand, ...]:
-        """The operands that are no numbers, in the order of the call."""
+        """The operands that are tensors, in the order of the call."""
         return tuple(operand for operand in self.operands if operand.role != "scalar")
 
     def fields(self) -> dict[str, object]:
-        """The canonical form as JSON has it; the manifest of its bundle keeps it."""
+        """The canonical form as JSON values; it is stored in the bundle's manifest."""
         found: dict[str, object] = {"op": self.operation}
         for field in _options(type(self)):
             value = getattr(self, field.name)
@@ -115,15 +116,15 @@ class Request(ABC):
         return found
 
     def canonical_json(self) -> str:
-        """The same text for the same request, whoever wrote it."""
+        """The canonical form as text, the same for equal requests."""
         return json.dumps(self.fields(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """The request that `fields` wrote.
+        """The inverse of `fields`.
 
         Raises:
-          SpecError: it is none in canonical form; values of other types may raise anything.
+          SpecError: it is no canonical form; values of wrong types may raise any error.
         """
         options: dict[str, Any] = {}
         for field in _options(cls):
@@ -141,5 +142,5 @@ def _options(cls: type) -> list[dataclasses.Field[Any]]:
 
 
 def option_names(cls: type[Request]) -> tuple[str, ...]:
-    """What the options of a request are called, in the order of their declaration."""
+    """The names of a request's options, in the order of their declaration."""
     return tuple(field.name for field in _options(cls))

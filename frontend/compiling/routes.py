@@ -1,7 +1,8 @@
-"""Which of the kernels of attention a call takes, where it names none.
+"""Chooses the schedule of an attention call that names none.
 
-By the machine and by rows: those of a group's heads and of the longest sequence's queries, which
-share keys. Never by what a device array holds, so that a recorded launch stays right.
+It depends on the machine and on the number of rows that share keys (heads of a group times queries
+of the longest sequence), never on the contents of device arrays, so that recorded launches stay
+valid.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from attn_mlir.runtime.kernel import Machine
 
 
 def routed(spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False) -> MhaSpec:
-    """The request with its kernel.
+    """The request with its schedule.
 
     Args:
-      spec: the request; a kernel that it names stays, as does None where sums lie in tensor memory.
+      spec: the request; a schedule that it names is kept.
       sq: queries of the longest sequence.
-      machine: what the call runs on.
-      in_parts: whether keys are to be split into parts of a size, which one kernel alone has.
+      machine: the machine that the call runs on.
+      in_parts: whether the keys are split into parts of a fixed size, which only one schedule
+        supports.
 
     Raises:
-      SpecError: an option that no kernel of the machine has.
+      SpecError: an option that no schedule of the machine supports.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
     if target.accumulator == "tensor":

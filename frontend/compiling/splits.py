@@ -1,8 +1,8 @@
-"""Splits of the keys: how many parts, and the request for the kernel that computes them.
+"""Splits of the keys: the number of parts, and the request for the kernel that computes them.
 
 With few queries there are fewer work tiles than multiprocessors, and the keys are divided among
-CTAs: each computes O and LSE for its part. `joins_parts` says who combines them: the last CTA of a
-work tile, or a second kernel (`attn_mlir.compiling.combination`).
+CTAs, each of which computes O and LSE for its part. They are combined by the last CTA of a work
+tile, or by a second kernel (`attn_mlir.compiling.combination`); see `joins_parts`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from attn_mlir.passes.target.tiling import STREAM_KEYS, STREAMED, TILE_N
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 
-MAX_SPLITS = 256  # as FlashAttention-4's combine kernel
-FEW_KEY_TILES = 4  # below, a split costs more than it gives (FlashAttention-4)
-MAX_CHOSEN = 128  # parts that the rule takes at most (FlashAttention-4)
-STREAM_SHARE = 2  # of so many multiprocessors one is enough to stream keys at the speed of memory
-"""A CTA that streams has all its shared memory in flight. On an H200, 2026-11-22, `bench/decode.py`:
-8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096 keys takes 14.2 us
-with 64, 16.3 us with 128."""
+MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
+FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
+MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
+STREAM_SHARE = 2  # one in so many multiprocessors is enough to stream keys at the speed of memory
+"""In `mha-streaming` a CTA has copies in flight into all its shared memory. On an H200, 2026-11-22,
+`bench/decode.py`: 8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096
+keys takes 14.2 us with 64, 16.3 us with 128."""
 
 
 def check_num_splits(num_splits: object) -> int:
-    """A number of parts: 1 is no split, 0 leaves it to `chosen_splits`.
+    """Checks a number of parts: 1 is no split, 0 leaves the number to `chosen_splits`.
 
     Raises:
       SpecError: says what was got.
@@ -45,13 +45,13 @@ def split_count(
     """The number of parts of a call.
 
     Args:
-      num_splits: as of `attention`.
+      num_splits: as in `attention`.
       spec: the request without a split.
       sizes: `batch`, and the longest `sq` and `sk`.
-      machine: says what the call runs on.
+      machine: returns the machine that the call runs on.
 
     Raises:
-      SpecError: no number of parts, or no kernel for parts of this request.
+      SpecError: an invalid number of parts, or a request that cannot be split.
     """
     wanted = check_num_splits(num_splits)
     if wanted == 1:
@@ -86,17 +86,18 @@ def fixed_split(
     sizes: Mapping[str, int],
     machine: Machine,
 ) -> tuple[int, int]:
-    """The keys of a part and the number of parts of a call with parts of a fixed size.
+    """For parts of a fixed size: the keys of a part, and the number of parts of a call.
 
-    There are as many as the longest sequence could need, whatever mask it has; a shorter one has
-    parts without keys behind its own, which change no bit. So a sequence's results do not depend on
-    the others of its batch.
+    There are as many parts as the longest sequence could need with any mask. A shorter sequence has
+    further parts without keys, which do not change its results, so these do not depend on the rest
+    of the batch.
 
     Args:
-      split_size, num_splits: as of `attention`; the others as of `split_count`.
+      split_size, num_splits: as in `attention`.
+      spec, sizes, machine: as in `split_count`.
 
     Raises:
-      SpecError: no size, or no kernel for parts of this request.
+      SpecError: an invalid size, or a request that cannot be split.
     """
     keys = options.split_size(split_size)
     if check_num_splits(num_splits) != 1:
@@ -119,22 +120,22 @@ def fixed_split(
 
 
 def joins_parts(spec: MhaSpec) -> bool:
-    """Whether the kernel of the parts combines them itself.
+    """Whether the kernel for the parts combines them itself.
 
-    The kernel that streams keys does: its O is of few rows, which the last CTA of a work tile reads
-    in less time than a second launch takes. The parts of many queries are combined by a kernel whose
-    CTAs share that work.
+    The kernel for few queries does: its O has few rows, which the last CTA of a work tile reads in
+    less time than a second launch takes. Parts of many queries are combined by a second kernel,
+    whose CTAs share the work.
     """
     return spec.schedule == STREAMED
 
 
 def part_spec(spec: MhaSpec) -> MhaSpec:
-    """The request for the kernel of the parts, which another one combines."""
+    """The request for the kernel that computes the parts, if another kernel combines them."""
     return dataclasses.replace(spec, partial=True, out_dtype="f32", return_lse=True)
 
 
 def key_tiles(mask: Mask, sq: int, sk: int, target: str = DEFAULT_TARGET) -> int:
-    """The most key tiles that some query's tile visits, at least 1."""
+    """The largest number of key tiles that any query tile visits, at least 1."""
     from attn_mlir.dialect.attn.masks import INTS
 
     keys, rows = max(TILE_N), target_named(target).rows_per_product
@@ -145,9 +146,9 @@ def key_tiles(mask: Mask, sq: int, sk: int, target: str = DEFAULT_TARGET) -> int
 def chosen_splits(*, work_tiles: int, key_tiles: int, multiprocessors: int) -> int:
     """The number of parts for `num_splits=0`.
 
-    One where there are at most 4 key tiles or work for every multiprocessor already; else as many
-    as multiprocessors per work tile, at most one per key tile and 128 (the rule of
-    FlashAttention-4 for SM100). Depends on sizes only, never on what a device array holds.
+    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else the number
+    of multiprocessors per work tile, but at most one part per key tile and 128 (the rule of
+    FlashAttention-4 for SM100). Depends on sizes only, never on the contents of device arrays.
     """
     if key_tiles <= FEW_KEY_TILES:
         return 1

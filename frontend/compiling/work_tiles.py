@@ -1,4 +1,4 @@
-"""The work tiles of a request's kernel, known before there is a kernel."""
+"""The work tiles of a request's kernel, computed without compiling it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from attn_mlir.passes.target.tiling import (
 
 
 def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
-    """The blocks of scores that the kernel of a request works on: a work tile and a key tile.
+    """The extents of the block of scores of one work tile and one key tile of a request's kernel.
 
     Args:
       spec: the request.
-      sq: queries of the calls; short ones get one query tile where nothing else was asked for.
+      sq: queries of the longest sequence; if few, work tiles have one query tile by default.
       target: the chip.
 
     Raises:
@@ -63,7 +63,7 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
 
 
 def chosen_query_tiles(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> int:
-    """Query tiles of a work tile of a kernel for few queries, where none are asked for.
+    """The default number of query tiles of a work tile, for a schedule for few queries.
 
     Args:
       spec: the request.
@@ -86,7 +86,7 @@ def chosen_query_tiles(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> 
 
 
 def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TARGET) -> int:
-    """Work tiles of a call without a split; sequences of a batch count as the longest.
+    """Number of work tiles of a call without a split, as if all sequences had the longest length.
 
     Args:
       spec: the request.

@@ -1,4 +1,4 @@
-"""Which keys a query sees: masks by closed forms, as objects and as text."""
+"""Masks in closed form: which keys a query sees; as objects and as text."""
 
 from attn_mlir.masks.kinds import Mask, causal, chunked, full, prefix_lm, sliding_window
 

@@ -1,7 +1,8 @@
-"""Which keys a query sees: the masks of the `attn` dialect under the names that users give them.
+"""The public constructors of masks, which say which keys a query sees.
 
-Masks combine: `causal() & chunked(512)`, `causal() | prefix_lm(64)`, `~causal()`. Query i of sq has
-the key position i + sk - sq: masks are aligned so that the last query has the last key's position.
+Masks combine: `causal() & chunked(512)`, `causal() | prefix_lm(64)`, `~causal()`. Query i of sq is
+at the key position i + sk - sq: masks are aligned so that the last query is at the last key's
+position.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def sliding_window(left: int | None, right: int | None = 0) -> Mask:
 
 
 def chunked(size: int) -> Mask:
-    """A query sees the keys of the chunk that its own position lies in.
+    """A query sees the keys of the chunk that contains its own position.
 
     Chunk c holds keys c x size ... (c + 1) x size - 1; `chunked(size) & causal()` for local causal
     attention.
@@ -67,7 +68,7 @@ def chunked(size: int) -> Mask:
 
 
 def prefix_lm(length: int) -> Mask:
-    """A query sees the first `length` keys, and causally those that follow.
+    """A query sees the first `length` keys, and the keys after them causally.
 
     Raises:
       SpecError: a length that is not from 0 to 2^30.

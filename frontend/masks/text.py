@@ -21,10 +21,12 @@ from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_wind
 ALLOWED = "full, causal, window:LEFT,RIGHT, chunked:SIZE, prefix:LENGTH, joined by &, |, ~ and ( )"
 
 MAX_DIGITS = 10  # of a number
-MAX_DEPTH = 64  # of ~ and ( ) in one another
+MAX_DEPTH = 64  # of nested ~ and ( )
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>[a-z]+)(?::(?P<numbers>[0-9a-z,]*))?)")
-_NAMES: dict[str, tuple[tuple[int, ...], Callable[..., Mask]]] = {  # with how many numbers
+_NAMES: dict[
+    str, tuple[tuple[int, ...], Callable[..., Mask]]
+] = {  # names, with their numbers of parameters
     "full": ((0,), full),
     "null": ((0,), full),
     "causal": ((0,), causal),
@@ -35,10 +37,10 @@ _NAMES: dict[str, tuple[tuple[int, ...], Callable[..., Mask]]] = {  # with how m
 
 
 def parse_mask(text: str) -> Mask:
-    """The mask that a text stands for.
+    """Parses the text of a mask.
 
     Raises:
-      SpecError: no such mask; the message quotes the text and lists what is allowed.
+      SpecError: no mask; the message quotes the text and lists what is allowed.
     """
     if not isinstance(cast(object, text), str):
         raise SpecError(f"mask must be text, got {shown(text)}: supported are {ALLOWED}")
@@ -46,7 +48,7 @@ def parse_mask(text: str) -> Mask:
 
 
 class _Parser:
-    """Reads one text from left to right."""
+    """A recursive-descent parser for one text."""
 
     def __init__(self, text: str):
         self._text = text
@@ -67,7 +69,7 @@ class _Parser:
         return match
 
     def _takes(self, sign: str) -> bool:
-        """Whether the next token is this sign, which is then behind us."""
+        """Consumes the next token if it is this sign; returns whether it was."""
         if self._token is None or self._token["sign"] != sign:
             return False
         self._token = self._next()
@@ -108,7 +110,7 @@ class _Parser:
 
     @contextlib.contextmanager
     def _deeper(self) -> Generator[None]:
-        """One sign or parenthesis further inside."""
+        """A context one level of `~` or `( )` deeper; refuses too deep nesting."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SpecError(

@@ -1,1 +1,1 @@
-"""What `attn_mlir.torch` is made of: shapes, operators, graphs."""
+"""The implementation of `attn_mlir.torch`: shapes, operators, graphs."""

@@ -2,8 +2,8 @@
 
 `attn_mlir::append_call` takes the tensors of a cache and of the new tokens, and the options of
 `append_kv`, under their names; `cos`, `sin` and `interleaved` are the parts of `rotary`. It returns
-nothing and declares that it changes keys, values and factors, so that a graph keeps it and its order. The fake
-kernel plans the call, of shapes, strides and dtypes alone, and refuses what planning refuses.
+nothing and declares that it changes keys, values and factors, so that graphs keep it and its order. The
+fake kernel plans the call by shapes, strides and dtypes only, and refuses what planning refuses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from attn_mlir.pytorch.shapes import check_gradient
 
 torch: Any = importlib.import_module("torch")
 
-BREAKS = ("device", "stream")  # the graph, where one is given
+BREAKS = ("device", "stream")  # names of the graph's arguments, where one is given
 OPERANDS = {
     "k": "Tensor(a!)", "v": "Tensor(b!)?", "k_new": "Tensor", "v_new": "Tensor", "cache": "str",
 }  # fmt: skip
@@ -41,10 +41,10 @@ ANGLES = {"cos": "Tensor?", "sin": "Tensor?", "interleaved": "bool?"}
 def append_in_graph(
     cache: Any, k_new: Any, v_new: Any, positions: Any = None, **options: Any
 ) -> None:
-    """Appending as an operator in the graph; what no graph can hold breaks it.
+    """`append_kv` as an operator in a graph; arguments that no graph can hold break the graph.
 
     Args:
-      cache, k_new, v_new, positions, options: of `append_kv`.
+      cache, k_new, v_new, positions, options: as in `append_kv`.
     """
     options["positions"] = positions
     given = {name: value for name, value in options.items() if value is not None}
@@ -69,8 +69,8 @@ def _planned(seen: Callable[[Any, str], Any], given: Mapping[str, Any]) -> Plan:
     """The launch of a call.
 
     Args:
-      seen: what stands for a tensor of that name.
-      given: arguments of the operator by name.
+      seen: returns the view of a tensor, given the tensor and its name.
+      given: the operator's arguments by name.
 
     Raises:
       SpecError: says which argument is wrong.
@@ -95,13 +95,13 @@ def _append_call(*arguments: Any, **given: Any) -> None:
 
 
 def _fake_append_call(*arguments: Any, **given: Any) -> None:
-    """Checks what the operator checks."""
+    """The fake kernel: makes the same checks as the operator."""
     given |= dict(zip(NAMES, arguments, strict=False))
     _planned(described, given)
 
 
 def _options() -> dict[str, str]:
-    """The options of a call by name, with their types in a schema; angles one by one."""
+    """The options of a call with their types in the schema; `rotary` as its parts."""
     parameters = inspect.signature(append_kv).parameters.values()
     optional = [x for x in parameters if x.default is not x.empty and x.name not in BREAKS]
     return {x.name: TYPES[str(x.annotation)] for x in optional if x.name != "rotary"} | ANGLES

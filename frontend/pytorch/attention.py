@@ -1,4 +1,4 @@
-"""`attn_mlir.attention` for PyTorch's compiler: what it traces where it meets that function."""
+"""The function that PyTorch's compiler traces in place of `attn_mlir.attention`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BREAKS = ("block_mask", "out", "device", "stream")  # the graph, where one is gi
 
 
 def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
-    """Attention as an operator in the graph; what no graph can hold breaks it.
+    """Attention as an operator in a graph; arguments that no graph can hold break the graph.
 
     Args:
-      q, k, v, options: of `attention`.
+      q, k, v, options: as in `attention`.
     """
     given = {name: value for name, value in options.items() if value is not None}
     is_cache = isinstance(k, CACHES)
@@ -56,5 +56,5 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
 
 
 def _dtype_of_o(q: Any) -> Any:
-    """Of O where none is asked for."""
+    """The default dtype of O."""
     return q.dtype if q.dtype in OUTPUT_DTYPES.values() else torch.bfloat16

@@ -1,8 +1,8 @@
-"""The operator that `attn_mlir.attention` is in the graphs of PyTorch, for all that a call can say.
+"""The operator for calls of `attn_mlir.attention` in PyTorch's graphs, with all their arguments.
 
-Tensors of a call, those of a cache among them, are arguments of the operator `attn_mlir::attention_call`
-under their names; so are its options. Its fake kernel plans the call as the operator does, of shapes,
-strides and dtypes alone, and refuses what planning refuses.
+The tensors of a call, also those of a cache, and its options are arguments of the operator
+`attn_mlir::attention_call` under their names. Its fake kernel plans the call as the operator does,
+by shapes, strides and dtypes only, and refuses what planning refuses.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ from attn_mlir.trace import MaskMod, Recorded, ScoreMod, trace
 
 torch: Any = importlib.import_module("torch")
 
-NO_ARGUMENTS = ("block_mask", "score_mod", "mask_mod", "out", "device", "stream")  # of the operator
+NO_ARGUMENTS = (
+    "block_mask",
+    "score_mod",
+    "mask_mod",
+    "out",
+    "device",
+    "stream",
+)  # name of the operator
 OUTPUT_DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def _options_of_attention() -> dict[str, str]:
-    """The options of a call by name, with their types in a schema: those that a graph can hold."""
+    """The options of a call that a graph can hold, with their types in the schema."""
     found = inspect.signature(attention).parameters.values()
     names = [x for x in found if x.kind is x.KEYWORD_ONLY and x.name not in (*NO_ARGUMENTS, "mask")]
     return {x.name: TYPES[str(x.annotation)] for x in names}
@@ -50,10 +57,10 @@ def modified_call(
     cache: str,
     **given: Any,
 ) -> tuple[Any, Any]:
-    """The operator with what tracing makes of modifiers.
+    """Calls the operator, with traced modifiers.
 
     Args:
-      given: options and fields of a cache by name.
+      given: options, and fields of a cache, by name.
     """
     program, captured = trace(score_mod, mask_mod)
     ranks = [tensor.rank for tensor in program.tensors] if program is not None else []
@@ -66,8 +73,8 @@ def _planned(seen: Callable[[Any, str], Any], given: Mapping[str, Any]) -> Plan:
     """The launches of a call.
 
     Args:
-      seen: what stands for a tensor of that name.
-      given: arguments of the operator by name.
+      seen: returns the view of a tensor, given the tensor and its name.
+      given: the operator's arguments by name.
 
     Raises:
       SpecError: says which argument is wrong.
@@ -94,7 +101,7 @@ def _planned(seen: Callable[[Any, str], Any], given: Mapping[str, Any]) -> Plan:
 
 
 def _attention_call(*arguments: Any, **given: Any) -> tuple[Any, Any]:
-    """The operator: O, and LSE or an empty tensor."""
+    """The operator: returns O, and LSE or an empty tensor."""
     given |= dict(zip(NAMES, arguments, strict=False))
     results = _planned(lambda tensor, _: tensor.detach(), given).execute()
     empty = given["q"].new_empty(0, dtype=torch.float32)
@@ -102,7 +109,7 @@ def _attention_call(*arguments: Any, **given: Any) -> tuple[Any, Any]:
 
 
 def _fake_attention_call(*arguments: Any, **given: Any) -> tuple[Any, Any]:
-    """Shapes and dtypes of the operator's results, which the number of parts does not change."""
+    """The fake kernel: results by shape and dtype, which do not depend on the number of parts."""
     given |= dict(zip(NAMES, arguments, strict=False))
     if check_num_splits(given.get("num_splits", 1)) == 0:
         given["num_splits"] = 1
@@ -115,7 +122,7 @@ def _fake_attention_call(*arguments: Any, **given: Any) -> tuple[Any, Any]:
 
 
 def _schema() -> tuple[list[str], str]:
-    """Names of the operator's arguments, and its schema: options and fields of caches by name."""
+    """The names of the operator's arguments, and its schema."""
     told = declared(OPTIONS)
     text = ", ".join([*(f"{kind} {name}" for name, kind in OPERANDS.items()), *spelled(told)])
     return [*OPERANDS, *told], f"({text}) -> (Tensor, Tensor)"

@@ -1,4 +1,4 @@
-"""Caches as arguments of an operator: their arrays under the names of their fields, and what kind they are."""
+"""Caches as arguments of operators: their arrays under the names of fields, and their class."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from attn_mlir.caches import CACHES
 from attn_mlir.errors import SpecError
 
-FIRST = 2  # of a cache's fields, in whatever kind of cache, hold the keys and the values
+FIRST = 2  # the first fields of a cache of any class hold the keys and the values
 TYPES = {
     "Any": "Tensor?", "bool": "bool", "str": "str", "str | None": "str?", "int": "int",
     "int | None": "int?", "float | None": "float?", "object": "str?",  # out_dtype, by name
 }  # fmt: skip
-"""Types in a schema, by how Python's signatures spell them."""
+"""Types in a schema, by their spelling in Python signatures."""
 
 CACHES_BY_NAME = {cache.__name__: cache for cache in CACHES}
 
 
 def _fields_of(cache: Any) -> dict[str, str]:
-    """The fields of a kind of cache behind the first two, with their types in a schema."""
+    """The fields of a class of caches after the first two, with their types in the schema."""
     return {x.name: TYPES[str(x.type)] for x in dataclasses.fields(cache)[FIRST:]}
 
 
@@ -28,7 +28,7 @@ FIELDS = {name: _fields_of(cache) for name, cache in CACHES_BY_NAME.items()}
 
 
 def declared(told: Mapping[str, str]) -> dict[str, str]:
-    """Arguments by name with their types, `told` and the fields of all caches; these may be None."""
+    """Arguments `told` and the optional fields of all caches, by name with their types."""
     found = dict(told)
     for fields in FIELDS.values():
         found |= {name: kind if kind.endswith("?") else f"{kind}?" for name, kind in fields.items()}
@@ -36,23 +36,26 @@ def declared(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def spelled(arguments: Mapping[str, str]) -> list[str]:
-    """Optional arguments as a schema has them."""
-    defaults = {"bool": "False", "int": "1"}  # of num_splits, the only integer that has to be one
+    """Optional arguments in the syntax of schemas."""
+    defaults = {
+        "bool": "False",
+        "int": "1",
+    }  # default of num_splits, the only integer that cannot be None
     return [f"{kind} {name}={defaults.get(kind, 'None')}" for name, kind in arguments.items()]
 
 
 def apart(cache: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Keys and values of a cache, and its other fields that are given, by name."""
+    """Takes a cache apart: keys, values, and its other fields that are set, by name."""
     k, v, *others = [getattr(cache, field.name) for field in dataclasses.fields(cache)]
     pairs = zip(FIELDS[type(cache).__name__], others, strict=True)
     return k, v, {name: value for name, value in pairs if value is not None}
 
 
 def put_together(kind: str, k: Any, v: Any, given: Mapping[str, Any]) -> Any:
-    """The cache of this kind.
+    """The inverse of `apart`: the cache of this class.
 
     Args:
-      given: has the fields that are given, by name, and may have more.
+      given: the fields that are set, by name, and maybe other arguments.
     """
     return CACHES_BY_NAME[kind](
         k, v, **{name: given[name] for name in FIELDS[kind] if name in given}
@@ -60,12 +63,12 @@ def put_together(kind: str, k: Any, v: Any, given: Mapping[str, Any]) -> Any:
 
 
 def check_fields(names: Mapping[str, Any], kind: str, others: Mapping[str, Any]) -> None:
-    """Refuses fields of another kind of cache.
+    """Refuses fields of another class of caches.
 
     Args:
-      names: the arguments that are given.
-      kind: of the cache, or "" where there is none.
-      others: arguments that are no fields.
+      names: the given arguments by name.
+      kind: class of the cache; "" without one.
+      others: names that are no fields.
 
     Raises:
       SpecError: names the field.

@@ -1,6 +1,6 @@
-"""One call of attention for PyTorch: what its modifiers capture, and the operators that compute it.
+"""One call of attention for PyTorch: traces its modifiers and calls the operators.
 
-Works on real tensors and on fakes, of which it looks at shapes, strides and dtypes alone.
+Works on real tensors, and on fakes, of which only shapes, strides and dtypes are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Listing(NamedTuple):
     """The lists of a BlockMask of PyTorch.
 
     Attributes:
-      tensors: numbers and indices of partly visible blocks, and those of full ones or None.
+      tensors: counts and indices of partly visible blocks, and those of full blocks or None.
       block_size: query positions and keys of a block.
     """
 
@@ -48,12 +48,12 @@ def call(
     return_lse: bool = False,
     blocks: Listing | BlockMask | None = None,
 ) -> tuple[Any, Any]:
-    """O [batch, sq, heads, v_head_dim] and LSE [batch, heads, sq], or an empty tensor for it.
+    """O [batch, sq, heads, v_head_dim], and LSE [batch, heads, sq] or an empty tensor.
 
     Args:
       q, k, v: [batch, sequence, heads, head_dim].
-      mask: in closed form, as text.
-      blocks: which blocks of scores count; `mask_mod` is for the partly visible ones.
+      mask: a mask in closed form, as text.
+      blocks: the blocks with visible scores; `mask_mod` is for partly visible ones.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.
@@ -84,7 +84,7 @@ def call(
 def _listed(
     listing: Listing, mask_mod: MaskMod | None, sizes: dict[str, int], block: Any
 ) -> tuple[MaskMod | None, list[Any]]:
-    """The predicate for partly visible blocks of the kernel, and the lists that it takes."""
+    """The predicate for the kernel's partly visible blocks, and the kernel's lists."""
     numbers = listing.tensors[0]
     for axis, extent in zip(("batch", "heads"), numbers.shape[:2], strict=True):
         if extent not in (1, sizes[axis]):
@@ -98,9 +98,9 @@ def _listed(
 
 
 def as_tensor(array: Any, rank: int) -> Any:
-    """A captured array as a tensor that aliases it; axes of one element are added at its end."""
+    """A captured array as a tensor that aliases it, with axes of extent 1 appended up to `rank`."""
     owner: Any = array.owner if isinstance(array, TensorView) else array
-    if isinstance(owner, tuple):  # a tensor and its DLPack capsule
+    if isinstance(owner, tuple):  # references: the tensor and its DLPack capsule
         owner = cast("tuple[Any, ...]", owner)[0]
     tensor: Any = owner if isinstance(owner, torch.Tensor) else torch.from_dlpack(owner)
     while tensor.dim() < rank:

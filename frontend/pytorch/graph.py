@@ -1,10 +1,10 @@
 """Attention with a score modifier inside the graphs of `torch.compile`.
 
-A modifier is Python, so it is traced twice: by PyTorch's compiler, which knows what guards it needs
-and which tensors it reads, into a graph for one score; and that graph, when it is run or compiled
-further, by ours into a program. In between stands a higher-order operator, whose operands are the
-tensors that the modifier reads. It is no more than a call of `call.call`, or of
-`attention_call.modified_call`: what reaches a backend is `attn_mlir::attention`, or
+A modifier is Python, so it is traced twice. PyTorch's compiler, which finds the guards and the
+tensors that it needs, traces it to a graph for one score; when that graph is run or compiled
+further, our tracing makes a program of it. Between the two is a higher-order operator, whose
+operands are the tensors that the modifier reads. It only calls `call.call` or
+`attention_call.modified_call`, so that backends see `attn_mlir::attention` or
 `attn_mlir::attention_call`.
 """
 
@@ -24,7 +24,7 @@ torch: Any = importlib.import_module("torch")
 fx: Any = importlib.import_module("torch.fx")
 _base: Any = importlib.import_module("torch._higher_order_ops.base_hop")
 
-_KEEPS = ("clone", "item")  # methods that do nothing to the value of one number
+_KEEPS = ("clone", "item")  # methods that do not change the value of one number
 
 
 def call_in_graph(
@@ -56,9 +56,9 @@ def traced_call(
     """The higher-order operator for results of these shapes.
 
     Args:
-      dtype: of O.
-      options: of `call.call`, or with `cache` those of `attention_call.modified_call`; q, k and v
-        among them.
+      dtype: dtype of O.
+      options: q, k, v and options of `call.call` or, with `cache`, of
+        `attention_call.modified_call`.
     """
     device = options["q"].device
 
@@ -80,14 +80,14 @@ def traced_call(
 
 
 def _own(result: Any, index: Any) -> Any:
-    """A result of a modifier as a tensor that is none of its arguments."""
+    """A result of a modifier as a new tensor, never one of its arguments."""
     if isinstance(result, torch.Tensor):
         return result.clone()
     return torch.where(index == index, result, result)
 
 
 class FlexOperator(_base.BaseHOP):
-    """`call` as an operator that takes a function, which PyTorch's compiler makes a graph of."""
+    """A higher-order operator for `call`: PyTorch's compiler makes a graph of its function argument."""
 
     def __init__(self) -> None:
         super().__init__("attn_mlir_flex")  # pyright: ignore[reportUnknownMemberType]
@@ -95,14 +95,14 @@ class FlexOperator(_base.BaseHOP):
     def __call__(
         self, body: Any, *operands: Any, q: Any, has_score_mod: bool, **options: Any
     ) -> tuple[Any, ...]:
-        """As many results as `body` has, the last two of which are O and LSE.
+        """Returns as many results as `body` does; the last two are O and LSE.
 
         Args:
-          body: of `call_in_graph`: the function or, in a graph, what became of it.
-          operands: arguments of that graph.
+          body: the function of `call_in_graph` or, within a graph, its graph.
+          operands: the arguments of that graph.
           q, options: see `traced_call`.
         """
-        if not isinstance(body, fx.GraphModule):  # the compiler has given up on it
+        if not isinstance(body, fx.GraphModule):  # the compiler did not trace it
             known = inspect.getclosurevars(body).nonlocals
             mods = {name: known[name] for name in ("score_mod", "mask_mod")}
             count = 1 + sum(mod is not None for mod in mods.values())
@@ -123,7 +123,7 @@ flex_op = FlexOperator()
 
 
 def _coordinates(total: Any) -> list[Any]:
-    """Placeholders of score, batch, head, query and key: the terms of the sum, in order."""
+    """The placeholders of score, batch, head, query and key, found as terms of a sum, in order."""
     terms: list[Any] = []
     while total.op != "placeholder":
         total, term = total.args
@@ -134,9 +134,9 @@ def _coordinates(total: Any) -> list[Any]:
 def _mod_of(
     body: Any, result: Any, coordinates: Sequence[Any], operands: Sequence[Any], device: Any
 ) -> Callable[..., Any]:
-    """What computes one result of a graph from a score's coordinates.
+    """A function that computes one result of a graph from a score and its coordinates.
 
-    Operands that it does not need are left alone: sizes among them would become fixed.
+    Operands that it does not need are not touched, since sizes among them would become constants.
     """
     needed = _needed(result)
     placeholders = body.graph.find_nodes(op="placeholder")
@@ -168,7 +168,7 @@ def _mod_of(
 
 
 def _needed(result: Any) -> set[Any]:
-    """A node and all that it is computed from."""
+    """A node and all nodes that it depends on."""
     needed: set[Any] = set()
     pending = [result]
     while pending:
@@ -180,7 +180,7 @@ def _needed(result: Any) -> set[Any]:
 
 
 def _passed(operand: Any, device: Any) -> Any:
-    """An operand as kernels take it; PyTorch's compiler makes tensors on the host of floats."""
+    """An operand as kernels take it; floats, which the compiler made host tensors, as numbers."""
     if not isinstance(operand, torch.Tensor):
         return operand if isinstance(operand, bool | float) else int(operand)
     if operand.dim():
@@ -189,7 +189,7 @@ def _passed(operand: Any, device: Any) -> Any:
 
 
 def _without_score(mod: Callable[..., Any]) -> MaskMod:
-    """A predicate has no score, which is the first coordinate here."""
+    """A predicate from a function whose first argument is the score."""
 
     def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return mod(None, b, h, q_idx, kv_idx)

@@ -1,7 +1,7 @@
-"""Custom operators of PyTorch: attention, and the lists of a block mask; what they check, they check of fakes too.
+"""Custom operators of PyTorch for attention and for the lists of a block mask.
 
-Attention's results depend on what its operands hold, their shapes and dtypes do not: the fake
-kernels compute these, and refuse what the operators refuse, from shapes, strides and dtypes alone.
+Their fake kernels compute the shapes and dtypes of results from the shapes, strides and dtypes of
+operands, and refuse everything that the operators refuse.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _DTYPES = {
 
 
 class Described(TensorView):
-    """A tensor by its shape, strides and dtype; its memory, which a fake has not, is not looked at."""
+    """A tensor as shape, strides and dtype, without its memory, which fakes do not have."""
 
-    __dlpack__ = None  # an array, for those who look for arrays
+    __dlpack__ = None  # recognised as an array by tracing
     has_memory = False
 
 
 def described(tensor: Any, name: str) -> Described:
-    """What there is to know of a tensor without its memory.
+    """The view of a tensor, without its memory.
 
     Raises:
-      SpecError: no tensor, or one that is sparse, nested or of a dtype that no kernel has.
+      SpecError: it is no tensor, or sparse, nested or of a dtype that no kernel has.
     """
     if not isinstance(tensor, torch.Tensor):
         raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -74,14 +74,16 @@ def _request(
     return_lse: bool,
     block: Sequence[int],
 ) -> tuple[MhaSpec, dict[str, TensorView]]:
-    """The request that the operator's arguments make, all checked, and what is captured by name.
+    """The checked request for the operator's arguments, and the captured tensors by name.
 
     Raises:
       SpecError: says which argument is wrong.
     """
     program = Program.from_json(modifier) if modifier else None
     spec = spec_of(operands, parse_mask(mask), return_lse=return_lse)
-    descales_of(spec, operands["q"].shape[0], None, None, None)  # refuses 8 bits: no factors here
+    descales_of(
+        spec, operands["q"].shape[0], None, None, None
+    )  # refuses 8 bits, as there are no factors
     check_scale(scale)
     extents = cast("tuple[int, int, int]", tuple(block)) if block else None
     spec = dataclasses.replace(spec, modifier=program, block=extents)
@@ -102,7 +104,7 @@ def _request(
 
 
 def _passed_names(spec: MhaSpec) -> tuple[str, ...]:
-    """What `captured` holds: lists of blocks, if there is a block, and what the modifier reads."""
+    """Names of the tensors in `captured`: lists of blocks, if any, and those of the modifier."""
     lists = BLOCK_LISTS if spec.block is not None else ()
     read = spec.modifier.tensors if spec.modifier is not None else ()
     return (*lists, *(tensor.name for tensor in read))
@@ -124,14 +126,14 @@ def _attention(
     return_lse: bool = True,
     block: Sequence[int] = (),
 ) -> tuple[Any, Any]:
-    """The operator: O and LSE of tensors [batch, sequence, heads, head_dim].
+    """The operator: returns O and LSE for tensors [batch, sequence, heads, head_dim].
 
     Args:
-      captured: lists of blocks, if there is a block, and what the modifier reads.
+      captured: lists of blocks, if there is a block, and the tensors that the modifier reads.
       modifier: `Program.canonical` of a score modifier, or "".
-      mask: in closed form, as text: `full`, `causal`, `window:127,0`; see `mask_text`.
-      return_lse: whether LSE is computed; else it is empty.
-      block: of the lists, see `MhaSpec`; empty if there are none.
+      mask: a mask in closed form, as text: `full`, `causal`, `window:127,0`; see `masks.text`.
+      return_lse: whether LSE is computed; otherwise an empty tensor is returned.
+      block: extents of listed blocks, see `MhaSpec`; empty if there are none.
     """
     q = q.detach()
     tensors = dict(zip(OPERANDS, (q, k.detach(), v.detach()), strict=True))
@@ -157,7 +159,7 @@ def _fake_attention(
     return_lse: bool = True,
     block: Sequence[int] = (),
 ) -> tuple[Any, Any]:
-    """Shapes and dtypes of the operator's results."""
+    """The fake kernel: shapes and dtypes of the operator's results."""
     operands = {n: described(x, n) for n, x in zip(OPERANDS, (q, k, v), strict=True)}
     read = [described(tensor, "captured") for tensor in captured]
     _request({**operands}, read, modifier, mask, scale, return_lse, block)
@@ -186,12 +188,12 @@ def _block_lists(
     block_size: Sequence[int],
     block: Sequence[int],
 ) -> tuple[Any, Any, Any]:
-    """The operator: what a kernel walks for lists of PyTorch's BlockMask, and the blocks' kinds.
+    """The operator: from the lists of PyTorch's BlockMask to a kernel's lists, and the kinds of blocks.
 
     Args:
       kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices: see `BlockMask`.
-      block_size: query positions and keys of the blocks that the lists name.
-      block: positions, heads and keys of the kernel's.
+      block_size: query positions and keys of the BlockMask's blocks.
+      block: positions, heads and keys of the kernel's blocks.
 
     Returns:
       `Lists.counts`, `Lists.indices` and `BlockMask.kinds` as int32.
@@ -215,7 +217,7 @@ def _fake_block_lists(
     block_size: Sequence[int],
     block: Sequence[int],
 ) -> tuple[Any, Any, Any]:
-    """Shapes of the operator's results."""
+    """The fake kernel: shapes of the operator's results."""
     batch, heads = kv_num_blocks.shape[:2]
     positions, joined, keys = block
     rows = (

@@ -1,6 +1,6 @@
-"""Operands of PyTorch's attention functions checked, and brought to [batch, heads, sequence, head_dim].
+"""Checks operands of PyTorch's attention functions, and makes them [batch, heads, seq, head_dim].
 
-What PyTorch repeats is repeated by strides of 0; nothing is copied where strides can say it.
+Broadcast extents get strides of 0; operands are copied only if no strides can express the shape.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Operands:
       query: [batch, heads, sq, head_dim].
       key: [batch, kv_heads, sk, head_dim].
       value: [batch, kv_heads, sk, v_head_dim].
-      lead: extents in front of sq in PyTorch's result.
-      joined: how many of these are the batch; the heads are what follows, or 1.
+      lead: extents before sq in PyTorch's result.
+      joined: how many of these form the batch; the next one is the heads, or there is 1 head.
     """
 
     query: Any
@@ -37,7 +37,7 @@ class Operands:
     joined: int
 
     def unfolded(self, result: Any) -> Any:
-        """A result [batch, heads, ...] with PyTorch's extents in front."""
+        """A result [batch, heads, ...] reshaped to PyTorch's leading extents."""
         return result if len(self.lead) == 2 else result.reshape(*self.lead, *result.shape[2:])
 
     def mask(self, attn_mask: Any) -> Any:
@@ -58,7 +58,7 @@ class Operands:
 
 
 def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
-    """Query, key and value, under autocast in its dtype, as PyTorch's functions take them.
+    """Checks query, key and value; returns them, under autocast in its dtype.
 
     Raises:
       SpecError: names the operand, what was got, and what to do.
@@ -91,10 +91,10 @@ def checked(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
 
 
 def check_gradient(name: str, tensor: Any) -> None:
-    """Refuses a tensor that wants a gradient.
+    """Refuses a tensor that requires a gradient.
 
     Raises:
-      SpecError: says how to do without.
+      SpecError: says how to call without gradients.
     """
     if tensor.requires_grad and torch.is_grad_enabled():
         raise SpecError(
@@ -104,7 +104,7 @@ def check_gradient(name: str, tensor: Any) -> None:
 
 
 def _autocast(tensor: Any) -> Any:
-    """What autocast makes of an operand of attention, where it is on."""
+    """An operand in the dtype of autocast, if that is on."""
     kind = tensor.device.type
     if tensor.dtype != torch.float32 or not torch.is_autocast_enabled(kind):
         return tensor
@@ -157,7 +157,7 @@ def fold(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> Operands:
 
 
 def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The extents that these become when those of 1 are repeated.
+    """The extents after broadcasting.
 
     Raises:
       SpecError: shows the operands' shapes.
@@ -178,9 +178,9 @@ def _broadcast(tensors: dict[str, Any], extents: Sequence[tuple[int, ...]]) -> t
 
 
 def _of_rank_4(tensor: Any, lead: Sequence[int], joined: int) -> Any:
-    """A tensor with extents `lead`, or 1 for some of them, in front: the first `joined` as one.
+    """A tensor broadcast to leading extents `lead`, of which the first `joined` are merged into one.
 
-    Strides tell it, or there is a copy.
+    A view if strides allow it, else a copy.
     """
     before, heads = tensor.shape[:joined], tensor.shape[joined:-2]
     rest = (math.prod(heads), *tensor.shape[-2:])

@@ -1,7 +1,7 @@
-"""New tokens in a cache, by the meaning of the arrays: one token after the other, in float64.
+"""The reference for new tokens in a cache: one token after the other, in float64.
 
-Factors that positions have of their own are those of the tokens: `measured` says which, and `appended` what
-the elements are then, by the factors that the cache holds.
+If positions have their own factors, these are computed from the tokens: `measured` says which they are, and
+`appended` what the elements are, given the factors that the cache holds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ class Place(NamedTuple):
 
     Attributes:
       token: its index in k_new.
-      sequence: None where slots tell.
-      position: in its sequence; None where nobody asks.
-      k, v: page and offset, or row and position, of its key and of its value; None for one that
-        has no place.
-      k_scale, v_scale: of their factors, where positions have their own.
+      sequence: number of its sequence; None if slots give the place.
+      position: its position in the sequence; None if it is not needed.
+      k, v: page and offset, or row and position, of its key and of its value; None without a place.
+      k_scale, v_scale: the same for their factors, if positions have their own.
     """
 
     token: tuple[int, ...]
@@ -73,7 +72,7 @@ def appended(
     slot_mapping: Array | None = None,
     rotary: Rotary | None = None,
 ) -> tuple[Array, Array]:
-    """What `append_kv` writes, in float64 and before it is rounded; NaN where it writes nothing.
+    """The values that `append_kv` writes, in float64 before rounding; NaN where it writes nothing.
 
     Tokens without a place are left out, whatever the arrays hold.
 
@@ -152,7 +151,7 @@ def _moved(
 
 
 def rotated(key: Array, position: int, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """A key [heads, columns] with the pairs of its first columns turned by the angles of a position."""
+    """A key [heads, columns] with the pairs of its first columns rotated for a position."""
     c, s = (angle[position].astype(np.float64) for angle in (cos, sin))
     count = len(c)
     first = np.s_[..., 0 : 2 * count : 2] if interleaved else np.s_[..., :count]
@@ -171,7 +170,7 @@ def places(
     cu_seqlens: Array | None,
     slot_mapping: Array | None,
 ) -> Iterator[Place]:
-    """Where each token goes; those that belong nowhere are left out.
+    """Where each token goes; tokens without a place are left out.
 
     Args:
       shape: [tokens] or [batch, n].
@@ -213,7 +212,7 @@ def _sequence(
     batch_indices: Array | None,
     cu_seqlens: Array | None,
 ) -> tuple[int, int, int] | None:
-    """A token's sequence, its number among the new ones there, and how many these are."""
+    """A token's sequence, its number among that one's new tokens, and their count."""
     if batch_indices is not None:
         return int(batch_indices[token]), 0, 1
     if cu_seqlens is None:
@@ -233,7 +232,7 @@ def _batch(cache: ContiguousKV | PagedKV) -> int:
 
 
 def _pages(cache: PagedKV, b: int, side: int) -> Array:
-    """The list of a sequence's pages."""
+    """The page numbers of a sequence."""
     if cache.page_table is None:
         return cache.indices[cache.indptr[b] : cache.indptr[b + 1]]
     pages = cache.page_table[b]
@@ -241,7 +240,7 @@ def _pages(cache: PagedKV, b: int, side: int) -> Array:
 
 
 def _end(cache: ContiguousKV | PagedKV, b: int, count: int) -> int:
-    """Positions of a sequence once its new tokens are there."""
+    """The length of a sequence including its new tokens."""
     if cache.seqused is not None:
         return int(cache.seqused[b]) + (0 if cache.counts_new else count)
     if isinstance(cache, ContiguousKV):
@@ -253,7 +252,7 @@ def _end(cache: ContiguousKV | PagedKV, b: int, count: int) -> int:
 
 
 def _place(cache: ContiguousKV | PagedKV, b: int, place: int, side: int) -> tuple[int, int] | None:
-    """Page and offset, or row and position, of a place in a sequence's room; None where there is none."""
+    """Page and offset, or row and position, of position `place`; None if the sequence has no room."""
     lines, offsets = stored(cache)[side].shape[:2]
     if isinstance(cache, ContiguousKV):
         line, offset = b if cache.batch_idx is None else int(cache.batch_idx[b]), place

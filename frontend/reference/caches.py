@@ -1,4 +1,4 @@
-"""Caches for the formulas: the keys and values of one sequence, gathered by the meaning of its arrays."""
+"""Gathers the keys and values of one sequence from a cache, for the reference formulas."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Array = npt.NDArray[Any]
 def gathered(cache: ContiguousKV | PagedKV, b: int, queries: int) -> tuple[Array, Array]:
     """K and V of sequence b, each [positions, kv_heads, columns], from a cache of numpy arrays.
 
-    In float64 times their factors, where those are told position by position.
+    Multiplied by their factors, in float64, if each position has its own.
 
     Args:
-      cache: its entries that the sequence uses have to be right.
+      cache: entries that the sequence uses must be valid.
       b: number of the sequence.
-      queries: of the sequence in this step.
+      queries: number of the sequence's queries in this step.
     """
     if isinstance(cache, ContiguousKV):
         row = b if cache.batch_idx is None else int(cache.batch_idx[b])
@@ -54,7 +54,7 @@ def _pools(cache: PagedKV, k: Any, v: Any) -> tuple[Array, Array]:
 
 
 def _real(elements: Array, factors: Any, place: tuple[Any, ...]) -> Array:
-    """[positions, heads, columns] times the factors of positions at a place, if there are such."""
+    """Elements [positions, heads, columns] at a place, times the factors of positions if any."""
     if np.ndim(factors) <= elements.ndim:
         return elements
     found = factors[place].astype(np.float64)
@@ -62,7 +62,7 @@ def _real(elements: Array, factors: Any, place: tuple[Any, ...]) -> Array:
 
 
 def _length(cache: ContiguousKV | PagedKV, b: int, queries: int, room: int) -> int:
-    """Positions in use, those in front of the sequence counted."""
+    """Number of positions in use, including padding before the sequence."""
     if cache.seqused is None:
         return room
     return int(cache.seqused[b]) + (0 if cache.counts_new else queries)

@@ -1,4 +1,4 @@
-"""Batches of unequal lengths for the formulas: each sequence by itself, as a batch of one."""
+"""Takes batches of unequal lengths apart: each sequence as a batch of one, for the formulas."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def sequences(
     seqused_k: Array | None = None,
     cache_seqlens: Array | None = None,
 ) -> Iterator[Sequence]:
-    """The sequences of operands that are stored as the arguments of `attention` say.
+    """The sequences of operands that are stored as these arguments of `attention` say.
 
-    A cache may stand in the place of k and v.
+    k may be a cache, with v None.
 
-    What is visible in each goes by its own lengths: query i of n has the key position i + m - n
-    among m keys. Formulas take `first_batch=sequence.batch`.
+    Masks depend on each sequence's own lengths: query i of n is at the key position i + m - n among
+    m keys. Pass `first_batch=sequence.batch` to the formulas.
     """
     batch = len(q) if cu_seqlens_q is None else len(cu_seqlens_q) - 1
     for b in range(batch):

@@ -1,8 +1,8 @@
 """Multi-head attention: the formula in float64 (the truth) and in a kernel's types (the yardstick).
 
-Both walk blocks of query rows against all keys, so that memory grows with the sequence and not with
-its square. Layout is `[batch, sequence, heads, head_dim]`; query head h reads KV head
-h // (heads / kv_heads); a row that sees no key gives 0 and an LSE of minus infinity.
+Both compute blocks of query rows against all keys, so that memory grows with the sequence and not
+with its square. Layout is `[batch, sequence, heads, head_dim]`; query head h reads KV head h //
+(heads / kv_heads); a row that sees no key gives 0 and an LSE of minus infinity.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
-HIDDEN_BELOW = -2e38  # a modified score below this hides its key: float32 ends at -3.4e38
+HIDDEN_BELOW = -2e38  # a modified score below this hides its key; the lowest float32 is -3.4e38
 NARROW_P = np.float32(
     2.0**6
-)  # a kernel keeps 8-bit P within 2^8, with room for a maximum that lags
+)  # factor of 8-bit P, which kernels keep below 2^8, with room for a stale maximum
 BLOCK_SCORES = 1 << 21  # scores in memory at once: 16 MiB in float64
 
 
 @dataclass(frozen=True)
 class Attention:
-    """What attention gives.
+    """The results of attention.
 
     Attributes:
       o: [batch, sq, heads, head_dim_v].
@@ -65,19 +65,19 @@ def attention_f64(
       q: [batch, sq, heads, head_dim].
       k: [batch, sk, kv_heads, head_dim].
       v: [batch, sk, kv_heads, head_dim_v].
-      mask: which keys a query sees; all of them when left out.
-      scale: of the scores; 1 / sqrt(head_dim) when left out.
-      score_mod, mask_mod: as of `attention`.
-      sinks: [heads], logits of a key without value, which counts in O and not in LSE.
-      modifier: what tracing makes of these three, in place of them.
-      first_batch: number of the first batch entry, as modifiers see it; see `sequences`.
-      q_descale, k_descale, v_descale: factors of the operands, as of `attention`; 1 when left out.
+      mask: which keys a query sees; by default all.
+      scale: multiplies the scores; 1 / sqrt(head_dim) by default.
+      score_mod, mask_mod: as in `attention`.
+      sinks: [heads], logits of a key without a value, which affects O but not LSE.
+      modifier: these three, already traced, in place of them.
+      first_batch: number of the first batch entry for modifiers; see `sequences`.
+      q_descale, k_descale, v_descale: factors of the operands, as in `attention`; 1 by default.
 
     Returns:
       O and LSE in float64.
 
     Raises:
-      SpecError: shapes that do not belong together, or functions that cannot be traced.
+      SpecError: shapes that do not fit together, or functions that cannot be traced.
     """
     factor = _check(q, k, v, scale)
     modifier = modifier or Modifier.of(score_mod, mask_mod, sinks)
@@ -112,17 +112,18 @@ def attention_yardstick(
     k_descale: Any = None,
     v_descale: Any = None,
 ) -> Attention:
-    """The same formula in a kernel's types: how wrong these types make it at best.
+    """The same formula in a kernel's types: its error is what these types make unavoidable.
 
     Scores, row maximum, exponentials and sums are float32; P is rounded to the operands' dtype
-    before the second product, the row sum takes the P that was not rounded; O is rounded to
-    `out_dtype` at the end. Where that is finer than P, one rounding shows in rows that one key
-    dominates. P is 1 for that key, and exact, but a kernel's maximum may lag, and P be anything:
-    here it lies a quarter of the way between two numbers of its dtype, half as wrong as it can be.
-    P of 8 bits is multiplied by `NARROW_P`, as is what it is divided by: it loses less there.
+    before the second product, while the row sum is of P before rounding; O is rounded to
+    `out_dtype` at the end. If that type is finer than P's, the rounding of P shows in rows that one
+    key dominates: there P would be exactly 1, but a kernel's maximum may be stale, and P any
+    number. So here the largest P of a row lies a quarter of the way between two numbers of its
+    dtype, with half of the largest possible rounding error. P of 8 bits is multiplied by
+    `NARROW_P`, and so is its divisor, since small numbers lose less there.
 
     Args:
-      out_dtype: of O; the operands' when left out. The others as of `attention_f64`.
+      out_dtype: dtype of O; by default the operands'. Other arguments as in `attention_f64`.
 
     Raises:
       as `attention_f64`.
@@ -138,7 +139,7 @@ def attention_yardstick(
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
     own, finer = _step(dtype), _step(output)
-    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)  # P of a row's largest score
+    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)  # the largest P of a row
     if dtype.itemsize == 1:
         largest *= NARROW_P
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
@@ -163,13 +164,13 @@ def _descale(factors: Any, k: Array, first_batch: int) -> Array:
 
 
 def _step(dtype: np.dtype[Any]) -> float:
-    """From 1 to the next number of a dtype."""
+    """The distance from 1 to the next larger number of a dtype."""
     finfo: Any = ml_dtypes.finfo
     return float(finfo(dtype).eps)
 
 
 class _Probabilities(NamedTuple):
-    """weights [rows, sk] / divisor [rows] are the probabilities; lse [rows]."""
+    """Probabilities as weights [rows, sk] / divisor [rows]; and lse [rows]."""
 
     weights: Array
     divisor: Array
@@ -179,7 +180,7 @@ class _Probabilities(NamedTuple):
 def _probabilities(
     scores: Array, visible: Array, modifier: Modifier, b: int, h: int, rows: slice
 ) -> _Probabilities:
-    """Softmax of scaled scores in the precision that they come in."""
+    """Softmax of scaled scores, computed in their precision."""
     modified = modifier(scores, b, h, rows.start)
     sink = None
     if modified is not None:
@@ -209,7 +210,7 @@ def visible_keys(mask: Mask, start: int, stop: int, sq: int, sk: int) -> npt.NDA
 def _blocks(
     q: Array, k: Array, mask: Mask
 ) -> Iterator[tuple[int, int, slice, npt.NDArray[np.bool_]]]:
-    """(batch, query head, query rows, visible [rows, sk]), each block within `BLOCK_SCORES`."""
+    """Yields (batch, query head, query rows, visible [rows, sk]), at most `BLOCK_SCORES` each."""
     batch, sq, heads, _ = q.shape
     sk = k.shape[1]
     step = max(1, BLOCK_SCORES // max(sk, 1))
@@ -222,7 +223,7 @@ def _blocks(
 
 
 def _check(q: Array, k: Array, v: Array, scale: float | None) -> float:
-    """Refuse shapes that do not belong together; the scale to use."""
+    """Refuses shapes that do not fit together; returns the scale to use."""
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise SpecError(
             f"q, k and v must be [batch, sequence, heads, head_dim], got {q.shape}, {k.shape}, "

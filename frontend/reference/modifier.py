@@ -1,4 +1,4 @@
-"""Score modifiers, predicates and sinks in the reference: traced programs evaluated on numpy arrays."""
+"""Score modifiers, predicates and sinks of the reference: traced and evaluated on numpy arrays."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class Modifier:
-    """What becomes of scores, with the arrays that it reads.
+    """A traced modifier with the arrays that it reads.
 
     Attributes:
-      program: None when scores are left alone.
+      program: None if scores are not modified.
       tensors: captured arrays by name.
     """
 
@@ -48,7 +48,7 @@ class Modifier:
         return Modifier(program, host_arrays(arrays))
 
     def __call__(self, scores: Array, batch: int, head: int, first_row: int) -> Modified | None:
-        """Scores of the rows from `first_row` on, in the precision that they come in.
+        """Evaluates the program for the rows from `first_row` on, in the precision of the scores.
 
         Args:
           scores: [rows, sk], scaled.

@@ -1,4 +1,4 @@
-"""The verdict on a kernel's numbers: every element against the truth, measured by the yardstick."""
+"""The verdict on a kernel's results: its errors against the truth, measured by the yardstick's."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from attn_mlir.trace import MaskMod, ScoreMod
 
 Array = npt.NDArray[Any]
 
-FACTOR = 2.0  # a kernel may be this many times as wrong as its types make the plain formula
-LSE_TOLERANCE = 1e-3  # absolute; large ones may also be off as the yardstick is, and by rounding
-LSE_ROUNDING = 2.0**-21  # of the largest LSE in the same rows: large products of either sign cancel
+FACTOR = 2.0  # a kernel's error may be this many times that of the plain formula in its types
+LSE_TOLERANCE = 1e-3  # absolute error; large ones may also have the yardstick's error and rounding
+LSE_ROUNDING = (
+    2.0**-21
+)  # relative to the largest LSE in the same rows, as large products of either sign cancel
 
-# Rows whose yardstick errors count together. One row's largest error hangs on a few roundings and
-# may be 0 by luck, all rows' hides that late rows of a causal mask are more exact than early ones.
+# Rows that share one yardstick error. The largest error of a single row depends on a few roundings and
+# may be 0 by chance; that of all rows hides that late rows of a causal mask are more exact.
 YARDSTICK_ROWS = 16
 
 # dtype name: (largest relative error of rounding to it, absolute error of rounding near 0)
@@ -34,12 +36,12 @@ ROUNDING = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far a kernel's O and LSE are from the truth.
+    """The errors of a kernel's O and LSE.
 
     Attributes:
       max_error: largest absolute error of O against float64.
-      yardstick_error: the yardstick's.
-      worst_ratio: largest error of an element of O divided by what it may be; at most 1 passes.
+      yardstick_error: that of the yardstick.
+      worst_ratio: largest error of an element of O divided by its tolerance; at most 1 passes.
       worst_index: [batch, query, head, dim] of that element, or None when O is empty.
       wrong_count: elements of O that are not within their tolerance, and NaNs.
       element_count: elements of O.
@@ -76,17 +78,17 @@ class Comparison:
 
 
 def compare(o: Array, lse: Array | None, truth: Attention, yardstick: Attention) -> Comparison:
-    """Judge every element.
+    """Judges every element.
 
-    An element of O may be `FACTOR` times as wrong as the worst element of the yardstick in the same
-    head and the same `YARDSTICK_ROWS` rows, plus the rounding of the output. A row that sees no key
-    must be exactly 0. An LSE may be `LSE_TOLERANCE` from the truth, `FACTOR` times the largest error
-    of the yardstick in the same rows, and `LSE_ROUNDING`. Where the yardstick is infinite or NaN
-    and the truth is not, it allows nothing.
+    The error of an element of O may be `FACTOR` times the yardstick's largest one in the same head
+    and the same `YARDSTICK_ROWS` rows, plus the rounding of the output. A row that sees no key must
+    be exactly 0. The error of an LSE may be the sum of `LSE_TOLERANCE`, `FACTOR` times the
+    yardstick's largest one in the same rows, and `LSE_ROUNDING`. Where the yardstick is infinite or
+    NaN and the truth is not, no error is allowed.
 
     Args:
       o: [batch, sq, heads, head_dim_v] in the kernel's dtype.
-      lse: [batch, heads, sq], or None when there is none to judge.
+      lse: [batch, heads, sq], or None if there is none to judge.
 
     Raises:
       SpecError: a shape or a dtype that is not the yardstick's.
@@ -104,7 +106,7 @@ def compare(o: Array, lse: Array | None, truth: Attention, yardstick: Attention)
     own = _finite(np.abs(yardstick.o.astype(np.float64) - truth.o))
     allowed = FACTOR * _by_row_group(own) + relative * np.abs(truth.o) + absolute
     allowed[np.isneginf(truth.lse).transpose(0, 2, 1)] = absolute
-    error[~np.isfinite(error)] = np.inf  # also of a NaN
+    error[~np.isfinite(error)] = np.inf  # also true for NaN
     ratio = error / allowed
     index = None if ratio.size == 0 else np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     lse_error = np.zeros(0) if lse is None else _lse_error(lse, truth.lse)
@@ -138,7 +140,7 @@ def check_attention(
     k_descale: Any = None,
     v_descale: Any = None,
 ) -> Comparison:
-    """Judge a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
+    """Judges a kernel's O and LSE for these operands; arguments as `attention_f64` and `compare`."""
     options: dict[str, Any] = {"mask": mask, "scale": scale, "score_mod": score_mod}
     options.update(mask_mod=mask_mod, sinks=sinks, modifier=modifier)
     options.update(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
@@ -148,7 +150,7 @@ def check_attention(
 
 
 def _by_row_group(own: Array) -> Array:
-    """[batch, sq, heads, dim] to its maxima over the dims of `YARDSTICK_ROWS` rows, repeated."""
+    """Replaces elements [batch, sq, heads, dim] by the maximum over their `YARDSTICK_ROWS` rows."""
     batch, sq, heads, _ = own.shape
     rows = np.max(own, axis=3, initial=0.0)
     groups = -(-sq // YARDSTICK_ROWS)
@@ -164,7 +166,7 @@ def _finite(error: Array) -> Array:
 
 
 def _lse_allowed(truth: Array, yardstick: Array) -> Array:
-    """How far each element of LSE may be from the truth."""
+    """The tolerance of each element of LSE."""
     own = _finite(_lse_error(yardstick, truth)).transpose(0, 2, 1)[..., None]
     size = _finite(np.abs(truth)).transpose(0, 2, 1)[..., None]
     rows = FACTOR * _by_row_group(own) + LSE_ROUNDING * _by_row_group(size)
@@ -172,7 +174,7 @@ def _lse_allowed(truth: Array, yardstick: Array) -> Array:
 
 
 def _lse_error(lse: Array, truth: Array) -> Array:
-    """Absolute errors; equal infinities are right, any other infinity or NaN is infinitely wrong."""
+    """Absolute errors: 0 for equal infinities, infinite for any other infinity or NaN."""
     with np.errstate(invalid="ignore"):
         error = np.abs(lse.astype(np.float64) - truth)
     error[(lse == truth) & np.isinf(truth)] = 0.0
