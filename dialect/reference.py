@@ -23,7 +23,14 @@ _ENTRY = re.compile(r"^  ([\w.]+(?:, [\w.]+)*)((?: \([^)]*\))?): (.*)")
 _CONTINUED = re.compile(
     r"(?<=[,)])\n\s*(?=[a-z!])|\n\s*(?=[:{]|->)"
 )  # indentation of a statement's further lines
-_IN_A_MODIFIER = ("attn.yield", "attn.keep", "attn.sink", "attn.blocks", "attn.join")
+_IN_A_MODIFIER = (
+    "attn.yield",
+    "attn.keep",
+    "attn.sink",
+    "attn.blocks",
+    "attn.join",
+    "attn.tile_counter",
+)
 
 _ATTENTION = """\
 %o, %lse = "attn.mha"(%q, %q, %q, %scale) ({

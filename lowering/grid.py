@@ -68,6 +68,7 @@ TOUCHING = (  # operations that access tensors
     ws.StoreRowsOp,
     ws.ElementOp,
     ws.ArriveLastOp,
+    ws.DrawOp,
 )
 
 

@@ -102,7 +102,7 @@ def _grid(signature: Signature) -> dict[str, Any]:
         for op in role.body.blocks[0].operations:
             if isinstance(op, ws.TilesOp):
                 extents = [signature.expression(value) for value in op.extents]
-                persistent = op.order.value == "persistent"
+                persistent = op.order.value in ("persistent", "counter")
                 if op.order.value == "ragged":
                     extents = _ragged_grid(signature, op, extents)
                 elif persistent:

@@ -157,7 +157,7 @@ class Signature:
         elif isinstance(op, ws.LoadRowsOp):
             self._wide.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)
-        elif isinstance(op, ws.ArriveLastOp):
+        elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
         elif isinstance(op, ws.CopyRowsOp):
             self._wide.add(view_of(self.kernel, op.source).argument)

@@ -11,20 +11,29 @@ do {
 } while (a CTA was cancelled), tile = its ctaid
 ```
 
+With the order `counter` the loop is the same, and a thread has written the answer: whether there is a
+tile, and its coordinates, which follow from its number (`_numbered`).
+
 With the order `ragged`, a CTA finds its sequence by bisection over the ends, a load per step.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from attn_mlir.dialect import ws
-from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf
+from attn_mlir.dialect._mlir import arith, ir, llvm, nvvm, scf, vector
 from attn_mlir.dialect.orders import FROM_THE_END
 from attn_mlir.dialect.scalars import INT, compare, constant, i1, i32, select
+from attn_mlir.dialect.ws.tiles import ANSWER_BYTES, ANSWER_WORDS
 
 from .clusters import cluster_number, cluster_total
-from .context import Lowering, NextTile, load_input, lowers, uniform
+from .context import Lowering, NextTile, element_pointer, load_input, lowers, uniform
 from .control import lower_turn
+from .coverage import Site, check_one_thread, covers
+from .inline_ptx import opaque
+from .parameters import Symbol
 from .rings import announce
 
 Value = Any
@@ -37,12 +46,25 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
             _persistent(low, op)
         case "clc":
             _claimed(low, op)
+        case "counter":
+            _drawn(low, op)
         case "ragged":
             _ragged(low, op)
             low.lower_block(op.body.blocks[0].operations)
         case _:
             _bind(low, op, _own_tile(low, op))
             low.lower_block(op.body.blocks[0].operations)
+
+
+def _behind(op: ws.TilesOp) -> list[Any]:
+    """The operations in front of a loop over tiles that its operands follow from, in order."""
+    needed = set(op.operation.operands)
+    found: list[Any] = []
+    for other in reversed(list(op.operation.block.operations)):
+        if needed.intersection(other.operation.results):
+            needed.update(other.operation.operands)
+            found.append(other)
+    return found[::-1]
 
 
 def _own_block(op: ws.TilesOp) -> list[Value]:
@@ -144,6 +166,113 @@ def _claimed(low: Lowering, op: ws.TilesOp) -> None:
         scf.YieldOp(list(after.arguments))
 
 
+def _tile_count(low: Lowering, op: ws.TilesOp) -> Value:
+    """Tiles of the tile space."""
+    return functools.reduce(INT.mul, (low[extent] for extent in op.extents))
+
+
+def _numbered(low: Lowering, op: ws.TilesOp, number: Value) -> list[Value]:
+    """The coordinates of a tile by its number in the order `counter`.
+
+    Worked: extents [2, 3], sections of 2 places: tiles 0 .. 5 are [1, 0] [1, 1] [0, 0] [0, 1] in the
+    first section, [1, 2] [0, 2] in the second.
+    """
+    blocks, *others, section = (low[x] for x in (*op.extents, *op.packing))
+    places = functools.reduce(INT.mul, others, constant(1))
+    tiles = INT.mul(section, blocks)
+    first = INT.mul(_divided(number, tiles), section)
+    within = arith.RemUIOp(number, tiles).result
+    width = INT.min(section, INT.sub(places, first))  # of the last section what is left
+    place = INT.add(first, arith.RemUIOp(within, width).result)
+    coords = [INT.sub(INT.sub(blocks, 1), _divided(within, width))]
+    for extent in others:
+        coords.append(arith.RemUIOp(place, extent).result)
+        place = _divided(place, extent)
+    return coords
+
+
+def _divided(number: Value, by: Value) -> Value:
+    """Of numbers that are not negative, rounded down."""
+    return arith.DivUIOp(number, by).result
+
+
+def _drawn(low: Lowering, op: ws.TilesOp) -> None:
+    """The tile of the CTA's own number, then those that the answers name."""
+    own = nvvm.BlockIdXOp(results=[i32()]).result
+    exists = compare("slt", own, _tile_count(low, op))
+    coords = _numbered(low, op, own)
+    kinds = [i1(), *[i32()] * len(coords)]
+    made = scf.WhileOp(kinds[1:], [exists, *coords])
+    before = made.before.blocks.append(*kinds)
+    after = made.after.blocks.append(*kinds[1:])
+    with ir.InsertionPoint(before):
+        goes_on, *place = before.arguments
+        scf.ConditionOp(goes_on, place)
+    with ir.InsertionPoint(after):
+        _hide_who(low)
+        with _sizes_anew(low):
+            _bind(low, op, list(after.arguments))
+            lower_turn(low, list(op.body.blocks[0].operations))
+        following = low.active.next_tile
+        assert following is not None
+        scf.YieldOp([following.exists, *following.coords[: len(coords)]])
+
+
+def _hide_who(low: Lowering) -> None:
+    """What follows from the number of a thread is computed in the turn that needs it.
+
+    Moved out of the loop over tiles, addresses of the epilogue take registers of the loop over keys
+    inside it: 12 words spilled of 160 at head size 128 (ptxas 13.5).
+    """
+    role = low.active
+    role.thread = opaque(role.thread)
+    if role.op.group_count > 1:
+        role.group = opaque(role.group)
+        low[role.op.body.blocks[0].arguments[0]] = role.group
+
+
+@contextmanager
+def _sizes_anew(low: Lowering) -> Generator[None]:
+    """What follows from sizes inside is computed there: reciprocals of divisors moved out of the loop
+    over tiles would take registers of a thread that has few."""
+    before = dict(low.arguments)
+    parameters = zip(low.signature.parameters, low.entry.operation.block.arguments, strict=True)
+    for parameter, argument in parameters:
+        if isinstance(parameter, Symbol):
+            low.arguments[parameter] = opaque(argument)
+    yield
+    low.arguments.update(before)
+
+
+@lowers(ws.DrawOp)
+def _draw(low: Lowering, op: ws.DrawOp) -> None:
+    """Numbers below that of CTAs are theirs from the start; `atom.inc` makes count - 1 into 0."""
+    loop = op.loop
+    with _sizes_anew(low):
+        low.lower_block(_behind(loop))
+    count = _tile_count(low, loop)
+    drawn = llvm.AtomicRMWOp(
+        llvm.AtomicBinOp.uinc_wrap,
+        element_pointer(low, op.counter, [constant(0)]),
+        INT.sub(count, 1),
+        llvm.AtomicOrdering.monotonic,
+        syncscope="device",
+    ).res
+    number = INT.add(drawn, opaque(nvvm.GridDimXOp(results=[i32()]).result))
+    exists = arith.ExtUIOp(i32(), compare("slt", number, count)).result
+    coords = _numbered(low, loop, number)
+    words = [exists, *coords, *[constant(0)] * (ANSWER_WORDS - 1 - len(coords))]
+    answer = vector.FromElementsOp(ir.VectorType.get([ANSWER_WORDS], i32()), words).result
+    place = low.shared_pointer(low.slot(op.slot).tile.start())
+    llvm.StoreOp(answer, place, alignment=ANSWER_BYTES)
+
+
+@covers(ws.DrawOp)
+def _check_draw(site: Site, op: ws.DrawOp) -> None:
+    check_one_thread(site, op)
+    site.check_inout(op, op.counter)
+
+
 @lowers(ws.ClaimOp)
 def _claim(low: Lowering, op: ws.ClaimOp) -> None:
     slot = low.slot(op.slot)
@@ -154,6 +283,28 @@ def _claim(low: Lowering, op: ws.ClaimOp) -> None:
 
 @lowers(ws.NextTileOp)
 def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
+    loop = op.operation.parent.opview
+    exists, coords = (
+        _read_drawn(low, op) if loop.order.value == "counter" else _read_claimed(low, op)
+    )
+    if low.active.op.lane_count > 1:  # all lanes have read the same
+        flag = uniform(arith.ExtUIOp(i32(), exists).result)
+        exists = arith.TruncIOp(i1(), flag).result
+        coords = [uniform(coord) for coord in coords]
+    low.active.next_tile = NextTile(exists, tuple(coords))
+
+
+def _read_drawn(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
+    """Whether there is a next tile, and its coordinates, as `_draw` has written them."""
+    kind = ir.VectorType.get([ANSWER_WORDS], i32())
+    place = low.shared_pointer(low.slot(op.slot).tile.start())
+    answer = llvm.LoadOp(kind, place, alignment=ANSWER_BYTES).result
+    exists, *coords = vector.ToElementsOp(answer).results
+    return compare("ne", exists, 0), coords
+
+
+def _read_claimed(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]:
+    """Whether a CTA was cancelled, and its place in the grid."""
     i128 = ir.IntegerType.get_signless(128)
     answer = llvm.LoadOp(i128, low.shared_pointer(low.slot(op.slot).tile.start())).result
     kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
@@ -164,9 +315,4 @@ def _next_tile(low: Lowering, op: ws.NextTileOp) -> None:
         return nvvm.ClusterLaunchControlQueryCancelOp(which, answer, results=[result]).result
 
     exists = query("IS_CANCELED", i1())
-    coords = [query(f"GET_FIRST_CTA_ID_{axis}", i32()) for axis in "XYZ"]
-    if low.active.op.lane_count > 1:  # all lanes have read the same answer
-        flag = uniform(arith.ExtUIOp(i32(), exists).result)
-        exists = arith.TruncIOp(i1(), flag).result
-        coords = [uniform(coord) for coord in coords]
-    low.active.next_tile = NextTile(exists, tuple(coords))
+    return exists, [query(f"GET_FIRST_CTA_ID_{axis}", i32()) for axis in "XYZ"]

@@ -19,7 +19,8 @@ from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
 from attn_mlir.dialect.attn.sparse_mla import SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
-from attn_mlir.dialect.attn.workspace import WORKSPACE
+from attn_mlir.dialect.attn.tile_counter import TileCounterOp
+from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 
 ARGUMENT_NAME = (
     "attn.name"  # argument attribute: the name by which callers pass the tensor or scalar
@@ -90,7 +91,8 @@ def emit_mha(
     Args:
       arguments: `q`, `k`, `v`, `scale`, the index arrays and scalars of `lengths` and `cache`,
         `DESCALES` for operands of 8 bits, `BLOCK_LISTS` with a `block`, `WORKSPACE` if the kernel
-        joins parts of the keys, and the tensors that the modifier reads.
+        joins parts of the keys, `TILE_COUNTER` if CTAs draw work tiles, and the tensors that the
+        modifier reads.
       mask: which keys each row sees.
       out_dtype: element type of o.
       lengths: which arrays give the lengths of sequences.
@@ -202,7 +204,8 @@ def _score_mod(
     arguments: Mapping[str, ir.Value],
 ) -> Callable[..., ir.Value] | None:
     """The function that builds the region of an `attn.mha`; None if scores are not modified."""
-    if modifier is None and block is None and WORKSPACE[0] not in arguments:
+    memory = (WORKSPACE[0], TILE_COUNTER)
+    if modifier is None and block is None and not any(name in arguments for name in memory):
         return None
 
     def build(*coordinates: ir.Value) -> ir.Value:
@@ -214,6 +217,8 @@ def _score_mod(
             if part_keys is not None:
                 kind = ir.IntegerType.get_signless(64)
                 join.operation.attributes[PART_KEYS] = ir.IntegerAttr.get(kind, part_keys)
+        if TILE_COUNTER in arguments:
+            TileCounterOp(arguments[TILE_COUNTER])
         if modifier is None:
             return coordinates[0]
         from attn_mlir.dialect.attn.expression import (

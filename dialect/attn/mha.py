@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.shapes import rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
+from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.yield_ import YieldOp
 
 ELEMENT_TYPES = ("bf16", "f16", "f32", "f8E4M3FN", "f8E5M2")
@@ -82,8 +83,8 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     Region `score_mod`: one block of (score: f32, batch, head, q, k: i32), ended by `attn.yield`
     of the modified score. A block that yields its first argument changes nothing. `attn.keep` in
     it hides scores, one `attn.sink` adds a key without a value, one `attn.blocks` lists the blocks
-    of scores to compute, and one `attn.join` splits the keys among CTAs. The region may read
-    tensors and scalars defined outside (`tensor.extract`, `tensor.dim`).
+    of scores to compute, one `attn.join` splits the keys among CTAs, and one `attn.tile_counter`
+    says where these draw their work from. The region may read tensors and scalars defined outside (`tensor.extract`, `tensor.dim`).
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -168,6 +169,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         """The `attn.join` in the score modifier, if there is one."""
         inside = self.score_mod.blocks[0].operations
         return next((op for op in inside if isinstance(op, JoinOp)), None)
+
+    @property
+    def tile_counter(self) -> TileCounterOp | None:
+        """Where CTAs draw their work tiles from, if they may."""
+        inside = self.score_mod.blocks[0].operations
+        return next((op for op in inside if isinstance(op, TileCounterOp)), None)
 
     @property
     def hides_scores(self) -> bool:
@@ -269,7 +276,7 @@ def _check_score_mod(op: MhaOp) -> None:
         raise _Invalid(f"score_mod to end with 'attn.yield', got '{last.name}'")
     if str(last.value.type) != "f32":
         raise _Invalid(f"score_mod to yield f32, got {last.value.type}")
-    for kind in (SinkOp, BlocksOp, JoinOp):
+    for kind in (SinkOp, BlocksOp, JoinOp, TileCounterOp):
         count = sum(isinstance(inner, kind) for inner in block.operations)
         if count > 1:
             raise _Invalid(f"at most one '{kind.OPERATION_NAME}' in score_mod, got {count}")

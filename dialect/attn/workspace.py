@@ -1,3 +1,4 @@
-"""The names of the kernel's arguments for the workspace of `attn.join`. Without MLIR."""
+"""The names of the kernel's arguments for `attn.join` and `attn.tile_counter`. Without MLIR."""
 
 WORKSPACE = ("part_sums", "part_extremes", "arrived")
+TILE_COUNTER = "tiles_drawn"

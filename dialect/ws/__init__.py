@@ -76,7 +76,7 @@ from .ring import (
 )
 from .rows import CopyRowsOp, EntryOp, GatherInOp
 from .structure import ExtentOp, KernelOp, RoleOp, inside
-from .tiles import ClaimOp, NextTileOp, TilesOp
+from .tiles import ClaimOp, DrawOp, NextTileOp, TilesOp
 
 __all__ = [
     "DIALECT",
@@ -102,6 +102,7 @@ __all__ = [
     "CopyOutOp",
     "CopyRowsOp",
     "DotOp",
+    "DrawOp",
     "ElementOp",
     "EntryOp",
     "Exp2Op",

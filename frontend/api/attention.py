@@ -14,6 +14,7 @@ from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_p
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES
+from attn_mlir.compiling.orders import with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.schedules import check_streamed
 from attn_mlir.compiling.spec import MhaSpec, mha
@@ -23,8 +24,8 @@ from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.mods import check_extents
-from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import STREAMED, SWAPPED, query_tiles_for
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.passes.target.tiling import STREAMED, SWAPPED
 from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, Machine, machine_of
 from attn_mlir.runtime.tensors import TensorView, view
@@ -172,11 +173,11 @@ def attention(
     descales = descales_of(spec, told.sizes["batch"], *factors, told.names)
     check_sinks(sinks, spec.heads)
     lists: Mapping[str, object] = {}
+    machine = machine_of(device, operands["q"])
     if block_mask is not None:
         from attn_mlir.block_masks.blocks import of_call
 
-        spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands)
-    machine = machine_of(device, operands["q"])
+        spec, mask_mod, lists = of_call(block_mask, spec, mask_mod, mask, q, operands, machine)
     spec = routed(spec, told.sizes["sq"], machine, in_parts=split_size is not None)
     split = _split(split_size, num_splits, sinks, spec, told, machine)
     own_sinks = sinks if split is None or split.joined else None
@@ -253,16 +254,14 @@ def planned(
     told = told_by(operands) if told is None else told
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
-    chip = target_named(target)
     kernel = spec = routed(spec, told.sizes["sq"], machine)
     if spec.schedule == STREAMED:
         check_streamed(spec)
     if spec.schedule in (STREAMED, SWAPPED):
         tiles = spec.query_tiles or chosen_query_tiles(spec, told.sizes["sq"], target)
         kernel = dataclasses.replace(spec, query_tiles=tiles if tiles > 1 else spec.query_tiles)
-    elif spec.query_tiles is None and spec.block is None:
-        tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
-        kernel = dataclasses.replace(spec, query_tiles=tiles)
+    else:
+        kernel = with_tiles(spec, told.sizes, target, split=split is not None)
     sizes = _named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
@@ -273,7 +272,7 @@ def planned(
         kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
         tiles = (kernel.query_tiles or 1) * work_tiles(kernel, told.sizes, target)
         extents = {"splits": split.count, "tiles": tiles}
-        memory = [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
+        memory = _memory(kernel, extents)
         seen = [(x.name, x) for x in (*results, *memory)]
         step = Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})
         return Plan([step], results, memory, model, q, device, stream, target)
@@ -283,11 +282,17 @@ def planned(
         sizes |= {"part_rows": split.count * sizes["total_q"]} if "total_q" in sizes else {}
         outputs = [x for x in kernel.tensors if x.role == "out"]
         workspace = [Allocation.of(x, sizes, name=f"partial_{x.name}") for x in outputs]
-    seen = zip(("o", "lse"), workspace or results, strict=False)
+    memory = _memory(kernel, {})
+    seen = [*zip(("o", "lse"), workspace or results, strict=False), *((x.name, x) for x in memory)]
     steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
     if split is not None:
         steps.append(combination(spec, split, sizes))
-    return Plan(steps, results, workspace, model, q, device, stream, target)
+    return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target)
+
+
+def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:
+    """What a kernel keeps of its own while it runs: parts of the keys, counters."""
+    return [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
 
 
 def _named_extents(spec: MhaSpec, operands: Mapping[str, TensorView]) -> dict[str, int]:

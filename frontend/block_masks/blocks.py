@@ -16,12 +16,15 @@ import numpy.typing as npt
 
 from attn_mlir.arrays import put_like
 from attn_mlir.block_masks.arguments import BLOCK_SIZE, Array, check_block_size, listed
+from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import kernel_block
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, Block
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.trace import MaskMod
@@ -291,6 +294,7 @@ def of_call(
     mask: Mask | None,
     model: object,
     operands: Mapping[str, TensorView],
+    machine: Machine,
 ) -> tuple[MhaSpec, MaskMod | None, dict[str, Any]]:
     """Applies a block mask to a call.
 
@@ -298,9 +302,11 @@ def of_call(
       spec: the request without the block mask.
       mask_mod, mask: the call's other masks: those that the block mask was made of, or None.
       model: the caller's array for q.
+      machine: the machine that the call runs on.
 
     Returns:
-      The request, the predicate for partly visible blocks, and the kernel's lists by name.
+      The request with its kernel, the predicate for partly visible blocks, and the kernel's lists
+      by name.
 
     Raises:
       SpecError: no block mask, one for other sizes, or other masks than it was made of.
@@ -324,11 +330,22 @@ def of_call(
     q, k = operands["q"], operands["k"]
     batch, sq, heads, _ = q.shape
     block_mask.check_call(batch, heads, sq, k.shape[1])
-    block = kernel_block(spec, sq)
+    spec, block = with_block(spec, sq, machine)
     place = f"{type(model).__module__} {q.place}"
     lists = block_mask.placed(block, place, lambda array: put_like(model, q, array))
-    spec = dataclasses.replace(spec, mask=block_mask.mask, block=block)
+    spec = dataclasses.replace(spec, mask=block_mask.mask)
     return spec, block_mask.mask_mod_of(block), dict(zip(BLOCK_LISTS, lists, strict=True))
+
+
+def with_block(spec: MhaSpec, sq: int, machine: Machine) -> tuple[MhaSpec, Block]:
+    """The request with its kernel that walks lists, and the blocks of these.
+
+    Raises:
+      SpecError: there is no such kernel.
+    """
+    spec = routed(spec, sq, machine, listed=True)
+    block = kernel_block(spec, sq, machine.target or DEFAULT_TARGET, listed=True)
+    return dataclasses.replace(spec, block=block), block
 
 
 def _joined(kinds: Array, axis: int, count: int, *, pad_full: bool) -> Array:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from attn_mlir.compiling.schedules import check_registers
+from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
+from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import HELD, MAX_Q_TILES, STREAM_ROWS, STREAMED
 from attn_mlir.runtime.kernel import Machine
 
 
-def routed(spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False) -> MhaSpec:
+def routed(
+    spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False, listed: bool = False
+) -> MhaSpec:
     """The request with its schedule.
 
     Args:
@@ -25,16 +28,23 @@ def routed(spec: MhaSpec, sq: int, machine: Machine, *, in_parts: bool = False) 
       machine: the machine that the call runs on.
       in_parts: whether the keys are split into parts of a fixed size, which only one schedule
         supports.
+      listed: whether lists name the key tiles, which that schedule does not support.
 
     Raises:
       SpecError: an option that no schedule of the machine supports.
     """
     target = target_named(machine.target or DEFAULT_TARGET)
     if target.accumulator == "tensor":
+        check_tensor(spec, target.chip)
         return spec
     check_registers(spec, target.chip)
     if spec.schedule is not None:
         return spec
+    listed = listed or spec.block is not None
+    if listed and spec.is_narrow:
+        raise SpecError(
+            f"{target.chip} has no kernel for a block_mask and {spec.dtype}: pass mask and mask_mod"
+        )
     few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
-    streams = few or in_parts or spec.is_narrow
+    streams = (few and not listed) or in_parts or spec.is_narrow
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)

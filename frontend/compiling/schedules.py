@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE
+from attn_mlir.dialect.orders import ANSWERED_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.tiling import (
     MAX_PAGES,
@@ -161,8 +162,8 @@ def _check_key_tiles(spec: MhaSpec, where: str) -> None:
             f"{where} has no kernel for pages of {page}: supported are those that divide "
             f"{STREAM_KEYS}, from {STREAM_KEYS // MAX_PAGES} on, and multiples of it"
         )
-    if spec.tile_order == "clc":
-        raise SpecError(f"{where} has no kernel for tile_order clc")
+    if spec.tile_order in ANSWERED_ORDERS:
+        raise SpecError(f"{where} has no kernel for tile_order {spec.tile_order}")
 
 
 def check_query_tiles(spec: MhaSpec) -> None:
@@ -183,7 +184,15 @@ def check_registers(spec: MhaSpec, target: str) -> None:
     """
     if spec.schedule in (TILED, SWAPPED):
         raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
-    if spec.block is not None:
-        raise SpecError(f"{target} has no kernel for a block_mask: pass mask and mask_mod")
     if spec.tile_order == "clc":
         raise SpecError(f"{target} has no kernel for tile_order clc")
+
+
+def check_tensor(spec: MhaSpec, target: str) -> None:
+    """Refuses what no kernel of a target with tensor memory computes.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if spec.tile_order == "counter":
+        raise SpecError(f"{target} has no kernel for tile_order counter: it has clc")

@@ -27,7 +27,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
-from attn_mlir.dialect.attn.workspace import WORKSPACE
+from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
 from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
@@ -82,8 +82,9 @@ class MhaSpec(Request):
         queries fill more than one and two fit. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
         as many as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
-        launch control) or, for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when
-        left out. All give the same bits.
+        launch control), `counter` (drawn from a counter in memory that the kernel is called with) or,
+        for queries by `cu_seqlens_q`, `ragged`; goes by lengths and mask when left out. All give
+        the same bits.
       schedule: how the kernel is divided among warps: `mha`, for many queries, of which tiles stay
         in tensor memory, or `mha-streaming`, for few: 16 or 32 rows of a group's heads, past which
         keys and values stream; `mha-swapped`, for 8 to 32 rows, which are columns of products in
@@ -257,6 +258,11 @@ class MhaSpec(Request):
                 for x in (self.modifier.tensors if self.modifier else ())
             ),
             *(_workspace(self.v_head_dim, self.query_tiles or 1) if self.joined else ()),
+            *(
+                (Operand(TILE_COUNTER, "i32", (1,), "inout"),)
+                if self.tile_order == "counter"
+                else ()
+            ),
         )
 
     def _descale(self, name: str) -> Operand:

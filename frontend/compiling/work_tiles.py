@@ -23,13 +23,16 @@ from attn_mlir.passes.target.tiling import (
 )
 
 
-def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
+def kernel_block(
+    spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET, *, listed: bool = False
+) -> Block:
     """The extents of the block of scores of one work tile and one key tile of a request's kernel.
 
     Args:
       spec: the request.
       sq: queries of the longest sequence; if few, work tiles have one query tile by default.
       target: the chip.
+      listed: whether lists name the key tiles.
 
     Raises:
       SpecError: there is no kernel.
@@ -48,7 +51,8 @@ def kernel_block(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> Block:
             tile_order=order,
             output_bits=output_bits,
             page_size=page_size,
-            groups=tiles or 0,
+            groups=0 if listed else tiles or 0,
+            listed=listed,
         )
     else:
         tiling = tiling_for(
@@ -103,6 +107,6 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
         rows = kind.of(spec.group, tiles, is_padded=spec.has_padded_queries)
         heads, positions = rows.heads, rows.positions
     else:
-        block = kernel_block(spec, sizes["sq"], target)
+        block = kernel_block(spec, sizes["sq"], target, listed=spec.block is not None)
         heads, positions = block.heads, block.positions
     return sizes["batch"] * (spec.heads // heads) * -(-sizes["sq"] // positions)

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.attention import spec_of
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.block_masks.blocks import BlockMask, joins_blocks, listed_mod, of_call
-from attn_mlir.compiling.work_tiles import kernel_block
+from attn_mlir.block_masks.blocks import BlockMask, joins_blocks, listed_mod, of_call, with_block
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.mods import check_extents
 from attn_mlir.pytorch.operators import OPERANDS, attention_op, block_lists_op, described
+from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.runtime.tensors import TensorView
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -65,12 +65,13 @@ def call(
     if blocks is not None:
         operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
         spec = spec_of(operands, parse_mask(mask))
+        machine = machine_of(None, operands["q"])
         if isinstance(blocks, BlockMask):
-            spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands)
+            spec, mask_mod, arrays = of_call(blocks, spec, mask_mod, None, q, operands, machine)
             lists = [as_tensor(array, 4) for array in arrays.values()]
             mask, block = str(spec.mask), spec.block or ()
         else:
-            block = kernel_block(spec, sq)
+            _, block = with_block(spec, sq, machine)
             mask_mod, lists = _listed(Listing(*blocks), mask_mod, sizes, block)
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)

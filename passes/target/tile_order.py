@@ -34,6 +34,10 @@ def default_order(mask: Mask, *, is_ragged: bool = False) -> str:
     shrinks, else `single`; `ragged` for ragged queries."""
     if is_ragged:
         return "ragged"
+    return "last_first" if grows(mask) else "single"
+
+
+def grows(mask: Mask) -> bool:
+    """Whether later blocks of queries meet more key tiles, and never fewer."""
     counts = tile_counts(mask)
-    grows = counts[0] < counts[-1] and counts == sorted(counts)
-    return "last_first" if grows else "single"
+    return counts[0] < counts[-1] and counts == sorted(counts)

@@ -47,14 +47,16 @@ SWAPPED_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
 SWAPPED_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
 SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
 HELD_KEYS = tuple(range(128, 0, -16))  # allowed keys of a tile: multiples of a 16-bit product's K
-FEWEST_HELD_KEYS = (
-    80  # with three groups; smaller tiles wait for shared memory (measured, bare loops)
-)
+FEWEST_HELD_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
 HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
 MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
 HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
-OTHERS, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 40, 56  # least registers of threads that copy
+HELD_FOR_READS = 16  # the same where each score needs elements of tensors
+HELD_FOR_WIDE, WIDE = 8, 128  # the same where work tiles with more columns of Q are drawn
+OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
+"""Least registers of threads that copy."""
 MOST_OF_OTHERS = 72
+LISTED_ROWS = 128  # of a work tile of this schedule where lists name key tiles, as PyTorch's do
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 SMEM_FOR_BARRIERS = 2048  # bytes left for barriers and row statistics
 SMEM_FOR_STREAM = 4096  # the same where several warps have statistics of a row
@@ -374,16 +376,19 @@ def swapped_stages(
     return (target.smem_bytes - SMEM_FOR_BARRIERS - q - p - out) // slots
 
 
-def query_tiles_for(target: Target, sq: int, group: int) -> int | None:
+def query_tiles_for(
+    target: Target, sq: int, group: int, *, spare: float = SPARE_ROWS
+) -> int | None:
     """1 if all rows fit one query tile; else None, which leaves the number to the head sizes.
 
-    2 where sums lie in registers and three query tiles would compute many more rows than there are.
+    2 where sums lie in registers and three query tiles would compute more than `spare` rows per
+    existing row.
     """
     count, rows = sq * packed_heads(target, group), target.rows_per_product
     if count <= rows:
         return 1
     most = -(-count // (MOST_GROUPS * rows)) * MOST_GROUPS * rows
-    return 2 if target.accumulator == "registers" and most > count * SPARE_ROWS else None
+    return 2 if target.accumulator == "registers" and most > count * spare else None
 
 
 def tiling_for(
@@ -442,16 +447,25 @@ def tiling_for(
 
 
 def held_registers(
-    target: Target, groups: int, tile_order: str = "single", page_size: int = 0
+    target: Target,
+    groups: int,
+    tile_order: str = "single",
+    page_size: int = 0,
+    *,
+    listed: bool = False,
 ) -> tuple[int, int]:
     """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that copies.
 
     All threads are launched with equal shares, and those that copy keep what the others do not take.
-    They need more where a CTA works on several tiles, or a key tile has several pages, whose numbers
-    are read ahead.
+    They need more where a CTA works on several tiles, lists name the key tiles, or a key tile has
+    several pages, whose numbers are read ahead.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
     least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
+    if tile_order == "counter":
+        least = OTHERS_THAT_DRAW
+    if listed:
+        least = OTHERS_IN_TURNS
     if 0 < page_size < max(HELD_KEYS):
         least = OTHERS_OF_PAGES
     attending = (pool - least) // groups // step * step
@@ -469,6 +483,8 @@ def held_tiling_for(
     page_size: int = 0,
     groups: int = 0,
     tile_n: int = 0,
+    listed: bool = False,
+    reads: bool = False,
 ) -> Tiling:
     """The tiles of a kernel whose groups of threads hold S, P and O in registers, with 16-bit operands.
 
@@ -485,6 +501,9 @@ def held_tiling_for(
       output_bits: width of an element of O.
       page_size: positions of a page of keys and values; 0 without pages.
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
+      listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
+        blocks, or divide these.
+      reads: whether each score needs elements of tensors.
 
     Raises:
       SpecError: no tiles fit.
@@ -496,11 +515,15 @@ def held_tiling_for(
     row_bytes = q_bytes if shares else q_bytes + o_bytes
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = [tile_n] if tile_n else [n for n in HELD_KEYS if _goes_with_pages(n, page_size)]
+    if listed:
+        groups, allowed = groups or LISTED_ROWS // rows, [n for n in allowed if n in TILE_N]
     for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
         if groups not in (0, count):
             continue
-        attending, _ = held_registers(target, count, tile_order, page_size)
+        attending, _ = held_registers(target, count, tile_order, page_size, listed=listed)
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
+        rest += HELD_FOR_READS if reads else 0
+        rest += HELD_FOR_WIDE if tile_order == "counter" and head_dim > WIDE else 0
         budget = attending - rest - -(-v_head_dim // 16) * 8
         for columns in allowed:
             stage = sum(shared_tile_bytes(columns, size, 16) for size in (head_dim, v_head_dim))

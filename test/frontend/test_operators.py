@@ -241,7 +241,7 @@ def test_short_queries_take_one_query_tile(sq: int, group: int, tiles: int | Non
         ({"query_tiles": 3}, "^query_tiles must be 1, 2 or None, got 3"),
         (
             {"tile_order": "zigzag"},
-            "^tile_order must be one of single, .*ragged or None, got 'zigzag'",
+            "^tile_order must be one of single, .*counter or None, got 'zigzag'",
         ),
     ],
 )

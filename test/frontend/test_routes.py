@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.block_masks.blocks import with_block
+from attn_mlir.compiling.orders import with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.errors import SpecError
+from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tiling import held_registers, held_tiling_for, query_tiles_for
 from attn_mlir.runtime.kernel import Machine
@@ -72,6 +76,7 @@ def test_query_tiles_on_hopper(sq: int, group: int, tiles: int | None) -> None:
         ((192, 192), {}, 2, 112),
         ((256, 256), {}, 2, 80),
         ((256, 256), {"tile_order": "persistent"}, 2, 48),  # O has a place of its own
+        ((128, 128), {"tile_order": "counter"}, 3, 80),
         ((128, 128), {"page_size": 64}, 2, 128),  # 80 does not go with it
         ((64, 64), {"page_size": 8}, 2, 64),
     ],
@@ -86,13 +91,63 @@ def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, key
 
 
 @pytest.mark.parametrize(
+    ("head_dim", "mask", "sizes", "tiles", "order"),
+    [
+        (64, "full", (16, 1024), None, "counter"),  # three groups, and an eighth more rows
+        (64, "causal", (16, 1024), 2, "counter"),
+        (64, "full", (4, 4096), None, "counter"),
+        (64, "full", (1, 16384), None, None),  # long, and all tiles are
+        (64, "causal", (1, 16384), None, "counter"),
+        (64, "causal", (1, 384), None, None),  # a CTA for each
+        (128, "full", (16, 1024), 2, "counter"),
+        (256, "full", (4, 4096), None, None),  # O beside Q leaves room for less keys
+        (256, "causal", (4, 4096), None, "counter"),
+        (256, "causal", (1, 16384), None, None),
+    ],
+)
+def test_orders_on_hopper(
+    head_dim: int, mask: str, sizes: tuple[int, int], tiles: int | None, order: str | None
+) -> None:
+    """By the number of work tiles, how long they are, and whether they are equally long."""
+    spec = am.mha(heads=16, head_dim=head_dim, mask=parse_mask(mask), schedule="mha-registers")
+    called = {"batch": sizes[0], "sq": sizes[1], "sk": sizes[1]}
+    found = with_tiles(spec, called, "sm_90a", split=False)
+    assert (found.query_tiles, found.tile_order) == (tiles, order)
+    assert with_tiles(spec, called, "sm_90a", split=True).tile_order is None
+    asked = dataclasses.replace(spec, tile_order="single", query_tiles=1)
+    assert with_tiles(asked, called, "sm_90a", split=False) == asked
+
+
+@pytest.mark.parametrize(
     ("option", "text"),
     [
         ({"schedule": "mha"}, "sm_90a has no schedule mha: it has no tensor memory"),
         ({"tile_order": "clc"}, "sm_90a has no kernel for tile_order clc"),
+        (
+            {"tile_order": "counter", "schedule": "mha-streaming"},
+            "schedule mha-streaming has no kernel for tile_order counter",
+        ),
     ],
 )
 def test_what_hopper_has_no_kernel_for(option: dict[str, Any], text: str) -> None:
     q = np.zeros((1, 20, 1, 64), ml_dtypes.bfloat16)
     with pytest.raises(SpecError, match=text):
         am.attention(q, q, q, **option, device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_a_counter_is_for_products_into_registers() -> None:
+    q = np.zeros((1, 20, 1, 64), ml_dtypes.bfloat16)
+    with pytest.raises(SpecError, match="sm_100a has no kernel for tile_order counter: it has clc"):
+        am.attention(q, q, q, tile_order="counter", device=am.EmulatorDevice())
+
+
+def test_lists_of_blocks_on_hopper() -> None:
+    """Blocks of 128 rows, also of few queries, and of as many keys as fit; not of 8 bits."""
+    machine = Machine("sm_90a", 132)
+    for head_dim, heads, block in ((64, (4, 4), (128, 1, 128)), (256, (8, 1), (16, 8, 64))):
+        spec = am.mha(heads=heads[0], kv_heads=heads[1], head_dim=head_dim)
+        for sq in (1, 4096):
+            found, blocks = with_block(spec, sq, machine)
+            assert (found.schedule, found.block, tuple(blocks)) == ("mha-registers", block, block)
+    with pytest.raises(SpecError, match="sm_90a has no kernel for a block_mask and e4m3"):
+        with_block(am.mha(heads=1, head_dim=64, dtype="e4m3"), 4096, machine)

@@ -13,9 +13,11 @@ torch: Any = pytest.importorskip("torch")
 
 from torch.nn.attention.flex_attention import AuxRequest  # noqa: E402 # pyright: ignore
 
+import attn_mlir as am  # noqa: E402
 import attn_mlir.torch as at  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.mods import bias  # noqa: E402
+from attn_mlir.runtime.kernel import launching_on  # noqa: E402
 from attn_mlir.trace import trace  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -192,7 +194,8 @@ def test_block_mask() -> None:
     close(o, flex_truth(q, k, v, None, mask_mod)[0])
 
 
-def test_lists_of_a_block_mask_are_walked() -> None:
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])
+def test_lists_of_a_block_mask_are_walked(target: str) -> None:
     """Blocks that a BlockMask leaves out do not count, whatever its predicate says of them."""
     from torch.nn.attention.flex_attention import BlockMask  # pyright: ignore
 
@@ -204,7 +207,8 @@ def test_lists_of_a_block_mask_are_walked() -> None:
     def listed(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return (q_idx < 128) ^ (kv_idx // 128 == 1)
 
-    o = at.flex_attention(q, k, v, block_mask=blocks)
+    with launching_on(am.EmulatorDevice(target=target)):
+        o = at.flex_attention(q, k, v, block_mask=blocks)
     close(o, flex_truth(q, k, v, None, listed)[0])
     with pytest.raises(SpecError, match=r"block_mask is for sq, sk = \(200, 300\)"):
         at.flex_attention(*operands(), block_mask=blocks)

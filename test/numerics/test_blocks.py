@@ -11,10 +11,12 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.block_masks.blocks import Block, Lists
-from attn_mlir.compiling.work_tiles import kernel_block
+from attn_mlir.block_masks.blocks import Block, Lists, with_block
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.kernel import machine_of
+from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import MaskMod
 from attn_mlir.validation.numerics.mha_check import poisoned
 
@@ -39,9 +41,9 @@ def operands(sq: int, sk: int, heads: int, kv_heads: int, dtype: Any) -> list[Ar
     ]
 
 
-def products_of(lists: Lists, block: Block, heads: int) -> int:
-    """Q K^T and P V in steps of 16 for each listed block, of each query tile."""
-    per_block = (block.positions * block.heads // 128) * (HEAD_DIM + block.keys) // 16
+def products_of(lists: Lists, block: Block, heads: int, rows: int = 128) -> int:
+    """Q K^T and P V in steps of 16 for each listed block, of each query tile of so many rows."""
+    per_block = (block.positions * block.heads // rows) * (HEAD_DIM + block.keys) // 16
     shape = (BATCH, heads // block.heads, *lists.counts.shape[2:])
     return int(np.broadcast_to(lists.counts, shape)[..., 1].sum()) * per_block
 
@@ -78,8 +80,10 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
     q, k, v = operands(sq, SK, heads, kv_heads, dtype)
     o, lse = am.attention(q, k, v, block_mask=blocks, return_lse=True, device=device, **options)
     spec = am.mha(heads=heads, kv_heads=kv_heads, head_dim=HEAD_DIM)
-    block = kernel_block(spec, sq)
-    assert product_counts == [products_of(blocks.lists(block), block, heads)]
+    machine = machine_of(device, view(q, "q"))
+    _, block = with_block(spec, sq, machine)
+    rows = target_named(machine.target or DEFAULT_TARGET).rows_per_product
+    assert product_counts == [products_of(blocks.lists(block), block, heads, rows)]
     masks = {"mask": blocks.mask, "mask_mod": blocks.mask_mod}
     verdict = check_attention(q, k, v, o, lse, **masks, **options)
     assert verdict.ok, str(verdict)
@@ -88,6 +92,15 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(), product_counts, **CASES[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("documents causal", 0), ("packed heads, each its own list", 5)]
+)
+def test_lists_on_hopper(name: str, seed: int, product_counts: list[int]) -> None:
+    """Work tiles of 128 rows in two groups, each of which issues its own products."""
+    schedule = "adversarial" if seed else "fair"
+    judged(EmulatorDevice(schedule, seed, target="sm_90a"), product_counts, **CASES[name])
 
 
 @pytest.mark.parametrize("name", ["a tensor", "packed heads, each its own list"])

@@ -25,7 +25,11 @@ def test_every_part_of_our_kernels_has_a_family() -> None:
         wanted = next(a for a in AXES if a.name == axis).choices[1:]
         assert {(axis, choice.name) for choice in wanted} <= chosen
     orders = {choice for axis, choice in chosen if axis == "tile order"}
-    assert orders == {"persistent", "clc"}  # the others are what is chosen where none is asked for
+    assert orders == {
+        "persistent",
+        "clc",
+        "counter",
+    }  # the others are what is chosen where none is asked for
 
 
 def test_sequences_of_families_differ_and_are_empty() -> None:

@@ -55,7 +55,7 @@ def test_lengths(sq: int, sk: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("order", ["single", "last_first", "persistent"])
+@pytest.mark.parametrize("order", ["single", "last_first", "persistent", "counter"])
 def test_orders_and_schedules(order: str, seed: int) -> None:
     """Of 8 work tiles on 2 multiprocessors; O is staged where Q was, but for those in turns."""
     q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)
@@ -73,9 +73,30 @@ def test_orders_give_the_same_bits() -> None:
     q, k, v = operands(300, 300, 2, 1, 64, 64)
     found = [
         am.attention(q, k, v, mask=am.causal(), tile_order=order, device=device())
-        for order in ("single", "last_first", "persistent")
+        for order in ("single", "last_first", "persistent", "counter")
     ]
     assert all(np.array_equal(o.view(np.uint16), found[0].view(np.uint16)) for o in found[1:])
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 4, 100])
+def test_tiles_from_a_counter(multiprocessors: int) -> None:
+    """6 tiles: each is worked on, and the counter is 0 again, whatever number of CTAs draws them."""
+    q, k, v = operands(100, 60, 3, 1, 64, 64)
+    spec = am.mha(heads=3, kv_heads=1, head_dim=64, mask=am.causal(), schedule="mha-registers",
+                  query_tiles=1, tile_order="counter")  # fmt: skip
+    kernel = am.load(am.compile(spec, target="sm_90a"))
+    counter = np.zeros(1, np.int32)
+    for _ in range(2):
+        o, lse = np.full_like(q, np.nan), np.full((1, 3, 100), np.nan, np.float32)
+        kernel(q, k, v, o, lse, counter, device=device(multiprocessors=multiprocessors))
+        verdict = am.reference.check_attention(q, k, v, o, lse, mask=am.causal())
+        assert verdict.ok, str(verdict)
+        assert counter[0] == 0
+
+
+def test_parts_of_keys_from_a_counter() -> None:
+    q, k, v = operands(100, 400, 1, 1, 64, 64)
+    assert not wrong(q, k, v, seed=1, tile_order="counter", num_splits=3)
 
 
 @pytest.mark.parametrize("size", [1e-4, 30.0, 1e4])

@@ -84,6 +84,7 @@ FAMILIES: tuple[Family, ...] = (
     {**WIDE, **CAUSAL, "head sizes": "192x128", "kernel": "in registers", "query tiles": "2"},
     {**CAUSAL, "head sizes": "256x256", "queries": "128", "keys": "200", "kernel": "in registers"},
     {**TURNS, **CAUSAL, "kernel": "in registers", "tile order": "persistent"},
+    {**TURNS, **CAUSAL, "heads": "2/1", "kernel": "in registers", "tile order": "counter"},
     {**BATCH, **CAUSAL, "lengths": "ragged with holes", "kernel": "in registers"},
     {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "in registers"},
     {**WIDE, **CAUSAL, "cache": "pages of 16, heads first", "kernel": "in registers"},

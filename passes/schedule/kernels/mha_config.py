@@ -65,7 +65,8 @@ class Options:
       kv_stages: slots of the K/V ring.
       exp2_period: of every this many exponentials, 4 run on the FMA units; -1 for none.
       q_tiles: query tiles per work tile; 1 suits few queries.
-      tile_order: one of `TILE_ORDERS`; by default `default_order` chooses by queries and mask.
+      tile_order: one of `TILE_ORDERS` but `counter`; by default `default_order` chooses by queries
+        and mask.
     """
 
     tile_n: int = 0
@@ -198,8 +199,9 @@ def _check(op: Any, target: Target, config: MhaConfig, page_size: int, queries: 
         raise op_error(
             op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
         )
-    if config.tile_order not in TILE_ORDERS:
-        allowed = ", ".join(TILE_ORDERS)
+    orders = [order for order in TILE_ORDERS if order != "counter"]
+    if config.tile_order not in orders:
+        allowed = ", ".join(orders)
         raise op_error(op, f"expects tile_order of {allowed}, got {config.tile_order}")
     if config.tile_order == "ragged" and not is_ragged(queries):
         raise op_error(op, "expects queries by attn.ragged for the tile_order ragged")

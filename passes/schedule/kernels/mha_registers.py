@@ -18,10 +18,16 @@ from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
-from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
+from attn_mlir.passes.schedule.parts.attention import (
+    attention_kernel,
+    every_tile,
+    every_tile_with_queries,
+    when_it_has_queries,
+)
 from attn_mlir.passes.schedule.parts.config import Config
 from attn_mlir.passes.schedule.parts.held import HeldStorage, attend
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.modifier import Modifier
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.transport import epilogue, load
@@ -62,7 +68,8 @@ class Options:
       q_tiles: groups of four warps with 64 query rows each, 1 to 3.
       tile_n: key columns per tile.
       kv_stages: slots of each of the rings of K and V.
-      tile_order: one of `TILE_ORDERS` but `clc`; where none is given by queries and mask.
+      tile_order: one of `TILE_ORDERS` but `clc`; where none is given by queries and mask. `counter`
+        is for operations with an `attn.tile_counter`.
     """
 
     q_tiles: int = 0
@@ -95,6 +102,10 @@ class MhaRegisters:
         """
         wishes = Options(**options)
         _refuse_unsupported(op)
+        groups, tile_n = wishes.q_tiles, wishes.tile_n
+        if op.blocks is not None:
+            positions, heads, keys = op.blocks.extents
+            groups, tile_n = positions * heads // target.rows_per_product, keys
         order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op.q))
         try:
             tiles = held_tiling_for(
@@ -104,12 +115,15 @@ class MhaRegisters:
                 tile_order=order,
                 output_bits=ws.element_bits(op.output_type),
                 page_size=page_size_of(op.k),
-                groups=wishes.q_tiles,
-                tile_n=wishes.tile_n,
+                groups=groups,
+                tile_n=tile_n,
+                reads=Modifier(op, {}).reads,
             )
         except SpecError as error:
             raise op_error(op, f"has no kernel: {error}") from error
-        attending, others = held_registers(target, tiles.q_tiles, order, page_size_of(op.k))
+        attending, others = held_registers(
+            target, tiles.q_tiles, order, page_size_of(op.k), listed=op.blocks is not None
+        )
         chosen = HeldConfig(
             tile_m=target.rows_per_product,
             q_tiles=tiles.q_tiles,
@@ -174,6 +188,8 @@ def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
             op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
         )
     allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
+    if op.tile_counter is not None:
+        allowed = ["counter"]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
@@ -189,9 +205,18 @@ def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
 def _emit_roles(
     problem: Problem, config: HeldConfig, storage: HeldStorage, source: KVSource
 ) -> None:
+    answers = storage.answers
+
     def work(body: Callable[[WorkTile], None]) -> None:
-        with every_tile_with_queries(problem) as tile:
+        with every_tile_with_queries(problem, answers) as tile:
             body(tile)
+
+    def load_and_draw() -> None:
+        with every_tile(problem, answers) as tile:
+            with when_it_has_queries(problem, tile):
+                load(problem, storage, source, tile)
+            if answers is not None:
+                b.draw(answers, problem.tile_counter)
 
     groups, rest = config.q_tiles, config.other_registers
     warps = groups * WARPGROUP_WARPS
@@ -202,4 +227,4 @@ def _emit_roles(
     with b.role("leave", first=warps, warps=1, lanes=1, registers=rest):
         work(lambda tile: epilogue(problem, storage.out, tile))
     with b.role("load", first=warps + 1, warps=1, lanes=1, registers=rest):
-        work(lambda tile: load(problem, storage, source, tile))
+        load_and_draw()

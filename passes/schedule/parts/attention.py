@@ -99,6 +99,7 @@ def attention_kernel(
             factors=factors_of(op, captured),
             position_factors=position_factors_of(op, captured),
             parts=_parts(op, tensors, captured, config.tile_n),
+            tile_counter=None if op.tile_counter is None else captured[op.tile_counter.counter],
             query_sequences=sequences_of(op.q, tensors["q"], captured),
             key_sequences=keys,
             modifier=Modifier(op, captured),
@@ -152,12 +153,18 @@ def every_tile(problem: Problem, answers: b.Ring | None = None) -> Generator[Wor
 @contextmanager
 def every_tile_with_queries(problem: Problem, answers: b.Ring | None = None) -> Generator[WorkTile]:
     """As `every_tile`, but skips work tiles past the end of their sequence."""
-    with every_tile(problem, answers) as tile:
-        if not problem.query_sequences.differ:
-            yield tile
-            return
-        with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
-            yield tile
+    with every_tile(problem, answers) as tile, when_it_has_queries(problem, tile):
+        yield tile
+
+
+@contextmanager
+def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
+    """What is written inside happens only in work tiles that begin before the end of their sequence."""
+    if not problem.query_sequences.differ:
+        yield
+        return
+    with b.when(b.compare("sgt", tile.queries.length, problem.first_position(tile, 0))):
+        yield
 
 
 def _declare(
@@ -205,8 +212,10 @@ def _captured(capture: Capture) -> b.Argument:
 
 
 def _axes_of_memory(value: Value) -> Sequence[str]:
-    """The extent names of a tensor that is workspace for joining parts of the keys; else empty."""
+    """The extent names of a tensor that is workspace, of joined parts or of a counter; else empty."""
     for use in value.uses:
+        if isinstance(use.owner, attn.TileCounterOp):
+            return ("1",)
         if isinstance(use.owner, attn.JoinOp):
             return attn.JoinOp.AXES[use.operand_number]
     return ()

@@ -68,6 +68,7 @@ __all__ = [
     "copy_rows",
     "declare_kernel",
     "dot",
+    "draw",
     "either",
     "element",
     "entry",
@@ -203,8 +204,9 @@ def tiles(
 ) -> Generator[Sequence[Value]]:
     """A `ws.tiles`; yields the coordinates of the work tile.
 
-    With the order `clc`, the coordinates of the next work tile are read from the ring `answers`, which
-    `claim` fills. The order `ragged` needs `ends` and `packing`.
+    With the orders `clc` and `counter`, the coordinates of the next work tile are read from the ring
+    `answers`, which `claim` or `draw` fills. The order `ragged` needs `ends` and `packing`, `counter`
+    the second.
     """
     op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
     block = op.body.blocks.append(*[i32() for _ in extents])
@@ -221,6 +223,13 @@ def claim(answers: "Ring") -> None:
     slot = answers.acquire()
     ws.ClaimOp(slot)
     commit(slot, "copy_engine")
+
+
+def draw(answers: "Ring", counter: Value) -> None:
+    """Asks for the next work tile by a counter [1] in global memory."""
+    slot = answers.acquire()
+    ws.DrawOp(slot, counter)
+    commit(slot, "threads")
 
 
 class Ring:

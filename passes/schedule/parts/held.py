@@ -14,6 +14,8 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
+from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
+
 from . import builder as b
 from .masking import Test
 from .online import Row
@@ -29,7 +31,8 @@ class HeldStorage:
     load --q,k,v--> attend --out--> leave
     ```
     Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it.
+    the one before it. `answers` name the CTA's further work tiles, if `load` draws them: one at a
+    time, when the copies for its tile are issued and the last products of that are yet to come.
     """
 
     def __init__(self, problem: Problem):
@@ -40,6 +43,9 @@ class HeldStorage:
         self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
         self.v = b.Ring("v", b.tile([keys, columns], element, "shared"), stages=stages)
         self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)
+        self.answers: b.Ring | None = None
+        if problem.tile_counter is not None:
+            self.answers = b.Ring("answers", b.tile([ANSWER_WORDS], b.i32(), "shared"))
 
 
 def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -> None:

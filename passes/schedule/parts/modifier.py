@@ -20,6 +20,7 @@ class Modifier:
     Attributes:
       changes: the region returns another score than it was given, or hides by looking at the score.
       hides: the region hides scores (`attn.keep`).
+      reads: what becomes of a score depends on elements of tensors.
       has_sink: each row also sees a sink, a key without a value.
     """
 
@@ -36,6 +37,8 @@ class Modifier:
         self._keeps = [x.condition for x in self._block.operations if isinstance(x, KeepOp)]
         score = self._block.arguments[0]
         _, needed = self._needed(self._keeps)
+        operations, _ = self._needed([self._result, *self._keeps])
+        self.reads = any(isinstance(inner, tensor.ExtractOp) for inner in operations)
         self.changes = self._result != score or score in needed
         sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
         self._sink = sinks[0] if sinks else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.passes.target.tile_order import grows
 
 from . import builder as b
 from .config import NARROW_BITS, Config
@@ -24,6 +25,10 @@ Value = Any
 
 PRODUCT_BYTES = 32  # K of one product
 PRODUCT_COLUMNS = 16  # columns of V and O are multiples: N of a product
+SECTION_BYTES, BALANCED_BYTES = 8 << 20, 32 << 20
+"""Of K and V that tiles drawn together read, where these are equally long and where they are not: the
+larger, the longer the row of tiles that are drawn longest first (an H200 has 50 MiB of L2; of 4, 8, 16
+and 32 MiB these were fastest, `bench/attention.py --tile-order counter`, 2026-11-23)."""
 MAX_EXPONENT = 8  # P is at most 2^8, as in FlashAttention-4
 
 
@@ -66,6 +71,7 @@ class Problem:
       modifier: changes scores, and hides further ones.
       visited: makes the key tiles that a work tile visits.
       config: tile sizes, stages, registers.
+      tile_counter: memref [1] of i32 that work tiles are drawn from; None without.
     """
 
     q: tuple[Value, ...]
@@ -90,6 +96,7 @@ class Problem:
     modifier: Modifier
     visited: "Callable[[Problem, WorkTile], VisitedTiles]"
     config: Config
+    tile_counter: Value | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -149,19 +156,35 @@ class Problem:
         return [*space, batch if self.parts is None else b.INT.mul(batch, self.parts.count())]
 
     def packing(self) -> dict[str, list[Value]]:
-        """The operands of `ws.tiles` that the order `ragged` needs beside the tile space."""
+        """The operands of `ws.tiles` that an order needs beside the tile space."""
+        if self.config.tile_order == "counter":
+            return {"packing": [self.section()]}
         if self.config.tile_order != "ragged":
             return {}
         ends, rows = self.query_sequences.packed()
         size = b.constant(self.queries.positions_per_work_tile)
         return {"ends": [ends], "packing": [self.query_sequences.count(), rows, size]}
 
+    def section(self) -> Value:
+        """Work tiles along heads and sequences whose keys and values stay in the L2 cache together;
+        those of one key-value head at least."""
+        tiles = self.group // self.config.heads_per_cta
+        row = ws.element_bits(self.stored) * (self.head_dim + self.v_head_dim) // 8
+        rows = b.INT.max(self.key_sequences.longest(), 1)
+        most = BALANCED_BYTES if grows(self.mask) else SECTION_BYTES
+        heads = b.INT.floordiv(b.constant(most // row), rows)
+        return b.INT.mul(b.INT.max(heads, 1), tiles)
+
+    @property
+    def group(self) -> int:
+        """Query heads per key-value head."""
+        return self.heads // self.kv_heads
+
     @property
     def queries(self) -> Queries:
         """Which position and head each query row holds."""
-        group = self.heads // self.kv_heads
         tensors = (self.q, self.o, self.lse, self.query_sequences)
-        return Queries(*tensors, self.heads, group, self.config)
+        return Queries(*tensors, self.heads, self.group, self.config)
 
     def score_scale(self, tile: WorkTile) -> Value:
         """The scale of a work tile's scores, with the factors of Q and K."""

@@ -266,7 +266,7 @@
 ^bb0(%q: memref<?x4xbf16>, %n: f32):
   "ws.role"() ({
   ^bb0(%g: i32):
-    // expected-error @below {{'ws.tiles' op expects order of single, last_first, persistent, clc, ragged, got zigzag}}
+    // expected-error @below {{'ws.tiles' op expects order of single, last_first, persistent, clc, ragged, counter, got zigzag}}
     "ws.tiles"(%g) ({
     ^bb0(%t0: i32):
     }) {operandSegmentSizes = array<i32: 1, 0, 0>, order = "zigzag"} : (i32) -> ()

@@ -171,3 +171,52 @@
     }) {order = "ragged", operandSegmentSizes = array<i32: 3, 1, 3>} : (i32, i32, i32, memref<?x?xi32>, i32, i32, i32) -> ()
   }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
 }) {sym_name = "k", arg_names = ["x"], arg_roles = ["in"], arg_dims = [["n", "m"]]} : () -> ()
+
+// -----
+
+// Work tiles from a counter.
+
+"ws.kernel"() ({
+^bb0(%x: memref<1xi32>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    // expected-error @below {{'ws.tiles' op of order counter expects no ends and packing by section, got 0 and 0 operands}}
+    "ws.tiles"(%g) ({
+    ^bb0(%a: i32):
+      %s = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
+      "ws.next_tile"(%s) : (!ws.tile<vector<4xi32>, "shared">) -> ()
+    }) {order = "counter", operandSegmentSizes = array<i32: 1, 0, 0>} : (i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["inout"], arg_dims = [[""]]} : () -> ()
+
+// -----
+
+"ws.kernel"() ({
+^bb0(%x: memref<1xi32>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
+    // expected-error @below {{'ws.draw' op expects ws.tiles of order counter as parent}}
+    "ws.draw"(%s, %x) : (!ws.tile<vector<4xi32>, "shared">, memref<1xi32>) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["inout"], arg_dims = [[""]]} : () -> ()
+
+// -----
+
+"ws.kernel"() ({
+^bb0(%x: memref<?xi32>):
+  %r = "ws.alloc_ring"() {label_name = "r"} : () -> !ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>
+  "ws.role"() ({
+  ^bb0(%g: i32):
+    "ws.tiles"(%g, %g) ({
+    ^bb0(%a: i32):
+      %s = "ws.acquire"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
+      // expected-error @below {{'ws.draw' op expects a counter of type memref<1xi32>, got memref<?xi32>}}
+      "ws.draw"(%s, %x) : (!ws.tile<vector<4xi32>, "shared">, memref<?xi32>) -> ()
+      %w = "ws.wait"(%r, %g) : (!ws.ring<!ws.tile<vector<4xi32>, "shared">, 1, 1>, i32) -> !ws.tile<vector<4xi32>, "shared">
+      "ws.next_tile"(%w) : (!ws.tile<vector<4xi32>, "shared">) -> ()
+    }) {order = "counter", operandSegmentSizes = array<i32: 1, 0, 1>} : (i32, i32) -> ()
+  }) {label_name = "r", warps = array<i32: 0, 1>, groups = 1 : i64, lanes = 1 : i64, registers = 0 : i64} : () -> ()
+}) {sym_name = "k", arg_names = ["x"], arg_roles = ["inout"], arg_dims = [["n"]]} : () -> ()

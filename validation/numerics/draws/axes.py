@@ -478,6 +478,7 @@ AXES: tuple[Axis, ...] = (
             *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent")),
             _call("clc", lambda p: "target" not in p.device and not p.streams, tile_order="clc"),
             _call("ragged", lambda p: p.is_ragged, tile_order="ragged"),
+            _call("counter", lambda p: p.call.get("schedule") == "mha-registers", tile_order="counter"),
         ],
     ),
     Axis(
