@@ -15,6 +15,7 @@ from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
 from attn_mlir.compiling.latent import MlaSpec
+from attn_mlir.compiling.schedules import check_claimed
 from attn_mlir.dialect.attn.cache import CSR, Cache
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
@@ -119,8 +120,11 @@ def mla(
     machine = machine_of(device, operands["q_nope"])
     target = machine.target or DEFAULT_TARGET
     spec = _spec_of(operands, told, mask=mask, out_dtype=out_dtype, return_lse=return_lse)
+    chip = target_named(target)
+    if chip.accumulator == "registers":
+        check_claimed(tile_order, target)
     if query_tiles is None:
-        query_tiles = query_tiles_for(target_named(target), told.sizes["sq"], spec.group)
+        query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     stream = stream_of(stream, device, q_nope, operands["q_nope"])
     arguments = {**operands, **told.arrays, **told.scalars, "scale": _scale(scale)}

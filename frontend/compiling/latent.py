@@ -11,6 +11,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import OUT_DTYPES, WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.schedules import check_output
 from attn_mlir.compiling.spec import mask_name, table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
@@ -113,6 +114,7 @@ class MlaSpec(Request):
                 f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim} have no kernel: together "
                 f"they may be up to {MAX_HEAD_DIM}, got {columns}"
             )
+        check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
         if self.cache is None:

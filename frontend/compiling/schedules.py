@@ -87,11 +87,7 @@ def check_results(spec: MhaSpec) -> None:
     Raises:
       SpecError: names the option.
     """
-    if spec.out_dtype == "f32" and spec.v_head_dim > MAX_F32_HEAD_DIM:
-        raise SpecError(
-            f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got "
-            f"{spec.v_head_dim}: O and two key tiles would exceed shared memory"
-        )
+    check_output(spec.out_dtype, spec.v_head_dim)
     if spec.partial and (spec.out_dtype != "f32" or not spec.return_lse):
         raise SpecError("partial results need out_dtype f32 and return_lse")
     if spec.partial and spec.modifier is not None and spec.modifier.sink is not None:
@@ -184,7 +180,16 @@ def check_registers(spec: MhaSpec, target: str) -> None:
     """
     if spec.schedule in (TILED, SWAPPED):
         raise SpecError(f"{target} has no schedule {spec.schedule}: it has no tensor memory")
-    if spec.tile_order == "clc":
+    check_claimed(spec.tile_order, target)
+
+
+def check_claimed(tile_order: str | None, target: str) -> None:
+    """Refuses work tiles that CTAs claim, on a target that has no such instruction.
+
+    Raises:
+      SpecError: they are asked for.
+    """
+    if tile_order == "clc":
         raise SpecError(f"{target} has no kernel for tile_order clc")
 
 

@@ -12,7 +12,7 @@ import attn_mlir as am
 from attn_mlir.api.mla import plan
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
-from attn_mlir.errors import SpecError, TargetError
+from attn_mlir.errors import SpecError
 
 BF16 = ml_dtypes.bfloat16
 
@@ -163,9 +163,15 @@ def test_what_is_refused(name: str) -> None:
         plan(**operands(**changed))
 
 
-def test_a_target_without_tensor_memory_has_no_schedule() -> None:
-    with pytest.raises(TargetError, match="no schedule of attn.mla applies to sm_90a: mla needs"):
-        am.mla(**operands(), device=am.EmulatorDevice(target="sm_90a"))
+def test_an_order_that_the_machine_does_not_have() -> None:
+    message = "sm_90a has no kernel for tile_order clc"
+    with pytest.raises(SpecError, match=message):
+        plan(**operands(tile_order="clc"), device=am.EmulatorDevice(target="sm_90a"))
+
+
+def test_an_output_of_f32_that_shared_memory_has_no_room_for() -> None:
+    with pytest.raises(SpecError, match="out_dtype f32 needs v_head_dim of at most 192, got 256"):
+        plan(**operands(v=zeros(2, 40, 2, 256), out_dtype="f32"))
 
 
 def test_the_plan_is_one_launch() -> None:

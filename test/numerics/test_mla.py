@@ -10,10 +10,12 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.validation.numerics.latent import LatentProblem
+from attn_mlir.validation.numerics.latent_draws import failure
 from attn_mlir.validation.numerics.stored import Form
 
 pytestmark = pytest.mark.slow
 
+IN_SUITE = 4  # draws; `make numerics` runs 200
 ONE = {"query_tiles": 1}
 PAIR = (130, 77)
 ADVERSARIAL = {"schedule": "adversarial", "seed": 3}
@@ -49,6 +51,20 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_mla(name: str) -> None:
     CASES[name].run()
+
+
+HELD = ("ragged", "pages under dense keys", "other sizes, a group of heads")
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_on_hopper(name: str) -> None:
+    device = {"target": "sm_90a", "schedule": "adversarial", "seed": 1}
+    dataclasses.replace(CASES[name], device=device).run()
+
+
+@pytest.mark.parametrize("seed", range(IN_SUITE))
+def test_draws(seed: int) -> None:
+    assert not (wrong := failure(seed)), wrong
 
 
 def test_pages_of_any_size_give_the_same_bits() -> None:

@@ -102,7 +102,7 @@ def test_t9_and_t11_rows_of_a_warp_that_rescale_next_to_rows_that_do_not() -> No
     queries = np.abs(sequences[0]["q_nope"].astype(np.float32))
     queries[1::2] *= -1  # their largest score is their first
     sequences[0]["q_nope"] = queries.astype(problem.dtype)
-    problem.judge(sequences, am.EmulatorDevice(schedule="adversarial", seed=5))
+    problem.run_of(sequences, am.EmulatorDevice(schedule="adversarial", seed=5))
 
 
 @pytest.mark.slow

@@ -100,44 +100,22 @@ class MhaRegisters:
         Raises:
           VerifyError: an operation without a kernel, or a configuration that cannot be.
         """
-        wishes = Options(**options)
         _refuse_unsupported(op)
-        groups, tile_n = wishes.q_tiles, wishes.tile_n
+        page_size, wishes = page_size_of(op.k), Options(**options)
         if op.blocks is not None:
             positions, heads, keys = op.blocks.extents
-            groups, tile_n = positions * heads // target.rows_per_product, keys
-        order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(op.q))
-        try:
-            tiles = held_tiling_for(
-                target,
-                op.head_dim,
-                op.v_head_dim,
-                tile_order=order,
-                output_bits=ws.element_bits(op.output_type),
-                page_size=page_size_of(op.k),
-                groups=groups,
-                tile_n=tile_n,
-                reads=Modifier(op, {}).reads,
-            )
-        except SpecError as error:
-            raise op_error(op, f"has no kernel: {error}") from error
-        attending, others = held_registers(
-            target, tiles.q_tiles, order, page_size_of(op.k), listed=op.blocks is not None
+            groups = positions * heads // target.rows_per_product
+            wishes = dataclasses.replace(wishes, q_tiles=groups, tile_n=keys)
+        config = chosen_config(
+            op,
+            target,
+            wishes,
+            queries=op.q,
+            page_size=page_size,
+            reads=Modifier(op, {}).reads,
+            listed=op.blocks is not None,
+            counted=op.tile_counter is not None,
         )
-        chosen = HeldConfig(
-            tile_m=target.rows_per_product,
-            q_tiles=tiles.q_tiles,
-            tile_n=tiles.tile_n,
-            kv_stages=wishes.kv_stages or tiles.kv_stages,
-            packed_heads=1
-            if has_padded_queries(op.q)
-            else packed_heads(target, op.heads // op.kv_heads),
-            tile_order=order,
-            attend_registers=attending,
-            other_registers=others,
-        )
-        config = dataclasses.replace(chosen, **HeldConfig.given(op))
-        _check(op, config, target)
         op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MhaOp, target: Target) -> ws.KernelOp:
@@ -148,8 +126,65 @@ class MhaRegisters:
             configuration, or its score modifier is not element-wise.
         """
         with attention_kernel(function, op, HeldConfig) as (kernel, problem, source):
-            _emit_roles(problem, HeldConfig.of(op), HeldStorage(problem), source)
+            emit_roles(problem, HeldConfig.of(op), HeldStorage(problem), source)
         return kernel
+
+
+def chosen_config(
+    op: Any,
+    target: Target,
+    wishes: Options,
+    *,
+    queries: Any,
+    page_size: int,
+    reads: bool = False,
+    listed: bool = False,
+    counted: bool = False,
+) -> HeldConfig:
+    """The tiles of an attention operation that registers and shared memory have room for.
+
+    An option overrides them, and an entry that the operation already carries overrides both.
+
+    Args:
+      queries: the operand of the operation that tells how they lie.
+      page_size: of the pages that keys lie in, 0 without.
+      reads: whether each score needs elements of tensors.
+      listed: whether lists name the key tiles.
+      counted: whether work tiles are drawn from a counter.
+
+    Raises:
+      VerifyError: an operation without a kernel, or an impossible configuration.
+    """
+    order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(queries))
+    try:
+        tiles = held_tiling_for(
+            target,
+            op.head_dim,
+            op.v_head_dim,
+            tile_order=order,
+            output_bits=ws.element_bits(op.output_type),
+            page_size=page_size,
+            groups=wishes.q_tiles,
+            tile_n=wishes.tile_n,
+            reads=reads,
+        )
+    except SpecError as error:
+        raise op_error(op, f"has no kernel: {error}") from error
+    attending, others = held_registers(target, tiles.q_tiles, order, page_size, listed=listed)
+    group = op.heads // op.kv_heads
+    chosen = HeldConfig(
+        tile_m=target.rows_per_product,
+        q_tiles=tiles.q_tiles,
+        tile_n=tiles.tile_n,
+        kv_stages=wishes.kv_stages or tiles.kv_stages,
+        packed_heads=1 if has_padded_queries(queries) else packed_heads(target, group),
+        tile_order=order,
+        attend_registers=attending,
+        other_registers=others,
+    )
+    config = dataclasses.replace(chosen, **HeldConfig.given(op))
+    _check(op, config, target, queries, counted=counted)
+    return config
 
 
 def _refuse_unsupported(op: attn.MhaOp) -> None:
@@ -164,7 +199,7 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
             raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
 
 
-def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
+def _check(op: Any, config: HeldConfig, target: Target, queries: Any, *, counted: bool) -> None:
     """Raises VerifyError for a configuration that the kernel cannot have.
 
     Shared memory is not checked here: the planner has the buffers and names them.
@@ -187,8 +222,8 @@ def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
         raise op_error(
             op, f"expects packed_heads to divide {group} and {config.tile_m}, got {packed}"
         )
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
-    if op.tile_counter is not None:
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(queries) else [])]
+    if counted:
         allowed = ["counter"]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
@@ -202,9 +237,10 @@ def _check(op: attn.MhaOp, config: HeldConfig, target: Target) -> None:
         )
 
 
-def _emit_roles(
+def emit_roles(
     problem: Problem, config: HeldConfig, storage: HeldStorage, source: KVSource
 ) -> None:
+    """The roles of a kernel whose groups hold S, P and O in registers, into its body."""
     answers = storage.answers
 
     def work(body: Callable[[WorkTile], None]) -> None:

@@ -1,0 +1,136 @@
+"""Drawn problems of latent attention before absorption, judged on the emulator; a failure prints its command.
+
+    python -m attn_mlir.validation.numerics.latent_draws 17           one draw, by its number
+    python -m attn_mlir.validation.numerics.latent_draws --count 200  draws 0 to 199; `make numerics`
+
+Exit code: 0 when all passed, 1 when one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("ATTN_MLIR_CHECK", "all")
+
+import ml_dtypes
+import numpy as np
+
+import attn_mlir as am
+from attn_mlir.validation.numerics.latent import LatentProblem
+from attn_mlir.validation.numerics.stored import Form
+
+TARGETS = ("sm_100a", "sm_90a")
+LENGTHS = (1, 7, 64, 128, 129, 200, 300)
+MASKS: tuple[am.Mask, ...] = (
+    am.full(),
+    am.causal(),
+    am.sliding_window(100, 0),
+    am.sliding_window(30, 70),
+    am.chunked(150),
+    am.prefix_lm(90),
+)
+CACHES = (
+    Form(8),
+    Form(16, "HND"),
+    Form(32, compressed=True),
+    Form(64, counts_new=False),
+    Form(128),
+    Form(256, compressed=True),
+    Form(),
+    Form(selected=True),
+    Form(selected=True, padded=True, counts_new=False),
+)
+SIZES = ((128, 64, 128), (128, 64, 64), (64, 64, 256), (192, 64, 96))  # rope of 64: a cache fits
+OTHER_SIZES = ((64, 32, 72), (128, 16, 40))
+
+
+def drawn(seed: int, target: str = "") -> LatentProblem:
+    """The problem of a seed.
+
+    Args:
+      target: the chip that it is for; drawn as well when left out.
+    """
+    choose = random.Random(seed)
+    device: dict[str, Any] = {"target": choose.choice(TARGETS), "multiprocessors": 2}
+    if choose.random() < 0.5:
+        device |= {"schedule": "adversarial", "seed": seed % 1000}
+    if target:
+        device["target"] = target
+    batch = choose.choice((1, 2, 3))
+    ragged = choose.choice(("", "q", "qk", "qk"))
+    sq = [choose.choice(LENGTHS)] * batch
+    sk = [choose.choice((*LENGTHS, 0)) for _ in range(batch)]
+    if "q" in ragged:
+        sq = [choose.choice((*LENGTHS[:5], 0)) for _ in range(batch)]
+    cache = choose.choice(CACHES) if choose.random() < 0.5 else None
+    if cache is not None and not cache.counts_new:  # the new keys are among them
+        sk = [max(pair) for pair in zip(sq, sk, strict=True)]
+    orders: list[str | None] = [None, "single", "last_first", "persistent"]
+    orders += ["clc"] if device["target"] == "sm_100a" else []
+    orders += ["ragged"] if "q" in ragged else []
+    mask = choose.choice(MASKS)
+    if choose.random() < 0.3:
+        other = choose.choice(MASKS)
+        mask = choose.choice((mask & other, mask | other, mask & ~other))
+    spare = choose.choice((0, 40)) if "k" in ragged and cache is not None else 0
+    sizes = choose.choice(SIZES if cache is not None else SIZES + OTHER_SIZES)
+    return LatentProblem(
+        queries=tuple(sq),
+        keys=tuple(sk),
+        ragged=ragged,
+        cache=cache,
+        spare=spare if cache is not None and cache.counts_new else 0,
+        heads=choose.choice(((1, 1), (2, 2), (2, 1))),
+        sizes=sizes,
+        dtype=choose.choice((ml_dtypes.bfloat16, np.float16)),
+        magnitude=choose.choice((1.0, 1.0, 30.0)),
+        options={"mask": mask, "scale": choose.choice((192**-0.5, 0.3, 1e-3))},
+        call={
+            "query_tiles": choose.choice((None, 1, 2)),
+            "tile_order": choose.choice(orders),
+            "out_dtype": choose.choice((None, "bf16", "f32" if sizes[-1] <= 192 else "f16")),
+        },
+        device=device,
+        seed=seed,
+    )
+
+
+def failure(seed: int) -> str:
+    """Runs a draw: what is wrong, with the command that repeats it; empty if nothing is."""
+    problem = drawn(seed)
+    try:
+        problem.run()
+    except Exception as error:
+        command = f"python -m attn_mlir.validation.numerics.latent_draws {seed}"
+        return f"{command}\n  {problem}\n  {type(error).__name__}: {error}"
+    return ""
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seed", type=int, nargs="?", help="number of a draw")
+    parser.add_argument("--count", type=int, default=1, help="so many draws")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    args = parser.parse_args()
+    first = args.first if args.seed is None else args.seed
+    start, failures = time.monotonic(), 0
+    for number, seed in enumerate(range(first, first + args.count), 1):
+        if wrong := failure(seed):
+            failures += 1
+            print(wrong, flush=True)
+        if number % 50 == 0 or number == args.count:
+            seconds = time.monotonic() - start
+            print(f"{number} draws, {failures} failed, {seconds:.0f} s", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
