@@ -130,7 +130,7 @@ def is_plain_division(op: Any) -> bool:
 
 
 def compare(predicate: str, a: Value, b: Value | int) -> Value:
-    """i1 of a signed comparison: eq, ne, slt, sle, sgt, sge."""
+    """i1 of a comparison of integers: eq, ne, slt, sle, sgt, sge; ult takes both as numbers without a sign."""
     b = constant(b) if isinstance(b, int) else b
     return arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
 

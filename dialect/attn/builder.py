@@ -17,7 +17,7 @@ from attn_mlir.dialect.attn.operands import ELEMENT_TYPES, Operand, Request
 from attn_mlir.dialect.attn.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
-from attn_mlir.dialect.attn.sparse_mla import SparseMlaOp
+from attn_mlir.dialect.attn.sparse_mla import PAGE_SIZE, SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, factors_view, views_of
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
@@ -147,17 +147,24 @@ def emit_combine(
 
 
 def emit_sparse_mla(
-    arguments: Mapping[str, ir.Value], *, results: Sequence[Operand]
+    arguments: Mapping[str, ir.Value], *, results: Sequence[Operand], page_size: int | None
 ) -> SparseMlaOp:
     """Builds one `attn.sparse_mla` at the insertion point.
 
     Args:
-      arguments: `q`, `kv`, `indices`, `scale` and, where there are any, `topk_length` and `sinks`.
+      arguments: `q`, `kv`, `indices`, `scale` and, where there are any, `topk_length`, `sinks`,
+        `page_table` and `batch_of_query`.
       results: types of o, lse and max_logits.
+      page_size: rows of a page, if there is a table.
     """
     operands = [arguments[name] for name in ("q", "kv", "indices", "scale")]
-    optional = [[arguments[name]] if name in arguments else [] for name in ("topk_length", "sinks")]
-    return SparseMlaOp(*[_type(result) for result in results], *operands, *optional)
+    names = ("topk_length", "sinks", "page_table", "batch_of_query")
+    optional = [[arguments[name]] if name in arguments else [] for name in names]
+    op = SparseMlaOp(*[_type(result) for result in results], *operands, *optional)
+    if page_size is not None:
+        i64 = ir.IntegerType.get_signless(64)
+        op.operation.attributes[PAGE_SIZE] = ir.IntegerAttr.get(i64, page_size)
+    return op
 
 
 def emit_append(

@@ -1,6 +1,7 @@
 """`attn.sparse_mla`: latent attention over keys that a list names for each query."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
@@ -9,6 +10,7 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 ELEMENT_TYPES = ("bf16",)
 LATENT_COLUMNS = 512  # of a row of the cache: its values
 HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
+PAGE_SIZE = "attn.page_size"  # attribute
 
 _LAYOUTS = {
     "q": ("sq", "heads", "head_dim"),
@@ -16,6 +18,8 @@ _LAYOUTS = {
     "indices": ("sq", "topk"),
     "topk_length": ("sq",),
     "sinks": ("heads",),
+    "page_table": ("batch", "pages"),
+    "batch_of_query": ("sq",),
     "o": ("sq", "heads", "v_head_dim"),
     "lse": ("sq", "heads"),
     "max_logits": ("sq", "heads"),
@@ -24,9 +28,12 @@ _ELEMENTS = {
     "indices": "i32",
     "topk_length": "i32",
     "sinks": "f32",
+    "page_table": "i32",
+    "batch_of_query": "i32",
     "lse": "f32",
     "max_logits": "f32",
 }
+_OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
 
 
 class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
@@ -39,6 +46,10 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
         o[t, h] = sum_j e^s[t, h, j] kv[indices[t, j], :512] / (sum_j e^s[t, h, j] + e^sinks[h])
 
     Rows of the cache that no entry names are not looked at; they may hold NaN.
+
+    With a table of pages an entry is a position of the query's sequence b: it names the row
+    page_table[b, entry / page] x page + entry % page. One whose sequence, page or position there
+    is none of does not count.
 
     Results:
       o: [sq, heads, 512], bf16. 0 for a query without an entry that counts.
@@ -53,6 +64,12 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
       scale: f32.
       topk_length: none, or [sq], i32: how many entries of each list count; taken into range.
       sinks: none, or [heads], f32: a logit per head, for a key without a value.
+      page_table: none, or [batch, pages], i32: the pages of each sequence, of which the cache has
+        rows / page.
+      batch_of_query: [sq], i32, with a table: the sequence of each query.
+
+    Attributes:
+      attn.page_size (with a table): rows of a page.
 
     Memory effects: none, it is a function of its operands. Hardware: any.
 
@@ -60,12 +77,14 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
       func.func @example(%q: tensor<?x64x576xbf16>, %kv: tensor<?x576xbf16>,
                          %indices: tensor<?x?xi32>, %scale: f32, %sinks: tensor<64xf32>) {
         %o, %lse, %max = "attn.sparse_mla"(%q, %kv, %indices, %scale, %sinks)
-          {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1>}
+          {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 0, 0>}
           : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi32>, f32, tensor<64xf32>)
             -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
         func.return
       }
     """
+
+    OPTIONAL_ATTRIBUTES = MappingProxyType({PAGE_SIZE: ir.IntegerAttr})
 
     o: ext.Result[Any]
     lse: ext.Result[Any]
@@ -76,6 +95,8 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
     scale: ext.Operand[Any]
     topk_length: Sequence[ext.Operand[Any]]
     sinks: Sequence[ext.Operand[Any]]
+    page_table: Sequence[ext.Operand[Any]]
+    batch_of_query: Sequence[ext.Operand[Any]]
 
     @property
     def heads(self) -> int:
@@ -90,20 +111,32 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
     @property
     def tensors(self) -> dict[str, Any]:
         """The values that are tensors, by name; those that it has of the optional ones."""
-        optional = ("topk_length", "sinks")
         return {
             name: value
             for name in _LAYOUTS
-            for value in (getattr(self, name) if name in optional else [getattr(self, name)])
+            for value in (getattr(self, name) if name in _OPTIONAL else [getattr(self, name)])
         }
+
+    @property
+    def page_size(self) -> int:
+        """Rows of a page; 0 without a table."""
+        attributes = self.operation.attributes
+        return ir.IntegerAttr(attributes[PAGE_SIZE]).value if PAGE_SIZE in attributes else 0
 
     def verify_invariants(self) -> bool:
         """Ranks and element types; one extent wherever an axis occurs; head sizes that exist."""
-        for name in ("topk_length", "sinks"):
+        for name in _OPTIONAL:
             if (count := len(getattr(self, name))) > 1:
                 return self._fail(f"at most one tensor as {name}, got {count}")
         if str(self.scale.type) != "f32":
             return self._fail(f"scale of type f32, got {self.scale.type}")
+        paging = [len(self.page_table), len(self.batch_of_query), int(PAGE_SIZE in self.attributes)]
+        if any(paging) and not all(paging):
+            return self._fail(
+                f"page_table, batch_of_query and {PAGE_SIZE} together or none of them"
+            )
+        if PAGE_SIZE in self.attributes and self.page_size < 1:
+            return self._fail(f"{PAGE_SIZE} of at least 1, got {self.page_size}")
         return all(self._check_tensor(*item) for item in self.tensors.items()) and self._check()
 
     def _check_tensor(self, name: str, value: Any) -> bool:

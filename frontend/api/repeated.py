@@ -40,7 +40,8 @@ OPERANDS = frozenset(
 )  # arrays whose elements no planner reads
 INDICES = frozenset(
     "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
-    "v_descale positions batch_indices slot_mapping indices topk_length".split()
+    "v_descale positions batch_indices slot_mapping indices topk_length "
+    "page_table batch_of_query".split()
 )  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
 APART = 1 << 40  # bytes between the addresses that stand for arguments
 _STAND_IN = object()  # owner of views that stand for arrays

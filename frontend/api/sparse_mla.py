@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
-from attn_mlir.compiling.sparse_mla import DTYPES, HEAD_DIMS, V_DIM, SparseMlaSpec
+from attn_mlir.compiling.sparse_mla import DTYPES, HEAD_DIMS, MAX_PAGE, V_DIM, SparseMlaSpec
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -29,8 +29,8 @@ def sparse_mla(
     v_dim: int = V_DIM,
     topk_length: Any = None,
     sinks: Any = None,
-    page_table: None = None,
-    batch_of_query: None = None,
+    page_table: Any = None,
+    batch_of_query: Any = None,
     kv_format: str = "bf16",
     kv_scale: None = None,
     device: DeviceChoice = None,
@@ -45,14 +45,18 @@ def sparse_mla(
 
     Args:
       q: [s_q, heads, d_qk] bf16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512.
-      kv: [s_kv, 1, d_qk] bf16. Rows may lie apart, by multiples of 16 bytes.
-      indices: [s_q, topk] i32, rows of `kv`; any other number, such as -1, does not count.
+      kv: [s_kv, 1, d_qk] bf16. Rows may lie apart, by multiples of 16 bytes. Or pages,
+        [pages, page, 1, d_qk], one behind the other in memory.
+      indices: [s_q, topk] i32, rows of `kv`, of pages page x size + offset; any other number, such as
+        -1, does not count. With `page_table` positions of the query's sequence.
       scale: of the scores, finite and greater than 0. It is never derived: absorbed projections
         keep the scale of the heads that they come from.
       v_dim: 512.
       topk_length: [s_q] i32, how many entries of each list count, 0 to topk; all if None.
       sinks: [heads] f32: a logit per head, for a key without a value. It counts in O alone.
-      page_table, batch_of_query: None.
+      page_table: [batch, columns] i32: position p of sequence b is offset p % size of the page
+        page_table[b, p / size]. A page that `kv` does not have holds no row that counts.
+      batch_of_query: [s_q] i32, the sequence of each query; with `page_table`.
       kv_format: `bf16`.
       kv_scale: None.
       device, stream: as of `attention`.
@@ -68,22 +72,31 @@ def sparse_mla(
       LaunchError: the launch failed.
     """
     operands = {"q": view(q, "q"), "kv": view(kv, "kv"), "indices": view(indices, "indices")}
-    _refuse(kv_format, kv_scale, {"page_table": page_table, "batch_of_query": batch_of_query})
+    _refuse(kv_format, kv_scale)
     integer("v_dim", v_dim, V_DIM, V_DIM)
+    page_size = _page_size(operands["kv"], page_table, batch_of_query)
+    operands["kv"] = _rows(operands["kv"])
     _check(operands)
     s_q, heads, head_dim = operands["q"].shape
-    optional = {"topk_length": (topk_length, "i32", s_q), "sinks": (sinks, "f32", heads)}
+    optional = {
+        "topk_length": (topk_length, "i32", s_q),
+        "sinks": (sinks, "f32", heads),
+        "batch_of_query": (batch_of_query, "i32", s_q),
+    }
     lines = {
         name: dense_on_host(_line(name, *told), name)
         for name, told in optional.items()
         if told[0] is not None
     }
+    if page_table is not None:
+        lines["page_table"] = _table(page_table)
     spec = SparseMlaSpec(
         heads=heads,
         head_dim=head_dim,
         dtype=operands["q"].dtype,
         topk_length="topk_length" in lines,
         sinks="sinks" in lines,
+        page_size=page_size,
     )
     sizes = {"s_q": s_q}
     results = [Allocation.of(x, sizes) for x in spec.operands if x.role == "out"]
@@ -103,7 +116,54 @@ def sparse_mla(
     return Plan(plan, results, [], q, operands["q"], device, stream, target)
 
 
-def _refuse(kv_format: object, kv_scale: object, absent: Mapping[str, object]) -> None:
+def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> int | None:
+    """Rows of a page, where there is a table; None without.
+
+    Raises:
+      SpecError: a table without the sequences of queries, or without pages.
+    """
+    if (page_table is None) != (batch_of_query is None):
+        missing = "page_table" if page_table is None else "batch_of_query"
+        raise SpecError(f"page_table and batch_of_query go together, {missing} is None")
+    if page_table is None:
+        return None
+    if len(kv.shape) != 4:
+        raise SpecError(
+            f"kv must be [pages, page, 1, d_qk] with a page_table, got {list(kv.shape)}"
+        )
+    return integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE)
+
+
+def _rows(kv: TensorView) -> TensorView:
+    """Pages [pages, page, heads, d_qk] as the rows that they are in memory; rows themselves."""
+    if len(kv.shape) != 4:
+        return kv
+    (pages, page, *row), (step, *steps) = kv.shape, kv.strides
+    if pages > 1 and page > 1 and step != page * steps[0]:
+        raise SpecError(
+            f"kv must have its pages one behind the other, {page * steps[0]} elements from each to "
+            f"the next, got {step}"
+        )
+    pitch = step if page == 1 else steps[0]
+    return kv.reshaped((pages * page, *row), (pitch, *steps[1:]))
+
+
+def _table(value: object) -> object:
+    """A table of pages itself.
+
+    Raises:
+      SpecError: it is none.
+    """
+    found = view(value, "page_table")
+    if len(found.shape) != 2 or 0 in found.shape or found.dtype != "i32":
+        raise SpecError(
+            f"page_table must be [batch, columns] of i32 with an entry at least, got "
+            f"{list(found.shape)} of {found.dtype}"
+        )
+    return value
+
+
+def _refuse(kv_format: object, kv_scale: object) -> None:
     """Refuses what has no kernel yet."""
     if not isinstance(kv_format, str) or kv_format not in KV_FORMATS:
         allowed = ", ".join(KV_FORMATS)
@@ -112,9 +172,6 @@ def _refuse(kv_format: object, kv_scale: object, absent: Mapping[str, object]) -
         raise SpecError(f"kv_format {kv_format!r} has no kernel: allowed is {KV_FORMATS[0]!r}")
     if kv_scale is not None:
         raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
-    for name, value in absent.items():
-        if value is not None:
-            raise SpecError(f"{name} has no kernel: allowed is None, got {shown(value)}")
 
 
 def _check(operands: Mapping[str, TensorView]) -> None:

@@ -16,6 +16,7 @@ TILE_HEADS = 64  # of one CTA
 MAX_HEADS = 1024
 HEAD_DIMS = (576, 512)
 V_DIM = 512
+MAX_PAGE = 1 << 20  # rows; far above any cache
 DTYPES = ("bf16",)
 
 
@@ -53,6 +54,7 @@ class SparseMlaSpec(Request):
       dtype: of q, kv and o, `bf16`.
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.
+      page_size: rows of a page, where entries are positions of sequences in pages; else None.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -65,12 +67,19 @@ class SparseMlaSpec(Request):
     dtype: str = option(converter=partial(_one_of, "dtype", allowed=DTYPES), default="bf16")
     topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
+    page_size: int | None = option(
+        converter=partial(integer, "page_size", least=1, most=MAX_PAGE), default=None
+    )
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Queries, cache, lists and scale; what is optional; O, LSE and the largest logits."""
         lengths = (Operand("topk_length", "i32", ("s_q",)),) if self.topk_length else ()
         sinks = (Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()
+        paging = (
+            Operand("page_table", "i32", ("batch", "pages")),
+            Operand("batch_of_query", "i32", ("s_q",)),
+        )
         return (
             Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
             Operand("kv", self.dtype, ("s_kv", self.head_dim)),
@@ -78,6 +87,7 @@ class SparseMlaSpec(Request):
             Operand("scale", "f32", role="scalar"),
             *lengths,
             *sinks,
+            *(paging if self.page_size else ()),
             *self._results,
         )
 
@@ -94,6 +104,7 @@ class SparseMlaSpec(Request):
     def kernel_name(self) -> str:
         """The dtype, the heads and their size."""
         options = [name for name in ("topk_length", "sinks") if getattr(self, name)]
+        options += [f"pages{self.page_size}"] if self.page_size else []
         return "_".join(
             ["attn_sparse_mla", self.dtype, f"h{self.heads}", f"d{self.head_dim}", *options]
         )
@@ -102,5 +113,5 @@ class SparseMlaSpec(Request):
         """One `attn.sparse_mla`."""
         from attn_mlir.dialect.attn.builder import emit_sparse_mla
 
-        op = emit_sparse_mla(arguments, results=self._results)
+        op = emit_sparse_mla(arguments, results=self._results, page_size=self.page_size)
         return {"o": op.o, "lse": op.lse, "max_logits": op.max_logits}

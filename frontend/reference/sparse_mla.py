@@ -48,6 +48,26 @@ def counting(
     return found
 
 
+def of_pages(
+    indices: Array, page_table: Array, batch_of_query: Array, page_size: int, pages: int
+) -> npt.NDArray[np.int64]:
+    """Positions of sequences as rows of pages, -1 where there is no such row.
+
+    Args:
+      indices: [s_q, topk], positions of the sequence of each query.
+      page_table: [batch, columns]; batch_of_query: [s_q].
+      page_size: rows of each of the `pages`.
+    """
+    found = np.full(indices.shape, -1, np.int64)
+    for (query, place), position in np.ndenumerate(np.asarray(indices, np.int64)):
+        sequence, column = int(batch_of_query[query]), int(position) // page_size
+        if 0 <= sequence < len(page_table) and 0 <= column < page_table.shape[1]:
+            number = int(page_table[sequence, column])
+            if 0 <= number < pages:
+                found[query, place] = number * page_size + position % page_size
+    return found
+
+
 def sparse_mla_f64(
     q: Array,
     kv: Array,

@@ -15,6 +15,12 @@ from attn_mlir.flash_mla import flash_mla_sparse_fwd
 
 BF16: Any = ml_dtypes.bfloat16
 
+PAGED: dict[str, Any] = {
+    "kv": np.zeros((4, 5, 1, 576), BF16),
+    "page_table": np.zeros((1, 1), np.int32),
+    "batch_of_query": np.zeros(2, np.int32),
+}
+
 
 def given(**changed: Any) -> dict[str, Any]:
     """A call that is right but for what is changed."""
@@ -47,6 +53,15 @@ def given(**changed: Any) -> dict[str, Any]:
         ({"v_dim": 576}, "v_dim must be an integer from 512 to 512, got 576"),
         ({"topk_length": np.zeros(3, np.int32)}, r"topk_length must be \[2\] of i32, got \[3\]"),
         ({"sinks": np.zeros(16, BF16)}, r"sinks must be \[16\] of f32, got \[16\] of bf16"),
+        ({"page_table": np.zeros((1, 1), np.int32)}, "go together, batch_of_query is None"),
+        ({"batch_of_query": np.zeros(2, np.int32)}, "go together, page_table is None"),
+        (PAGED | {"kv": np.zeros((5, 1, 576), BF16)}, r"kv must be \[pages, page, 1, d_qk\] with"),
+        (PAGED | {"page_table": np.zeros((1, 0), np.int32)}, r"page_table must be .* got \[1, 0\]"),
+        (PAGED | {"batch_of_query": np.zeros(3, np.int32)}, r"batch_of_query must be \[2\] of i32"),
+        (
+            PAGED | {"kv": np.zeros((4, 8, 1, 576), BF16)[:, :5]},
+            "one behind the other, 2880 .* 4608",
+        ),
         ({"kv_format": "v32"}, "kv_format 'v32' has no kernel: allowed is 'bf16'"),
         ({"kv_format": "fp4"}, "kv_format must be one of bf16, v32, model1, e4m3, e4m3_rope16"),
         ({"kv_scale": np.ones(1)}, "kv_scale must be None for kv_format 'bf16'"),

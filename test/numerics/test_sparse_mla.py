@@ -18,6 +18,7 @@ from attn_mlir.reference.sparse_mla import (
     SparseAttention,
     check_sparse_mla,
     counting,
+    of_pages,
     sparse_mla_f64,
 )
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
@@ -146,5 +147,37 @@ def test_late_and_out_of_order() -> None:
     check(given, fair)
     for seed in range(2):
         found = attend(given, EmulatorDevice("adversarial", seed, check="all"))
-        for one, other in zip(vars(fair).values(), vars(found).values(), strict=True):
-            assert one.tobytes() == other.tobytes()
+        assert bits(found) == bits(fair)
+
+
+@pytest.mark.parametrize("size", [1, 61])
+def test_pages_are_rows_elsewhere(size: int) -> None:
+    """Tables and sequences of any contents; the bits are those of the rows without pages."""
+    random = np.random.default_rng(size)
+    given = problem(Case(s_q=3, s_kv=122, topk=64, heads=8, d_qk=512))
+    pages = 122 // size
+    table = np.stack([random.permutation(pages) for _ in range(2)]).astype(np.int32)
+    table[0, :1], table[1, 1:2] = -1, pages
+    sequences = np.array([1, 0, 7], np.int32)
+    positions = given["indices"]
+    rows = of_pages(positions, table, sequences, size, pages).astype(np.int32)
+    assert (rows[:2] >= 0).any(1).all() and (rows[2] < 0).all()
+    kv = np.ascontiguousarray(given["kv"])
+    named = np.unique(rows[rows >= 0])
+    kv[named] = np.where(np.isnan(kv[named]), 0, kv[named])
+    flat = {**given, "kv": kv, "indices": rows}
+    paged = {
+        **given,
+        "kv": kv.reshape(pages, size, 1, -1),
+        "page_table": table,
+        "batch_of_query": sequences,
+    }
+    check(flat, expected := attend(flat))
+    found = attend(paged)
+    assert bits(found) == bits(expected)
+    slots = {**flat, "kv": paged["kv"]}  # numbers of rows in pages, without a table
+    assert bits(attend(slots)) == bits(expected)
+
+
+def bits(found: SparseAttention) -> list[bytes]:
+    return [array.tobytes() for array in vars(found).values()]

@@ -41,7 +41,7 @@ func.func @sparse(
     -> (tensor<?x64x512xbf16> {attn.name = "o"}, tensor<?x64xf32> {attn.name = "lse"},
         tensor<?x64xf32> {attn.name = "max_logits"}) {
   %o, %lse, %max = "attn.sparse_mla"(%q, %kv, %indices, %scale)
-    {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>}
+    {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi32>, f32)
       -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
   func.return %o, %lse, %max : tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>

@@ -29,10 +29,13 @@ DIMS = {
     "indices": ("s_q", "topk"),
     "topk_length": ("s_q",),
     "sinks": ("",),
+    "page_table": ("batch", "pages"),
+    "batch_of_query": ("s_q",),
     "o": ("s_q", "", ""),
     "lse": ("s_q", ""),
     "max_logits": ("s_q", ""),
 }
+OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
 RESULTS = ("o", "lse", "max_logits")
 
 
@@ -108,7 +111,8 @@ def _schedule(op: attn.SparseMlaOp, name: str) -> ws.KernelOp:
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
         problem = SparseProblem(
-            **({"topk_length": None, "sinks": None} | arguments),
+            **(dict.fromkeys(OPTIONAL) | arguments),
+            page_size=op.page_size,
             heads=op.heads,
             head_dim=op.head_dim,
             element=op.q.type.element_type,

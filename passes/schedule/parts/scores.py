@@ -158,7 +158,7 @@ def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> 
     return Rows(*values), factor
 
 
-def weights_of(problem: Problem, row: Row, scores: Value, rows: Rows) -> Value:
+def weights_of(problem: Configured, row: Row, scores: Value, rows: Rows) -> Value:
     """P of a tile of scores, f32 and unrounded, with the exact formula where an offset is large."""
     maximum, offset = rows.maximum, rows.offset
     (weighed,) = b.chosen(

@@ -37,7 +37,8 @@ class SparseProblem:
     """One operation; attributes without a comment are the operands and results of `attn.sparse_mla`.
 
     Attributes:
-      topk_length, sinks: None where the operation has none.
+      topk_length, sinks, page_table, batch_of_query: None where the operation has none.
+      page_size: rows of a page; 0 without a table.
       heads, head_dim: static sizes.
       element: of q, kv and o.
       config: tile sizes and stages; a tile of keys is a block of entries.
@@ -52,6 +53,9 @@ class SparseProblem:
     max_logits: Value
     topk_length: Value | None
     sinks: Value | None
+    page_table: Value | None
+    batch_of_query: Value | None
+    page_size: int
     heads: int
     head_dim: int
     element: Any

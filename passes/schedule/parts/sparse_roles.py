@@ -6,6 +6,7 @@ of them.
 
 import functools
 import math
+from collections.abc import Callable
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
@@ -27,15 +28,15 @@ def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     not take away.
     """
     count = problem.config.tile_n
-    rows = b.extent(problem.kv, 0)
+    row_of = rows_of(problem, query)
 
     def block(number: Value) -> list[Value]:
         first = b.INT.mul(number, count)
 
         def kept(entry: Value, place: Value) -> Value:
-            exists = b.INT.both(b.compare("sge", entry, 0), b.compare("slt", entry, rows))
+            row, exists = row_of(entry)
             counts = b.compare("slt", b.INT.add(first, place), query.entries)
-            return b.select(b.INT.both(exists, counts), entry, b.constant(NOWHERE))
+            return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
 
         entries = b.load_global(problem.indices, [count], [query.number, first], [1])
         found = b.map_rows(kept, entries)
@@ -48,6 +49,32 @@ def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
         return []
 
     b.loop(0, query.blocks, [], block)
+
+
+def rows_of(problem: SparseProblem, query: Query) -> Callable[[Value], tuple[Value, Value]]:
+    """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
+    rows, table = b.extent(problem.kv, 0), problem.page_table
+    if table is None:
+        return lambda entry: (entry, _is_below(entry, rows))
+    page = problem.page_size
+    sequence = b.element(problem.batch_of_query, [query.number])
+    is_sequence = _is_below(sequence, b.extent(table, 0))
+    pages = b.INT.floordiv(rows, page)
+
+    def row_of(position: Value) -> tuple[Value, Value]:
+        column = arith.DivUIOp(position, b.constant(page)).result
+        number = b.element(table, [sequence, column])
+        inside = b.INT.both(_is_below(column, b.extent(table, 1)), _is_below(number, pages))
+        exists = b.INT.both(b.compare("sge", position, 0), b.INT.both(is_sequence, inside))
+        rest = b.INT.sub(position, b.INT.mul(column, page))
+        return b.INT.add(b.INT.mul(number, page), rest), exists
+
+    return row_of
+
+
+def _is_below(number: Value, end: Value) -> Value:
+    """Whether a number lies from 0 to before an end, which is not negative."""
+    return b.compare("ult", number, end)
 
 
 def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
