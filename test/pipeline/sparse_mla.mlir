@@ -18,14 +18,14 @@
 // WS: %[[ROWS:.*]] = "ws.wait"
 // WS: "ws.gather_in"
 // WS: "ws.entry"(%[[ROWS]], %{{.*}})
+// WS: label_name = "load0"
+// WS: label_name = "load3"
 // WS-NOT: "ws.gather_in"
-// WS: label_name = "load"
 // WS: "ws.mma"({{.*}}) {b_layout = "nk"} : (!ws.tile<vector<64x64xf32>, "tensor">
 // WS: label_name = "score"
 // WS: "ws.view"{{.*}} -> !ws.tile<vector<64x512xbf16>, "shared">
 // WS: "ws.mma"({{.*}}) {b_layout = "kn"} : (!ws.tile<vector<64x512xf32>, "tensor">
 // WS: label_name = "sum_up"
-// WS: label_name = "leave"
 // WS-NOT: "attn.
 
 // PTX: .target sm_100a

@@ -1,13 +1,14 @@
 """From `attn.sparse_mla` to a `ws.kernel`: one query in one CTA, its heads the rows of a tile.
 
 A tile has 64 heads: a query of fewer has some of them twice, one of 128 is the work of two CTAs.
-Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6
-gathers, 7 and 8 issue the two products, 9 stores. The rows of the cache that a block of 64 entries
+Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
+gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a block of 64 entries
 names are gathered once: the tile of keys, as it lies in shared memory, is also that of values.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -17,7 +18,12 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_roles as roles
 from attn_mlir.passes.schedule.parts.config import Config
-from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem, SparseStorage
+from attn_mlir.passes.schedule.parts.sparse_problem import (
+    LOADERS,
+    Query,
+    SparseProblem,
+    SparseStorage,
+)
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target.limits import HALF_ROWS, Target
 
@@ -129,15 +135,17 @@ def _argument(label: str, tensor: Any) -> b.Argument:
 
 def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
     single: dict[str, Callable[[Query], None]] = {
-        "load": lambda query: roles.load(problem, storage, query),
-        "score": lambda query: roles.score(problem, storage, query),
-        "sum_up": lambda query: roles.sum_up(problem, storage, query),
-        "leave": lambda query: roles.leave(problem, storage, query),
+        **{
+            f"load{part}": partial(roles.load, problem, storage, part=part)
+            for part in range(LOADERS)
+        },
+        "score": partial(roles.score, problem, storage),
+        "sum_up": partial(roles.sum_up, problem, storage),
     }
     with b.role("softmax", first=0, warps=4):
-        problem.every_query(lambda query: roles.softmax(problem, storage, query))
+        problem.every_query(partial(roles.softmax, problem, storage))
     with b.role("find", first=4, warps=2):
-        problem.every_query(lambda query: roles.find(problem, storage, query))
+        problem.every_query(partial(roles.find, problem, storage))
     for warp, (name, role) in enumerate(single.items(), 6):
         with b.role(name, first=warp, warps=1, lanes=1):
             problem.every_query(role)

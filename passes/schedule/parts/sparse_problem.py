@@ -13,6 +13,9 @@ from .config import Config
 
 Value = Any
 
+LOADERS = (
+    4  # threads that gather, each its rows of a tile: copies of one are at least 48 clocks apart
+)
 BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
 
 
@@ -89,12 +92,12 @@ class SparseStorage:
     """The rings and buffers of the kernel.
 
     ```
-    find --rows--> load --q,keys--> score --s--> softmax --p--> sum_up
-      |                 |                         ^  ^  |          ^ |
-      '------------------)--------seen-----------'   |  |          | |
-                        '-----------------keys-------)--)----------' |
-                                                     '--)--settled---'
-                                                        '--out--> leave
+    find --rows--> load0..3 --q,keys--> score --s--> softmax --p--> sum_up
+      |             ^   |                            ^  ^ |          ^ |
+      '-------------+---)------------seen------------'  | |          | |
+                    |   '----------------keys-----------)-)----------' |
+                    |                                   '-)--settled---'
+                    '----------------out------------------'
     ```
     `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
     each: to softmax, and whether there are any to the roles that gather and issue. A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled` says that the
@@ -113,7 +116,9 @@ class SparseStorage:
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
         self.q = b.Ring("q", b.tile([heads, problem.head_dim], element, "shared"))
         keys = b.tile([config.tile_n, problem.head_dim], element, "shared")
-        self.keys = b.Ring("keys", keys, stages=config.kv_stages)
+        self.keys = b.Ring(
+            "keys", keys, stages=config.kv_stages, producers=("copy_engine",) * LOADERS
+        )
         self.s = b.Ring("s", b.tile([heads, config.tile_n], f32, "tensor"), stages=2)
         self.p = b.Ring("p", b.tile([heads, config.tile_n], element, "shared"))
         self.o = b.Buffer("o", b.tile([heads, LATENT_COLUMNS], f32, "tensor"))

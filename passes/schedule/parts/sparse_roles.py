@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
 from . import builder as b
 from .online import Row
 from .scores import Rows, reciprocal, weigh
-from .sparse_problem import Query, SparseProblem, SparseStorage, Value
+from .sparse_problem import LOADERS, Query, SparseProblem, SparseStorage, Value
 
 PIECE = 64  # columns of O in registers at a time: 32 registers of a thread
 NOWHERE = -1  # a row that no cache has
@@ -77,8 +77,31 @@ def _is_below(number: Value, end: Value) -> Value:
     return b.compare("ult", number, end)
 
 
-def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
-    """Fills Q once, and a tile of keys per block of entries."""
+def load(problem: SparseProblem, storage: SparseStorage, query: Query, part: int) -> None:
+    """Gathers a part of the rows of each tile of keys; the first part also moves Q in and O out."""
+    if part == 0:
+        _load_queries(problem, storage, query)
+    count = problem.config.tile_n // LOADERS
+
+    def block(_: Value) -> list[Value]:
+        rows, is_seen = storage.rows.wait(), _is_seen(problem, storage)
+        keys, first = storage.keys.acquire(), part * count
+
+        def row(place: Value) -> Value:
+            return b.entry(rows, b.INT.add(place, first))
+
+        with b.when(is_seen):
+            b.gather_in(problem.kv, b.rows(keys, first, count), [0, 0], row)
+        b.commit(keys, "copy_engine")
+        b.release(rows, "threads")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+    if part == 0:
+        _store_result(problem, storage, query)
+
+
+def _load_queries(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     slot, heads = storage.q.acquire(), problem.tile_heads
     for first in range(0, problem.config.tile_m, heads):
         count = min(heads, problem.config.tile_m - first)
@@ -86,16 +109,12 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
         b.copy_in(problem.q, part, [query.number, query.head, 0], [1, 2])
     b.commit(slot, "copy_engine")
 
-    def block(_: Value) -> list[Value]:
-        rows, is_seen = storage.rows.wait(), _is_seen(problem, storage)
-        keys = storage.keys.acquire()
-        with b.when(is_seen):
-            b.gather_in(problem.kv, keys, [0, 0], lambda place: b.entry(rows, place))
-        b.commit(keys, "copy_engine")
-        b.release(rows, "threads")
-        return []
 
-    b.loop(0, query.blocks, [], block)
+def _store_result(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    slot = storage.out.wait()
+    part = b.rows(slot, 0, problem.tile_heads)
+    b.copy_out(part, problem.o, [query.number, query.head, 0], [1, 2])
+    b.release(slot, "copy_engine")
 
 
 def score(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
@@ -199,14 +218,6 @@ def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> Non
     b.store_global(lse, problem.lse, place, [1])
     logits = b.map_elements(lambda s: b.fmul(s, problem.scale), highest)
     b.store_global(logits, problem.max_logits, place, [1])
-
-
-def leave(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
-    """Writes the finished O."""
-    slot = storage.out.wait()
-    part = b.rows(slot, 0, problem.tile_heads)
-    b.copy_out(part, problem.o, [query.number, query.head, 0], [1, 2])
-    b.release(slot, "copy_engine")
 
 
 def _is_seen(problem: SparseProblem, storage: SparseStorage) -> Value:
