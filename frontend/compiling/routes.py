@@ -13,7 +13,18 @@ from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import HELD, MAX_Q_TILES, STREAM_ROWS, STREAMED
+from attn_mlir.passes.target.tiling import (
+    HELD,
+    MAX_Q_TILES,
+    STREAM_KEYS,
+    STREAM_ROWS,
+    STREAMED,
+    SWAPPED,
+    SWAPPED_COLUMNS,
+    SWAPPED_ROWS,
+    SWAPPED_TILES,
+    key_tiles_for,
+)
 from attn_mlir.runtime.kernel import Machine
 
 
@@ -23,7 +34,8 @@ def routed(
     """The request with its schedule.
 
     Args:
-      spec: the request; a schedule that it names is kept.
+      spec: the request; a schedule that it names is kept. None is kept where sums lie in tensor
+        memory and the tiled kernel is taken.
       sq: queries of the longest sequence.
       machine: the machine that the call runs on.
       in_parts: whether the keys are split into parts of a fixed size, which only one schedule
@@ -36,7 +48,8 @@ def routed(
     target = target_named(machine.target or DEFAULT_TARGET)
     if target.accumulator == "tensor":
         check_tensor(spec, target.chip)
-        return spec
+        swaps = spec.schedule is None and not in_parts and not listed and _swaps(spec, sq)
+        return dataclasses.replace(spec, schedule=SWAPPED) if swaps else spec
     check_registers(spec, target.chip)
     if spec.schedule is not None:
         return spec
@@ -48,3 +61,27 @@ def routed(
     few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
     streams = (few and not listed) or in_parts or spec.is_narrow
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)
+
+
+def _swaps(spec: MhaSpec, sq: int) -> bool:
+    """Whether a target with tensor memory computes few queries as columns of products.
+
+    Where every count of `bench/rows.py` is for it (docs/kernel.md): from 17 rows on, and sizes that fill
+    the rows of a product. With fewer, the busiest unit of the kernel that streams has less to do, and
+    memory decides.
+    """
+    rows, most = sq * spec.group, max(SWAPPED_TILES) * SWAPPED_ROWS
+    half, full = SWAPPED_COLUMNS
+    sizes = (spec.head_dim, spec.v_head_dim)
+    page = 0 if spec.cache is None else spec.cache.page_size
+    return (
+        STREAM_ROWS < rows <= most
+        and all(half < size <= full for size in sizes)
+        and spec.query_tiles is None
+        and spec.tile_order != "clc"
+        and spec.block is None
+        and not spec.joined
+        and not spec.descales
+        and not spec.has_padded_queries
+        and STREAM_KEYS in key_tiles_for(page)
+    )

@@ -35,6 +35,15 @@ HOPPER = target_named("sm_90a")
         ("sm_90a", (1, 1), 500, {"schedule": "mha-streaming"}, "mha-streaming"),
         ("sm_100a", (8, 1), 1, {}, None),
         (None, (8, 1), 1, {}, None),
+        ("sm_100a", (8, 1), 4, {}, None),  # 64 columns fill half of a product's rows
+        ("sm_100a", (8, 1), 4, {"head_dim": 128}, "mha-swapped"),
+        ("sm_100a", (8, 1), 2, {"head_dim": 128}, None),  # 16 rows
+        ("sm_100a", (8, 1), 5, {"head_dim": 128}, None),
+        ("sm_100a", (24, 1), 1, {"head_dim": 96}, "mha-swapped"),
+        ("sm_100a", (8, 1), 4, {"head_dim": 128, "dtype": "e4m3"}, None),
+        ("sm_100a", (8, 1), 4, {"head_dim": 128, "tile_order": "clc"}, None),
+        ("sm_100a", (8, 1), 4, {"head_dim": 128, "schedule": "mha-streaming"}, "mha-streaming"),
+        ("sm_90a", (8, 1), 4, {"head_dim": 128}, "mha-streaming"),
     ],
 )
 def test_routes(
@@ -44,7 +53,7 @@ def test_routes(
     options: dict[str, Any],
     schedule: str | None,
 ) -> None:
-    spec = am.mha(heads=heads[0], kv_heads=heads[1], head_dim=64, **options)
+    spec = am.mha(heads=heads[0], kv_heads=heads[1], **{"head_dim": 64, **options})
     assert routed(spec, sq, Machine(target, 132)).schedule == schedule
 
 

@@ -25,6 +25,7 @@ from .problem import Array, Problem
 
 SCALES = (0.3, 1e-3, 30.0)
 MAX_F32_VALUES = 192  # head size of V with O in f32
+MAX_SWAPPED_VALUES = 128  # of the schedule `mha-swapped`
 
 
 def _always(problem: Problem) -> bool:
@@ -43,6 +44,10 @@ def _can_stream(problem: Problem) -> bool:
 
 def _can_stream_pages(size: int) -> bool:
     return size not in (8, 192)  # key tiles have 128 keys
+
+
+def _can_swap(problem: Problem) -> bool:
+    return _can_stream(problem) and not problem.stores_narrow and problem.dv <= MAX_SWAPPED_VALUES
 
 
 def _fits_registers(problem: Problem) -> bool:
@@ -460,6 +465,7 @@ AXES: tuple[Axis, ...] = (
         [
             _plain("of the target"),
             _call("streaming", _can_stream, schedule="mha-streaming"),
+            _call("swapped", _can_swap, schedule="mha-swapped"),
             Choice("for sm_90a", lambda p: p.device.update(target="sm_90a"), _can_stream),
             Choice("in registers", _in_registers, _fits_registers),
         ],
@@ -476,7 +482,7 @@ AXES: tuple[Axis, ...] = (
         [
             _plain("auto"),
             *(_call(o, tile_order=o) for o in ("single", "last_first", "persistent")),
-            _call("clc", lambda p: "target" not in p.device and not p.streams, tile_order="clc"),
+            _call("clc", lambda p: p.is_tiled, tile_order="clc"),
             _call("ragged", lambda p: p.is_ragged, tile_order="ragged"),
             _call("counter", lambda p: p.call.get("schedule") == "mha-registers", tile_order="counter"),
         ],

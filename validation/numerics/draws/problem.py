@@ -138,6 +138,12 @@ class Problem:
         return asked == "mha-streaming" or by_default or by_cache
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether its kernel is the one of many queries that targets with tensor memory have."""
+        is_swapped = self.call.get("schedule") == "mha-swapped"
+        return "target" not in self.device and not self.streams and not is_swapped
+
+    @property
     def max_cost(self) -> float:
         """What `cost` may be."""
         small, other = MAX_COST
