@@ -97,7 +97,7 @@ class MhaSwapped:
         """
         wishes = Options(**options)
         _refuse_unsupported(op)
-        group, is_padded = op.heads // op.kv_heads, has_padded_queries(op)
+        group, is_padded = op.heads // op.kv_heads, has_padded_queries(op.q)
         tiles = wishes.q_tiles or swapped_query_tiles(1, group, is_padded=is_padded)
         rows = SwappedRows.of(group, tiles, is_padded=is_padded)
         output_bits = ws.element_bits(op.output_type)
@@ -106,7 +106,7 @@ class MhaSwapped:
             tile_m=rows.rows,
             kv_stages=wishes.kv_stages or stages,
             packed_heads=rows.heads,
-            tile_order=wishes.tile_order or ("ragged" if is_ragged(op) else "persistent"),
+            tile_order=wishes.tile_order or ("ragged" if is_ragged(op.q) else "persistent"),
         )
         config = dataclasses.replace(chosen, **SwappedConfig.given(op))
         _check(op, config)
@@ -169,7 +169,7 @@ def _check(op: attn.MhaOp, config: SwappedConfig) -> None:
         raise op_error(
             op, f"expects packed_heads to divide {group}, up to {config.tile_m}, got {packed}"
         )
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op) else [])]
+    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
     if config.tile_order not in allowed:
         names = ", ".join(allowed)
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
