@@ -1,8 +1,8 @@
-"""Check a call's arguments against a bundle and turn them into the kernel's parameters.
+"""Checks a call's arguments against a bundle, and computes the kernel's parameters from them.
 
-`bind` refuses everything that the kernel could not compute exactly as asked, with a message that
-names the argument, what was got and what is allowed. `parameters` then computes what the machine
-code reads, given where the device sees each tensor.
+`bind` refuses every call that the kernel could not compute correctly, with a message that names the
+argument, what was got and what is allowed. `parameters` then computes the parameters of the machine
+code, given the address of each tensor on the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attn_mlir.runtime.tensormap import MapDescription, describe
 from attn_mlir.runtime.tensors import TensorView, view
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs per axis; CUDA programming guide, technical specs
-F32_TINY = 2.0**-126  # the least number that kernels do not take for 0
+F32_TINY = 2.0**-126  # the least number that kernels do not flush to 0
 
 ParamType = Literal["u64", "i32", "i64", "f32", "map"]
 
@@ -55,7 +55,7 @@ class Bound:
     grid: tuple[int, int, int]
 
     def grid_on(self, multiprocessors: int) -> tuple[int, int, int]:
-        """CTAs to launch on a device with so many multiprocessors."""
+        """CTAs to launch on a device with this number of multiprocessors."""
         x, y, z = self.grid
         if not self.manifest.persistent:
             return self.grid
@@ -65,7 +65,7 @@ class Bound:
 
     @property
     def launches_nothing(self) -> bool:
-        """Whether there is no work: some axis of the grid is 0, or every output is empty."""
+        """Whether there is no work: an axis of the grid is 0, or every output is empty."""
         outputs = [tensor.name for tensor in self.manifest.tensors if tensor.is_written]
         return 0 in self.grid or all(self.tensors[name].empty for name in outputs)
 
@@ -79,10 +79,10 @@ class KernelParam:
 
 
 def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]) -> Bound:
-    """Check tensors and numbers against the bundle.
+    """Checks tensors and numbers against the bundle.
 
     Args:
-      tensors: arrays in the bundle's order; those that are left out are in `named`.
+      tensors: arrays in the bundle's order; the remaining ones are in `named`.
       named: arrays and numbers by name; a number that is None or absent takes its default.
 
     Raises:
@@ -113,10 +113,10 @@ def bind(manifest: Manifest, tensors: Sequence[object], named: Mapping[str, obje
 def _by_name(
     manifest: Manifest, tensors: Sequence[object], named: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The arrays of a call and its numbers, by name.
+    """The arrays and numbers of a call, by name.
 
     Raises:
-      SpecError: arrays that are missing, too many or there twice.
+      SpecError: arrays that are missing, too many, or passed twice.
     """
     names = [tensor.name for tensor in manifest.tensors]
     by_name = {name: value for name, value in named.items() if name in names}
@@ -131,10 +131,10 @@ def _by_name(
 
 
 def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
-    """Refuse a kernel without outputs, and a grid without CTAs where no size of the call is 0.
+    """Refuses a kernel without outputs, and a grid without CTAs if no size of the call is 0.
 
     Raises:
-      SpecError: names the outputs that nothing would write to.
+      SpecError: names the outputs that would not be written.
     """
     outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.is_written]
     if not outputs:
@@ -148,16 +148,16 @@ def _check_work(bound: Bound, sizes: Mapping[str, int]) -> None:
 
 
 def shape_text(tensor: TensorArg) -> str:
-    """A declared shape for people: `[batch, sq, 16, 128]`."""
+    """A declared shape as text: `[batch, sq, 16, 128]`."""
     return f"[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 def check_output(tensor: TensorArg, found: TensorView, others: Mapping[str, TensorView]) -> None:
-    """Refuse memory that results of this shape cannot be written to, before a kernel is there.
+    """Refuses memory to which results of this shape cannot be written; needs no kernel.
 
     Args:
-      tensor: what is needed, under the name that the caller knows.
-      others: further tensors of the call, by name, with which it must share nothing.
+      tensor: the shape and dtype that are needed, with the caller's name.
+      others: the other tensors of the call, by name, with which it must share no memory.
 
     Raises:
       SpecError: names the tensor, what was got and what is allowed.
@@ -228,7 +228,7 @@ def _check_layout(tensor: TensorArg, found: TensorView) -> None:
 
 
 def _check_rows(tensor: TensorArg, found: TensorView) -> None:
-    """Refuse rows that begin or end within a piece of those that threads move."""
+    """Refuses rows that begin or end within one of the accesses by which threads move them."""
     allowed = f"the kernel takes multiples of {tensor.row_multiple}"
     if found.shape[-1] % tensor.row_multiple:
         raise SpecError(f"{tensor.name} has {found.shape[-1]} elements in a row: {allowed}")
@@ -246,7 +246,7 @@ def _check_devices(views: Mapping[str, TensorView]) -> None:
 
 
 def _check_aliases(manifest: Manifest, views: Mapping[str, TensorView]) -> None:
-    """Refuse an output that shares memory with another tensor."""
+    """Refuses an output that shares memory with another tensor."""
     for out in manifest.tensors:
         if out.is_written:
             others = {name: other for name, other in views.items() if name != out.name}
@@ -270,7 +270,7 @@ def _scalars(manifest: Manifest, given: Mapping[str, object | None]) -> dict[str
 
 
 def _scalar(scalar: ScalarArg, value: object | None) -> float:
-    """A number as the kernel sees it."""
+    """A number in the type of the kernel's parameter."""
     if value is None:
         if scalar.default is None:
             raise SpecError(f"{scalar.name} has no default: pass {scalar.name}=")
@@ -285,13 +285,13 @@ def _scalar(scalar: ScalarArg, value: object | None) -> float:
 def f32_number(name: str, value: object, above: float | None, most: float | None) -> float:
     """A number rounded to float32.
 
-    Kernels take subnormal numbers for 0: those are refused, as what is too large is.
+    Kernels flush subnormal numbers to 0, so these are refused, like numbers that are too large.
 
     Args:
-      above, most: what bounds it, the latter allowed; None for float32's own bounds.
+      above, most: the number is greater than `above` and at most `most`; None for float32's bounds.
 
     Raises:
-      SpecError: no number, or out of bounds.
+      SpecError: it is no number, or out of bounds.
     """
     number = as_float(value)
     if number is None:
@@ -334,11 +334,11 @@ def parameters(
 
     Args:
       bound: a checked call that launches something.
-      addresses: of each tensor on the device; an empty tensor's is not used.
-      encode: makes the bytes of a tensor map.
+      addresses: the address of each tensor on the device; unused for empty tensors.
+      encode: returns the bytes of a tensor map.
 
     Raises:
-      SpecError: a layout that no tensor map describes, or a number too large for its parameter.
+      SpecError: a layout that no tensor map can have, or a number too large for its parameter.
     """
     packed: list[KernelParam] = []
     for param in bound.manifest.params:
@@ -366,7 +366,7 @@ def parameters(
 
 
 def _address(bound: Bound, name: str, addresses: Mapping[str, int]) -> int:
-    """A tensor's address; for an empty tensor some output's, so that it points at mapped memory."""
+    """A tensor's address; for an empty tensor that of an output, so that it points to mapped memory."""
     if not bound.tensors[name].empty:
         return addresses[name]
     for tensor in bound.manifest.tensors:

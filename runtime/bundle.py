@@ -1,10 +1,10 @@
-"""Bundles: the one file that the compiler writes and the runtime reads.
+"""Bundles: the file that the compiler writes and the runtime reads.
 
-A bundle is a zip that holds `kernel.cubin`, `kernel.ptx`, `bundle.json`
-(`attn_mlir.runtime.manifest` has its fields) and, as the source of the PTX, `kernel.mlir`. One that
-was made for the emulator alone has no `kernel.cubin`, and says so by a hash that is null. Reading
-checks the schema and the hashes, so that a damaged file is refused before anything is launched,
-and compares the manifest with what the PTX declares. It takes memory in proportion to the file.
+A bundle is a zip of `kernel.cubin`, `kernel.ptx`, `bundle.json` (see `attn_mlir.runtime.manifest`
+for its fields) and, as the source of the PTX, `kernel.mlir`. A bundle for the emulator only has no
+`kernel.cubin`, and null in place of its hash. Reading checks the schema and the hashes, so that a
+damaged file is refused before anything is launched, and compares the manifest with the declarations
+in the PTX. It needs memory in proportion to the file.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ CUBIN = "kernel.cubin"
 PTX = "kernel.ptx"
 MANIFEST = "bundle.json"
 SOURCE = "kernel.mlir"
-MAX_BUNDLE_BYTES = 1 << 26  # a hundred times the largest of ours
-MAX_DIRECTORY_BYTES = 1 << 12  # of a zip: 46 and a name per member
+MAX_BUNDLE_BYTES = 1 << 26  # bytes; a hundred times our largest
+MAX_DIRECTORY_BYTES = 1 << 12  # bytes of a zip directory: 46 and a name per member
 
-_END = struct.Struct("<4s4H2LH")  # of a zip: signature, disks, members, directory, comment
-_END64, _END64_BYTES = b"PK\6\7", 20  # of a large zip, in front of the end
+_END = struct.Struct(
+    "<4s4H2LH"
+)  # end record of a zip: signature, disks, members, directory, comment
+_END64, _END64_BYTES = b"PK\6\7", 20  # end locator of a large zip, before the end record
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A compiled kernel with everything that a launch needs to know.
+    """A compiled kernel with everything that a launch needs.
 
     Attributes:
       manifest: the checked contents of `bundle.json`.
-      machine_code: for `manifest.target`; None where the bundle is for the emulator alone.
-      ptx: the text that the machine code is assembled from; the emulator runs this.
-      source: the kernel in the `ws` dialect, which the lines of the PTX refer to; may be empty.
+      machine_code: the cubin for `manifest.target`; None in a bundle for the emulator only.
+      ptx: the text from which the machine code was assembled; the emulator executes it.
+      source: the kernel in the `ws` dialect, to which `.loc` in the PTX refers; may be empty.
       data: the bytes of the bundle file.
       path: where it was read from, or None.
     """
@@ -80,7 +82,7 @@ class Bundle:
 
     @property
     def report(self) -> dict[str, object]:
-        """What the compiler told about it: registers, spills, memory map, seconds per stage."""
+        """The compiler's report: registers, spills, memory map, seconds per stage."""
         return dict(self.manifest.report)
 
     def json_text(self) -> str:
@@ -88,12 +90,12 @@ class Bundle:
         return _unzip(self.data, "the bundle")[MANIFEST].decode()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the bundle file, all of it or nothing, and return its path."""
+        """Writes the bundle file, completely or not at all, and returns its path."""
         return write_file(Path(path), self.data)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Bundle:
-        """Read a bundle file.
+        """Reads a bundle file.
 
         Raises:
           SpecError: no such file, not a bundle, or damaged.
@@ -108,10 +110,11 @@ class Bundle:
 
     @staticmethod
     def from_bytes(data: bytes, *, path: Path | None = None, is_checked: bool = False) -> Bundle:
-        """Check the bytes of a bundle file and unpack them; errors as `load`.
+        """Checks the bytes of a bundle file and unpacks them; errors as `load`.
 
         Args:
-          is_checked: the manifest was compared with the PTX before, and the bytes are the same.
+          is_checked: whether these same bytes were checked before, so that the PTX need not be
+            compared.
         """
         name = f"'{path}'" if path is not None else "the data"
         parts = _unzip(data, name)
@@ -138,7 +141,9 @@ class Bundle:
                 )
         ptx, source = (_text(parts, member, name) for member in (PTX, SOURCE))
         if not is_checked:
-            from attn_mlir.runtime.declared import check_declared  # 5 ms, which a cache hit saves
+            from attn_mlir.runtime.declared import (
+                check_declared,
+            )  # takes 5 ms, which cache hits save
 
             check_declared(manifest, ptx)
         return Bundle(
@@ -159,7 +164,7 @@ def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
 
 
 def _unzip(data: bytes, name: str) -> dict[str, bytes]:
-    """The members by name; a source that is not there is empty, machine code may be missing."""
+    """The members by name; source may be empty, and machine code may be missing."""
     try:
         _check_directory(data)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -177,7 +182,7 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
             return {SOURCE: b""} | {member: archive.read(member) for member in members}
     except SpecError:
         raise
-    except Exception as error:  # zipfile meets damage with a dozen kinds of error
+    except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
         raise SpecError(
             f"{name} is not a bundle or is damaged ({error!s:.200}): a bundle is a zip with "
             f"{CUBIN}, {PTX} and {MANIFEST}"
@@ -185,10 +190,10 @@ def _unzip(data: bytes, name: str) -> dict[str, bytes]:
 
 
 def _check_directory(data: bytes) -> None:
-    """Refuse a zip whose directory is longer than that of a bundle: reading it takes memory.
+    """Refuses a zip with a longer directory than bundles have, since reading it needs memory.
 
     Raises:
-      ValueError: the file does not end as `zipfile` ends one without a comment.
+      ValueError: the file has no end record, or one with a comment.
     """
     end = data[-_END.size :]
     if len(end) < _END.size or data[-_END.size - _END64_BYTES :].startswith(_END64):

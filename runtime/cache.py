@@ -1,11 +1,11 @@
-"""Compiled kernels kept on disk: `<root>/<version>/<arch>/<sha256 of the key>/`.
+"""The cache of compiled kernels on disk: `<root>/<version>/<arch>/<sha256 of the key>/`.
 
-An entry is a folder with `kernel.attn` (a bundle file) and `key.json`: what was asked, and the
-sha256 of the bundle that answers it. Both are compared with what is asked now, so that the file of
-another kernel is not served. An entry appears by one rename, so that a reader sees all of it or
-nothing; a lock per key keeps two processes from compiling the same kernel at once. A bundle is
-code: folders that somebody else could write to are not used (`trust`). Whatever goes wrong with
-the disk is a miss and a warning, never an error: the kernel is compiled.
+An entry is a folder with `kernel.attn` (a bundle file) and `key.json`, which has the key and the
+sha256 of the bundle. Both are checked on reading, so that a file of another kernel is never used.
+An entry is created by one rename, so that readers see all of it or nothing; a lock per key keeps
+two processes from compiling the same kernel at the same time. A bundle is code: folders that other
+users could write to are not used (`trust`). Any failure of the file system is a miss and a warning,
+never an error: the kernel is compiled.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from attn_mlir.runtime.trust import distrust, read_regular
 BUNDLE_FILE = "kernel.attn"
 KEY_FILE = "key.json"
 HASH_FOLDER = "programs"
-MAX_KEY_BYTES = 1 << 24  # a request with the largest traced modifier stays far below
-LEFTOVER_SECONDS = 3600.0  # a folder that is filled takes milliseconds to appear under its name
+MAX_KEY_BYTES = 1 << 24  # bytes; far above a request with the largest traced modifier
+LEFTOVER_SECONDS = 3600.0  # a folder takes milliseconds from its creation to its rename
 FOLDER_MODE = 0o700
 
 
 @functools.cache
 def warn(text: str) -> None:
-    """Tell once per process, on stderr, why nothing is kept."""
+    """Prints to stderr, once per process, why nothing is cached."""
     env.log("warning", text)
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a compiled kernel depends on.
+    """Everything that a compiled kernel depends on.
 
     Attributes:
-      version: of attn-mlir.
+      version: version of attn-mlir.
       target: the chip.
-      parts: everything else that changes the code, by name.
+      parts: everything else that affects the code, by name.
     """
 
     version: str
@@ -60,11 +60,11 @@ class Key:
 
     @property
     def fields(self) -> dict[str, object]:
-        """All of it, as JSON has it."""
+        """All of it as JSON values."""
         return {"version": self.version, "target": self.target, "parts": dict(self.parts)}
 
     def canonical_json(self) -> str:
-        """The same text for the same key."""
+        """Text that is the same for equal keys."""
         return json.dumps(self.fields, sort_keys=True, indent=1)
 
     def digest(self) -> str:
@@ -73,7 +73,7 @@ class Key:
 
 
 def default_root() -> Path | None:
-    """`$XDG_CACHE_HOME/attn-mlir`, else `~/.cache/attn-mlir`; None where nobody is at home."""
+    """`$XDG_CACHE_HOME/attn-mlir`, else `~/.cache/attn-mlir`; None without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base) / "attn-mlir"
@@ -85,7 +85,7 @@ def default_root() -> Path | None:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache below `root`, or one that keeps nothing; nothing is made before something is kept.
+    """A cache below `root`, or one that keeps nothing if that is None; folders are made when needed.
 
     Attributes:
       lock_seconds: how long to wait for another process that compiles the same kernel.
@@ -95,11 +95,11 @@ class Cache:
     lock_seconds: float = 60.0
 
     def directory(self, key: Key) -> Path | None:
-        """Where a key's entry lies, whether it exists or not."""
+        """The folder of a key's entry, which may not exist."""
         return None if self.root is None else self.root / key.version / key.target / key.digest()
 
     def get(self, key: Key) -> Bundle | None:
-        """The bundle that was kept for a key, or None."""
+        """The cached bundle for a key, or None."""
         entry = self.directory(key)
         if entry is None or not self._is_trusted(entry):
             return None
@@ -113,7 +113,7 @@ class Cache:
             return None
 
     def put(self, key: Key, data: bytes) -> Path | None:
-        """Keep a bundle file, in place of what was there; the entry, or None with a warning."""
+        """Stores a bundle file, replacing an old one; returns the entry, or None with a warning."""
         target = self.directory(key)
         if target is None or not self._is_trusted(target):
             return None
@@ -138,10 +138,10 @@ class Cache:
         return target
 
     def get_or_make(self, key: Key, make: Callable[[], bytes]) -> tuple[Bundle, bool]:
-        """The kept bundle, or a new one; and whether it was a hit.
+        """The cached bundle or a new one, and whether it was a hit.
 
         Args:
-          make: gives the bytes of the bundle file; called at most once, by one process at a time.
+          make: returns the bytes of the bundle file; called at most once, by one process at a time.
         """
         if (bundle := self.get(key)) is not None:
             return bundle, True
@@ -154,7 +154,7 @@ class Cache:
             return dataclasses.replace(bundle, path=path), False
 
     def hash_of(self, program: Path) -> str:
-        """The hash of a program's content, which processes with this cache tell each other.
+        """The hash of a program's contents, which is shared by processes through this cache.
 
         Raises:
           OSError: there is no such file.
@@ -162,7 +162,7 @@ class Cache:
         return remembered_hash(program, self._hash_folder)
 
     def _hash_folder(self) -> Path | None:
-        """The folder for hashes of programs, made if need be; None where nothing is kept."""
+        """The folder for hashes of programs, created if necessary; None if nothing is cached."""
         if self.root is None:
             return None
         folder = self.root / HASH_FOLDER
@@ -173,18 +173,18 @@ class Cache:
         return None
 
     def _locked(self, key: Key) -> contextlib.AbstractContextManager[object]:
-        """Hold the key's lock; where there can be none, two processes both compile."""
+        """Holds the key's lock; if locking is impossible, several processes may compile."""
         entry = self.directory(key)
         if entry is None or not self._is_trusted(entry):
             return contextlib.nullcontext()
         try:
             self._make_folders(entry.parent)
-        except OSError:  # `put` will say so
+        except OSError:  # `put` will warn
             return contextlib.nullcontext()
         return Lock(entry.with_name(entry.name + LOCK_SUFFIX), self.lock_seconds)
 
     def _is_trusted(self, entry: Path) -> bool:
-        """Whether nobody else can write to the entry and the folders above it, up to the root."""
+        """Whether no other user can write to the entry and the folders above it, up to the root."""
         for path in self._down_to(entry):
             try:
                 found = distrust(path)
@@ -198,13 +198,13 @@ class Cache:
         return True
 
     def _down_to(self, folder: Path) -> list[Path]:
-        """The root and the folders below it on the way to one of them, which is the last."""
+        """The folders from the root down to `folder`."""
         assert self.root is not None
         inner = folder.relative_to(self.root).parts
         return [self.root.joinpath(*inner[:count]) for count in range(len(inner) + 1)]
 
     def _make_folders(self, folder: Path) -> None:
-        """Make a folder of the cache: for its owner alone, but those above the root as usual."""
+        """Makes a folder of the cache, for its owner only; folders above the root as usual."""
         assert self.root is not None
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for path in self._down_to(folder):
@@ -212,7 +212,7 @@ class Cache:
 
 
 def _key_text(key: Key, data: bytes) -> str:
-    """What `key.json` says about an entry with this bundle file."""
+    """The contents of `key.json` for an entry with this bundle file."""
     fields = {**key.fields, "sha256": hashlib.sha256(data).hexdigest()}
     return json.dumps(fields, sort_keys=True, indent=1) + "\n"
 
@@ -221,7 +221,7 @@ def _read(entry: Path, key: Key) -> Bundle:
     """The bundle of an entry.
 
     Raises:
-      OSError, ValueError: it cannot be read, or is not the answer to this key.
+      OSError, ValueError: it cannot be read, or is for another key.
       AttnError: it is damaged.
     """
     data = read_regular(entry / BUNDLE_FILE, MAX_BUNDLE_BYTES)
@@ -232,6 +232,6 @@ def _read(entry: Path, key: Key) -> Bundle:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what processes left that were killed while they compiled or wrote an entry."""
+    """Removes temporary folders of processes that were killed while they wrote an entry."""
     remove_leftovers(folder, lambda name: name.startswith((".new-", ".old-")), LEFTOVER_SECONDS)
     remove_old_locks(folder, LEFTOVER_SECONDS)

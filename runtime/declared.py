@@ -1,9 +1,9 @@
-"""What a PTX text declares about its kernel, and whether `bundle.json` says the same.
+"""Compares `bundle.json` with what the PTX declares about the kernel.
 
-A wrong manifest makes a right kernel read and write the wrong memory, or leave results unwritten.
-The text says how the entry is called: its parameters, threads and cluster; whether its grid may be
-cut; and of each tensor map whether boxes are loaded or stored through it. It is read by patterns,
-not parsed: only the header of one entry and four kinds of instruction matter here.
+A wrong manifest makes a correct kernel access wrong memory, or leave results unwritten. The PTX
+declares the parameters, threads and cluster of the entry, shows whether its grid may be cut, and
+for each tensor map whether boxes are loaded or stored through it. It is read by patterns, not
+parsed, since only the header of one entry and four kinds of instructions matter here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from attn_mlir.runtime.manifest import Manifest, Param, PointerParam
 from attn_mlir.runtime.recipes import MAP_BYTES, TensorMapParam
 
 MAP_ALIGNMENT_BYTES = 64  # PTX ISA, tensor maps
-MAX_PARAM_TEXT = 1000  # characters of one parameter
+MAX_PARAM_TEXT = 1000  # most characters of one parameter
 
-# Patterns that take time in proportion to the text, also where it is made to take them longer.
+# Patterns that need time in proportion to the text, also for malicious text.
 _NOT_CODE = r"/\*.*?(?:\*/|\Z)|//[^\n]*|\"[^\"\n]*\""
 _LANDMARK = re.compile(rf"{_NOT_CODE}|\.entry\s+(?P<name>[\w$%.]+)|(?P<body>\{{)", re.DOTALL)
 _COMMENT = re.compile(_NOT_CODE, re.DOTALL)
@@ -29,7 +29,9 @@ _PARAM = re.compile(
     r"\s*\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\b[^,]*?\s)?"
     r"(?P<name>[\w$%]+)\s*(?:\[\s*(?P<count>\d+)\s*\])?\s*$"
 )
-_ASKS_HOW_MANY = re.compile(r"%n(?:ctaid|clusterid)\b")  # CTAs or clusters of the grid
+_ASKS_HOW_MANY = re.compile(
+    r"%n(?:ctaid|clusterid)\b"
+)  # special registers with CTAs or clusters of the grid
 _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(?P<target>\w+)", re.MULTILINE)
 _DYNAMIC = re.compile(r"\.extern\s+\.shared\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)\s*\[\s*\]")
 _MOVE = re.compile(r"mov\.[bu]64\s+(%\w+),\s*([\w$%]+);")
@@ -46,9 +48,9 @@ class Declared:
     """One parameter of an entry.
 
     Attributes:
-      type: such as `u64`; of an array that of its elements.
-      count: of elements; None for a number.
-      align: bytes, where the text says it.
+      type: such as `u64`; for an array the type of its elements.
+      count: number of elements; None for a number.
+      align: alignment in bytes, if declared.
     """
 
     name: str
@@ -58,10 +60,10 @@ class Declared:
 
 
 def check_declared(manifest: Manifest, ptx: str) -> None:
-    """Compare a manifest with the PTX that it is about.
+    """Compares a manifest with its PTX.
 
     Raises:
-      SpecError: names the field of `bundle.json`, what it says, and what the PTX declares.
+      SpecError: names the field of `bundle.json`, its value, and what the PTX declares.
     """
     target = _TARGET.search(_COMMENT.sub(" ", ptx[: _entry_begin(ptx)]))
     if target is None or target["target"] != manifest.target:
@@ -89,7 +91,7 @@ def _differs(field: str, told: object, declared: object) -> SpecError:
 
 
 def _entries(ptx: str) -> Iterator[tuple[str, int]]:
-    """Names of the entries, and where the text behind each begins."""
+    """Names of the entries, and where the text after each name begins."""
     for found in _LANDMARK.finditer(ptx):
         if found["name"] is not None:
             yield found["name"], found.end()
@@ -149,7 +151,7 @@ def _check_param(where: str, param: Param, declared: Declared) -> None:
 
 
 def _dim3(directives: str, name: str) -> Dim3 | None:
-    """What `.name x, y, z` says, if it is there; trailing ones may be left out."""
+    """The numbers of `.name x, y, z`, if present; omitted ones are 1."""
     match = re.search(rf"\.{name}\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+))?", directives)
     if match is None:
         return None
@@ -179,10 +181,10 @@ def _check_shared(manifest: Manifest, ptx: str) -> None:
 
 
 def _check_boxes(manifest: Manifest, ptx: str, names: list[str]) -> None:
-    """Compare each tensor map with the instructions that move boxes through it.
+    """Compares each tensor map with the instructions that copy boxes through it.
 
-    A map is followed from its parameter through the moves that compilers make; where the text does
-    something else with it, nothing is known and nothing compared.
+    A map is followed from its parameter through the moves that compilers make; a map that is used
+    in other ways is not compared.
     """
     held: dict[str, str] = {}  # register -> name of the parameter whose address it holds
     for register, name in _MOVE.findall(ptx):

@@ -1,4 +1,4 @@
-"""DLPack through ctypes: read another library's capsule, and make one of our own memory."""
+"""DLPack by ctypes: reads capsules of other libraries, and exports our own memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _READ_ONLY = 1  # dlpack.h, DLPACK_FLAG_BITMASK_READ_ONLY
 
 _UNVERSIONED = b"dltensor"
 _VERSIONED = b"dltensor_versioned"
-_MAJOR = 1  # of the versioned form: others may lie differently in memory
-MAX_RANK = 64  # numpy's; a capsule that claims more is damaged
+_MAJOR = 1  # major version of the versioned form: others may have another memory layout
+MAX_RANK = 64  # numpy's limit; a capsule with more dimensions is damaged
 
 
 class DLTensor(ctypes.Structure):
@@ -81,13 +81,13 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 @dataclass(frozen=True)
 class Described:
-    """What a capsule says of a tensor, copied out of it.
+    """The description of a tensor, copied from a capsule.
 
     Attributes:
-      dtype: a name of `DTYPES`.
+      dtype: a name in `DTYPES`.
       strides: in elements; None for a dense tensor.
-      address: of element 0.
-      device: DLPack's numbers of the kind and of the device.
+      address: address of element 0.
+      device: DLPack's numbers for the kind of device and for the device.
       read_only: whether writing is forbidden.
     """
 
@@ -100,14 +100,13 @@ class Described:
 
 
 def read_capsule(capsule: object) -> Described:
-    """What a capsule describes.
+    """Reads the description in a capsule.
 
-    The capsule is not consumed: its own destructor releases the tensor, so it has to be kept as
-    long as the description is used.
+    The capsule is not consumed: its destructor releases the tensor, so it must be kept alive while
+    the description is in use.
 
     Raises:
-      ValueError: no capsule of DLPack, one that was consumed, of another version, or with fields that
-        no tensor has.
+      ValueError: no DLPack capsule, a consumed one, one of another version, or with invalid fields.
     """
     is_versioned = bool(_is_valid(capsule, _VERSIONED))
     if not is_versioned and not _is_valid(capsule, _UNVERSIONED):
@@ -125,7 +124,7 @@ def read_capsule(capsule: object) -> Described:
 
 
 def _described(tensor: DLTensor, flags: int) -> Described:
-    """The fields of a tensor, if they can be true."""
+    """The fields of a tensor, checked to be possible."""
     if not 0 <= tensor.ndim <= MAX_RANK or (tensor.ndim and not tensor.shape):
         raise ValueError(f"the capsule has {tensor.ndim} dimensions and no shape for them")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
@@ -152,12 +151,12 @@ def _described(tensor: DLTensor, flags: int) -> Described:
     )
 
 
-# What has been handed out, by address of the description, until the consumer calls the deleter.
+# Exported objects by address of the description, until the consumer calls the deleter.
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
 def _release(pointer: int | None, exported: dict[int, tuple[Any, ...]] = _exported) -> None:
-    """Let go of a tensor; the default argument outlives this module's own names at exit."""
+    """Releases an exported tensor; the default argument is still alive at interpreter exit."""
     exported.pop(pointer or 0, None)
 
 
@@ -165,14 +164,14 @@ _delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release)
 
 
 class Export:
-    """Memory of ours that another library can take over with its `from_dlpack`.
+    """Our own memory, which another library can import with its `from_dlpack`.
 
     Args:
-      owner: keeps the memory alive until the consumer lets go of it.
-      address: of element 0.
+      owner: keeps the memory alive until the consumer releases it.
+      address: address of element 0.
       device: `cpu` or `cuda`.
-      index: which GPU.
-      dtype: a name of `DTYPES`.
+      index: number of the GPU.
+      dtype: a name in `DTYPES`.
       shape: extents; the tensor is dense.
     """
 
@@ -196,7 +195,7 @@ class Export:
         return self._device
 
     def __dlpack__(self, **_options: object) -> Any:
-        """A capsule of the form from before DLPack 1.0, which every consumer takes."""
+        """A capsule in the unversioned form before DLPack 1.0, which every consumer accepts."""
         rank = len(self._shape)
         extents = (ctypes.c_int64 * max(rank, 1))(*self._shape)
         managed = _Managed()

@@ -1,7 +1,7 @@
-"""`attn-mlir doctor`: what is installed, what is there, and whether a kernel really runs.
+"""`attn-mlir doctor`: shows what is installed, which GPUs there are, and whether a kernel runs.
 
-The kernel copies a tensor by TMA and nothing else: it needs the driver, tensor maps, the machine
-code of the bundle and the GPU to work together, and its result is exact.
+The kernel only copies a tensor by TMA: it runs if the driver, tensor maps, the bundle's machine
+code and the GPU work together, and its result is exact.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ PACKAGES = (
     "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
     "ml_dtypes",
 )  # fmt: skip
-TARGETS = ("sm_90a", "sm_100a")  # that the copy kernel is compiled for
-EXTENTS = (77, 200, 3, 5)  # of the copied tensor: no multiples of a tile, rows of 16-byte multiples
+TARGETS = ("sm_90a", "sm_100a")  # chips that the copy kernel is compiled for
+EXTENTS = (
+    77,
+    200,
+    3,
+    5,
+)  # extents of the copied tensor: no multiples of a tile; rows are multiples of 16 bytes
 
 Say = Callable[[str, str], None]
 
@@ -42,8 +47,8 @@ class Copy:
     """One run of the copy kernel.
 
     Attributes:
-      seconds: from the call to the result in host memory, the second time.
-      byte_count: copied.
+      seconds: time of the second run, from the call to the result in host memory.
+      byte_count: number of copied bytes.
     """
 
     device: str
@@ -53,7 +58,7 @@ class Copy:
 
 
 def versions() -> dict[str, str]:
-    """Packages that matter and their versions, `not installed` where missing."""
+    """Versions of relevant packages; `not installed` for missing ones."""
     found = {"python": f"{platform.python_version()} ({sys.executable})", "attn-mlir": __version__}
     for package in PACKAGES:
         try:
@@ -71,17 +76,17 @@ def run(
     targets: tuple[str, ...] | None = None,
     index: int | None = None,
 ) -> list[Copy]:
-    """Tell what is there and run the copy kernel.
+    """Reports what is installed, and runs the copy kernel.
 
     Args:
-      bundle_for: gives the copy kernel of a target.
-      emulator: run on the emulator in place of the GPUs.
-      say: is told a topic and a finding, in order.
-      targets: that the emulator is to try; None tries all of `TARGETS`.
-      index: of the GPU to try; None tries all.
+      bundle_for: returns the copy kernel for a target.
+      emulator: whether to run on the emulator in place of GPUs.
+      say: called with a topic and a finding, in order.
+      targets: targets to run on the emulator; None for all of `TARGETS`.
+      index: number of the GPU to run on; None for all.
 
     Returns:
-      The runs, all of them right.
+      The runs, which all were correct.
 
     Raises:
       TargetError: no driver, no GPU, or a GPU that no copy kernel is compiled for.
@@ -124,7 +129,7 @@ def run(
 
 
 def copy_once(bundle: Bundle, device: Device) -> Copy:
-    """Run a copy kernel twice and compare every byte.
+    """Runs a copy kernel twice and compares every byte.
 
     Raises:
       TargetError: not a bundle of a copy kernel, or not for this device.
@@ -155,7 +160,7 @@ def copy_once(bundle: Bundle, device: Device) -> Copy:
 
 
 def _copy_arguments(manifest: Manifest) -> tuple[TensorArg, TensorArg]:
-    """The input and the output of a kernel that has one of each, of one shape."""
+    """The names of the input and output of a kernel with one of each, of the same shape."""
     tensors = manifest.tensors
     if (
         [tensor.role for tensor in tensors] != ["in", "out"]

@@ -1,4 +1,4 @@
-"""Fields of `bundle.json`: a reader of one object of it, and the element types that they name."""
+"""A reader for fields of `bundle.json`, and the names of element types."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ DTYPE_BYTES = {
     "u16": 2,
     "bool": 1,
 }  # element types of tensors
-MAX_DEPTH = 64  # of objects and lists in one another: far above any report
+MAX_DEPTH = 64  # most nesting of objects and lists, far above that of any report
 F32_MAX = 3.4028234663852886e38
 
 Dim3 = tuple[int, int, int]
 
-# What an argument, a size, a kernel or a chip may be called: messages and tables print it.
+# Allowed names of arguments, sizes, kernels and chips, which messages and tables print.
 NAME = re.compile(r"[A-Za-z_$%][\w$%.\-]{0,511}", re.ASCII)
 
 
 class Reader:
-    """Reads one JSON object and names the field in every complaint."""
+    """Reads one JSON object, with errors that name the field."""
 
     def __init__(self, value: object, where: str):
         if not isinstance(value, dict):
@@ -92,7 +92,7 @@ class Reader:
         return tuple(numbers)
 
     def flag(self, field: str) -> bool:
-        """An optional boolean, False when it is left out."""
+        """An optional boolean, False by default."""
         value = self.fields.get(field)
         if value is not None and not isinstance(value, bool):
             raise self.wrong(field, "true or false")
@@ -115,7 +115,7 @@ class Reader:
 
 
 def check_depth(value: object) -> None:
-    """Refuse what is nested so deeply that looking through it would not end well."""
+    """Refuses values that are nested too deeply for recursive functions."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []

@@ -1,8 +1,8 @@
-"""Hashes of programs, remembered by what the file system says about the file.
+"""Hashes of programs, remembered together with the file's attributes.
 
-To read the 50 MB of an assembler takes longer than to find a kernel. A file that was replaced or
-changed has another inode or another time of change, which nobody can set back, also where size and
-time of modification are the same; then it is read again.
+Reading the 50 MB of an assembler takes longer than a cache hit. A file that was replaced or changed
+has another inode or another ctime, which cannot be set back, even if its size and mtime are the
+same; then it is read again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from attn_mlir.errors import SpecError
 from attn_mlir.files import write_file
 from attn_mlir.runtime.trust import read_regular
 
-HASH_LENGTH = 64  # of sha256 in hex
-SETTLED_SECONDS = 2.0  # a file that changed later may change again without a new time of change
+HASH_LENGTH = 64  # characters of a sha256 in hex
+SETTLED_SECONDS = 2.0  # ns; a file that changed more recently may change again with the same ctime
 
-_known: dict[tuple[str, ...], str] = {}  # of this process
+_known: dict[tuple[str, ...], str] = {}  # hashes found in this process
 
 
 def remembered_hash(path: Path, memory: Callable[[], Path | None]) -> str:
     """sha256 of a file's content, in hex.
 
     Args:
-      memory: gives a folder where other processes find hashes, if there is one to be trusted.
+      memory: returns a trusted folder that processes share for hashes, or None.
 
     Raises:
       OSError: there is no such file, or it cannot be read.

@@ -34,7 +34,7 @@ _everything_on: list[Device] = []
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundle) -> Kernel:
-    """Make a kernel of a bundle, a bundle file or its bytes.
+    """Makes a kernel from a bundle, a bundle file or its bytes.
 
     Raises:
       SpecError: not a bundle, or a damaged one.
@@ -55,8 +55,8 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundl
 class Kernel:
     """A bundle, ready to be launched on any device that can run it.
 
-    A call that was made before but for its arrays' addresses is carried out by a plan; see
-    `attn_mlir.runtime.devices.launchplan`.
+    A call that differs from an earlier one only in the addresses of arrays is carried out by a
+    plan; see `attn_mlir.runtime.devices.launchplan`.
     """
 
     def __init__(self, bundle: Bundle):
@@ -75,15 +75,15 @@ class Kernel:
         stream: object | None = None,
         **named: object,
     ) -> Launch:
-        """Check the arguments and launch.
+        """Checks the arguments and launches.
 
         Args:
           tensors: arrays in the bundle's order; outputs are written in place.
-          device: `cuda`, `emulator`, a device, or None: where the tensors are and what is there
-            decide, and one line on stderr says so when it is the emulator.
-          stream: on a GPU: an int, or anything with `__cuda_stream__`; None is the default stream.
-          named: the bundle's numbers, such as `scale=`, and arrays by name in place of their
-            position.
+          device: `cuda`, `emulator`, a device, or None to choose by the place of the tensors and
+            the available devices, with a line on stderr if that is the emulator.
+          stream: a stream of a GPU: an int, or any object with `__cuda_stream__`; None for the
+            default stream.
+          named: the bundle's scalars, such as `scale=`, and arrays that are not passed by position.
 
         Raises:
           SpecError: an argument is wrong; nothing was launched.
@@ -99,7 +99,7 @@ class Kernel:
         device: DeviceChoice = None,
         stream: object | None = None,
     ) -> Launch:
-        """As a call, with all arrays and numbers by name, whatever these names are."""
+        """As a call, with all arrays and scalars by name; names may be those of keyword arguments."""
         return self._launch((), arguments, device, stream)
 
     def _launch(
@@ -125,7 +125,9 @@ class Kernel:
                 *list(bound.tensors)[: len(tensors)],
                 *(x for x in named if x in bound.tensors),
             ]
-            if len(arrays) == len(signature.arrays):  # else a number is an array, which may change
+            if len(arrays) == len(
+                signature.arrays
+            ):  # otherwise a scalar is an array, whose value may change
                 self._plans.note(key, lambda: planned_on(chosen, self.bundle, bound, arrays))
         return launched
 
@@ -159,7 +161,7 @@ def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
 
 
 def chosen_for_all() -> Device | None:
-    """The device that all calls are launched on, if there is one; see `launching_on`."""
+    """The device set by `launching_on`; None outside of it."""
     return _everything_on[-1] if _everything_on else None
 
 
@@ -177,7 +179,7 @@ def planned_on(
 
 @contextlib.contextmanager
 def launching_on(device: Device) -> Generator[None]:
-    """Within it, all calls of kernels are launched on one device, whatever they name."""
+    """A context in which all kernels are launched on one device, whatever device calls name."""
     _everything_on.append(device)
     try:
         yield
@@ -202,7 +204,7 @@ def named_device(device: DeviceChoice, index: int = 0) -> Device:
 
 
 def check_device(device: object) -> None:
-    """Refuses what is no choice of a device, before anything is compiled.
+    """Refuses an invalid choice of a device, before anything is compiled.
 
     Raises:
       SpecError: says what was got.
@@ -215,11 +217,11 @@ def check_device(device: object) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a call runs on.
+    """The machine that a call runs on.
 
     Attributes:
-      target: the chip that its kernels are to be compiled for; None where any will do.
-      multiprocessors: how many there are.
+      target: the chip for which kernels are compiled; None for any.
+      multiprocessors: number of multiprocessors.
     """
 
     target: str | None
@@ -229,11 +231,11 @@ class Machine:
 def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
     """The machine of a call with this tensor, which `choose_device` takes for kernels made for it.
 
-    A device that the call brings along also counts within `launching_on`.
+    A device that the call names counts also within `launching_on`.
 
     Raises:
       SpecError: no such device name.
-      TargetError: the GPU that is asked for is not there.
+      TargetError: the named GPU does not exist.
     """
     chosen: Device
     if device is not None and not isinstance(device, str):
@@ -254,7 +256,7 @@ def machine_of(device: DeviceChoice, tensor: TensorView) -> Machine:
 
 
 def _usable_gpu() -> CudaDevice | None:
-    """The first GPU, if there is one that some target is for."""
+    """The first GPU that a target exists for, or None."""
     device = CudaDevice(0)
     try:
         return device if set(device.gpu.targets) & set(TARGETS) else None
@@ -264,5 +266,5 @@ def _usable_gpu() -> CudaDevice | None:
 
 @functools.cache
 def say_emulator(reason: str) -> None:
-    """Tell once per reason, on stderr, that the emulator was chosen."""
+    """Prints to stderr, once per reason, that the emulator was chosen."""
     env.log("warning", f"running on the emulator: {reason}")

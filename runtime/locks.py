@@ -1,7 +1,7 @@
-"""A lock between processes: a file that one of them has locked, with a word of who that is.
+"""A lock between processes: a locked file, which names the process that holds it.
 
-The file is removed when the lock is given back, by who holds it. Where a file system has no locks,
-or the file is something else, there is a warning and no lock: two processes then do the same work.
+The holder removes the file when it releases the lock. If the file system has no locks, or the path
+is no regular file, there is a warning and no lock: two processes may then do the same work.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from attn_mlir.files import reason
 from attn_mlir.runtime.trust import open_regular
 
 LOCK_SUFFIX = ".lock"
-WORD_SECONDS = 2.0  # then a waiting process says what it waits for
-PAUSES_SECONDS = (0.005, 0.1)  # between two looks at a lock: the first, and the longest
+WORD_SECONDS = 2.0  # seconds after which a waiting process says what it waits for
+PAUSES_SECONDS = (0.005, 0.1)  # seconds between two attempts to lock: at first, and at most
 
 
 class Lock:
-    """`with Lock(path, seconds):` holds a lock, or goes on without it when that takes longer."""
+    """`with Lock(path, seconds):` holds a lock, or continues without it after `seconds`."""
 
     def __init__(self, path: Path, seconds: float):
         self.path = path
@@ -74,7 +74,7 @@ class Lock:
 
 
 def _try(path: Path) -> tuple[int | None, str | None]:
-    """The descriptor of the locked file, or who holds the lock; neither where there are no locks.
+    """The descriptor of the locked file, or the holder of the lock; neither if there are no locks.
 
     Raises:
       OSError: see `Lock`.
@@ -96,7 +96,10 @@ def _try(path: Path) -> tuple[int | None, str | None]:
         except OSError:
             return None, None
         if not _is_at(path, descriptor):
-            return None, "another process"  # it gave the lock back and removed the file: again
+            return (
+                None,
+                "another process",
+            )  # the holder released the lock and removed the file: try again
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
         held, descriptor = descriptor, -1
@@ -107,7 +110,7 @@ def _try(path: Path) -> tuple[int | None, str | None]:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether a path still names the file that was opened there."""
+    """Whether a path still names the opened file."""
     mine = os.fstat(descriptor)
     with contextlib.suppress(OSError):
         found = os.stat(path, follow_symlinks=False)
@@ -116,14 +119,14 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _remove(path: Path, descriptor: int) -> None:
-    """Remove the file of a lock that this process holds."""
+    """Removes the file of a lock that this process holds."""
     with contextlib.suppress(OSError):
         if _is_at(path, descriptor):
             os.unlink(path)
 
 
 def remove_old_locks(folder: Path, seconds: float) -> None:
-    """Remove the files of locks that nobody holds and that are older: their owners were killed."""
+    """Removes lock files older than `seconds` that no process holds, as their owners were killed."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):

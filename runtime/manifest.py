@@ -1,4 +1,4 @@
-"""What `bundle.json` says: the typed form of schema 1, checked field by field.
+"""The manifest `bundle.json`: schema 1 in typed form, checked field by field.
 
 A kernel's arguments are described twice. `tensors` and `scalars` are what a caller passes, in call
 order; `params` are what the machine code expects, in the order of the entry's parameters, each one
@@ -17,7 +17,7 @@ from attn_mlir.expr import Expr, from_list
 from attn_mlir.runtime.fields import DTYPE_BYTES, NAME, Dim3, Reader, check_depth
 from attn_mlir.runtime.recipes import TensorMapParam, read_tensor_map
 
-SCHEMA = 1  # the newest schema that this runtime reads
+SCHEMA = 1  # the newest schema that this runtime can read
 
 SCALAR_TYPES = ("i32", "i64", "f32")
 MAX_BLOCK_THREADS = 1024  # threads per block; CUDA programming guide, technical specifications
@@ -32,10 +32,11 @@ Extent = int | str
 
 @dataclass(frozen=True)
 class TensorArg:
-    """One tensor of the call: dtype, extents (numbers or symbols) and what its layout must be.
+    """One tensor of the call: dtype, extents (numbers or symbols) and requirements for its layout.
 
-    An `inout` tensor is read and written, such as a workspace. Where threads move rows in pieces,
-    the last extent and the strides along the other axes are multiples of `row_multiple` elements.
+    An `inout` tensor is read and written, such as a workspace. If threads access several elements
+    of a row at once, the last extent and the other strides are multiples of `row_multiple`
+    elements.
     """
 
     name: str
@@ -89,7 +90,7 @@ class SymbolParam:
 
 @dataclass(frozen=True)
 class ScalarParam:
-    """A number that the caller gave."""
+    """A scalar of the call."""
 
     scalar: str
     type: str
@@ -100,13 +101,13 @@ Param = TensorMapParam | PointerParam | StrideParam | SymbolParam | ScalarParam
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of `bundle.json`; see the fields' classes. Grid counts CTAs, not clusters.
+    """The contents of `bundle.json`; see the classes of its fields. The grid counts CTAs, not clusters.
 
-    A persistent kernel's CTAs loop over the grid's x axis: no more are launched than the device has
-    multiprocessors. A programmatic launch may begin before the kernel in front of it is over: the
-    kernel itself waits (programmatic dependent launch). `sha256` is None where the bundle has no
-    machine code. The request says in the front end's words what the kernel computes; it is empty
-    where nobody said so, and the runtime only keeps it.
+    The CTAs of a persistent kernel loop over the grid's x axis: at most as many are launched as the
+    device has multiprocessors. A programmatic launch may start before the previous kernel in the
+    stream has finished; the kernel itself waits (programmatic dependent launch). `sha256` is None
+    if the bundle has no machine code. The request is the front end's description of what the kernel
+    computes, and may be empty; the runtime does not interpret it.
     """
 
     schema: int
@@ -203,7 +204,7 @@ def _param(
 
 
 def parse_manifest(value: object) -> Manifest:
-    """Turn decoded JSON into a `Manifest`.
+    """Converts decoded JSON to a `Manifest`.
 
     Raises:
       TargetError: the schema is newer than `SCHEMA`.

@@ -1,7 +1,7 @@
-"""Whether tensors share elements: what a kernel writes must lie in memory of its own.
+"""Whether tensors share memory: a tensor that a kernel writes must not.
 
-Tensors whose byte ranges are apart, or whose strides nest, are told at once. For the rest numpy's solver
-decides exactly, from addresses alone: heads of a packed buffer interleave and share nothing.
+Disjoint byte ranges and nested strides are decided at once. For others numpy's solver decides
+exactly, by addresses only: heads of a packed buffer interleave but share no bytes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 
 from attn_mlir.runtime.tensors import TensorView
 
-MAX_WORK = 100_000  # steps of numpy's solver, about 10 ms; packed layouts take a few
+MAX_WORK = 100_000  # most steps of numpy's solver, about 10 ms; packed layouts need a few
 
 
 def overlaps_itself(tensor: TensorView) -> bool:
-    """Whether two elements share memory: rows of a window, extents that are repeated.
+    """Whether two elements of a tensor share memory, as in sliding windows or repeated extents.
 
-    A layout that the solver gives up on counts as one.
+    True if the solver gives up.
     """
     if tensor.empty or _nests(tensor):
         return False
     array = _placed(tensor)
-    # Of two elements that differ along an axis, one may be moved to its begin.
+    # Of two elements that differ along an axis, one can be taken to be its first.
     for axis in range(array.ndim):
         first, others = np.split(array, [1], axis)
         if _share(first, others):
@@ -32,7 +32,7 @@ def overlaps_itself(tensor: TensorView) -> bool:
 
 
 def overlap(one: TensorView, other: TensorView) -> bool:
-    """Whether two tensors share memory; what the solver gives up on counts as shared."""
+    """Whether two tensors share memory; true if the solver gives up."""
     if one.empty or other.empty:
         return False
     (low, length), (other_low, other_length) = one.byte_range, other.byte_range
@@ -42,7 +42,7 @@ def overlap(one: TensorView, other: TensorView) -> bool:
 
 
 def _nests(tensor: TensorView) -> bool:
-    """Whether each stride steps over all that the smaller ones reach: then no elements meet."""
+    """Whether each stride exceeds the range of all smaller ones, so that no elements coincide."""
     reach = 1
     for stride, extent in sorted(zip(map(abs, tensor.strides), tensor.shape, strict=True)):
         if extent > 1 and stride < reach:
@@ -53,18 +53,20 @@ def _nests(tensor: TensorView) -> bool:
 
 def _share(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     try:
-        return np.shares_memory(one, other, max_work=cast(Any, MAX_WORK))  # the stubs know two
+        return np.shares_memory(
+            one, other, max_work=cast(Any, MAX_WORK)
+        )  # the stubs have two arguments only
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
 
 def _placed(tensor: TensorView) -> np.ndarray[Any, Any]:
-    """An array that lies as the tensor does; its memory, on whichever device, is never touched."""
+    """A numpy array with the tensor's address and strides, whose memory is never accessed."""
     return np.asarray(_Placed(tensor))
 
 
 class _Placed:
-    """A tensor's place in numpy's words."""
+    """A tensor's address, shape and strides in numpy's array interface."""
 
     def __init__(self, tensor: TensorView):
         self.__array_interface__ = {

@@ -1,4 +1,4 @@
-"""What was made for calls that come again: bounded, and safe for threads."""
+"""A bounded, thread-safe memory of values for repeated keys."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MOST = 512  # calls that are remembered; a plan takes some kilobytes
+MOST = 512  # most keys that are remembered; a plan takes some kilobytes
 
 
 class Repeats(Generic[T]):
-    """Makes a value for a key at its second sight, so that what comes once costs little.
+    """Makes a value for a key at its second use, so that keys used once cost little.
 
     Args:
-      most: keys that are remembered of either kind, those with a value and those without; the least
-        recently used are forgotten.
+      most: largest number of remembered keys with a value, and of those without; the least recently
+        used are forgotten.
     """
 
     def __init__(self, most: int = MOST):
@@ -30,7 +30,7 @@ class Repeats(Generic[T]):
         return len(self._made)
 
     def get(self, key: Hashable) -> T | None:
-        """The value of a key, if one was made."""
+        """The value of a key; None if none was made."""
         with self._lock:
             found = self._made.get(key)
             if found is not None:
@@ -38,11 +38,11 @@ class Repeats(Generic[T]):
             return found
 
     def note(self, key: Hashable, make: Callable[[], T | None]) -> None:
-        """Says that a key came for which there was no value.
+        """Notes the use of a key that has no value yet.
 
         Args:
-          make: makes one; None where there is to be none, which is asked again at the next sight
-            of the key but one.
+          make: makes the value; if it returns None, it is called again at the second use after this
+            one.
         """
         with self._lock:
             if key not in self._seen:

@@ -1,7 +1,7 @@
-"""Numbers of a call: what counts as an integer, a float or a flag, whichever library they come from.
+"""Integers, floats and flags of a call, from any library.
 
-Strings are no numbers, and True is no 1. Scalars of numpy and arrays of rank 0 are numbers as Python's
-own are.
+Strings are not numbers, and True is not 1. numpy scalars and arrays of rank 0 count like Python's
+numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ MAX_I32 = 2**31 - 1
 def integer(
     name: str, value: object, least: int = 0, most: int = MAX_I32, *, also: str = ""
 ) -> int:
-    """An integer of a call.
+    """Checks an integer argument and returns it.
 
     Args:
-      name: of the argument, for the message.
-      least, most: both allowed.
-      also: what else is allowed, for the message: ` or None`.
+      name: the argument's name, for the message.
+      least, most: inclusive bounds.
+      also: other allowed values, for the message: ` or None`.
 
     Raises:
-      SpecError: no integer, or out of bounds.
+      SpecError: it is no integer, or out of bounds.
     """
     number = as_int(value)
     if number is None or not least <= number <= most:
@@ -36,7 +36,7 @@ def integer(
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, also as numpy has them.
+    """Checks a boolean argument, of Python or numpy, and returns it.
 
     Raises:
       SpecError: anything else.
@@ -47,21 +47,21 @@ def flag(name: str, value: object) -> bool:
 
 
 def as_int(value: object) -> int | None:
-    """The integer that a value is, or None."""
+    """A value as an integer, or None if it is none."""
     if type(value) is int:
         return value
-    if value is None:  # PyTorch's tracer, up to 2.11 at least, does not get as far as the exception
+    if value is None:  # PyTorch's tracer, up to 2.11 at least, does not handle the exception below
         return None
     if isinstance(value, bool) or _dtype(value) == "bool" or _shape(value) != ():
         return None
     try:
         return operator.index(value)  # pyright: ignore[reportArgumentType]
-    except Exception:  # somebody else's code, where there is any
+    except Exception:  # foreign code, which may raise anything
         return None
 
 
 def as_float(value: object) -> float | None:
-    """The number that a value is, infinite where it is too large for a float, or None."""
+    """A value as a float, infinite if it is too large, or None if it is no number."""
     if type(value) is float:
         return value
     dtype = _dtype(value)
@@ -73,17 +73,17 @@ def as_float(value: object) -> float | None:
         return float(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:
         return float("inf")
-    except Exception:  # somebody else's code, where there is any
+    except Exception:  # foreign code, which may raise anything
         return None
 
 
 def _dtype(value: object) -> str:
-    """The name of an array's or a scalar's dtype, without its library; empty for other values."""
+    """The name of an array's or scalar's dtype, without its library; empty for other values."""
     return str(_field(value, "dtype", "")).rpartition(".")[2]
 
 
 def _shape(value: object) -> tuple[Any, ...]:
-    """Of an array; that of a number for other values."""
+    """The shape of an array; that of a scalar for other values."""
     try:
         return tuple(_field(value, "shape", ()))
     except TypeError:

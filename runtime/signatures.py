@@ -1,9 +1,9 @@
-"""What of a call's arguments decides how it is carried out, read at the cost of a few attributes.
+"""Signatures of calls: everything about arguments that affects a launch, read by a few attributes.
 
-A `view` of an array that is exported by DLPack takes some ten microseconds. Where a call was checked
-before, it is enough to know that its arrays would give the same views but for their addresses. Only
-arrays are looked at whose attributes say that without doubt: those of numpy and torch themselves, no
-subclasses, and views. Other arguments count by their value, if they are of a class that cannot change.
+A `view` of an array by DLPack takes some ten microseconds. If an equal call was checked before, it
+is enough to know that its arrays would give the same views except for addresses. This is only
+decided for arrays whose attributes show it reliably: those of numpy and torch, without subclasses,
+and views. Other arguments are compared by value, if they are of an immutable class.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from attn_mlir.runtime.tensors import TensorView
 
 @dataclass(frozen=True)
 class Kind:
-    """How arrays of one class are looked at.
+    """How arrays of one class are read.
 
     Attributes:
-      layout: what arrays have in common whose views are equal but for address and owner; None for
-        one that `view` has to look at. May raise anything.
-      address: of element 0. May raise anything.
+      layout: a key that is equal for arrays whose views differ only in address and owner; None if
+        `view` is needed. May raise any error.
+      address: the address of element 0. May raise any error.
     """
 
     layout: Callable[[Any], Hashable | None]
@@ -34,12 +34,12 @@ class Kind:
 
 
 class Signature:
-    """The arguments of a call.
+    """The signature of a call.
 
     Attributes:
-      key: equal for calls that are carried out alike but for addresses; begins as it was given.
-      arrays: those among the arguments, in order.
-      addresses: of the arrays.
+      key: equal for calls that differ only in addresses; begins with the given prefix.
+      arrays: the arrays among the arguments, in order.
+      addresses: the addresses of the arrays.
     """
 
     __slots__ = ("addresses", "arrays", "key")
@@ -54,8 +54,9 @@ class Reader:
     """Reads signatures.
 
     Args:
-      by_value: further classes whose objects are equal where calls with them are, and stay so.
-      parts: classes whose objects stand for several arguments, as tuples do, with what gives these.
+      by_value: further immutable classes, whose objects are compared by value.
+      parts: classes whose objects stand for several arguments, like tuples, each with a function
+        that returns these.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class Reader:
         self._parts: dict[type, Callable[[Any], Sequence[object]]] = {tuple: _itself, **parts}
 
     def add(self, signature: Signature, values: Iterable[object]) -> bool:
-        """Adds arguments; whether all of them could be read.
+        """Adds arguments; returns whether all of them could be read.
 
-        An array without memory cannot, and where two numbers are equal whose bits differ.
+        Arrays without memory cannot be read, nor numbers that are equal to others with different bits.
         """
         if not _OF_TORCH and "torch" in sys.modules:
             _know_torch()
@@ -80,7 +81,7 @@ class Reader:
             if kind is not None:
                 try:
                     layout, address = kind.layout(value), kind.address(value)
-                except Exception:  # of the library: no memory, another layout
+                except Exception:  # errors of the library: no memory, another layout
                     return False
                 if layout is None or not address:
                     return False
@@ -100,23 +101,23 @@ class Reader:
 
 
 def _itself(parts: Any) -> Sequence[object]:
-    """What a tuple stands for."""
+    """The elements of a tuple."""
     return parts
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is an array that a signature has an address of."""
+    """Whether a value is an array whose address a signature has."""
     return type(value) in _KINDS
 
 
 def address_of(array: object) -> int:
-    """The address of element 0 of such an array; 0 of anything else."""
+    """The address of element 0 of such an array; 0 for anything else."""
     kind = _KINDS.get(type(array))
     return 0 if kind is None else kind.address(array)
 
 
 def _know_torch() -> None:
-    """Its tensors, and parameters, which are tensors but for gradients; and dtypes, by value."""
+    """Registers torch's tensors and parameters, and its dtypes as values, if torch is loaded."""
     torch: Any = sys.modules["torch"]
     for known in (torch.Tensor, torch.nn.Parameter):
         _KINDS[known] = Kind(_layout_of_torch, known.data_ptr)
@@ -141,9 +142,11 @@ def _layout_of_view(view: TensorView) -> Hashable | None:
     return view.dtype, view.shape, view.strides, view.device, view.device_index, view.read_only
 
 
-ALIGNMENT = 16  # bytes; no kernel's choice depends on more, and what a kernel needs is its plan's
+ALIGNMENT = (
+    16  # bytes; no choice of kernel depends on more alignment, and plans check what a kernel needs
+)
 
-_OF_TORCH: set[type] = set()  # classes whose objects count by their value
+_OF_TORCH: set[type] = set()  # classes whose objects are compared by value
 _KINDS: dict[type, Kind] = {
     np.ndarray: Kind(_layout_of_numpy, _address_of_numpy),
     TensorView: Kind(_layout_of_view, lambda view: view.address),

@@ -1,4 +1,4 @@
-"""Who else could change a folder's files: what is kept there is code, and runs as who loads it."""
+"""Which folders can be trusted: their files are code, which runs with the rights of who loads it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import stat
 from pathlib import Path
 
 ROOT_USER = 0
-# Neither follow a link that somebody put there nor wait for a pipe; flags that Windows lacks are 0.
+# Does not follow links or wait for pipes; flags that Windows lacks are 0.
 _SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 
 def distrust(folder: Path) -> str | None:
-    """Why what lies in a folder may be somebody else's, or None.
+    """Why files in a folder may be from another user; None if they cannot.
 
-    Its owner and, unless its sticky bit is set, everybody who may write to it can replace what it
-    holds. Groups are left out: many systems give each user a group of his own and write to it.
+    The owner of a folder and, unless its sticky bit is set, everybody with write permission can
+    replace its files. Group permission is ignored, as many systems give each user their own group.
 
     Raises:
-      OSError: there is no such folder, or it cannot be looked at.
+      OSError: there is no such folder, or it cannot be read.
     """
     status = folder.stat()
     if not stat.S_ISDIR(status.st_mode):
@@ -34,13 +34,13 @@ def distrust(folder: Path) -> str | None:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file, neither a link nor a pipe, and return its descriptor.
+    """Opens a regular file, neither a link nor a pipe, and returns its descriptor.
 
     Args:
-      flags: of `os.open`; a file that is made is its owner's alone.
+      flags: as in `os.open`; a new file is accessible to its owner only.
 
     Raises:
-      OSError: it cannot be opened, or is something else.
+      OSError: it cannot be opened, or is no regular file.
     """
     descriptor = os.open(path, flags | _SAFE, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -50,10 +50,10 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """What is in a regular file of at most so many bytes.
+    """The contents of a regular file of at most `most_bytes`.
 
     Raises:
-      OSError, ValueError: it cannot be read, is something else, or is larger.
+      OSError, ValueError: it cannot be read, is no regular file, or is larger.
     """
     with open(open_regular(path, os.O_RDONLY), "rb") as stream:
         data = stream.read(most_bytes + 1)

@@ -1,4 +1,4 @@
-"""What every device can do: say whether it runs a bundle, and launch one."""
+"""The interface of devices: whether they can run a bundle, and launching one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from attn_mlir.runtime.bundle import Bundle
 
 @dataclass(frozen=True)
 class Launch:
-    """What became of a call.
+    """The result of a call.
 
     Attributes:
       device: where it ran, such as `cuda:0` or `emulator`.
       grid: CTAs per axis; an axis of 0 means that nothing was launched.
-      warp_instructions: executed, on the emulator; None elsewhere.
-      seconds: of the emulation; None on a GPU, where a launch returns before the kernel has run.
+      warp_instructions: number executed on the emulator; None on other devices.
+      seconds: duration of the emulation; None on a GPU, where a launch returns before the kernel
+        runs.
     """
 
     device: str
@@ -31,19 +32,19 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """For people: `cuda:0`, `emulator`."""
+        """Name for display: `cuda:0`, `emulator`."""
         ...
 
     def refusal(self, bundle: Bundle) -> str | None:
-        """Why this device cannot run the bundle, or None when it can."""
+        """Why this device cannot run the bundle; None if it can."""
         ...
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
-        """Start the kernel on checked arguments; never waits unless the device cannot do otherwise.
+        """Starts the kernel on checked arguments, without waiting if the device allows that.
 
         Raises:
           TargetError: the device cannot run the bundle.
-          SpecError: the tensors are not where this device can reach them.
+          SpecError: the device cannot access the memory of the tensors.
           LaunchError: the launch failed.
         """
         ...

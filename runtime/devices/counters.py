@@ -1,14 +1,14 @@
-"""Counters in GPU memory at which the CTAs of a launch arrive: 0 before a launch, and 0 after it.
+"""Counters in GPU memory, at which CTAs of a launch arrive; they are 0 before and after it.
 
-Launches that may run at the same time must not share counters. Those of one stream run one after
-the other, so each stream has counters of its own, by the driver's number of the stream, which is
-never given twice. What a stream capture records may be replayed on any stream, and beside anything
-that is launched there: each recorded launch gets counters that nothing else ever uses, as long as the
-process lives. One graph does not run twice at the same time, as its results' memory would be shared.
+Launches that may run at the same time must not share counters. Launches on one stream run one after
+the other, so each stream has its own counters, found by the driver's number of the stream, which is
+never reused. Launches that a stream capture records may be replayed on any stream, next to any
+other launch: each of them gets counters that nothing else uses during the life of the process. A
+graph does not run twice at the same time, as the memory of its results would be shared.
 
-Memory is set to 0 before it is handed out, on a stream of its own that is waited for, so that no
-order with the caller's work is needed. It is taken a chunk at a time and kept: a launch counts a few
-hundred work tiles at most unless the caller splits long keys of many queries.
+Memory is set to 0 on a separate stream, which is waited for before it is used, so that no order
+with the caller's work is needed. It is allocated in chunks and kept: a launch needs counters for a
+few hundred work tiles at most, unless the caller splits long keys of many queries.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.tensors import TensorView, dense_strides, element_count
 
-CHUNK = 1 << 18  # counters, 1 MiB
-LEAST = 1 << 10  # counters of a stream
-ALIGNMENT = 32  # counters, 128 bytes: a line of the L2 is that of one launch
+CHUNK = 1 << 18  # counters of a chunk, 1 MiB
+LEAST = 1 << 10  # least counters of a stream
+ALIGNMENT = 32  # counters in 128 bytes, so that launches do not share a line of the L2 cache
 
 
 class _Pool:
@@ -34,7 +34,7 @@ class _Pool:
         self._of_streams: dict[int, TensorView] = {}
 
     def of(self, stream: int, count: int) -> TensorView:
-        """Counters for a launch on a stream, at least so many."""
+        """At least `count` counters for a launch on a stream."""
         with driver.Current(self.index):
             handle = driver.api().CUstream(stream)
             status = driver.call("cuStreamIsCapturing", handle)
@@ -48,7 +48,7 @@ class _Pool:
             return found
 
     def _fresh(self, count: int) -> TensorView:
-        """Counters that nobody has had."""
+        """Counters that were never used."""
         count = -(-count // ALIGNMENT) * ALIGNMENT
         if self._chunk is None or self._taken + count > self._chunk.shape[0]:
             self._chunk, self._taken = _zeros(max(count, CHUNK), self.index), 0
@@ -59,7 +59,7 @@ class _Pool:
 
 
 def _zeros(count: int, index: int) -> TensorView:
-    """New memory full of 0, also while a stream is being captured, of which it is no part."""
+    """New zeroed memory; works during a stream capture as well, without becoming part of it."""
     cuda = driver.api()
     relaxed = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = driver.call("cuThreadExchangeStreamCaptureMode", relaxed)
@@ -86,7 +86,7 @@ def counters(shape: tuple[int, ...], index: int, stream: int) -> TensorView:
       stream: the driver's handle, 0 for the default stream.
 
     Raises:
-      LaunchError: there is no memory.
+      LaunchError: the GPU is out of memory.
     """
     with _lock:
         pool = _pools.setdefault(index, _Pool(index))

@@ -1,4 +1,4 @@
-"""A GPU as a device: load the machine code once, bind, launch on a stream, never wait.
+"""GPUs as devices: machine code is loaded once, launches go to a stream and do not wait.
 
 After the first launch of a bundle (or `prepare`) a launch makes no driver call that a stream
 capture forbids, so it can be recorded in a CUDA graph.
@@ -21,12 +21,12 @@ from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, can_be_planned
 from attn_mlir.runtime.devices.parameters import PackedParameters
 
-PORTABLE_CLUSTER = 8  # CTAs; larger clusters need an opt-in. CUDA programming guide, clusters
+PORTABLE_CLUSTER = 8  # CTAs of a cluster without opt-in; CUDA programming guide, clusters
 
 
 @functools.cache
 def _loaded(cubin_sha256: str, index: int) -> dict[str, Any]:
-    """Per GPU and per cubin: the module and its function, filled in by `CudaDevice.prepare`."""
+    """The module and function of a cubin on a GPU, filled in by `CudaDevice.prepare`."""
     return {}
 
 
@@ -43,7 +43,7 @@ class CudaDevice:
 
     @property
     def gpu(self) -> driver.Gpu:
-        """What the driver says about it.
+        """The driver's description of this GPU.
 
         Raises:
           TargetError: there is no driver, or no GPU of that number.
@@ -54,7 +54,7 @@ class CudaDevice:
         return gpus[self.index]
 
     def refusal(self, bundle: Bundle) -> str | None:
-        """Why this GPU cannot run the bundle, or None when it can."""
+        """Why this GPU cannot run the bundle; None if it can."""
         try:
             _ = bundle.cubin
             gpu = self.gpu
@@ -79,7 +79,7 @@ class CudaDevice:
         return None
 
     def prepare(self, bundle: Bundle) -> Any:
-        """Load the machine code and set its attributes, once; returns the driver's function.
+        """Loads the machine code and sets its attributes, once; returns the driver's function.
 
         Raises:
           TargetError: this GPU or its driver cannot run the bundle.
@@ -114,13 +114,13 @@ class CudaDevice:
         return function
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
-        """Queue the kernel on `stream` (None: the default stream) and return at once.
+        """Queues the kernel on `stream` (None: the default stream) and returns at once.
 
-        Tensors in host memory are copied to the GPU and the outputs back, which takes waiting for
-        the kernel: they are for convenience, not for speed.
+        Tensors in host memory are copied to the GPU, and outputs back, which waits for the kernel:
+        convenient, but slow.
 
         Raises:
-          SpecError: a tensor on another GPU, or something that is no stream.
+          SpecError: a tensor on another GPU, or an invalid stream.
           TargetError: this GPU cannot run the bundle.
           LaunchError: the driver refuses the launch.
         """
@@ -159,7 +159,7 @@ class CudaDevice:
             return None
         function, entry = self.prepare(bundle), bundle.entry
         stream_type = driver.api().CUstream
-        held = dataclasses.replace(bound, tensors={})  # a plan holds no tensors
+        held = dataclasses.replace(bound, tensors={})  # a plan keeps no tensors
 
         def pack(params: Sequence[KernelParam]) -> _Queued:
             count = driver.gpus()[self.index].sm_count
@@ -181,7 +181,7 @@ class CudaDevice:
             )
 
     def synchronize(self) -> None:
-        """Wait for everything that was queued on this GPU.
+        """Waits for everything that was queued on this GPU.
 
         Raises:
           LaunchError: a kernel failed.
@@ -191,7 +191,7 @@ class CudaDevice:
 
 
 class _Queued(PackedParameters):
-    """Parameters with the configuration of their launch, whose stream is set when it changes."""
+    """Parameters with their launch configuration, whose stream is updated if it changes."""
 
     def __init__(self, params: Sequence[KernelParam], config: Any):
         super().__init__(params)
@@ -200,10 +200,10 @@ class _Queued(PackedParameters):
 
 
 def stream_handle(stream: object | None) -> int:
-    """The driver's handle of a stream: an int, `__cuda_stream__`, or torch's and cupy's spelling.
+    """The driver's handle of a stream: an int, an object with `__cuda_stream__`, or of torch or cupy.
 
     Raises:
-      SpecError: none of these.
+      SpecError: it is none of these.
     """
     if stream is None:
         return 0
@@ -253,7 +253,7 @@ def _config(bundle: Bundle, bound: Bound, stream: int, multiprocessors: int) -> 
 
 
 def _assembler_major(bundle: Bundle) -> int | None:
-    """The CUDA major version of the assembler that made the machine code, when it is recorded."""
+    """The CUDA major version of the assembler that made the machine code, if recorded."""
     version = bundle.manifest.versions.get("ptxas", "")
     head = version.split(".")[0]
     return int(head) if head.isdigit() else None

@@ -1,7 +1,7 @@
-"""The CUDA driver: the one module that calls `cuda.bindings.driver`.
+"""The CUDA driver: the only module that calls `cuda.bindings.driver`.
 
-Everything is looked up on first use: importing this costs nothing, and a machine without a driver
-gets a `TargetError` that says so.
+Everything is looked up on first use: importing this module loads nothing, and without a driver
+calls raise a `TargetError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_mlir.errors import LaunchError, TargetError
 from attn_mlir.runtime.recipes import MAP_BYTES
 from attn_mlir.runtime.tensormap import MapDescription
 
-# CUDA errors that mean: this cubin is not for this GPU or this driver. cuda.h, CUresult
+# CUDA errors for a cubin that is not for this GPU or driver; cuda.h, CUresult
 _WRONG_BINARY = {
     "CUDA_ERROR_INVALID_IMAGE",
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
@@ -32,7 +32,7 @@ class Gpu:
 
     Attributes:
       capability: (major, minor), such as (10, 0).
-      shared_bytes: the most shared memory that one CTA can opt in to.
+      shared_bytes: most shared memory of a CTA, with opt-in.
     """
 
     index: int
@@ -44,7 +44,7 @@ class Gpu:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Targets whose machine code it runs; code for `sm_XYa` runs on that chip only."""
+        """Targets whose machine code it can run; code for `sm_XYa` runs on that chip only."""
         return (f"sm_{self.capability[0]}{self.capability[1]}a",)
 
 
@@ -71,11 +71,11 @@ def api() -> Any:
 
 
 def call(name: str, *args: object, what: str | None = None) -> Any:
-    """Call a driver function and unpack its result: None, a value, or a tuple.
+    """Calls a driver function and unpacks its result: None, a value, or a tuple.
 
     Raises:
       TargetError: the driver refuses the machine code.
-      LaunchError: anything else that fails; `what` says what was tried.
+      LaunchError: another failure; `what` says what was attempted.
     """
     status, *values = getattr(api(), name)(*args)
     if status.name != "CUDA_SUCCESS":
@@ -98,7 +98,7 @@ def driver_version() -> tuple[int, int]:
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the driver shows.
+    """The GPUs that the driver lists.
 
     Raises:
       TargetError: there is no driver.
@@ -128,7 +128,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def primary_context(index: int) -> Any:
-    """The context that the CUDA runtime, torch and cupy use on that GPU."""
+    """The context of that GPU that the CUDA runtime, torch and cupy use as well."""
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", index))
 
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.emulator.trace import Names
 
 TARGETS = ("sm_90a", "sm_100a")
-MAX_WARPS = 32  # of a CTA; CUDA programming guide, technical specifications
-MAX_BARRIERS = 1024  # of one name: far above any kernel
-_FIRST_ADDRESS = 0x70_0000_0000  # far from 0 and from what the emulator places by itself
-_PAGE_BYTES = 4096  # a tensor's address keeps its offset in a page, hence its alignment
+MAX_WARPS = 32  # most threads of a CTA; CUDA programming guide, technical specifications
+MAX_BARRIERS = 1024  # warps or barriers of one name: far above any kernel
+_FIRST_ADDRESS = (
+    0x70_0000_0000  # first address of tensors, far from 0 and from the emulator's own addresses
+)
+_PAGE_BYTES = 4096  # an address keeps its offset in a page, and so its alignment
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,14 @@ class EmulatorDevice:
     """Runs bundles on the emulator; a call returns when the kernel has finished.
 
     Attributes:
-      schedule: `fair`, or `adversarial`: asynchronous work is late and out of order by `seed`.
-      seed: of the adversarial schedule.
-      multiprocessors: what a persistent kernel's grid is cut to.
-      trace: file that each launch writes a trace of itself to, as Chrome trace JSON; also when the
-        kernel fails.
-      target: the chip that `am.*` calls compile for on it, `sm_90a` or `sm_100a`; the default one
-        when None. A bundle runs whatever it is for.
-      check: what the checkers look for, "all", "none" or names (docs/emulator.md). None: what
-        ATTN_MLIR_CHECK says, and nothing when a trace is written.
+      schedule: `fair`, or `adversarial`: asynchronous work is delayed and reordered by `seed`.
+      seed: seed of the adversarial schedule.
+      multiprocessors: number of CTAs of a persistent kernel.
+      trace: file to which each launch, also a failing one, writes a trace as Chrome trace JSON.
+      target: the chip for which `am.*` calls on this device compile, `sm_90a` or `sm_100a`; None
+        for the default. Bundles of either target run.
+      check: which checkers run: "all", "none" or names (docs/emulator.md). None for the value of
+        ATTN_MLIR_CHECK, but no checkers if a trace is written.
     """
 
     schedule: Literal["fair", "adversarial"] = "fair"
@@ -66,13 +67,13 @@ class EmulatorDevice:
         return "emulator"
 
     def refusal(self, bundle: Bundle) -> str | None:
-        """Why the emulator cannot run the bundle: only a target that it does not know."""
+        """Why the emulator cannot run the bundle: an unknown target; else None."""
         if bundle.target in TARGETS:
             return None
         return f"the emulator runs {' and '.join(TARGETS)}, the bundle is for {bundle.target}"
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
-        """Run the kernel to its end on tensors in host memory; `stream` must be None.
+        """Runs the kernel to its end on tensors in host memory; `stream` must be None.
 
         Raises:
           SpecError: a tensor on a GPU, or a stream.
@@ -130,7 +131,7 @@ class EmulatorDevice:
 
 
 def names_of(report: dict[str, object]) -> Names:
-    """The roles of warps and names of barriers and regions that a bundle's report gives."""
+    """The roles of warps, and the names of barriers and regions, from a bundle's report."""
     from attn_mlir.runtime.emulator.trace import Names
 
     warps: dict[int, str] = {}
@@ -155,16 +156,16 @@ def names_of(report: dict[str, object]) -> Names:
 
 
 def _records(value: object) -> list[dict[str, Any]]:
-    """The objects of a report's list; anything else counts as empty."""
+    """The objects of a list in the report; an empty list for anything else."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def _map_tensors(emulator: Emulator, bound: Bound) -> dict[str, int]:
-    """Make the tensors visible to the emulator and return where it sees element 0 of each.
+    """Maps the tensors in the emulator, and returns the address of element 0 of each.
 
-    Tensors whose bytes interleave (views of one packed buffer) share a mapping. A mapping that
-    holds no output is read-only, so that a kernel that writes to its inputs is caught.
+    Tensors whose bytes interleave (views of one packed buffer) share a mapping. A mapping without
+    outputs is read-only, so that a kernel that writes to its inputs is caught.
     """
     outputs = {tensor.name for tensor in bound.manifest.tensors if tensor.is_written}
     spans = sorted(

@@ -1,4 +1,4 @@
-"""A device that launches nothing: calls are checked and kernels compiled, results stay unwritten."""
+"""A device that launches nothing: calls are checked and kernels compiled, but results not written."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from attn_mlir.runtime.tensormap import encode
 
 @dataclass(frozen=True)
 class IdleDevice:
-    """Takes every launch and does nothing.
+    """Accepts every launch and does nothing.
 
     Attributes:
-      target: the chip that it passes for; None where any will do.
+      target: the chip that calls compile for; None for any.
     """
 
     target: str | None = None
@@ -30,17 +30,17 @@ class IdleDevice:
         return "idle"
 
     def refusal(self, bundle: Bundle) -> str | None:
-        """None: it takes every bundle."""
+        """None, as it accepts every bundle."""
         return None
 
     def launch(self, bundle: Bundle, bound: Bound, stream: object | None) -> Launch:
-        """What would have been launched; outputs are not written."""
+        """Returns the launch that would have been made; outputs are not written."""
         return Launch(self.name, bound.grid)
 
     def plan_launch(
         self, bundle: Bundle, bound: Bound, names: Sequence[str]
     ) -> LaunchPlan[Any] | None:
-        """A plan that writes the parameters of a launch, and launches nothing; see `PlansLaunches`."""
+        """A plan that writes the parameters of a launch, but launches nothing; see `PlansLaunches`."""
         if not can_be_planned(bound):
             return None
         launched = Launch(self.name, bound.grid)
@@ -50,4 +50,4 @@ class IdleDevice:
 
 
 def _launch_nothing(packed: PackedParameters, stream: object | None) -> None:
-    """In the place of the driver."""
+    """Stands in for the driver."""

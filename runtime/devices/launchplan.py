@@ -1,11 +1,11 @@
-"""Launch plans: a checked call whose addresses are left open, so that it can be made again.
+"""Launch plans: a checked call that can be repeated with other addresses.
 
-What a call's parameters are follows from shapes, strides, numbers and addresses. A plan keeps the
-block of parameters of one call; each word of it that an address goes into is that address plus a
-constant, in a tensor map its first word (`attn_mlir.runtime.tensormap`). Launching again writes
-these words. What depends on addresses is looked at with every launch: alignment, and whether an
-output may share memory with another tensor: it does not where the bytes that both reach over are
-apart, nor where they lie to each other as in the call that was checked. A plan holds no tensors.
+A call's parameters depend on shapes, strides, numbers and addresses. A plan keeps the block of
+parameters of one call; each word in it that depends on an address is that address plus a constant
+(in a tensor map its first word, `attn_mlir.runtime.tensormap`). Another launch rewrites these
+words. What depends on addresses is checked with every launch: alignment, and whether an output may
+share memory with another tensor. It does not if their byte ranges are disjoint, or if their
+relative position is that of the checked call. A plan keeps no tensors.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ P = TypeVar("P", bound=PackedParameters)
 
 
 class PlansLaunches(Protocol):
-    """A device that can keep a launch and make it again."""
+    """A device that can make launch plans."""
 
     def plan_launch(
         self, bundle: Bundle, bound: Bound, names: Sequence[str]
     ) -> LaunchPlan[Any] | None:
-        """A plan of a call that this device has launched, or None where there is to be none.
+        """A plan of a call that this device has launched; None if the call cannot have one.
 
         Args:
-          names: of the tensors, in the order that a launch of the plan gets their addresses in.
+          names: names of the tensors, in the order in which launches of the plan pass addresses.
         """
         ...
 
 
 class LaunchPlan(Generic[P]):
-    """A call that can be made again at other addresses, by several threads at the same time.
+    """A call that can be repeated at other addresses, by several threads at the same time.
 
     Args:
-      bound: the call; no tensor of it is empty.
-      names: of the tensors, in the order of the addresses.
-      encode: makes the bytes of a tensor map.
-      pack: makes the parameters of a launch, with whatever `start` needs beside them.
-      start: launches, given parameters and the caller's stream; what it is given is its own
-        until it returns.
-      launched: what `launch` returns.
+      bound: the call, without empty tensors.
+      names: names of the tensors, in the order of the addresses.
+      encode: returns the bytes of a tensor map.
+      pack: packs the parameters of a launch, with anything else that `start` needs.
+      start: launches, given packed parameters and the caller's stream; no other thread uses these
+        parameters until it returns.
+      launched: the return value of `launch`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LaunchPlan(Generic[P]):
 
         addresses = {name: tensor.address for name, tensor in tensors.items()}
         self._params = parameters(bound, addresses, note)
-        self._idle = [pack(self._params)]  # parameters that no launch is using
+        self._idle = [pack(self._params)]  # packed parameters that no launch is using
         masks = [bound.manifest.tensor(name).alignment_bytes - 1 for name in names]
         self._slots: list[tuple[int, int, int]] = []  # word, index of its tensor, constant
         bases = iter(based)
@@ -102,14 +102,14 @@ class LaunchPlan(Generic[P]):
         ]
 
     def launch(self, addresses: Sequence[int], stream: object | None) -> Launch | None:
-        """Launches, or does nothing and returns None where the addresses are to be looked at.
+        """Launches; or does nothing and returns None if the addresses need a full check.
 
         Args:
-          addresses: of the tensors, in the order of `names`.
-          stream: as of a kernel's call.
+          addresses: addresses of the tensors, in the order of `names`.
+          stream: as in a kernel's call.
 
         Raises:
-          SpecError: the stream is none.
+          SpecError: the stream is invalid.
           LaunchError: the launch failed.
         """
         for address, (mask, low) in zip(addresses, self._low_bits, strict=True):
@@ -134,8 +134,8 @@ class LaunchPlan(Generic[P]):
 
 
 def can_be_planned(bound: Bound) -> bool:
-    """Whether a call's parameters follow from its addresses by constants.
+    """Whether a call's parameters depend on addresses only by added constants.
 
-    An empty tensor's address is another tensor's, and what launches nothing has no parameters.
+    Not if a tensor is empty, as it gets another tensor's address, or if nothing is launched.
     """
     return not bound.launches_nothing and not any(x.empty for x in bound.tensors.values())

@@ -1,4 +1,4 @@
-"""Device memory, and the way of host tensors through it."""
+"""Device memory, and copies of host tensors to it and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attn_mlir.runtime.tensors import (
 
 
 class _Allocation:
-    """Device memory that is freed with the object, or with the process."""
+    """Device memory that is freed with this object, or at the end of the process."""
 
     def __init__(self, index: int, length: int):
         self.address = 0
@@ -34,7 +34,7 @@ class _Allocation:
 
 
 def _free(index: int, address: int) -> None:
-    with contextlib.suppress(LaunchError):  # the context is gone, and its memory with it
+    with contextlib.suppress(LaunchError):  # the context has been destroyed, and its memory with it
         with driver.Current(index):
             driver.call("cuMemFree", address)
 
@@ -55,7 +55,7 @@ def host_words(tensor: TensorView) -> npt.NDArray[Any]:
 
 
 def upload(tensor: TensorView, index: int) -> TensorView:
-    """A dense copy in the memory of GPU `index` of a tensor in host memory; waits for the copy."""
+    """Copies a host tensor to a dense one in the memory of GPU `index`; waits for the copy."""
     copy = empty(tensor.dtype, tensor.shape, index)
     if not tensor.empty:
         dense = np.ascontiguousarray(host_words(tensor))
@@ -65,7 +65,7 @@ def upload(tensor: TensorView, index: int) -> TensorView:
 
 
 def download(copy: TensorView, into: TensorView) -> None:
-    """Copy a dense tensor in GPU memory into a tensor in host memory; waits for the copy."""
+    """Copies a dense tensor in GPU memory to a host tensor; waits for the copy."""
     if copy.empty:
         return
     dense = np.empty(copy.shape, np.dtype(f"u{copy.item_bytes}"))
@@ -75,13 +75,13 @@ def download(copy: TensorView, into: TensorView) -> None:
 
 
 def stage(bound: Bound, index: int) -> Bound:
-    """The same call with every tensor of host memory copied to GPU `index`, outputs included."""
+    """The call with every host tensor, outputs as well, replaced by a copy on GPU `index`."""
     tensors = {name: upload(tensor, index) for name, tensor in bound.tensors.items()}
     return dataclasses.replace(bound, tensors=tensors)
 
 
 def unstage(staged: Bound, bound: Bound, stream: int) -> None:
-    """Wait for the stream, then copy the outputs back to where the caller has them."""
+    """Waits for the stream, then copies outputs back to the caller's tensors."""
     outputs = [tensor.name for tensor in bound.manifest.tensors if tensor.is_written]
     with driver.Current(staged.tensors[outputs[0]].device_index):
         handle = driver.api().CUstream(stream)

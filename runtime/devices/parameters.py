@@ -1,4 +1,4 @@
-"""Parameters in C form, as the driver takes them: values in one block, and an array of pointers."""
+"""Parameters in the driver's form: values in one block, and an array of pointers to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PackedParameters:
     Attributes:
       pointer: address of the array of pointers.
       places: the index of each parameter's first word in `words`.
-      words: the block as words of 8 bytes, which may be written to between launches.
+      words: the block as words of 8 bytes, which may be modified between launches.
     """
 
     def __init__(self, params: Sequence[KernelParam]):
@@ -35,7 +35,7 @@ class PackedParameters:
 
 
 def _laid_out(params: Sequence[KernelParam]) -> tuple[bytes, list[int]]:
-    """The bytes of the block, and the word that each parameter begins at."""
+    """The bytes of the block, and the index of each parameter's first word."""
     block, places = bytearray(), list[int]()
     for param in params:
         if isinstance(param.value, bytes):

@@ -1,4 +1,4 @@
-"""What a caller of `Emulator.launch` passes, checked against the machine and the kernel's directives."""
+"""Checks the arguments of `Emulator.launch` against the machine and the kernel's directives."""
 
 import math
 import operator
@@ -55,7 +55,7 @@ def extent(value: Sequence[int], name: str, limits: Dim3, *, least: int = 1) -> 
       limits: the most in each dimension. least: the fewest.
 
     Raises:
-      LaunchError: they are no such numbers.
+      LaunchError: they are not.
     """
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         raise LaunchError(f"{name} must be one to three integers, got {shown(value)}")
@@ -72,7 +72,7 @@ def extent(value: Sequence[int], name: str, limits: Dim3, *, least: int = 1) -> 
 
 
 def check_shape(kernel: Kernel, grid: Dim3, block: Dim3, cluster: Dim3) -> Dim3:
-    """Check grid, block and cluster against the kernel's directives; returns the cluster.
+    """Checks grid, block and cluster against the kernel's directives; returns the cluster.
 
     Raises:
       LaunchError: they do not fit.
@@ -191,9 +191,9 @@ def initial_bytes(text: str, variable: Variable) -> npt.NDArray[np.uint8]:
 
 
 def shown(value: object) -> str:
-    """A value for a message, however long."""
+    """A value for a message, cut if it is long."""
     try:
         text = repr(value)
-    except Exception:  # of an object of the caller; also of integers with thousands of digits
+    except Exception:  # raised by an object of the caller, or for integers with thousands of digits
         return f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,9 +1,9 @@
-"""Which instructions of the machine the emulator executes: the page docs/coverage.md.
+"""Generates docs/coverage.md: which instructions of the machine the emulator executes.
 
     python -m attn_mlir.runtime.emulator.coverage -o docs/coverage.md
 
-The table of families (`coverage_table`) has one example of each. Whether the emulator executes it
-is not written down but tried: the example is translated for both targets.
+The table of families (`coverage_table`) has an example of each. Whether the emulator executes it is
+found by translating the example for both targets.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def _program(example: str, target: str) -> Program:
 
 @cache
 def refusal(example: str, target: str) -> str | None:
-    """What the emulator says against an instruction; None when it executes it."""
+    """The emulator's error for an instruction; None if it executes it."""
     assert instruction_families.TABLE
     try:
         _program(example, target).translate_all()
@@ -110,7 +110,7 @@ def status(family: Family, target: str) -> Status:
 
 
 def signature(instruction: Instruction) -> str:
-    """What makes two instructions one family: the opcode without sizes, and the operand kinds."""
+    """The key of an instruction's family: the opcode without sizes, and the kinds of operands."""
     parts: list[str] = []
     for part in instruction.parts:
         part = re.sub(r"^m64n\d+", "m64nN", part)

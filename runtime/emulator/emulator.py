@@ -1,4 +1,4 @@
-"""The front of the emulator: map arrays, launch kernels."""
+"""The interface of the emulator: maps arrays and launches kernels."""
 
 import operator
 import time
@@ -51,7 +51,7 @@ INSTRUCTION_LIMIT = 10**9  # warp-instructions: minutes of `L: bra L`, an hour o
 
 @dataclass(frozen=True)
 class Stats:
-    """What a launch did.
+    """Statistics of a launch.
 
     Attributes:
       warp_instructions: instructions executed, counted once per warp (or part of a diverged one).
@@ -101,7 +101,7 @@ def translated(ptx_text: str, entry: str) -> Program:
 
 @lru_cache(maxsize=64)
 def marked(program: Program) -> Program:
-    """The program, telling of registers that it reads although nothing wrote them, if there are any."""
+    """The program, which reports reads of registers that nothing has written, if there may be any."""
     found = unwritten_reads(program.kernel, program.graph)
     if not found:
         return program
@@ -130,13 +130,14 @@ class Emulator:
         tcgen05.wait::ld. None: in kernels that wait for most of their loads, unless that wait
         still comes. (PTX asks for the wait; some compilers leave most waits out or move reads
         above them, and rely on the assembler, see ptx/loads.py.)
-      strict_fences: whether tcgen05.fence is asked for between threads that share tensor memory. None: in kernels that use
-        it at all (some compilers leave all of them out).
+      strict_fences: whether threads that share tensor memory need tcgen05.fence. None: in kernels
+        that use it at all (some compilers leave all of them out).
       observer: receives memory accesses and synchronisation in words, for traces.
-      check: what the checkers look for: "all", "none", or names of `checkers.CHECKS`.
+      check: which checkers run: "all", "none", or names in `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
-      instruction_limit: warp-instructions after which a launch is given up (`InstructionLimitError`,
-        which says where each warp is), counted by each process of `jobs` for itself.
+      instruction_limit: warp-instructions after which a launch is given up
+        (`InstructionLimitError`, which says where each warp is), counted by each process of `jobs`
+        for itself.
       jobs: processes that share the clusters of a grid, at most. A launch stays in this process
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).

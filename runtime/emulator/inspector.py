@@ -1,7 +1,8 @@
-"""What a judge of a launch is told: who touched what, what ordered it, what was handed to engines.
+"""The interface of inspectors of a launch: accesses, what orders them, and work for engines.
 
-The checkers are one. Unlike an `Observer`, which gets words for people, an inspector gets the machine's objects, and early
-enough: events come in execution order and before they take effect. `None` costs one comparison.
+The checkers are an inspector. Unlike an `Observer`, which gets descriptions in words, an inspector
+gets the machine's objects. Events come in execution order and before they take effect. Without an
+inspector (None) each event costs one comparison.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .state import Cluster, Cta, Launch, Strand
 
 Channel = tuple[Any, ...] | None  # of `Scheduler.post`
-StrongKind = Literal["load", "store", "update"]  # update: an atomic
+StrongKind = Literal["load", "store", "update"]  # "update" is an atomic
 SyncKey = tuple[Any, ...]  # ("bar", CTA rank, number), ("mbarrier", CTA rank, offset), ("cluster",)
 
 
@@ -65,7 +66,8 @@ class Inspector(Protocol):
 
         Args:
           lanes: their numbers, or None for all 32. addresses: one per lane.
-          values, element_bytes: of st: uint8[lanes, width], not yet in memory, and the element's size.
+          values, element_bytes: of st: uint8[lanes, width], not yet in memory, and the element's
+            size.
         """
         ...
 
@@ -155,8 +157,8 @@ class Inspector(Protocol):
         """Work is handed to an engine; returns the ticket that `began` gets.
 
         Args:
-          lanes: the issuing lane, an array of lanes that issue each for itself, or None for the whole
-            strand.
+          lanes: the issuing lane, an array of lanes that issue each for itself, or None for the
+            whole strand.
           channel: work of equal channels completes in order.
         """
         ...

@@ -1,7 +1,6 @@
-"""The one hook of the emulator: who touched what, and what ordered it.
+"""The interface of observers of a launch: accesses and synchronisation, in words.
 
-A launch has at most one observer; `None` costs one comparison per event. Race detection and traces
-attach here.
+A launch has at most one observer; without one (None) each event costs one comparison.
 """
 
 from typing import Any, Literal, Protocol

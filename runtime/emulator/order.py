@@ -1,14 +1,16 @@
-"""Order and scope of strong accesses and fences, read off their opcodes (PTX ISA, memory consistency model)."""
+"""Order and scope of strong accesses and fences, by opcode (PTX ISA, memory consistency model)."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
-Place = tuple[int, int]  # of a thread: number of its cluster in the launch, rank of its CTA in it
+Place = tuple[
+    int, int
+]  # place of a thread: number of its cluster in the launch, rank of its CTA in the cluster
 
 
 class Scope(IntEnum):
-    """How far an access or a fence reaches, from the thread that executes it."""
+    """The scope of an access or a fence: the threads around the one that executes it."""
 
     CTA = 0
     CLUSTER = 1
@@ -24,7 +26,7 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a strong access or a fence promises; relaxed if it neither acquires nor releases."""
+    """The order of a strong access or fence; relaxed if it neither acquires nor releases."""
 
     scope: Scope
     acquires: bool = False
@@ -45,7 +47,8 @@ def _order(parts: tuple[str, ...], scope: Scope) -> Order:
 def order_of_access(parts: tuple[str, ...]) -> Order | None:
     """The order of an ld, st, atom or red; None for a weak access.
 
-    An atomic is relaxed with scope gpu unless it says otherwise; `.volatile` and `.mmio` are relaxed with scope sys.
+    An atomic is relaxed with scope gpu unless it says otherwise; `.volatile` and `.mmio` are
+    relaxed with scope sys.
     """
     if "volatile" in parts or "mmio" in parts:
         return Order(Scope.SYS)
@@ -63,8 +66,9 @@ def order_of_access(parts: tuple[str, ...]) -> Order | None:
 def order_of_barrier(parts: tuple[str, ...], *, acquires: bool) -> Order:
     """The order of an operation on an mbarrier or on the cluster's barrier.
 
-    It acquires (a wait) or releases (an arrival) unless it is relaxed. PTX gives mbarrier operations the scope of the
-    CTA where they name none; here they then reach as far as their address does (docs/emulator.md, limits).
+    It acquires (a wait) or releases (an arrival) unless it is relaxed. PTX gives mbarrier
+    operations the scope of the CTA where they name none; here they then reach as far as their
+    address does (docs/emulator.md, limits).
     """
     is_relaxed = "relaxed" in parts
     scope = _order(parts, Scope.CLUSTER).scope

@@ -1,9 +1,10 @@
-"""One launch in several processes: each runs every n-th cluster of the grid.
+"""One launch in several processes, each of which runs every n-th cluster of the grid.
 
-The processes are forks, so everything prepared for the launch is there already. Mapped arrays move into shared memory for
-the time of the launch and come back at its end, whatever the end is. Clusters are dealt out beforehand and not on
-demand, so that a seed gives the same run every time. Kernels whose CTAs may talk to one another through global memory are
-not divided: their atomics would need one order over all processes, and a CTA that waits for another would look stuck.
+The processes are forks, so they share everything that is prepared for the launch. Mapped arrays are
+moved to shared memory during the launch and back at its end, also after a failure. Clusters are
+distributed beforehand and not on demand, so that a seed always gives the same run. Kernels whose
+CTAs may communicate through global memory are not divided: their atomics would need one order over
+all processes, and a CTA that waits for another one would look like a deadlock.
 """
 
 import ctypes

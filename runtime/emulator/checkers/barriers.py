@@ -1,4 +1,4 @@
-"""What barriers carry from those who arrive to those who wait, and the rules for mbarriers."""
+"""Barriers: the knowledge they pass from arriving to waiting threads, and rules of mbarriers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +9,12 @@ from .clocks import KNOWN, Actors, Clock, WarpClocks
 
 @dataclass(slots=True)
 class Barrier:
-    """One barrier of any kind.
+    """A barrier of any kind.
 
     Attributes:
-      arriving: what those know who arrived in the open phase. done: what completed phases carry.
-      phase: completed phases.
+      arriving: joined clock of those that arrived in the open phase.
+      done: joined clock of the arrivals of all completed phases.
+      phase: number of completed phases.
     """
 
     arriving: Clock
@@ -21,7 +22,7 @@ class Barrier:
     phase: int = 0
 
     def complete(self, actors: Actors) -> None:
-        """A phase is complete: its arrivals can be learnt by waiting."""
+        """Completes a phase: waiting threads learn what its arrivals knew."""
         self.done = actors.join(self.done, self.arriving)
         self.arriving[:] = 0
         self.phase += 1
@@ -32,11 +33,12 @@ class MBarrier(Barrier):
     """An mbarrier.
 
     Attributes:
-      actor: stands for the copies that complete on it; its steps are phases.
-      init_actor, init_tick, init_line: who initialised it and when.
-      init_stream, init_step: the same as a step of a stream of inits, which fence.mbarrier_init makes known.
-      is_fenced: the init was made visible to engines and to other CTAs.
-      copies: the last phase that copies completed in, counted from 1; 0 for none.
+      actor: the actor of copies that complete on it; its steps are phases.
+      init_actor, init_tick, init_line: the thread that initialised it, and when.
+      init_stream, init_step: the init as a step of the actor for the thread's inits, which
+        fence.mbarrier_init makes known.
+      is_fenced: whether the init was made visible to engines and to other CTAs.
+      copies: the last phase in which copies completed, counted from 1; 0 for none.
     """
 
     actor: int = 0
@@ -49,7 +51,7 @@ class MBarrier(Barrier):
     copies: int = 0
 
     def is_known(self, clock: Clock) -> bool:
-        """Whether a fitted clock knows of the init, or at least of its fence.mbarrier_init."""
+        """Whether a fitted clock includes the init, or at least its fence.mbarrier_init."""
         return bool(
             clock[KNOWN, self.init_actor] >= self.init_tick
             or clock[KNOWN, self.init_stream] >= self.init_step
@@ -71,7 +73,7 @@ class Barriers:
         self.table: dict[tuple[Any, ...], Barrier] = {}
         self._inits: dict[
             int, int
-        ] = {}  # by thread: how many it made, and up to which it fenced them
+        ] = {}  # by thread: number of its inits, and how many of them it has fenced
         self._fenced: dict[int, int] = {}
 
     def named(self, key: tuple[Any, ...]) -> Barrier:
@@ -101,12 +103,12 @@ class Barriers:
         self.table[key] = barrier
 
     def fenced_inits(self, thread: int) -> tuple[int, int] | None:
-        """(stream, step) of the inits that a thread fenced, which a relaxed arrival carries too."""
+        """(actor, step) of the inits that a thread has fenced, which also a relaxed arrival passes on."""
         step = self._fenced.get(thread)
         return None if step is None else (self.actors.engine(("init", thread)), step)
 
     def fence_inits(self, warp: WarpClocks, lanes: Any) -> None:
-        """Lanes executed a fence that covers the mbarriers which they initialised."""
+        """Lanes execute a fence that covers the inits of their mbarriers."""
         for thread, count in self._inits.items():
             if 0 <= thread - warp.base < WARP_LANES and thread - warp.base in lanes:
                 self._fenced[thread] = count

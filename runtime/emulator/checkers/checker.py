@@ -1,8 +1,8 @@
 """The checkers: a happens-before race detector and the rules of barriers and proxies.
 
-An inspector of a launch. Knowledge travels along program order, mbarrier phases, named and cluster
-barriers, bar.warp.sync, commits, bulk groups, tcgen05.wait and proxy fences, and along nothing
-else: lanes that merely reconverge do not learn from each other.
+An inspector of a launch. Happens-before follows program order, mbarrier phases, named and cluster
+barriers, bar.warp.sync, commits, bulk groups, tcgen05.wait and proxy fences, and nothing else:
+lanes that merely reconverge do not learn from each other.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from .report import Reporter, current_line
 
 
 class Watch:
-    """Tells the checker of the engines' accesses in one CTA."""
+    """Reports the engines' accesses to one CTA's memories to the checker."""
 
     def __init__(self, checker: EngineChecks, cta: Cta):
         self._checker = checker
@@ -43,7 +43,7 @@ class Watch:
 
 
 class EveryWatch:
-    """Tells the checker of the engines' accesses to global memory."""
+    """Reports the engines' accesses to global memory to the checker."""
 
     def __init__(self, checker: EngineChecks):
         self._checker = checker
@@ -56,7 +56,7 @@ class EveryWatch:
 
 
 class Checker(EngineChecks):
-    """An `Inspector` that looks for what the architecture does not order.
+    """An `Inspector` that looks for accesses that the architecture does not order.
 
     Args:
       checks: names of `findings.CHECKS`.
@@ -68,7 +68,7 @@ class Checker(EngineChecks):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found so far."""
+        """The findings so far."""
         return self.reporter.findings
 
     def memory_watch(self, cta: Cta) -> Watch:

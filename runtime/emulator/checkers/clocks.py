@@ -1,14 +1,15 @@
-"""Vector clocks: what each thread knows of what all threads and engines did.
+"""Vector clocks: what each thread knows to have happened, in all threads and engines.
 
 An *actor* is a thread or a stream of asynchronous work that completes in order: an mbarrier (for
 the copies that complete on it, counted in phases), a thread's tcgen05.mma and cp, a warp's
-tcgen05.ld, and so on. A clock says for every actor up to which of its steps everything is known to
-have happened. Threads of a warp that know the same share a `Group`.
+tcgen05.ld, and so on. The steps of an actor are numbered, and a clock has, for every actor, the
+number of the last step known to have happened with all before it. Threads of a warp with the same
+knowledge share a `Group`.
 
 A clock has three rows:
   KNOWN   what happened before.
-  PROXY   the part of it that a proxy fence made visible to the async proxy.
-  TENSOR  the part of it that orders the thread's own tensor-memory work (tcgen05.fence).
+  PROXY   those of them that a proxy fence made visible to the async proxy.
+  TENSOR  those of them that order the thread's own tensor-memory work (tcgen05.fence).
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -24,12 +25,16 @@ from .lanecopies import LaneCopies
 from .touches import Alias
 
 Clock = npt.NDArray[np.int32]
-# what a lane knows and did: arguments of `WarpClocks.with_lane`
+# knowledge and own steps of a lane: arguments of `WarpClocks.with_lane`
 LaneClock = tuple[Clock, int, int, int, Any]
 KNOWN, PROXY, TENSOR = 0, 1, 2
-NOBODY, EARLIER, FIRST_THREAD = 0, 1, 2  # actors: never accessed; an earlier cluster; threads
-NEVER = np.iinfo(np.int32).max  # a step that nobody gets to know
-SPARE_ACTORS = 64  # engines that fit before the clocks of a cluster have to grow
+NOBODY, EARLIER, FIRST_THREAD = (
+    0,
+    1,
+    2,
+)  # numbers of actors: no access; an earlier cluster; first thread
+NEVER = np.iinfo(np.int32).max  # a step that no clock reaches
+SPARE_ACTORS = 64  # engines for which clocks have room at first
 
 
 @lru_cache(maxsize=1024)
@@ -39,10 +44,10 @@ def lanes_in(mask: int) -> npt.NDArray[np.intp]:
 
 
 class Actors:
-    """Numbers the actors of one cluster: all threads, then engines as they come.
+    """Numbers the actors of one cluster: all threads, then engines in the order of their first use.
 
     Attributes:
-      capacity: length of clocks made now.
+      capacity: length of new clocks.
       first_engine: number of the first actor that is not a thread.
       generic: the actors that access memory through the generic proxy: threads, and their cp.async.
     """
@@ -55,7 +60,7 @@ class Actors:
         self._keys: list[Any] = []
 
     def engine(self, key: Hashable) -> int:
-        """The actor of an asynchronous stream of work, made when first asked for."""
+        """The actor of a stream of asynchronous work, made on first use."""
         found = self._engines.get(key)
         if found is None:
             found = self._engines[key] = self.first_engine + len(self._keys)
@@ -77,15 +82,15 @@ class Actors:
         return list(enumerate(self._keys, self.first_engine))
 
     def key_of(self, actor: int) -> Any:
-        """The key that `engine` was asked with, or None for a thread."""
+        """The key of an engine's actor; None for a thread."""
         return None if actor < self.first_engine else self._keys[actor - self.first_engine]
 
     def zeros(self, rows: int) -> Clock:
-        """A clock that knows nothing."""
+        """A clock without any step."""
         return np.zeros((rows, self.capacity), np.int32)
 
     def fit(self, clock: Clock) -> Clock:
-        """The clock, long enough for all actors of now."""
+        """The clock, extended to all present actors."""
         rows, length = clock.shape
         if length == self.capacity:
             return clock
@@ -98,7 +103,7 @@ class Actors:
         return any(actors.start <= actor < actors.stop for actors in self.generic)
 
     def visible(self, clock: Clock) -> npt.NDArray[np.int32]:
-        """Steps of writes that the async proxy sees of a clock: generic ones as far as a proxy fence covers them."""
+        """The steps of a clock whose writes the async proxy sees: generic ones only if fenced."""
         clock = self.fit(clock)
         steps = clock[KNOWN].copy()
         for actors in self.generic:
@@ -106,7 +111,7 @@ class Actors:
         return steps
 
     def join(self, target: Clock, source: Clock) -> Clock:
-        """The first rows of `target` also know what `source` knows; returns `target`, fitted."""
+        """Joins `source` into the first rows of `target`; returns `target`, extended if necessary."""
         target, source = self.fit(target), self.fit(source)
         rows = target[: source.shape[0]]
         np.maximum(rows, source, out=rows)
@@ -114,10 +119,10 @@ class Actors:
 
 
 class Group:
-    """Lanes of a warp that know the same, apart from what each did itself.
+    """Lanes of a warp with the same clock, apart from their own steps.
 
     Attributes:
-      kept: rows KNOWN and PROXY of `clock`, for those who need them as they are now; None until asked for.
+      kept: a copy of rows KNOWN and PROXY of the present `clock`; None until it is needed.
     """
 
     __slots__ = ("clock", "kept", "mask")
@@ -128,7 +133,7 @@ class Group:
         self.kept = kept
 
     def as_now(self) -> Clock:
-        """Rows KNOWN and PROXY; they stay as they are, and are not to be changed."""
+        """A copy of rows KNOWN and PROXY, which later changes do not affect; must not be modified."""
         if self.kept is None:
             self.kept = self.clock[:TENSOR].copy()
         return self.kept
@@ -139,13 +144,14 @@ class WarpClocks:
 
     Attributes:
       base: actor of lane 0.
-      tick: accesses of the warp so far; one instruction's lanes share a tick.
-      fenced: per lane, the tick up to which its own writes are visible to the async proxy.
-      lines: where in the PTX each tick happened.
-      copies: its cp.async, once there were any.
-      marked: lanes that executed a releasing fence.
-      version: changes whenever the knowledge of some thread does.
-      cluster_arrivals, cluster_waits: per lane, how often it arrived on, and waited at, the cluster's barrier.
+      tick: number of the warp's accesses so far; all lanes of an instruction have the same tick.
+      fenced: for each lane, the tick up to which its own writes are visible to the async proxy.
+      lines: the PTX line of each tick.
+      copies: its cp.async; None before the first.
+      marked: lanes that have executed a releasing fence.
+      version: changes whenever the clock of some thread does.
+      cluster_arrivals, cluster_waits: per lane, how often it arrived on, and waited at, the
+        cluster's barrier.
     """
 
     def __init__(self, actors: Actors, base: int, where: str):
@@ -161,27 +167,29 @@ class WarpClocks:
         self.copies: LaneCopies | None = None
         self.marked = 0
         self.groups = [Group(ALL_LANES, actors.zeros(3))]
-        self._numbers = np.zeros(WARP_LANES, np.intp)  # group of each lane, of the version below
+        self._numbers = np.zeros(
+            WARP_LANES, np.intp
+        )  # group of each lane, valid for the version below
         self._numbered = 0
 
     def step(self, line: Any) -> int:
-        """Begin an access; returns its tick."""
+        """Begins an access; returns its tick."""
         self.tick += 1
         self.lines.append(line)
         return self.tick
 
     def touching(self, mask: int) -> list[tuple[Group, int]]:
-        """The groups of some lanes, each with those of the lanes that are in it."""
+        """The groups of the lanes in a mask, each with the mask of its lanes among them."""
         groups = self.groups
         if len(groups) == 1:
             return [(groups[0], groups[0].mask & mask)]
         return [(group, group.mask & mask) for group in groups if group.mask & mask]
 
     def groups_of(self, lanes: Any, index: Any) -> Iterator[tuple[Group, Any]]:
-        """The groups of some of `lanes`, each with the positions in it of those that are meant (None: all).
+        """The groups of lanes, each with the positions of its lanes (None: all).
 
         Args:
-          index: positions in `lanes` of those that are meant; None: all.
+          index: positions in `lanes` to consider; None: all.
         """
         for group in tuple(self.groups):
             mine = index
@@ -193,7 +201,7 @@ class WarpClocks:
             yield group, mine
 
     def exactly(self, mask: int) -> list[Group]:
-        """The groups of some lanes, split so that no other lanes are in them, to be changed."""
+        """The groups of the lanes in a mask, split off from other lanes, so that they can be changed."""
         is_numbered = self._numbered == self.version
         self.version += 1
         found: list[Group] = []
@@ -212,7 +220,7 @@ class WarpClocks:
         return found
 
     def numbers(self) -> npt.NDArray[np.intp]:
-        """The group of each lane, by number; not to be changed."""
+        """The number of each lane's group; must not be modified."""
         if self._numbered != self.version:
             self._numbered = self.version
             for number, group in enumerate(self.groups):
@@ -225,7 +233,7 @@ class WarpClocks:
         return groups[0] if len(groups) == 1 else groups[int(self.numbers()[lane])]
 
     def of_each(self, lanes: Any, per_group: Callable[[Group], Any]) -> npt.NDArray[Any]:
-        """An array per group: of all lanes, if they are in one, or a row for each."""
+        """The array that `per_group` makes of the lanes' group, or a row for each lane if they have several."""
         groups = self.groups
         if len(groups) == 1:
             return per_group(groups[0])
@@ -239,7 +247,7 @@ class WarpClocks:
         return np.stack(rows)[at]
 
     def known(self, lanes: Any) -> npt.NDArray[np.int32]:
-        """Steps by actor that lanes know of, besides what they did: of all, or a row for each."""
+        """The steps by actor that lanes know, without their own: one array, or a row for each lane."""
         groups = self.groups
         return self._row(groups[0]) if len(groups) == 1 else self.of_each(lanes, self._row)
 
@@ -248,10 +256,12 @@ class WarpClocks:
         return group.clock[KNOWN]
 
     def with_lane(self, known: Clock, lane: int, tick: int, fenced: int, copied: Any) -> Clock:
-        """Rows KNOWN and PROXY of a clock, and what a lane did up to a tick, a fenced tick, and steps of its copies.
+        """Rows KNOWN and PROXY of a clock, with a lane's own steps added.
 
         Args:
-          copied: None when there are none.
+          known: the clock without the lane's own steps.
+          tick, fenced: the lane's last own tick, and the last one that is fenced.
+          copied: the last steps of its copies; None without any.
         """
         target = self.actors.fit(known).copy()
         own = self.base + lane
@@ -264,12 +274,12 @@ class WarpClocks:
         return target
 
     def known_by(self, lane: int) -> LaneClock:
-        """What a lane knows now, with what it did itself, to be made a clock by `with_lane` if that is needed."""
+        """What a lane knows now, including its own steps, as arguments of `with_lane`."""
         copied = None if self.copies is None else self.copies.steps[:, lane].copy()
         return self.of_lane(lane).as_now(), lane, self.tick, int(self.fenced[lane]), copied
 
     def acquire_alone(self, source: Clock, lane: int, *, tensor: bool) -> None:
-        """A lane learns a clock; nothing happens if it knows all of it."""
+        """Joins a clock into that of a lane; does nothing if the lane knows all of it."""
         group = self.of_lane(lane)
         group.clock = clock = self.actors.fit(group.clock)
         news = source > clock[: source.shape[0], : source.shape[1]]
@@ -282,14 +292,14 @@ class WarpClocks:
             self.acquire(source, 1 << lane, tensor=tensor)
 
     def release(self, target: Clock, mask: int) -> Clock:
-        """Add what the lanes know and did to a clock of two rows; returns it."""
+        """Joins the lanes' clocks, with their own steps, into a clock of two rows; returns it."""
         for group, common in self.touching(mask):
             target = self.actors.join(target, group.clock[:2])
             self._add_own(target, lanes_in(common))
         return target
 
     def _add_own(self, target: Clock, lanes: Any) -> None:
-        """Add what lanes did themselves to a clock."""
+        """Adds the lanes' own steps to a clock."""
         own = lanes + self.base
         target[KNOWN, own] = self.tick
         target[PROXY, own] = np.maximum(target[PROXY, own], self.fenced[lanes])
@@ -298,10 +308,10 @@ class WarpClocks:
             target[:TENSOR, stream] = np.maximum(target[:TENSOR, stream], steps)
 
     def acquire(self, source: Clock, mask: int, *, tensor: bool) -> None:
-        """The lanes learn a clock.
+        """Joins a clock into those of the lanes.
 
         Args:
-          tensor: it orders tensor-memory work as well (kernels without tcgen05.fence).
+          tensor: whether it orders tensor-memory work as well (in kernels without tcgen05.fence).
         """
         for group in self.exactly(mask):
             group.clock = self.actors.join(group.clock, source)
@@ -310,7 +320,7 @@ class WarpClocks:
                 np.maximum(rows[TENSOR], rows[KNOWN], out=rows[TENSOR])
 
     def unite(self, mask: int) -> None:
-        """The lanes synchronised with each other: all know what each of them knew and did."""
+        """Synchronises lanes: all of them get the join of their clocks and own steps."""
         united = self.release(self.actors.zeros(2), mask)
         groups = self.exactly(mask)
         if not groups:
@@ -326,13 +336,13 @@ class WarpClocks:
         first.kept = None
 
     def learn(self, mask: int, rows: tuple[int, ...], actor: int, step: int) -> None:
-        """The lanes learn that an engine completed everything up to `step`."""
+        """Adds to the lanes' clocks that an engine has completed everything up to `step`."""
         for group in self.exactly(mask):
             for row in rows:
                 group.clock[row, actor] = max(group.clock[row, actor], step)
 
     def fence_proxy(self, mask: int) -> None:
-        """fence.proxy.async: what the lanes know and did becomes visible to the async proxy."""
+        """fence.proxy.async: makes all that the lanes know, and their own steps, visible to the async proxy."""
         for group in self.exactly(mask):
             np.maximum(group.clock[PROXY], group.clock[KNOWN], out=group.clock[PROXY])
         self.fenced[lanes_in(mask)] = self.tick
@@ -340,12 +350,12 @@ class WarpClocks:
             self.copies.fence_proxy(lanes_in(mask))
 
     def order(self, mask: int, source: int, target: int) -> None:
-        """tcgen05.fence: row `target` learns row `source`."""
+        """tcgen05.fence: joins row `source` into row `target`."""
         for group in self.exactly(mask):
             np.maximum(group.clock[target], group.clock[source], out=group.clock[target])
 
     def snapshot(self, lane: int) -> Clock:
-        """What a lane knows now, with what it did itself."""
+        """The clock of a lane including its own steps."""
         clock = self.actors.fit(self.of_lane(lane).clock).copy()
         self._add_own(clock, lane)
         clock[TENSOR, self.base + lane] = self.tick
@@ -356,14 +366,14 @@ class WarpClocks:
         return (lanes + self.base)[:, None]
 
     def alias_of(self, lanes: Any) -> Alias:
-        """The streams of copies that lanes know of as if they were themselves."""
+        """The actors of the lanes' own copies, and the steps up to which the lanes know them complete."""
         copies = self.copies
         if copies is None:
             return None
         return (lanes + copies.first)[:, None], copies.known[lanes][:, None]
 
     def copies_of(self, key: tuple[Any, ...]) -> LaneCopies:
-        """The warp's cp.async; `key` names their actors when they are first asked for."""
+        """The warp's cp.async, made on first use with actors named after `key`."""
         if self.copies is None:
             self.copies = LaneCopies(self.actors.copies_of_lanes(key))
         return self.copies

@@ -1,4 +1,4 @@
-"""Strong accesses and memory fences of threads, and accesses to global memory that other clusters share."""
+"""Checks of strong accesses and memory fences, and of global memory that clusters share."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,16 +21,16 @@ from .strong import Strong
 
 ALL = np.arange(WARP_LANES)
 Steps = npt.NDArray[np.int32]
-User = tuple[str, Any, bool]  # who, line, whether it writes
+User = tuple[str, Any, bool]  # the accessor in words, its line, whether it writes
 
 
 class EncounterChecks(CheckBase):
-    """Follows strong accesses, and who of other clusters accessed what is accessed now."""
+    """Follows strong accesses, and compares accesses with those of other clusters."""
 
     def spaces_of(
         self, memory: Any, addresses: Any, width: int, state: ClusterState
     ) -> list[tuple[ByteSpace, Any]]:
-        """The shadows of what lanes access, each with the positions in `addresses` (None: all)."""
+        """The shadows that lanes access, each with the positions in `addresses` (None: all)."""
         if isinstance(memory, SharedMemory):
             owner = self.owner_of(memory, state)
             return [(state.ctas[owner.rank].shared, None)]
@@ -40,7 +40,7 @@ class EncounterChecks(CheckBase):
 
     @staticmethod
     def owner_of(memory: SharedMemory, state: ClusterState) -> Cta:
-        """The CTA whose shared memory it is."""
+        """The CTA that has this shared memory."""
         ctas = state.ctas
         return next(known.cta for known in ctas if len(ctas) == 1 or known.cta.shared is memory)
 
@@ -53,10 +53,11 @@ class EncounterChecks(CheckBase):
         user: User,
         known: Clock,
     ) -> None:
-        """A finding about shared memory, or about global memory, which has no owner.
+        """Reports a conflict in shared memory, or in global memory, which has no owner.
 
         Args:
-          state: of the cluster that the earlier access is of. known: of its steps.
+          state: the cluster of the earlier access.
+          known: the accessor's clock for that cluster.
         """
         is_global = owner is None
         place = global_place(space, conflict) if is_global else shared_place(owner, space, conflict)
@@ -80,7 +81,7 @@ class EncounterChecks(CheckBase):
         tick = warp.step(line)
         owner = self.owner_of(memory, state) if isinstance(memory, SharedMemory) else None
         if owner is None and not isinstance(memory, GlobalMemory):
-            return  # a thread's own
+            return  # local memory
         place = (state.number, s.cta.rank)
         strong = Strong(place, order.scope)
         where = ("global",) if owner is None else (state.number, owner.rank)
@@ -102,14 +103,14 @@ class EncounterChecks(CheckBase):
         kind: StrongKind,
         order: Order,
     ) -> None:
-        """What strong accesses of lanes hand on and learn, lane after lane."""
+        """Passes knowledge by strong accesses of lanes, lane after lane."""
         meetings, outside = self.meetings, state.outside
         locations = meetings.locations(where)
         marked = 0 if kind == "load" else warp.marked
         for lane, address in zip(lanes.tolist(), addresses.tolist(), strict=True):
             location = locations.get(address)
             if location is None and not order.releases and not marked >> lane & 1:
-                continue  # nothing to hand on, and nothing to learn
+                continue  # nothing to release, and nothing to acquire
             heads, is_acquired = None, False
             if kind != "store":
                 heads = meetings.read(location, place, order)
@@ -140,10 +141,11 @@ class EncounterChecks(CheckBase):
         access: tuple[Any, int, Strong, StrongKind],
         lanes_of: tuple[WarpClocks, Any, Any, int],
     ) -> None:
-        """Are strong accesses of lanes races?
+        """Reports strong accesses of lanes that are races.
 
         Args:
-          access: addresses, width, place and scope, kind. lanes_of: the warp of the lanes, their numbers, line and tick.
+          access: addresses, width, place and scope, kind.
+          lanes_of: the warp of the lanes, their numbers, line and tick.
         """
         addresses, width, strong, kind = access
         warp, here, line, tick = lanes_of
@@ -173,14 +175,14 @@ class EncounterChecks(CheckBase):
     def _stranger_of(
         state: ClusterState, theirs: ClusterState, warp: WarpClocks, here: Any
     ) -> Actor:
-        """Lanes as they look at what another cluster did."""
+        """Lanes as an accessor of another cluster's memory."""
 
         outside = state.outside
         steps = warp.of_each(here, lambda group: _known(theirs, outside.known(group.clock))[KNOWN])
         return _stranger(steps)
 
     def learn(self, state: ClusterState, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
-        """A lane acquired something."""
+        """A lane acquires a bundle."""
         own = bundle.of(state.number)
         if own is not None:
             warp.acquire_alone(own, lane, tensor=not self.strict_fences)
@@ -205,7 +207,7 @@ class EncounterChecks(CheckBase):
         lanes_of: tuple[WarpClocks, Any, Any, bool],
         stored: Stored | None,
     ) -> None:
-        """Do weak accesses of lanes to global memory race with those of other clusters?
+        """Reports weak accesses of lanes to global memory that race with those of other clusters.
 
         Args:
           lanes_of: their warp, numbers, line and whether they write.
@@ -232,7 +234,8 @@ class EncounterChecks(CheckBase):
         """An engine accesses a strided box of global memory; its last dimension is contiguous bytes.
 
         Args:
-          box: address, shape, strides. who, clock: what it knows, and of whom.
+          box: address, shape, strides.
+          who, clock: the accessor, and its clock.
         """
         if self.globals is None:
             return
@@ -257,11 +260,11 @@ class EncounterChecks(CheckBase):
 
 
 def _known(theirs: ClusterState, parts: Parts) -> Clock:
-    """What one knows of a cluster, by its actors of now."""
+    """The part of knowledge that is about a cluster, extended to its present actors."""
     known = parts.get(theirs.number)
     return theirs.actors.zeros(2) if known is None else theirs.actors.fit(known)
 
 
 def _stranger(steps: Steps) -> Actor:
-    """One of another cluster, who looks at what this one did."""
+    """An accessor from another cluster."""
     return Actor(NOBODY, 0, steps, steps, is_recorded=False)

@@ -1,4 +1,4 @@
-"""Asynchronous work as the checkers see it: a ticket from its issue to its completion."""
+"""Asynchronous work in the checkers: a ticket from its issue to its completion."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,18 +17,19 @@ from .state import MBARRIER_BYTES, ClusterState
 from .strong import Strong
 from .threads import Box
 
-GROUP_WARPS = 4  # that issue a wgmma together
-Known = list[tuple[Clock, Any]]  # what threads know, each with the positions of its lanes
+GROUP_WARPS = 4  # warps that issue a wgmma together
+Known = list[tuple[Clock, Any]]  # clocks of threads, each with the positions of its lanes
 _ENGINES = {"load": "copy", "store": "bulk store", "tensor": "tensor core work"}
 
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What the lanes of one cp.async do, each for itself.
+    """One cp.async of several lanes, which are independent pieces of work.
 
     Attributes:
-      lanes: their numbers. steps: of their streams, whose first is `first`.
-      known: of their threads, which knew besides what they did themselves up to `tick`.
+      lanes: their numbers.
+      steps: their steps; the actor of lane n's copies is `first` + n.
+      known: clocks of their threads, without own steps, which go up to `tick`.
     """
 
     warp: WarpClocks
@@ -39,7 +40,7 @@ class LaneWork:
     tick: int
 
     def name(self, position: int) -> str:
-        """Who issued the copy of a lane, for reports."""
+        """The thread that issued the copy of a lane, in words."""
         return f"{self.warp.where} lane {int(self.lanes[position])}'s {_ENGINES['load']}"
 
 
@@ -48,16 +49,20 @@ class Ticket:
     """One piece of asynchronous work.
 
     Attributes:
-      cta: of the issuing thread.
-      engine: "load", "store" or "tensor". line, who: for reports.
-      clock: what the issuer knew. own: its actor.
-      actor, step: the stream that the work completes in; actor 0 until its mbarrier is known.
-      writer: the stream in which writes to global memory complete, or 0 for `actor`.
-      moment: identifies the instruction execution: lanes of one issue equal work together.
-      is_generic: it accesses memory through the generic proxy (cp.async).
-      pending: accesses that wait for the mbarrier to be known.
-      work: of cp.async, which each lane issues for itself; the rest is then of the first lane.
-      warps: of wgmma, which each warp issues for itself: what each of the four knew.
+      cta: the CTA of the issuing thread.
+      engine: "load", "store" or "tensor".
+      line, who: PTX line and thread of the issue, for reports.
+      clock: the clock of the issuing thread.
+      own: the actor of the issuing thread.
+      actor, step: the actor in whose order the work completes, and its step there; actor 0 until
+        the work's mbarrier is known.
+      writer: the actor in whose order its writes to global memory complete; 0 for `actor`.
+      moment: identifies the execution of the instruction; lanes that issue equal work count once.
+      is_generic: whether it accesses memory through the generic proxy (cp.async).
+      pending: accesses that are checked once the mbarrier is known.
+      work: for cp.async, which each lane issues by itself; other attributes are then the first
+        lane's.
+      warps: for wgmma, the clocks of the four warps, which each issue their part.
     """
 
     cta: Cta
@@ -77,20 +82,21 @@ class Ticket:
 
     @property
     def name(self) -> str:
-        """Who does the work, for reports."""
+        """The engine and the issuing thread, in words."""
         return f"{self.who}'s {_ENGINES[self.engine]}"
 
     def accessor(self, actors: Actors, row: int, *, is_fenced: bool, actor: int) -> Actor:
-        """The work as an accessor of memory.
+        """The accessor of memory that this work is.
 
         Args:
-          row: of the clock that orders it.
-          is_fenced: writes of the generic proxy count only as far as a proxy fence made them visible; `row` is KNOWN.
+          row: the row of the clock that orders it.
+          is_fenced: whether writes of the generic proxy need a proxy fence to be visible; `row` is
+            KNOWN.
         """
         self.clock = actors.fit(self.clock)
         reads = self.clock[row].copy()
         if self.engine == "tensor":
-            reads[self.actor] = NEVER  # its own stream is pipelined
+            reads[self.actor] = NEVER  # work of the same actor is pipelined
         writes = reads
         if is_fenced:
             writes = actors.visible(self.clock)
@@ -98,9 +104,9 @@ class Ticket:
         return Actor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
-        """What an arrival on behalf of this work carries: the stream up to here.
+        """The clock that an arrival on completion of this work passes on: its actor up to this step.
 
-        It carries what the issuing thread had learnt, but nothing that the thread did itself.
+        It includes what the issuing thread had learned, but none of the thread's own steps.
         """
         clock = actors.fit(self.clock)[:2].copy()
         clock[:, self.own] = 0
@@ -109,7 +115,7 @@ class Ticket:
 
 
 def _reach(what: tuple[Any, ...]) -> tuple[int, int]:
-    """The first byte of shared memory that an engine touches, and the end of the last."""
+    """The first byte of shared memory that an engine accesses, and the end of the last one."""
     if what[0] == "units":
         low, high = reach_of_units(what[1])
         return UNIT_BYTES * low, UNIT_BYTES * high
@@ -119,7 +125,7 @@ def _reach(what: tuple[Any, ...]) -> tuple[int, int]:
 
 
 def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
-    """The 8-byte words of shared memory that an engine touches."""
+    """The 8-byte words of shared memory that an engine accesses."""
     if what[0] == "units":
         units: npt.NDArray[np.int64] = what[1].ravel()
         return np.concatenate([2 * units, 2 * units + 1])
@@ -131,7 +137,7 @@ def _words(what: tuple[Any, ...]) -> npt.NDArray[np.int64]:
 
 
 def _same(what: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key for what an engine touches: arrays count as the same when they are one object."""
+    """A key for what an engine accesses; arrays are compared by identity."""
     return tuple(_key(part) for part in what)
 
 
@@ -142,7 +148,7 @@ def _key(part: Any) -> Any:
 
 
 def known_of_lanes(actors: Actors, known: Known, count: int) -> npt.NDArray[np.int32]:
-    """Steps by actor that lanes know of: of all, or where they know different things a row for each."""
+    """The steps by actor that lanes know: one array, or a row for each lane if clocks differ."""
     first = actors.fit(known[0][0])
     if len(known) == 1:
         return first[KNOWN]
@@ -153,20 +159,20 @@ def known_of_lanes(actors: Actors, known: Known, count: int) -> npt.NDArray[np.i
 
 
 class EngineChecks(RegisterChecks):
-    """Follows what engines do on behalf of threads."""
+    """Follows the work of engines."""
 
     _ticket: Ticket | None = None
 
     # ---- from issue to completion
 
     def version(self, s: Strand) -> int:
-        """How often the knowledge of the strand's warp changed."""
+        """A number that changes with the clocks of the strand's warp."""
         return self.warp_of(s).version
 
     def issued(
         self, s: Strand, lanes: Any, line: int, engine: str, channel: Channel
     ) -> Ticket | None:
-        """A ticket with what the issuing thread knows."""
+        """Makes a ticket with the clock of the issuing thread."""
         kind = "" if channel is None else str(channel[0])
         if kind == "tmem-store":
             return None  # recorded when it was issued
@@ -227,7 +233,7 @@ class EngineChecks(RegisterChecks):
 
     @staticmethod
     def _stream(state: ClusterState, s: Strand, lane: int, kind: str, engine: str) -> int:
-        """The actor of work of a channel; 0 for copies, whose mbarrier is known when they end."""
+        """The actor of a channel's work; 0 for copies, whose mbarrier is only known at their end."""
         rank, warp = s.cta.rank, s.warp.index
         if kind == "tensor":
             return state.actors.engine(("tensor", rank, warp, lane))
@@ -236,7 +242,7 @@ class EngineChecks(RegisterChecks):
         return state.actors.engine(("bulk-read", rank, warp, lane)) if engine == "store" else 0
 
     def part_issued(self, s: Strand, channel: Channel) -> None:
-        """wgmma: what each of the four warps knows."""
+        """wgmma: keeps the clock of a warp that has issued its part."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         self.check_product(s)
         product = (self._group_actor(state, s, 0, "wgmma"), s.warp.index)
@@ -249,7 +255,7 @@ class EngineChecks(RegisterChecks):
         self._ticket = ticket
 
     def stream(self) -> int:
-        """The actor of the stream whose work is being done; 0 when none is."""
+        """The actor of the work in progress; 0 without any."""
         return 0 if self._ticket is None else self._ticket.actor
 
     def finished(self) -> None:
@@ -259,7 +265,7 @@ class EngineChecks(RegisterChecks):
     # ---- what engines access
 
     def engine_access(self, cta: Cta, what: tuple[Any, ...], is_write: bool) -> None:
-        """An engine touches memory.
+        """An engine accesses memory.
 
         Args:
           what: ("units", indices), ("lanes", offsets, width) or ("span", offset, byte count) of
@@ -305,7 +311,7 @@ class EngineChecks(RegisterChecks):
     def _operand_of_warps(
         self, state: ClusterState, cta: Cta, ticket: Ticket, what: tuple[Any, ...]
     ) -> None:
-        """An operand of wgmma: nothing orders the warps, so each has to know who wrote what it uses."""
+        """An operand of wgmma: the four warps are unordered, so each must know of the writes it reads."""
         _, units, axis = what
         space = state.ctas[cta.rank].shared
         fitted = [state.actors.fit(clock) for clock in ticket.warps]
@@ -330,7 +336,7 @@ class EngineChecks(RegisterChecks):
         what: tuple[Any, ...],
         is_write: bool,
     ) -> None:
-        """cp.async of several lanes: each knows, and completes, what is its own."""
+        """cp.async of several lanes, each with its own clock and its own completion."""
         _, offsets, width = what
         space = state.ctas[cta.rank].shared
         starts: npt.NDArray[np.int64] = offsets.reshape(-1)
@@ -367,12 +373,12 @@ class EngineChecks(RegisterChecks):
         self.box_access(box, state, who, ticket.clock, user)
 
     def engine_global(self, what: tuple[Any, ...], is_write: bool) -> None:
-        """An engine touches global memory."""
+        """An engine accesses global memory."""
         if self._ticket is not None:
             self.engine_access(self._ticket.cta, what, is_write)
 
     def engine_cells(self, cta: Cta, box: Box, is_write: bool) -> None:
-        """An engine touches tensor memory."""
+        """An engine accesses tensor memory."""
         ticket = self._ticket
         if ticket is None or id(cta.cluster) not in self.states:
             return
@@ -427,14 +433,14 @@ class EngineChecks(RegisterChecks):
             actor = self._group_actor(state, s, lane, kind)
             closed = state.groups.setdefault((actor, lane, s.warp.index), [])
             steps = state.steps.get(actor, 0)
-            if kind == "wgmma":  # others may not have come to the products of this warp yet
+            if kind == "wgmma":  # other warps may not have issued their parts of these products yet
                 steps = state.products.get((actor, s.warp.index), 0)
             closed.append(steps)
 
     def group_waited(
         self, s: Strand, lanes: list[int], kind: str, newest: int, read_only: bool
     ) -> None:
-        """A wait for groups: the lanes know that the older ones are over."""
+        """A wait for groups: the lanes learn that the older ones are complete."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         if kind == "copy":
             warp.copies_waited(np.array(lanes), newest)
@@ -464,7 +470,7 @@ class EngineChecks(RegisterChecks):
     # ---- the end
 
     def ended(self, cta: Cta) -> None:
-        """All threads of a CTA are gone: nothing may be under way that uses its memory."""
+        """All threads of a CTA have exited: no work may be in progress that uses its memory."""
         state = self.state_of(cta)
         for actor, step in list(state.steps.items()):
             key = state.actors.key_of(actor)
@@ -498,7 +504,7 @@ class EngineChecks(RegisterChecks):
         self.reporter.add(Finding("exit", message, place, address, size, current))
 
     def _check_transactions(self, state: ClusterState, cta: Cta) -> None:
-        """Report mbarriers of a finished CTA that got bytes which nobody expected."""
+        """Reports mbarriers of a finished CTA that received bytes which no thread expected."""
         for offset in cta.mbarriers.offsets():
             extra = -cta.mbarriers.get(offset).tx
             barrier = state.barriers.mbarrier(("mbarrier", cta.rank, offset))

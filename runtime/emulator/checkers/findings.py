@@ -1,4 +1,4 @@
-"""What a checker reports: one finding per pair of PTX lines, and the error that carries them."""
+"""Findings of the checkers, one for each pair of PTX lines, and the error that has them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,8 +53,8 @@ class Access:
     Attributes:
       who: a thread or an engine, such as "cta (0,0,0) warp 3 lane 5".
       action: what it did, such as "writes".
-      line, text: the PTX line, 1-based, and what it says; 0 when unknown.
-      origin: what the line was made from, such as an operation of the `ws` dialect, if known.
+      line, text: the number of the PTX line, from 1 (0 if unknown), and its text.
+      origin: the source of the line, such as an operation of the `ws` dialect, if known.
     """
 
     who: str
@@ -69,15 +69,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that the architecture does not promise to work.
+    """Something that the architecture does not guarantee to work.
 
     Attributes:
       check: a key of `CHECKS`.
-      message: what is wrong and what would put it right.
+      message: what is wrong, and what would correct it.
       place: the memory or object concerned, with its address range.
       address, byte_count: that range: bytes of shared or global memory; for tensor memory the
         first column and the number of columns.
-      current: the access at which it was noticed. earlier: the one it conflicts with, if any.
+      current: the access at which it was noticed.
+      earlier: the access that it conflicts with, if any.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""The cp.async of one warp: each lane's own stream, all of them in arrays by lane."""
+"""The cp.async of one warp: an actor for each lane, kept in arrays by lane."""
 
 from typing import Any
 
@@ -9,21 +9,24 @@ from ..ptx.kinds import WARP_LANES
 
 Lanes = npt.NDArray[np.intp]
 Steps = npt.NDArray[np.int32]
-_FIRST_COMMITS = 16  # that fit before the table has to grow
+_FIRST_COMMITS = 16  # pieces of work for which the table has room at first
 
 
 class LaneCopies:
-    """What a warp's lanes copied with cp.async, and what each knows to be complete.
+    """The cp.async of a warp's lanes, and which of its own each lane knows to be complete.
 
-    They write through the generic proxy: of the asynchronous copies only the bulk ones are in the async proxy (PTX ISA).
+    They write through the generic proxy: of asynchronous copies, only bulk copies are in the async
+    proxy (PTX ISA).
 
-    A lane that waits for its copies learns of its own alone. That it knows of them is kept here and not in the clock
-    that it shares with other lanes, as with everything that a thread did itself; who learns from it learns of both.
+    A lane that waits for its copies learns of its own copies only. This is kept here and not in the
+    clock that it shares with other lanes, like all own steps of a thread; others learn both from
+    it.
 
     Attributes:
-      first: actor of lane 0's copies; those of the other lanes follow.
-      steps: per lane, as the rows KNOWN and PROXY of a clock: up to which step it knows its own copies to be complete
-        (`known`), and a proxy fence of its made them visible to the async proxy.
+      first: actor of lane 0's copies; lane n has actor `first` + n.
+      steps: for each lane two numbers, like the rows KNOWN and PROXY of a clock: the step up to
+        which it knows its own copies to be complete, and that up to which its proxy fence made them
+        visible to the async proxy.
     """
 
     def __init__(self, first: int):
@@ -36,7 +39,7 @@ class LaneCopies:
         self._places: list[tuple[Lanes, Steps, Any]] = []
 
     def issue(self, lanes: Lanes, line: Any) -> Steps:
-        """The lanes issue a piece of work each: its steps."""
+        """Each lane issues a piece of work; returns the steps."""
         self._issued[lanes] += 1
         steps = self._issued[lanes]
         self._places.append((lanes, steps, line))
@@ -51,7 +54,7 @@ class LaneCopies:
         self._commits[lanes] += 1
 
     def wait(self, lanes: Lanes, newest: int) -> None:
-        """The lanes know that all but their `newest` groups, or with -1 all copies, are complete."""
+        """The lanes learn that all but their `newest` groups, or with -1 all copies, are complete."""
         if newest < 0:
             self.known[lanes] = self._issued[lanes]
             return
@@ -64,7 +67,7 @@ class LaneCopies:
         self._fenced[lanes] = self.known[lanes]
 
     def line_of(self, lane: int, step: int) -> Any:
-        """Where a lane issued its piece of work of a step."""
+        """The PTX line where a lane issued its work of a step."""
         for lanes, steps, line in self._places:
             if bool(((lanes == lane) & (steps == step)).any()):
                 return line

@@ -1,7 +1,8 @@
-"""What has to be there while it is used: mbarriers, and the shared memory of other CTAs.
+"""Checks that mbarriers, and the shared memory of other CTAs, exist while they are used.
 
-A CTA may not end before others are done with its shared memory. They are when one of its threads knows of it, or has
-waited at the cluster's barrier in a phase that the other thread arrived in afterwards.
+A CTA may not end before others have finished using its shared memory. One of its threads has to
+know of each such use, or has to have waited at the cluster's barrier for a phase in which the other
+thread arrived after the use.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ from .state import MBARRIER_BYTES, ClusterState, CtaState, Visit
 
 
 class LifetimeChecks(EncounterChecks):
-    """Follows where mbarriers are, and who uses the memory of other CTAs."""
+    """Follows where mbarriers are, and uses of other CTAs' shared memory."""
 
     # ---- mbarriers
 
@@ -29,7 +30,7 @@ class LifetimeChecks(EncounterChecks):
         return bool(self.state_of(cta).ctas[cta.rank].live[offset // MBARRIER_BYTES])
 
     def set_barrier(self, cta: Cta, offset: int, *, lives: bool) -> None:
-        """The bytes belong to an mbarrier from now on, or are memory again."""
+        """Marks bytes as an mbarrier, or as plain memory again."""
         owned = self.state_of(cta).ctas[cta.rank]
         owned.live[offset // MBARRIER_BYTES] = lives
         if lives:
@@ -38,7 +39,7 @@ class LifetimeChecks(EncounterChecks):
             owned.live_reach = (min(low, offset), max(high, end)) if high else (offset, end)
 
     def spoil(self, owned: CtaState, words: Any, who: str, action: str, line: Any) -> None:
-        """Bytes of shared memory, given as 8-byte words, are used by what is no mbarrier operation."""
+        """Reports mbarriers among 8-byte words of shared memory that an ordinary access uses."""
         live = owned.live[words]
         if not np.count_nonzero(live):
             return
@@ -91,7 +92,7 @@ class LifetimeChecks(EncounterChecks):
         action: str,
         line: Any,
     ) -> None:
-        """Lanes use shared memory: is it theirs to use?"""
+        """Lanes access shared memory: checks mbarriers there, and notes the use if it is another CTA's."""
         owned = self.state_of(s.cta).ctas[owner.rank]
         words = np.minimum(addresses // addresses.dtype.type(MBARRIER_BYTES), owned.live.size - 1)
         self.spoil(owned, words, self.warp_of(s).where, action, line)
@@ -112,7 +113,7 @@ class LifetimeChecks(EncounterChecks):
         action: str,
         line: Any,
     ) -> None:
-        """Lanes use the shared memory of another CTA of the cluster."""
+        """Notes that lanes use the shared memory of another CTA of the cluster."""
         warp, owner = self.warp_of(s), owned.cta
         place = f"shared memory of {owner.where()}, 0x{address:x}..0x{address + byte_count:x}"
         if not owner.live_warps:
@@ -126,7 +127,7 @@ class LifetimeChecks(EncounterChecks):
             owned.visits[warp.base + lane] = known
 
     def check_visits(self, state: ClusterState, owned: CtaState) -> None:
-        """A CTA ends: it has to know that others are done with its shared memory."""
+        """A CTA ends: checks that it knows of all uses of its shared memory by others."""
         if not owned.visits:
             return
         groups = [group for warp in owned.warps for group in warp.groups]

@@ -1,9 +1,10 @@
-"""What strong accesses and fences carry from thread to thread (PTX ISA, memory consistency model).
+"""How strong accesses and fences pass knowledge between threads (PTX ISA, memory consistency model).
 
-A *release* (a releasing write, or a fence and then a strong write) leaves with the place that it writes what its thread
-knew; atomics that follow there add to it, other writes replace it. Who reads the place with an *acquire* (an acquiring
-read, or a strong read and then a fence) learns it, if each of the two is in the scope of the other. A relaxed access
-carries nothing by itself, and a fence carries all that its thread had learnt (it is cumulative).
+A *release* (a releasing write, or a fence and then a strong write) attaches its thread's knowledge
+to the location that it writes; following atomics there add to it, other writes replace it. A thread
+that reads the location with an *acquire* (an acquiring read, or a strong read and then a fence)
+learns it, if each of the two threads is in the scope of the other. A relaxed access passes nothing
+by itself; a fence passes all that its thread had learned (it is cumulative).
 """
 
 from dataclasses import dataclass, field
@@ -16,19 +17,20 @@ from ..order import Order, Place, Scope
 from .clocks import Clock, WarpClocks, lanes_in
 from .outside import Bundle, Outside, united
 
-Head = tuple[Place, Scope]  # of the first operation of a release
-Thread = tuple[Place, int]  # its CTA and its actor
+Head = tuple[Place, Scope]  # number of the first operation of a release
+Thread = tuple[Place, int]  # CTA and actor of a release
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Releases that a write is part of.
+    """The releases that a write is part of.
 
     Attributes:
-      bundles: what each of them hands on.
-      total: what they do together, if each reaches everybody; a thread that acquires everywhere needs nothing else.
-      root: is the same in those that atomics made of these, adding to them.
-      thread: the one that made all of them, which has nothing to learn from them; None for several.
+      bundles: the knowledge of each of them.
+      total: their joined knowledge if each has the widest scope; enough for an acquire of that
+        scope.
+      root: the same for all `Heads` that atomics make by adding to these.
+      thread: the thread that made all of them, which learns nothing from them; None for several.
     """
 
     bundles: dict[Head, Bundle]
@@ -38,12 +40,12 @@ class Heads:
 
     @staticmethod
     def of(bundles: dict[Head, Bundle]) -> "Heads":
-        """These releases."""
+        """The `Heads` of these releases."""
         is_wide = all(scope >= Scope.GPU for _, scope in bundles)
         return Heads(bundles, united(bundles.values()) if is_wide and bundles else None, object())
 
     def usable(self, place: Place, scope: Scope) -> tuple[list[Bundle], bool]:
-        """What a thread at a place acquires of them, reaching as far as `scope`; and whether that is all of it."""
+        """What a thread at a place acquires of them with a scope, and whether that is everything."""
         if self.total is not None and scope >= Scope.GPU:
             return [self.total], True
         found = [
@@ -54,15 +56,15 @@ class Heads:
         return found, len(found) == len(self.bundles)
 
     def replaces(self, earlier: "Heads") -> bool:
-        """Whether these hand on all that earlier ones do: releases of one thread that reach as far."""
+        """Whether these include all that earlier ones pass on: same thread, scopes at least as wide."""
         is_own = self.thread is not None and self.thread == earlier.thread
         return is_own and earlier.bundles.keys() <= self.bundles.keys()
 
     def then(self, other: "Heads", *, is_acquired: bool) -> "Heads":
-        """With those of an atomic that read these.
+        """The releases after an atomic that read these and made others.
 
         Args:
-          is_acquired: the atomic knows of all that these hand on.
+          is_acquired: whether the atomic's thread has learned all that these pass on.
         """
         bundles = self.bundles.copy()
         for head, bundle in other.bundles.items():
@@ -75,16 +77,17 @@ class Heads:
 
 
 NONE = Heads({}, None, None)
-MOST_SEEN = 8  # writes of one place that are kept apart for a fence to come
+MOST_SEEN = 8  # releases of one location that are kept apart for a later fence
 
 
 @dataclass(slots=True)
 class Location:
-    """A place in memory that strong accesses meet at, once a release was there.
+    """A location in memory with strong accesses, after its first release.
 
     Attributes:
-      writer, scope: of the last strong write. heads: the releases that it is part of.
-      released: the last release at this place by thread, which also the thread's later writes are part of.
+      writer, scope: thread and scope of the last strong write.
+      heads: the releases that this write is part of.
+      released: by thread, its last release here, of which also its later writes are part.
     """
 
     writer: Place
@@ -95,10 +98,11 @@ class Location:
 
 @dataclass(slots=True)
 class Mark:
-    """What the lanes of a group knew at a fence.
+    """The clock of a group of lanes at a fence.
 
     Attributes:
-      clock: rows KNOWN and PROXY. tick, fenced, copied: of their warp, for what each lane did itself, `copied` in such rows.
+      clock: rows KNOWN and PROXY.
+      tick, fenced, copied: of their warp, for the own steps of each lane; `copied` has both rows.
     """
 
     clock: Clock
@@ -109,11 +113,12 @@ class Mark:
 
 @dataclass(slots=True)
 class Lane:
-    """What strong accesses of a thread wait for.
+    """Fences and strong reads of a thread whose effect is still to come.
 
     Attributes:
-      marks: its last releasing fence by scope. heads: what they give its strong writes, once asked for.
-      seen: what its strong reads saw, for fences to come, by place.
+      marks: its last releasing fence by scope.
+      heads: the releases that these give its strong writes, made on first use.
+      seen: the releases that its strong reads observed, by location, for later fences.
     """
 
     marks: dict[Scope, Mark] = field(default_factory=dict[Scope, Mark])
@@ -129,7 +134,7 @@ class Meetings:
         self._lanes: dict[tuple[int, int], Lane] = {}
 
     def locations(self, where: Any) -> dict[int, Location]:
-        """The places of a memory, by address."""
+        """The locations of a memory, by address."""
         return self._places.setdefault(where, {})
 
     def _lane(self, cluster: int, actor: int) -> Lane:
@@ -138,7 +143,7 @@ class Meetings:
     # ---- what a thread gives
 
     def fenced_by(self, outside: Outside, place: Place, warp: WarpClocks, lane: int) -> Heads:
-        """What a strong write of a lane carries because of the fences before it."""
+        """The releases of a strong write that fences before it cause."""
         known = self._lanes.get((outside.number, warp.base + lane))
         if known is None or not known.marks:
             return NONE
@@ -175,7 +180,8 @@ class Meetings:
         """A strong write of a lane.
 
         Args:
-          keeps: of an atomic: the releases that it read. is_acquired: it knows of what they hand on.
+          keeps: for an atomic, the releases that it read; else None.
+          is_acquired: whether it has learned all that they pass on.
         """
         thread = (place, warp.base + lane)
         location = locations.get(address)
@@ -212,7 +218,7 @@ class Meetings:
     def see(
         self, key: Any, cluster: int, place: Place, actor: int, heads: Heads, order: Order
     ) -> tuple[list[Bundle], bool]:
-        """A thread saw releases: what it acquires at once, and whether that is all. Without that, its next fence does."""
+        """A thread observes releases: returns what it acquires now; its next fence acquires the rest."""
         if not heads.bundles or heads.thread == (place, actor):
             return [], True
         if order.acquires:
@@ -236,7 +242,7 @@ class Meetings:
     def fence(
         self, outside: Outside, place: Place, warp: WarpClocks, mask: int, order: Order
     ) -> list[tuple[int, Bundle]]:
-        """A fence of lanes: (lane, what it acquires)."""
+        """A fence of lanes: yields each lane with what it acquires."""
         learnt: list[tuple[int, Bundle]] = []
         if order.acquires:
             for lane in lanes_in(mask).tolist():
@@ -248,7 +254,7 @@ class Meetings:
 
     @staticmethod
     def _acquired(lane: Lane, place: Place, scope: Scope) -> list[Bundle]:
-        """What a fence acquires of what a lane saw; what it does not reach stays for another one."""
+        """What a fence acquires of the releases that a lane has observed; the others are kept for later."""
         acquired: list[Bundle] = []
         for key, seen in list(lane.seen.items()):
             left: list[Heads] = []
@@ -263,7 +269,7 @@ class Meetings:
         return acquired
 
     def mark(self, outside: Outside, warp: WarpClocks, mask: int, order: Order) -> None:
-        """A releasing fence of lanes: what they know now goes with their next strong writes."""
+        """A releasing fence of lanes: their next strong writes release what they know now."""
         if not order.releases:
             return
         warp.marked |= mask

@@ -1,11 +1,12 @@
-"""What threads know of other clusters.
+"""Knowledge of threads about other clusters.
 
-Clusters count their actors each for itself. What a thread knows of another cluster is a `Bundle` that it once acquired: a
-step of an actor of its own cluster, so that knowledge of it travels as all knowledge does.
+Each cluster numbers its own actors. What a thread learns about other clusters is a `Bundle`, and
+learning it is a step of an actor of the thread's own cluster, so that knowledge of it passes on
+like all knowledge there.
 
-A bundle is closed: whatever its clocks know of by way of such steps is in it too. So where one thread learnt a bundle and
-another one learns from the first, all that the two know of other clusters is in the later bundle, and nothing has to be
-joined.
+A bundle is closed: it includes all that its clocks know by way of such steps. So if one thread has
+learned a bundle and another thread learns from it, the later bundle has all that the two know of
+other clusters, and nothing has to be joined.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +18,15 @@ import numpy.typing as npt
 
 from .clocks import KNOWN, PROXY, Actors, Clock, LaneClock, WarpClocks
 
-Parts = Mapping[int, Clock]  # rows KNOWN and PROXY of what is known, by number of the cluster
+Parts = Mapping[int, Clock]  # rows KNOWN and PROXY by number of the cluster
 NOTHING: Parts = {}
-RECENT = 4  # clocks whose knowledge is kept: that of a group of lanes, and of those that have just left it
+RECENT = (
+    4  # clocks with a cached result: that of a group of lanes, and of lanes that have just left it
+)
 
 
 def _join(clocks: list[Clock]) -> Clock:
-    """What clocks know together; not to be changed."""
+    """The join of clocks; must not be modified."""
     if len(clocks) == 1:
         return clocks[0]
     width = max(clock.shape[1] for clock in clocks)
@@ -37,7 +40,7 @@ def _join(clocks: list[Clock]) -> Clock:
 
 
 def _includes(known: Clock | None, clock: Clock) -> bool:
-    """Whether all that a clock says is known."""
+    """Whether `known` includes a clock."""
     if known is None or known is clock:
         return known is not None
     width = clock.shape[1]
@@ -45,8 +48,8 @@ def _includes(known: Clock | None, clock: Clock) -> bool:
 
 
 def _joined(parts: Iterable[Parts]) -> Parts:
-    """What several know together."""
-    found: dict[int, dict[int, Clock]] = {}  # each clock once: many know the same
+    """The join of several parts."""
+    found: dict[int, dict[int, Clock]] = {}  # each clock once, as many are equal
     for one in parts:
         for cluster, clock in one.items():
             found.setdefault(cluster, {})[id(clock)] = clock
@@ -54,11 +57,11 @@ def _joined(parts: Iterable[Parts]) -> Parts:
 
 
 class Bundle:
-    """What a release hands on.
+    """The knowledge that a release passes on.
 
     Attributes:
-      cluster: of one thread that released.
-      is_plain: the clock says itself what is known of others.
+      cluster: number of the releasing thread's cluster, or of one such thread's.
+      is_plain: whether what is known of other clusters follows from the clock.
     """
 
     __slots__ = ("_parts", "_release", "cluster", "is_plain")
@@ -71,7 +74,7 @@ class Bundle:
 
     @staticmethod
     def of_lane(outside: "Outside", warp: WarpClocks, known: LaneClock) -> "Bundle":
-        """What a thread hands on, whose clock is made when somebody asks for it: for most of them nobody ever does."""
+        """The bundle of a lane; its clock is only made if it is needed, which is rare."""
         bundle = object.__new__(Bundle)
         bundle.cluster, bundle.is_plain = outside.number, True
         bundle._parts, bundle._release = None, (outside, warp, known)
@@ -87,20 +90,20 @@ class Bundle:
 
     @property
     def clock(self) -> Clock:
-        """What is known of the cluster."""
+        """The clock for the bundle's own cluster."""
         return self._made()[0]
 
     @property
     def others(self) -> Parts:
-        """What is known of other clusters."""
+        """The clocks for other clusters."""
         return self._made()[1]
 
     def of(self, cluster: int) -> Clock | None:
-        """What it knows of a cluster, if anything."""
+        """The clock for a cluster; None if nothing is known of it."""
         return self.clock if cluster == self.cluster else self.others.get(cluster)
 
     def without(self, cluster: int) -> Parts:
-        """What it knows of all clusters but one."""
+        """The clocks for all clusters but one."""
         if cluster == self.cluster:
             return self.others
         result = {self.cluster: self.clock, **self.others}
@@ -109,7 +112,7 @@ class Bundle:
 
 
 def united(bundles: Iterable[Bundle]) -> Bundle:
-    """What several bundles know together."""
+    """The join of several bundles."""
     first, *rest = bundles
     for other in rest:
         mine = other.of(first.cluster)
@@ -122,10 +125,12 @@ def united(bundles: Iterable[Bundle]) -> Bundle:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a thread knew of other clusters from some moment on.
+    """What a thread knows of other clusters from some moment on.
 
     Attributes:
-      covers: step of each thread of its cluster, in the order of `Outside`, that this includes. count: their sum.
+      covers: for each thread of its cluster, in the order of `Outside`, the last step that this
+        includes.
+      count: the sum of these.
     """
 
     parts: Parts
@@ -134,10 +139,10 @@ class _Step:
 
 
 class Outside:
-    """What the threads of one cluster know of other clusters.
+    """Knowledge of one cluster's threads about other clusters.
 
     Args:
-      number: of the cluster.
+      number: number of the cluster.
     """
 
     def __init__(self, number: int, actors: Actors):
@@ -145,15 +150,17 @@ class Outside:
         self._actors = actors
         self._numbers = np.zeros(
             0, np.intp
-        )  # actors of the threads that learnt something, ascending
-        self._places: dict[int, int] = {}  # and their places there
-        self._steps: list[list[_Step]] = []  # of each of them; the first knows nothing
+        )  # actors of the threads that have learned something, ascending
+        self._places: dict[int, int] = {}  # and their positions there
+        self._steps: list[list[_Step]] = []  # steps of each of them; the first one knows nothing
         self._latest = np.zeros(0, np.int32)  # number of the last step of each
         self._counts = np.zeros(0, np.int64)  # and its count
-        self._recent: dict[bytes, Parts] = {}  # what clocks know, by their steps of these actors
+        self._recent: dict[
+            bytes, Parts
+        ] = {}  # cached knowledge by the clocks' steps of these actors
 
     def learn(self, warp: WarpClocks, lane: int, bundle: Bundle) -> None:
-        """A lane acquired something, and has learnt what that says of its own cluster."""
+        """A lane acquires a bundle; the part about its own cluster is in its clock already."""
         if bundle.is_plain and bundle.cluster == self.number:
             return
         others = bundle.without(self.number)
@@ -180,7 +187,7 @@ class Outside:
         warp.learn(1 << lane, (KNOWN,), actor, len(steps) - 1)
 
     def known(self, clock: Clock) -> Parts:
-        """What one knows of other clusters whose clock it is."""
+        """What the owner of a clock knows of other clusters."""
         numbers = self._numbers
         if not numbers.size:
             return NOTHING
@@ -202,7 +209,7 @@ class Outside:
         return found
 
     def _widest(self, some: Any, steps: Any) -> _Step | None:
-        """The step of one thread that includes those of all, if it is a last one."""
+        """A thread's last step that includes the steps of all, if there is one."""
         counts = np.where(steps[some] == self._latest[some], self._counts[some], -1)
         at = int(some[counts.argmax()])
         step = self._steps[at][-1]
@@ -211,7 +218,7 @@ class Outside:
         return step if is_all and steps[at] == self._latest[at] else None
 
     def _united(self, some: Any, steps: Any, fenced: Any) -> Parts:
-        """What several threads' steps know together."""
+        """The join of several threads' steps."""
         actors: list[int] = some.tolist()
         each: list[_Step] = [self._steps[at][int(steps[at])] for at in actors]
         if not np.count_nonzero(fenced):
@@ -224,7 +231,9 @@ class Outside:
             ]
             return widest.parts if not left else _joined(s.parts for s in (widest, *left))
         found = [step.parts for step in each]
-        for at in np.flatnonzero(fenced).tolist():  # a proxy fence covers what was known of them
+        for at in np.flatnonzero(
+            fenced
+        ).tolist():  # a proxy fence covers what was known of other clusters
             seen = self._steps[at][int(fenced[at])].parts
             found.append({c: np.stack([rows[KNOWN], rows[KNOWN]]) for c, rows in seen.items()})
         return _joined(found)

@@ -1,4 +1,4 @@
-"""The rules of registers: written before they are read, left alone while wgmma uses them, shared within a mask."""
+"""Rules of registers: written before reads, unchanged while wgmma uses them, shared within masks."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from .threads import ThreadChecks
 
 
 class RegisterChecks(ThreadChecks):
-    """Reports what the translation of the kernel and its collectives noticed about registers."""
+    """Reports wrong uses of registers that the translated kernel and collectives notice."""
 
     _unfenced: dict[int, list[str]]
 
     def launched(self, launch: Launch) -> None:
-        """Which products lack a wgmma.fence is read off the kernel's paths."""
+        """Finds the products that lack a wgmma.fence on some path of the kernel."""
         super().launched(launch)
         program = launch.program
         self._unfenced = unfenced_products(program.kernel, program.graph)
@@ -34,7 +34,7 @@ class RegisterChecks(ThreadChecks):
         self._report(s, "wgmma", message, names, "waits", current_line(), line)
 
     def misused_members(self, s: Strand, opcode: str, message: str) -> None:
-        """A member mask and the lanes that execute an instruction do not go together."""
+        """A member mask does not fit the lanes that execute an instruction."""
         self._report(s, "warp", message, opcode, "executes", current_line())
 
     def check_product(self, s: Strand) -> None:

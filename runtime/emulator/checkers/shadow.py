@@ -1,13 +1,12 @@
-"""Shadow memory: who wrote and who read each granule last, checked and updated an access at a time.
+"""Shadow memory: the last writers and readers of each granule, checked and updated by each access.
 
-Weak stores that agree. PTX does not ask for freedom from data races: of two stores of the same size
-to the same place that nothing orders, neither precedes the other in coherence order, and who is
-ordered after both may read either (PTX ISA, memory consistency model: coherence, uniform-size data
-races). Where both store the same bytes there is nothing to tell them apart, so this is no finding.
-It takes stores of one element size (of mixed sizes the model says nothing), and one that agrees with
-what is there has to be ordered against everything that the first such store was: the accesses before
-it. A granule therefore remembers all stores that agree, each of which a later access has to know of,
-and what they replaced.
+Weak stores that agree. PTX does not forbid data races: of two unordered stores of the same size to
+the same place, neither precedes the other in coherence order, and a read that is ordered after both
+may see either (PTX ISA, memory consistency model: coherence, uniform-size data races). If both
+store the same bytes, the result is the same, so this is no finding. It requires stores of one
+element size (the model says nothing about mixed sizes), and a store that agrees with the last one
+has to be ordered after the same accesses as that one. A granule therefore remembers all stores that
+agree, of which later accesses must know each, and the accesses before them.
 """
 
 from collections.abc import Callable
@@ -28,9 +27,12 @@ class Conflict:
     """An earlier access that the present one does not know of.
 
     Attributes:
-      granule: flat index. actor, step: the earlier access. was_write: what it was.
-      position: flat index into the present access, to tell which lane it was.
-      count: granules in conflict. low, high: the first and the last of them.
+      granule: flat index.
+      actor, step: the earlier access.
+      was_write: whether the earlier access is a write.
+      position: flat index into the present access, from which its lane follows.
+      count: number of granules in conflict.
+      low, high: the first and the last of them.
     """
 
     granule: int
@@ -45,11 +47,11 @@ class Conflict:
 
 @dataclass(slots=True)
 class Agreement:
-    """What a weak store would have to agree on with others.
+    """The properties of a weak store that have to agree with those of others.
 
     Attributes:
-      element_bytes: its element size; -1 of a bulk reduction.
-      is_there: whether the bytes that it stores are there already: bool, broadcasts over `at`.
+      element_bytes: its element size; -1 for a bulk reduction.
+      is_there: whether memory has these bytes already; bool, broadcasts over `at`.
     """
 
     element_bytes: int
@@ -58,20 +60,20 @@ class Agreement:
 
 @lru_cache(maxsize=64)
 def numbers_of(shape: tuple[int, ...]) -> npt.NDArray[np.intp]:
-    """The flat numbers of granules; not to be written."""
+    """The flat numbers of granules; must not be modified."""
     return np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape)
 
 
 class Shadow:
-    """Shadow of one memory.
+    """The shadow of one memory.
 
     Args:
       shape: granules; accesses index them with slices or integer arrays.
 
     Attributes:
-      writes, reads: since, and with, the last write that did not agree with the one before it.
-      earlier_writes, earlier_reads: what that one replaced, if it was a weak store.
-      element_bytes: of that one if it was a weak store, else 0.
+      writes, reads: the accesses from the last write on that did not agree with the one before it.
+      earlier_writes, earlier_reads: the accesses before that write, if it was a weak store.
+      element_bytes: element size of that write if it was a weak store, else 0.
     """
 
     def __init__(self, shape: tuple[int, ...]):
@@ -88,7 +90,7 @@ class Shadow:
         return self.writes, self.reads, self.earlier_writes, self.earlier_reads
 
     def refine(self, factor: int) -> None:
-        """Make granules of a one-dimensional shadow smaller: each becomes `factor` equal ones."""
+        """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
         for touches in self._all:
             touches.refine(factor)
         self.element_bytes = np.repeat(self.element_bytes, factor)
@@ -96,7 +98,7 @@ class Shadow:
         self._numbers = numbers_of(self.shape)
 
     def replace_all(self, actor: int, step: int) -> None:
-        """All accesses so far were made by one actor at one step."""
+        """Replaces all accesses so far by one actor's at one step."""
         for touches in self._all:
             touches.replace_all(actor, step)
 
@@ -110,15 +112,16 @@ class Shadow:
         agreement: Agreement | None = None,
         alias: Alias = None,
     ) -> Conflict | None:
-        """Record a write.
+        """Records a write.
 
         Args:
           actor: one actor, or an array that broadcasts over the granules.
-          known: steps by actor that the writer knows of earlier writes, as `Touches.unknown`; known_reads: of reads.
-          agreement: of a weak store, whose `at` is an integer array.
+          known, known_reads: steps by actor that the writer knows, of earlier writes and of earlier
+            reads; see `Touches.unknown`.
+          agreement: for a weak store, whose `at` is an integer array; else None.
 
         Returns:
-          The first earlier access that the writer does not know of.
+          The first earlier access that the writer does not know of, or None.
         """
         written, read = self.writes.cells[at], self.reads.cells[at]
         bad, count = self.writes.unknown(written, actor, known, alias)
@@ -158,7 +161,7 @@ class Shadow:
     def _agrees(
         self, at: Where, actor: Any, known: Steps, agreement: Agreement, alias: Alias
     ) -> Mask:
-        """Where a weak store may join the last write, whatever orders the two."""
+        """The granules where a weak store agrees with the last write, so that their order does not matter."""
         agrees = self.element_bytes[at] == agreement.element_bytes
         if np.count_nonzero(agrees):
             agrees &= agreement.is_there()
@@ -176,7 +179,7 @@ class Shadow:
         agreement: Agreement | None,
         was_read: bool,
     ) -> None:
-        """A write takes the place of what was written and read."""
+        """Replaces earlier accesses of granules by a write."""
         if agreement is None:
             self.element_bytes[at] = 0
             if was_read:
@@ -198,7 +201,7 @@ class Shadow:
         known_reads: Steps,
         alias: Alias = None,
     ) -> Conflict | None:
-        """Record a read; arguments and result as `write`."""
+        """Records a read; arguments and result as `write`."""
         bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
         found = None
         if count:
@@ -230,7 +233,7 @@ class Shadow:
         agreement: Agreement | None = None,
         alias: Alias = None,
     ) -> Conflict | None:
-        """What `write` or `read` would return; nothing is recorded."""
+        """What `write` or `read` would return, without recording anything."""
         bad, count = self.writes.unknown(self.writes.cells[at], actor, known, alias)
         if agreement is not None and count:
             bad &= ~self._agrees(at, actor, known, agreement, alias)
@@ -246,7 +249,7 @@ class Shadow:
         return None
 
     def _add(self, touches: Touches, numbers: Any, actors: Any, step: int) -> None:
-        """One access more of granules of a one-dimensional shadow, by number."""
+        """Adds an access to granules, by number, of a one-dimensional shadow."""
         alone = actors_of(touches.cells[numbers]) == actors
         touches.cells[numbers[alone]] = cells_of(actors[alone], step)
         if np.count_nonzero(alone) < alone.size:
@@ -282,7 +285,7 @@ class Shadow:
         return Conflict(granule, actor, step, was_write, position, int(concerned.size), low, high)
 
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int] | None:
-        """The first and the last granule whose last write, or read, an actor made from a step on."""
+        """The first and last granule whose last write (or read) is an actor's, from a step on."""
         cells = (self.writes if is_write else self.reads).cells
         found = np.flatnonzero((actors_of(cells) == actor) & (steps_of(cells) >= step))
         return (int(found[0]), int(found[-1])) if found.size else None

@@ -1,4 +1,4 @@
-"""The shadows of the memories: addresses to granules, accesses to findings."""
+"""The shadows of memories: from addresses to granules, and from accesses to conflicts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,25 +13,30 @@ from ..order import Scope
 from .shadow import Agreement, Alias, Conflict, Shadow, Steps
 from .strong import Strong, StrongWords
 
-UNIT_BYTES = 16  # granule of a fresh shadow; engines move these
-WORD_BYTES = 4  # granule after the first access that is not of whole units
-SUMS = Agreement(-1, lambda: np.ones((), np.bool_))  # bulk reductions, of whatever elements
+UNIT_BYTES = 16  # bytes of a new shadow's granule, the unit of engines
+WORD_BYTES = 4  # bytes of a granule after the first access to parts of units
+SUMS = Agreement(
+    -1, lambda: np.ones((), np.bool_)
+)  # element size that stands for bulk reductions of any element
 _COUNT = np.arange(256)
-LANES_PER_GRANULE = 16  # of tensor memory: halves of a warp's partition
+LANES_PER_GRANULE = 16  # lanes of a granule of tensor memory: half of a warp's partition
 TMEM_HALVES, TMEM_COLUMNS = 8, 512
 
 
 @dataclass(slots=True)
 class Actor:
-    """Who accesses, and what it knows.
+    """An accessor of memory, and its knowledge.
 
     Attributes:
-      actor: number, or int64[lanes, 1].
-      step: its tick. writes, reads: steps by actor that it knows of; of lanes that know different things, a row for each.
-      alias: another actor that it is, and up to which step: a thread is its own copies as far as it waited for them.
-      is_recorded: the access becomes part of the shadow; otherwise it is only looked whether it may.
-      strong: place and scope of a strong access.
-      adds: it may come in any order with bulk reductions of the same bytes.
+      actor: its number, or int64[lanes, 1].
+      step: its step.
+      writes, reads: steps by actor that it knows, of writes and reads; a row for each lane if lanes
+        differ.
+      alias: another actor whose steps up to some number are its own: a thread's own copies, as far
+        as it has waited for them.
+      is_recorded: whether the access is recorded in the shadow, or only checked.
+      strong: place and scope of a strong access; None for a weak one.
+      adds: whether it is a bulk reduction, which needs no order among reductions of the same bytes.
     """
 
     actor: Any
@@ -46,11 +51,12 @@ class Actor:
 
 @dataclass(slots=True)
 class Stored:
-    """What a weak store is about to store.
+    """The data of a weak store, before it takes effect.
 
     Attributes:
-      element_bytes: of each element of the vector, or of the scalar.
-      values: uint8[lanes, width]. present: what is there so far.
+      element_bytes: size of an element of the vector, or of the scalar.
+      values: uint8[lanes, width], the bytes to be stored.
+      present: the bytes in memory before.
     """
 
     element_bytes: int
@@ -59,7 +65,7 @@ class Stored:
 
 
 def reach_of(addresses: npt.NDArray[Any], width: int) -> tuple[int, int]:
-    """The lowest address, and the end of the highest access."""
+    """The lowest address, and the end of the access with the highest."""
     return int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + width
 
 
@@ -67,7 +73,7 @@ class ByteSpace:
     """The shadow of bytes [base, base + byte_count).
 
     Attributes:
-      strong: the strong accesses, once there are any; the shadow itself is of the weak ones.
+      strong: the strong accesses, if any; the shadow itself has the weak ones.
     """
 
     def __init__(self, byte_count: int, base: int = 0):
@@ -107,10 +113,10 @@ class ByteSpace:
         is_write: bool,
         stored: Stored | None = None,
     ) -> Conflict | None:
-        """One access of `width` bytes per lane; one that the machine refuses is left to it.
+        """One access of `width` bytes per lane; invalid ones are left to the machine, which refuses them.
 
         Args:
-          stored: of a weak store, what it is about to store.
+          stored: the data of a weak store; else None.
         """
         if width < self.granule:
             self._refine(width)
@@ -160,8 +166,10 @@ class ByteSpace:
         return self._bytes_of(conflict.low, conflict.high)
 
     def touched_by(self, actor: int, step: int, is_write: bool) -> tuple[int, int]:
-        """Address and size of the range that an actor was the last to write, or read, from a step
-        on; size 0 when there is none."""
+        """Address and size of the range that an actor was the last to write (or read) from a step on.
+
+        The size is 0 if there is none.
+        """
         found = self.shadow.touched_by(actor, step, is_write)
         return (0, 0) if found is None else self._bytes_of(*found)
 
@@ -183,7 +191,7 @@ class ByteSpace:
         return found if self.strong is None else found or self._meets(at, who, is_write)
 
     def _meets(self, at: Any, who: Actor, is_write: bool) -> Conflict | None:
-        """An access that races with a strong one of somebody else; a write takes their place."""
+        """The first conflict of a weak access with strong ones of others; a write replaces these."""
         assert self.strong is not None
         if who.strong is not None and who.strong.scope >= Scope.GPU and not self.strong.is_narrow:
             return None
@@ -228,7 +236,7 @@ class ByteSpace:
 
 
 class _Key:
-    """An array as a cache key by identity; holding it keeps the identity unique."""
+    """An array as a cache key by identity; keeping it alive keeps the identity unique."""
 
     __slots__ = ("array",)
 
@@ -244,7 +252,7 @@ class _Key:
 
 @lru_cache(maxsize=1024)
 def granules_of_units(key: _Key, per_unit: int) -> Any:
-    """Granules of 16-byte units: a slice when they are consecutive, else an array."""
+    """Granules of 16-byte units: a slice if they are consecutive, else an array."""
     units = np.unique(key.array)
     low, high = int(units[0]), int(units[-1]) + 1
     if high - low == units.size:
@@ -258,7 +266,7 @@ def _reach(key: _Key) -> tuple[int, int]:
 
 
 def reach_of_units(units: npt.NDArray[np.intp]) -> tuple[int, int]:
-    """The lowest of an array of units and the end of the highest."""
+    """The lowest of an array of units, and the end of the highest."""
     return _reach(_Key(units))
 
 
@@ -281,7 +289,7 @@ class TensorSpace:
     def box(
         self, lane: int, lanes: int, column: int, columns: int, who: Actor, is_write: bool
     ) -> Conflict | None:
-        """Lanes by columns; with 64 lanes from 0 or 16 it is the halves at that offset."""
+        """An access to lanes by columns; 64 lanes from 0 or 16 on are the halves of partitions there."""
         first = lane // LANES_PER_GRANULE
         rows = slice(first, first + max(1, lanes // LANES_PER_GRANULE))
         at = (rows, slice(column, column + columns))

@@ -1,4 +1,4 @@
-"""What the checkers know about a cluster that runs, and the parts that all of them use."""
+"""The state of the checkers for a running cluster, and what all of them use."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -21,17 +21,22 @@ from .spaces import UNIT_BYTES, ByteSpace, TensorSpace
 
 MBARRIER_BYTES = 8
 _PAGE_BITS = 16
-PAGE_BYTES = 1 << _PAGE_BITS  # of global memory; no aligned access of a lane crosses it
-REMEMBERED_MOMENTS = 256  # instructions whose lanes' equal copies count once
-KEPT_CLUSTERS = 4  # that are over: their stores to global memory may still be under way
+PAGE_BYTES = (
+    1 << _PAGE_BITS
+)  # bytes of a page of global memory; no aligned access of a lane crosses its end
+REMEMBERED_MOMENTS = 256  # most instructions in which equal copies of several lanes are recognised
+KEPT_CLUSTERS = (
+    4  # finished clusters that are kept, as their stores to global memory may still be in progress
+)
 
 
 @dataclass(slots=True)
 class Visit:
-    """The last time that a thread of another CTA used a CTA's shared memory.
+    """The last use of a CTA's shared memory by a thread of another CTA.
 
     Attributes:
-      step: of the thread. arrivals: how often it had arrived on the cluster's barrier.
+      step: the thread's step.
+      arrivals: how often the thread had arrived on the cluster's barrier.
     """
 
     step: int
@@ -46,8 +51,9 @@ class CtaState:
     """A CTA's clocks and shadows.
 
     Attributes:
-      live: by 8 bytes of shared memory, whether an mbarrier lives there; none does outside `live_reach`, in bytes.
-      visits: of threads of other CTAs, by thread.
+      live: for each 8 bytes of shared memory, whether they are an mbarrier; none is outside of
+        `live_reach`, in bytes.
+      visits: uses by threads of other CTAs, by thread.
     """
 
     def __init__(self, cta: Cta, warps: list[WarpClocks]):
@@ -64,15 +70,16 @@ class ClusterState:
     """A cluster's actors, barriers and CTAs.
 
     Attributes:
-      number: clusters of the launch that began before it.
-      steps: pieces of work so far, by engine actor.
-      groups: step at the end of each closed group, by (actor, lane, kind).
-      parts: what the warps knew that issued their part of unfinished wgmma, oldest first, by channel and warp.
-      products: wgmma that a warp issued its part of, by (actor, warp).
-      pairs: (actor, step) of a CTA pair's allocation, until the second CTA has it too.
-      outside: what its threads know of other clusters.
-      committed: phases of mbarriers, by their actors, that commits of a stream completed, by the
-        actor of the stream: who learns of a later commit of the same thread knows of them.
+      number: number of clusters of the launch that began before it.
+      steps: number of pieces of work so far, by engine actor.
+      groups: last step of each closed group, by (actor, lane, kind).
+      parts: clocks of warps that issued their part of unfinished wgmma, oldest first, by channel
+        and warp.
+      products: number of wgmma of which a warp has issued its part, by (actor, warp).
+      pairs: (actor, step) of a CTA pair's allocation, until the second CTA has received it.
+      outside: knowledge of its threads about other clusters.
+      committed: by the actor of a stream of work, the phases of mbarriers (by their actors) that
+        its commits completed; a later commit of the same thread implies them.
     """
 
     def __init__(self, cluster: Cluster, number: int):
@@ -104,7 +111,7 @@ class ClusterState:
             self.ctas.append(CtaState(cta, warps))
 
     def is_repeated(self, moment: tuple[int, ...], what: Hashable) -> bool:
-        """Whether another lane of the same instruction did exactly this already."""
+        """Whether another lane of the same execution of an instruction did exactly this already."""
         known = self._recent.setdefault(moment, set())
         if len(self._recent) > REMEMBERED_MOMENTS:
             del self._recent[next(iter(self._recent))]
@@ -120,11 +127,12 @@ class ClusterState:
 
 
 class GlobalSpaces:
-    """The shadows of the mapped arrays that a kernel may write, by page: work goes by what is accessed.
+    """The shadows of mapped arrays that a kernel may write, by page, made on first access.
 
     Args:
-      crosses: clusters may order what they do among themselves, by strong accesses to global memory. Every cluster then has
-        shadows of its own, and looks at those of others (`others`); else all of another cluster is known to be unordered.
+      crosses: whether strong accesses to global memory may order accesses of different clusters.
+        Each cluster then has its own shadows, and is compared with those of others (`others`);
+        otherwise accesses of different clusters are never ordered.
     """
 
     def __init__(self, memory: GlobalMemory, crosses: bool):
@@ -135,9 +143,10 @@ class GlobalSpaces:
         self._writeable: dict[int, bool | None] = {}
 
     def lanes(self, addresses: Any, width: int, state: ClusterState) -> list[tuple[ByteSpace, Any]]:
-        """Shadows of what lanes access, each with the positions in `addresses` (None: all).
+        """The shadows that lanes access, each with the positions in `addresses` (None: all).
 
-        What is in no mapping is left to the machine, which refuses it, and what is read-only needs no shadow.
+        Addresses outside of mappings are left to the machine, which refuses them; read-only memory
+        needs no shadow.
         """
         page = int(addresses[0]) // PAGE_BYTES
         if np.count_nonzero(addresses >> _PAGE_BITS == page) == addresses.size:
@@ -157,7 +166,7 @@ class GlobalSpaces:
     def rows(
         self, starts: Any, width: int, state: ClusterState
     ) -> list[tuple[ByteSpace, Any, int]]:
-        """Shadows of rows of bytes, each with the starts of its rows and their width."""
+        """The shadows of rows of bytes, each with the starts of its rows and their width."""
         if not self._is_writeable(int(starts[0]), 1):
             return []
         result: list[tuple[ByteSpace, Any, int]] = []
@@ -165,7 +174,9 @@ class GlobalSpaces:
         while left:
             rows, count = left.pop()
             room = PAGE_BYTES - rows % PAGE_BYTES
-            for size in np.unique(room[room < count]).tolist():  # rows that go on in the next page
+            for size in np.unique(
+                room[room < count]
+            ).tolist():  # rows that continue on the next page
                 cut = rows[room == size]
                 left += [(cut, size), (cut + size, count - size)]
             whole = rows[room >= count]
@@ -177,7 +188,7 @@ class GlobalSpaces:
         return result
 
     def _may_write(self, page: int) -> bool | None:
-        """Whether the mappings that a page has bytes of may be written; None: some of them."""
+        """Whether the mappings on a page may be written; None if some may and some not."""
         if page not in self._writeable:
             first, end = page * PAGE_BYTES, (page + 1) * PAGE_BYTES
             ranges = self.memory.ranges
@@ -206,7 +217,7 @@ class GlobalSpaces:
         elif known[1] is state:
             return known[0]
         elif known[1].number > state.number:
-            return None  # a late store of a cluster that is over
+            return None  # a late store of a finished cluster
         else:
             known = (known[0], state)
             known[0].shadow.replace_all(EARLIER, NEVER)
@@ -223,10 +234,10 @@ class GlobalSpaces:
         is_write: bool,
         scope: Scope | None = None,
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """The shadows of other clusters that an access may meet, which counts from now on.
+        """The shadows of other clusters with which an access may conflict; also notes the access.
 
         Args:
-          scope: of a strong access.
+          scope: scope of a strong access; None for a weak one.
         """
         crossing = self._crossings.get(space.base // PAGE_BYTES) if self.crosses else None
         if crossing is None:
@@ -243,14 +254,14 @@ class Crossing:
 
     def __init__(self) -> None:
         self.spaces: dict[int, tuple[ByteSpace, ClusterState]] = {}
-        # by whether the accesses are strong and whether they write: number + 1 by unit, -1 for several
+        # by (strong, write): for each unit the cluster's number + 1, or -1 for several clusters
         self._who = np.zeros((2, 2, PAGE_BYTES // UNIT_BYTES), np.int32)
         self._is_narrow = False
 
     def visit(
         self, offsets: Any, width: int, number: int, is_write: bool, scope: Scope | None
     ) -> list[tuple[ByteSpace, ClusterState]]:
-        """The others that accessed `width` bytes at each offset, so far, in a way that may conflict."""
+        """Other clusters that have accessed `width` bytes at the offsets in a way that may conflict."""
         units = offsets.astype(np.int64) // UNIT_BYTES
         if width > UNIT_BYTES:
             units = np.add.outer(units, np.arange(-(-width // UNIT_BYTES))).ravel()
@@ -295,7 +306,7 @@ class CheckBase:
         self.meetings = Meetings()
 
     def launched(self, launch: Launch) -> None:
-        """Kernels that use tcgen05.fence (or wait::ld) at all are held to it everywhere."""
+        """Requires tcgen05.fence (or wait::ld) everywhere in kernels that use it at all."""
         code = launch.program.kernel.instructions
         self.strict_fences = launch.strict_fences is True or (
             launch.strict_fences is None and any(_is_tensor_fence(i) for i in code)
@@ -310,7 +321,7 @@ class CheckBase:
         self.globals = GlobalSpaces(launch.memory, crosses)
 
     def started(self, cluster: Cluster) -> None:
-        """Begin with a cluster of which nobody knows anything."""
+        """Makes the state of a new cluster."""
         self.states[id(cluster)] = ClusterState(cluster, self._started)
         self._started += 1
         for key in list(self.states)[:-KEPT_CLUSTERS]:

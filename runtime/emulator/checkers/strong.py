@@ -1,8 +1,8 @@
 """Strong accesses (atomic, volatile, relaxed, acquire, release) to one memory, word by word.
 
-They are no races among themselves as long as each is in the other's scope, but they are with weak accesses that nothing
-orders. A word remembers the one thread that accessed it, in arrays; words that several accessed (flags, counters) have a
-table of them each.
+Two strong accesses are no race if each is in the other's scope; a strong and a weak one are, if
+they are unordered. Words that a single thread has accessed are kept in arrays; each word that
+several have accessed (flags, counters) has a table.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ..order import Place, Scope
 from .shadow import Alias, Steps
 
-WORD_BYTES = 4  # accesses are kept by words, each with the bytes of the word that it touches
+WORD_BYTES = 4  # accesses are kept by words of this many bytes, each with the bytes that it covers
 ALL_BYTES = np.uint8((1 << WORD_BYTES) - 1)
-UNIT_BYTES = 16  # of the marks that tell quickly where there are none
+UNIT_BYTES = 16  # bytes of a unit of the marks that quickly show where there are none
 SEVERAL = -1
 
 Offsets = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Strong:
-    """How an access is strong: where its thread is, and how far it reaches."""
+    """The properties of a strong access: the place of its thread, and its scope."""
 
     place: Place
     scope: Scope
@@ -33,11 +33,12 @@ class Strong:
 
 @dataclass(slots=True)
 class _Known:
-    """What one actor did to a word.
+    """The strong accesses of one actor to a word.
 
     Attributes:
-      written, read: its last steps; 0 for never. scope: the narrowest of the accesses.
-      touched: a bit for each byte of the word that one of them reaches.
+      written, read: steps of its last write and read; 0 for none.
+      scope: the narrowest scope of the accesses.
+      touched: a bit for each byte of the word that one of them accesses.
     """
 
     rank: int
@@ -49,10 +50,11 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """A strong access that another one does not know of.
+    """A strong access with which another access conflicts.
 
     Attributes:
-      position: which of the accesses that were looked at. actor, step, wrote: what it races with.
+      position: which of the checked accesses conflicts.
+      actor, step, wrote: the strong access, and whether it is a write.
     """
 
     position: int
@@ -62,7 +64,7 @@ class Stranger:
 
 
 def _words_of(offsets: Offsets, width: int) -> tuple[Words, Any]:
-    """The words that hold `width` bytes at each offset, [n, words], and which of their bytes: a bit for each.
+    """The words that have the `width` bytes at each offset, [n, words], and bits for these bytes.
 
     Args:
       offsets: multiples of `width`, which is a power of two.
@@ -77,7 +79,7 @@ class StrongWords:
     """The strong accesses of one cluster to the bytes [0, byte_count) of one memory.
 
     Attributes:
-      is_narrow: some of them may not reach everybody.
+      is_narrow: whether some of them have a scope that does not include all threads.
     """
 
     def __init__(self, byte_count: int):
@@ -94,7 +96,7 @@ class StrongWords:
         self._several: dict[int, dict[int, _Known]] = {}
 
     def any(self, units: Any) -> npt.NDArray[np.bool_]:
-        """Whether there are strong accesses to 16-byte units, by index."""
+        """Whether there may be strong accesses to these 16-byte units."""
         return self._marked[units]
 
     def record(
@@ -106,17 +108,18 @@ class StrongWords:
         strong: Strong,
         kind: str,
     ) -> None:
-        """A strong "load", "store" or "update" of each of some threads at `strong.place` with its scope.
+        """Records a strong "load", "store" or "update" for each of some threads at `strong.place`.
 
         Args:
-          offsets: multiples of `width`, which is a power of two. actors: int64[n, 1].
+          offsets: multiples of `width`, which is a power of two.
+          actors: int64[n, 1].
         """
         self._cluster = strong.place[0]
         self.is_narrow |= strong.scope < Scope.GPU
         for start in range(0, width, UNIT_BYTES):
             self._marked[(offsets + start) // UNIT_BYTES] = True
         words, bits = _words_of(offsets, width)
-        if words.size == 1:  # lanes that meet in one word come one by one
+        if words.size == 1:  # lanes that access the same word are recorded one by one
             word, actor = int(words[0, 0]), int(actors[0, 0])
             if self._actor[word] not in (0, actor):
                 self._join(word, actor, step, strong, kind, int(np.max(bits)))
@@ -147,7 +150,7 @@ class StrongWords:
     def _join(
         self, word: int, actor: int, step: int, strong: Strong, kind: str, touched: int
     ) -> None:
-        """An access of one of several actors to a word."""
+        """Records an access to a word with several actors."""
         here = self._several.get(word)
         if here is None:
             here = self._several[word] = {int(self._actor[word]): self._only(word)}
@@ -163,7 +166,7 @@ class StrongWords:
             known.written = step
 
     def _only(self, word: int) -> _Known:
-        """What the one actor of a word did."""
+        """The accesses of a word's single actor."""
         arrays = (self._rank, self._scope, self._written, self._read, self._touched)
         return _Known(*(int(array[word]) for array in arrays))
 
@@ -178,12 +181,14 @@ class StrongWords:
         is_write: bool,
         strong: Strong | None = None,
     ) -> Stranger | None:
-        """The first access that one of `own` races with, if any.
+        """The first recorded access that conflicts with one of `own`, or None.
 
         Args:
-          own: int64[n, 1], by offset. known: steps by actor that all of them know of, or a row for each.
-          alias: as `spaces.Actor.alias`, arrays as `own`.
-          strong: of a strong access; those in whose scope it is are no races.
+          own: int64[n, 1], the accessors by offset.
+          known: steps by actor that they know, as one array or a row for each.
+          alias: as `spaces.Actor.alias`, in arrays like `own`.
+          strong: the properties of a strong access; it is no race with those that it is in scope
+            with.
         """
         words, bits = _words_of(offsets, width)
         actors = self._actor[words]
@@ -222,7 +227,7 @@ class StrongWords:
         *,
         is_write: bool,
     ) -> tuple[int, int, bool] | None:
-        """(actor, step, whether it wrote) of the first access to a word that `own` races with."""
+        """(actor, step, whether it wrote) of the first access to a word that conflicts with `own`."""
         several = self._several.get(word)
         if several is None:
             several = {int(self._actor[word]): self._only(word)}
@@ -243,7 +248,7 @@ class StrongWords:
         return None
 
     def forget(self, offsets: Offsets, width: int) -> None:
-        """Weak writes that all of them precede take their place."""
+        """Removes accesses that are replaced by later weak writes."""
         words, bits = _words_of(offsets, width)
         bits = np.broadcast_to(bits, words.shape)
         actors = self._actor[words]

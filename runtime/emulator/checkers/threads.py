@@ -1,4 +1,4 @@
-"""What threads do: loads and stores, fences, barriers, and their tensor-memory instructions."""
+"""Checks of what threads do: loads and stores, fences, barriers, tensor-memory instructions."""
 
 from functools import partial
 from typing import Any
@@ -34,14 +34,14 @@ def tensor_place(cta: Cta, conflict: Conflict) -> tuple[str, int, int]:
 
 
 def _present(memory: SharedMemory | GlobalMemory, addresses: Any, width: int) -> Any:
-    """uint8[lanes, width]: what is in memory, whether it was ever written or not."""
+    """uint8[lanes, width]: the bytes in memory, written or not."""
     if isinstance(memory, GlobalMemory):
         return memory.load(addresses, width)
     return memory.data[addresses.astype(np.int64)[:, None] + np.arange(width)]
 
 
 class ThreadChecks(LifetimeChecks):
-    """Follows what each thread does and knows."""
+    """Follows what each thread does, and its clock."""
 
     # ---- memory
 
@@ -82,9 +82,9 @@ class ThreadChecks(LifetimeChecks):
     def _looks(
         warp: WarpClocks, lanes: Any, addresses: Any, index: Any, *, is_write: bool
     ) -> list[Any]:
-        """Positions of the lanes that are looked up at once (None: all).
+        """Yields positions of lanes whose accesses can be checked together (None: all).
 
-        Lanes that know different things and may write one place are not: that is a race.
+        Lanes with different clocks that may write the same place are separated, since that is a race.
         """
         if not is_write or len(warp.groups) == 1:
             return [index]
@@ -104,10 +104,11 @@ class ThreadChecks(LifetimeChecks):
         lanes_of: tuple[WarpClocks, Any, Any, bool],
         stored: Stored | None,
     ) -> None:
-        """Lanes access one shadow.
+        """Lanes access the memory of one shadow.
 
         Args:
-          at, stored: by lane. lanes_of: their warp, numbers, line and whether they write.
+          at, stored: addresses, and data of a weak store, by lane.
+          lanes_of: their warp, numbers, line and whether they write.
         """
         warp, here, line, is_write = lanes_of
         known = warp.known(here)
@@ -146,7 +147,7 @@ class ThreadChecks(LifetimeChecks):
     def initialised(self, s: Strand, lane: int, cta: Cta, offset: int) -> None:
         """mbarrier.init."""
         key = ("mbarrier", cta.rank, offset)
-        if not self.is_barrier(cta, offset):  # else it is the same init again
+        if not self.is_barrier(cta, offset):  # otherwise it repeats the same init
             self.access(s, np.array([lane]), cta.shared, np.array([offset]), MBARRIER_BYTES, True)
             self.set_barrier(cta, offset, lives=True)
         barriers = self.state_of(s.cta).barriers
@@ -177,7 +178,7 @@ class ThreadChecks(LifetimeChecks):
         else:
             barrier = state.barriers.named(key)
             if key[0] == "cluster" and len(state.ctas) > 1:
-                rank = -1  # all of them
+                rank = -1  # for all lanes
             if key[0] == "cluster":
                 self.cluster_arriving(s, warp, mask)
         own, goal = (state.number, s.cta.rank), (state.number, rank)
@@ -196,7 +197,7 @@ class ThreadChecks(LifetimeChecks):
         own: Place,
         goal: Place,
     ) -> None:
-        """A relaxed arrival carries what fences before it released, and inits that were fenced."""
+        """A relaxed arrival passes on what earlier fences released, and fenced inits."""
         heads = self.meetings.fenced_by(state.outside, own, warp, lane)
         for (_, scope), bundle in heads.bundles.items():
             if scope.includes(own, goal):
@@ -208,7 +209,7 @@ class ThreadChecks(LifetimeChecks):
             barrier.arriving[KNOWN, stream] = max(barrier.arriving[KNOWN, stream], step)
 
     def waiting(self, s: Strand, mask: int, key: SyncKey, parity: int) -> None:
-        """A look at an mbarrier's parity: is it the phase that the thread means?"""
+        """A test of an mbarrier's parity: reports it if another phase may be meant than is tested."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         barrier = state.barriers.mbarrier(key)
         if barrier is None:
@@ -225,7 +226,7 @@ class ThreadChecks(LifetimeChecks):
                 self.report_mbarrier(state, key, message, s.where(), "waits", current_line())
 
     def left(self, s: Strand, mask: int, key: SyncKey, order: Order | None = None) -> None:
-        """Lanes go on after a barrier: they know what its phases carry."""
+        """Lanes continue after a barrier: they learn what its completed phases pass on."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         if key[0] == "cluster":
             self.cluster_left(s, warp, mask)
@@ -248,7 +249,7 @@ class ThreadChecks(LifetimeChecks):
             warp.unite(mask)
 
     def completed(self, cta: Cta, key: SyncKey) -> None:
-        """A phase of a barrier is complete; an engine may complete one of a CTA that is over."""
+        """A phase of a barrier is complete; the CTA may be finished, if an engine completes it."""
         state = self.states.get(id(cta.cluster))
         if state is None:
             return
@@ -264,7 +265,7 @@ class ThreadChecks(LifetimeChecks):
         barrier.complete(state.actors)
 
     def stream(self) -> int:
-        """The actor of the stream whose work is being done; 0 when none is."""
+        """The actor of the work in progress; 0 without any."""
         return 0
 
     def _check_user(
@@ -296,14 +297,16 @@ class ThreadChecks(LifetimeChecks):
         *,
         needs_fence: bool,
     ) -> None:
-        """Report a user of an mbarrier that does not know of its init.
+        """Reports a user of an mbarrier that does not know of its init.
 
-        fence.mbarrier_init belongs to the thread of the init. fence.proxy.async may stand anywhere between
-        the init and the use (PTX ISA, proxy-preserved base causality order); Triton puts it before the copy.
+        fence.mbarrier_init has to be executed by the thread of the init. fence.proxy.async may be
+        anywhere between the init and the use (PTX ISA, proxy-preserved base causality order);
+        Triton puts it before the copy.
 
         Args:
-          known, own: the user's clock and actors. user: who, line.
-          needs_fence: the user is an engine or in another CTA.
+          known, own: the user's clock and actors.
+          user: the user in words, and its line.
+          needs_fence: whether the user is an engine or in another CTA.
         """
         if not barrier.is_known(known) and barrier.init_actor not in own:
             message = "the mbarrier is used before its init is known here: a barrier is missing"
@@ -328,7 +331,7 @@ class ThreadChecks(LifetimeChecks):
         line: Any,
         barrier: MBarrier | None = None,
     ) -> None:
-        """A finding about an mbarrier; `barrier` when its init is to be quoted."""
+        """Reports a finding about an mbarrier, with its init if `barrier` is given."""
         chronicle = state.chronicle
         init = None
         if barrier is not None:
@@ -372,11 +375,11 @@ class ThreadChecks(LifetimeChecks):
         warp.learn(s.mask, self._tensor_rows(), actor, state.steps.get(actor, 0))
 
     def _tensor_rows(self) -> tuple[int, ...]:
-        """Rows that a thread's own tensor-memory work is in before tcgen05.fence."""
+        """The rows of a clock that order a thread's own tensor-memory work before tcgen05.fence."""
         return (TENSOR,) if self.strict_fences else (KNOWN, TENSOR)
 
     def allocated(self, s: Strand, column: int, count: int, group: int) -> None:
-        """tcgen05.alloc: a write of the columns by the warp; a CTA pair allocates as one."""
+        """tcgen05.alloc: counts as a write of the columns by the warp; once for a CTA pair."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         first = s.cta.rank & ~1 if group == 2 else s.cta.rank
         pair = (first, column)
@@ -394,7 +397,7 @@ class ThreadChecks(LifetimeChecks):
         warp.learn(s.mask, self._tensor_rows(), actor, step)
 
     def deallocating(self, s: Strand, column: int, count: int) -> None:
-        """tcgen05.dealloc: everything in these columns must be known to be over."""
+        """tcgen05.dealloc: the warp must know that all accesses to these columns are complete."""
         state, warp = self.state_of(s.cta), self.warp_of(s)
         group = warp.touching(s.mask)[0][0]
         group.clock = clock = state.actors.fit(group.clock)
@@ -409,7 +412,7 @@ class ThreadChecks(LifetimeChecks):
     def report_tensor(
         self, cta: Cta, conflict: Conflict, current: tuple[str, Any, bool], known: Clock
     ) -> None:
-        """A finding about tensor memory."""
+        """Reports a conflict in tensor memory."""
         chronicle = self.state_of(cta).chronicle
         place = tensor_place(cta, conflict)
         self.reporter.conflict(chronicle, conflict, place, current, known, in_tensor_memory=True)

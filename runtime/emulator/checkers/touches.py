@@ -1,7 +1,7 @@
-"""The accesses of one kind that each granule of a shadow remembers.
+"""The accesses of one kind (reads or writes) that each granule of a shadow remembers.
 
-Mostly it is one, as (actor, step). When several actors count that do not know of each other, the granule
-has a row of a pool with one step per actor instead.
+Usually it is a single one, as (actor, step). For several actors that do not know of each other, the
+granule has a row of a pool instead, with one step per actor.
 """
 
 from typing import Any
@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 Steps = npt.NDArray[np.int32]
-Where = Any  # an index into the granules: slices, or integer arrays
+Where = Any  # an index of granules: slices or integer arrays
 Mask = npt.NDArray[np.bool_]
 Cells = npt.NDArray[np.int64]
-Alias = tuple[Any, Any] | None  # a second actor that the accessor is, up to a step: arrays as `own`
+Alias = (
+    tuple[Any, Any] | None
+)  # a second actor of the accessor, with its last step: arrays like `own`
 _STEP_BITS = 32
 _STEP = (1 << _STEP_BITS) - 1
-_POOL_ROWS = 64  # rows of the first pool; its width is a multiple of this too
-_POOL_GROWTH = 4  # times the rows, when there are too few
+_POOL_ROWS = 64  # rows of a new pool; its width is a multiple of this as well
+_POOL_GROWTH = 4  # factor by which the rows grow
 
 
 def steps_of(cells: Cells) -> Cells:
@@ -31,7 +33,7 @@ def actors_of(cells: Cells) -> Cells:
 
 
 def cells_of(actor: Any, step: int) -> Any:
-    """The cells of actors, an int or int64[...], at a step."""
+    """The cells for actors, an int or int64[...], at a step."""
     return actor << _STEP_BITS | step
 
 
@@ -48,7 +50,9 @@ class Pool:
         while len(self._free) < count:
             before = self.steps.shape[0]
             after = max(_POOL_ROWS, _POOL_GROWTH * before)
-            more = np.zeros((after, self.steps.shape[1]), np.int32)  # pages come with their use
+            more = np.zeros(
+                (after, self.steps.shape[1]), np.int32
+            )  # memory is allocated by page on first use
             more[:before] = self.steps
             self.steps = more
             self._free += range(after - 1, before - 1, -1)
@@ -58,7 +62,7 @@ class Pool:
         return rows
 
     def widen(self, width: int) -> None:
-        """Make room for actors below `width`."""
+        """Makes room for actors below `width`."""
         rows, before = self.steps.shape
         if width > before:
             wider = np.zeros((rows, -(-width // _POOL_ROWS) * _POOL_ROWS), np.int32)
@@ -66,7 +70,7 @@ class Pool:
             self.steps = wider
 
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Rows that no granule has any more."""
+        """Takes back rows that no granule uses any more."""
         self._free += np.unique(rows).tolist()
 
 
@@ -74,8 +78,8 @@ class Touches:
     """Accesses by granule.
 
     Attributes:
-      cells: who and at which of its steps, a pair in 64 bits. Nobody has the actor 0; below 0 it is row -n-1 of the pool,
-        and the step is 0.
+      cells: actor and step as a pair in 64 bits. Actor 0 stands for no access; a negative actor
+        -n-1 for row n of the pool, with step 0.
     """
 
     def __init__(self, cells: Cells, pool: Pool):
@@ -86,11 +90,11 @@ class Touches:
     def unknown(
         self, cells: Cells, own: Any, known: Steps, alias: Alias = None
     ) -> tuple[Mask, int]:
-        """Where there are accesses of others than `own` that `known` does not reach, and how many.
+        """Where there are accesses of others than `own` that `known` does not include, and how many.
 
         Args:
-          cells: what is there.
-          known: steps by actor, of all; or a row for each along the first axis of what is accessed.
+          cells: the cells of the granules.
+          known: steps by actor, as one array or with a row for each index of the cells' first axis.
         """
         actors, steps = actors_of(cells), steps_of(cells)
         inside = np.maximum(actors, 0) if self.has_rows else actors
@@ -115,7 +119,7 @@ class Touches:
     def culprit(
         self, number: int, own: int, known: Steps, alias: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """Actor and step of an access to the granule of a flat number that `unknown` is about."""
+        """Actor and step of an access to a granule (by flat number) that `unknown` has found."""
         cell = self.cells.reshape(-1)[number : number + 1]
         actor, step = int(actors_of(cell)[0]), int(steps_of(cell)[0])
         if actor >= 0:
@@ -126,7 +130,7 @@ class Touches:
         return who, int(self._pool.steps[-1 - actor, who])
 
     def _late(self, actors: Any, known: Steps, own: Any, alias: tuple[Any, ...]) -> Mask:
-        """Of granules with rows, by actor: whether it has a step that `known` does not reach."""
+        """For granules with rows, by actor: whether it has a step that `known` does not include."""
         steps = self._pool.steps[-1 - actors]
         width = min(steps.shape[1], known.shape[-1])
         late: Mask = steps[:, :width] > known[..., :width]
@@ -139,7 +143,7 @@ class Touches:
         return late
 
     def put(self, at: Where, cells: Any) -> None:
-        """These instead of what was there."""
+        """Replaces the cells of granules."""
         if self.has_rows:
             actors = actors_of(self.cells[at])
             shared = actors < 0
@@ -148,7 +152,7 @@ class Touches:
         self.cells[at] = cells
 
     def hand_over(self, other: "Touches", at: Where, cells: Cells) -> None:
-        """`other` gets `cells`, which are there, in place of its own; something else has to be put here."""
+        """Moves `cells` from these granules to `other`, replacing its cells; the caller puts new ones here."""
         if other.has_rows:
             other.put(at, cells)
         else:
@@ -158,7 +162,7 @@ class Touches:
             self.cells[at] = 0
 
     def share(self, numbers: Any, actors: Any, step: int) -> None:
-        """One access more of granules by flat number: int[n] each."""
+        """Adds an access to granules by flat number; arguments int[n]."""
         flat = self.cells.reshape(-1)
         present = flat[numbers]
         width = max(int(actors.max()), int(actors_of(present).max())) + 1
@@ -174,12 +178,12 @@ class Touches:
         self._pool.steps[-1 - actors_of(flat[numbers]), actors] = step
 
     def replace_all(self, actor: int, step: int) -> None:
-        """All accesses so far were made by one actor at one step."""
+        """Replaces all accesses so far by one actor's at one step."""
         self.put(self.cells != 0, cells_of(actor, step))
         self.has_rows = False
 
     def refine(self, factor: int) -> None:
-        """Each granule of one dimension becomes `factor` equal ones."""
+        """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
         self.cells = np.repeat(self.cells, factor)
         actors = actors_of(self.cells)
         shared = np.flatnonzero(actors < 0)

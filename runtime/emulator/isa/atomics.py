@@ -1,4 +1,4 @@
-"""atom and red: what several lanes make of one place, lane after lane."""
+"""atom and red: read-modify-write by several lanes, one lane after the other."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def combine(op: str, ptx_type: str, old: Any, new: Any, third: Any, in_global: b
 
 
 def _turns(address: Lanes, lanes: Any, byte_count: int) -> list[Any]:
-    """Lanes in groups whose bytes are apart; lanes of the same bytes come in ascending order."""
+    """Lanes in groups with disjoint bytes; lanes with the same bytes are in ascending order."""
     places = address[lanes].tolist()
     if len(set(places)) == len(places) and not any(place % byte_count for place in places):
         return [lanes]

@@ -21,7 +21,7 @@ BARRIER_COUNT = 16  # named barriers per CTA; spec-ptx 11
 
 @dataclass(frozen=True, slots=True)
 class ArrivedPhase:
-    """What a strand that waits at a barrier remembers: the phase in which it arrived."""
+    """The state of a strand that waits at a barrier: the phase in which it arrived."""
 
     phase: int
 
@@ -232,7 +232,7 @@ def emit_bar_warp(e: Emitter, i: Instruction) -> None:
 
 @runtime
 def warp_synced(s: Strand, k: Any) -> None:
-    """bar.warp.sync: the lanes, which are here together, saw each other's memory accesses."""
+    """bar.warp.sync: orders the memory accesses of the lanes, which are all here."""
     if s.launch.inspector is not None:
         s.launch.inspector.warp_synced(s, active_mask(s, k))
 

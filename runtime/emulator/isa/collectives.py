@@ -63,7 +63,7 @@ def emit_gather(e: Emitter, members: Operand | None, *, by_thread: bool = False)
 
 @runtime
 def check_members(s: Strand, k: Any, opcode: str, members: Lanes, source: Any) -> None:
-    """Tell the inspector of lanes outside their mask, of members elsewhere, and of reads from neither.
+    """Reports to the inspector lanes outside their mask, absent members, and reads from such lanes.
 
     Args:
       source: of shfl, the lane that each lane reads; else None.

@@ -158,7 +158,7 @@ def observe_access(
     values: Bytes | None = None,
     element_bytes: int = 0,
 ) -> None:
-    """Tell who watches of an access of lanes through the generic proxy; arguments as `Inspector.access`."""
+    """Reports an access of lanes through the generic proxy; arguments as in `Inspector.access`."""
     if isinstance(memory, _LocalMemory):
         return
     inspector = s.launch.inspector
@@ -185,7 +185,7 @@ def load_bytes(
     """uint8[32, width]; rows of inactive lanes are zero.
 
     Args:
-      used: the parts of the bytes that the kernel says it uses; None: all.
+      used: the parts of the bytes that the kernel uses, by its pragma; None: all.
     """
     lanes = None if k is None else np.flatnonzero(k)
     found = pieces(s, space, address, lanes)
@@ -313,7 +313,7 @@ def _check_words(e: Emitter, i: Instruction, first: int) -> None:
 
 
 def _elements(e: Emitter, i: Instruction, operand: Operand) -> tuple[Operand, int]:
-    """What a load or store moves, and its elements per lane: N of `.vN`, else 1, in braces or not."""
+    """The operands of a load or store, and its elements per lane: N of `.vN`, else 1."""
     count = next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
     given = len(operand.items) if isinstance(operand, Vec) else 1
     if given != count:
@@ -342,7 +342,7 @@ def order_name(e: Emitter, order: Order) -> str:
 
 @contextmanager
 def ordered(e: Emitter, i: Instruction) -> Generator[None]:
-    """The accesses of what is emitted inside have the order of the instruction, if it is strong."""
+    """A context in which emitted accesses have the order of the instruction, if it is strong."""
     order = order_of_access(i.parts)
     if order is None:
         yield
@@ -467,7 +467,7 @@ def store_zeros(s: Strand, k: Any, address: Lanes, size: Lanes, shared: bool) ->
 
 @runtime
 def polls(s: Strand) -> None:
-    """The strand looked at something that may change: others get a turn after this segment."""
+    """The strand has read something that may change: others get a turn after this segment."""
     s.yielding = True
     s.polled = s.launch.scheduler.progress
 

@@ -13,7 +13,7 @@ from .registry import instruction, runtime
 
 @runtime
 def fence(s: Strand, k: Any, kind: str) -> None:
-    """A fence: execution is sequentially consistent, so only those who watch are told."""
+    """A fence: execution is sequentially consistent, so it is only reported to observers."""
     if s.launch.inspector is not None:
         s.launch.inspector.fence(s, active_mask(s, k), kind)
     observer = s.launch.observer

@@ -73,7 +73,7 @@ def _addresses(address: Lanes, generic: bool) -> Any:
 
 
 def _observe_rows(s: Strand, offsets: Any, rows: int, row_bytes: int, is_write: bool) -> None:
-    """Tell who watches of the rows of a matrix; each is accessed by the lane that gives its address."""
+    """Reports accesses to the rows of a matrix, each by the lane that passes its address."""
     if not s.launch.is_watched:
         return
     lanes, first = np.arange(rows), 0
@@ -83,7 +83,11 @@ def _observe_rows(s: Strand, offsets: Any, rows: int, row_bytes: int, is_write: 
             first += width
 
 
-_ROW_BYTES = {"": 16, "b4x16_p64": 8, "b6x16_p32": 12}  # what ldmatrix reads; the rest is padding
+_ROW_BYTES = {
+    "": 16,
+    "b4x16_p64": 8,
+    "b6x16_p32": 12,
+}  # bytes that ldmatrix reads; the rest is padding
 
 
 @runtime

@@ -1,4 +1,4 @@
-"""What a CTA's memories tell about the accesses of engines, for race detection."""
+"""Interfaces by which memories report the accesses of engines, for race detection."""
 
 from typing import Any, NoReturn, Protocol
 
@@ -26,7 +26,8 @@ class MemoryWatch(Protocol):
         """16-byte units of shared memory, by index (an integer array).
 
         Args:
-          quarters: axis of which each of the four warps of a group uses its quarter; None: each uses all.
+          quarters: axis of which each of the four warps of a group uses its quarter; None: each
+            uses all.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a parsed PTX module consists of: registers, symbols, operands, instructions, kernels."""
+"""The parts of a parsed PTX module: registers, symbols, operands, instructions, kernels."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -152,7 +152,8 @@ class Instruction:
       parts: the opcode split at single dots: `("mbarrier", "try_wait", "parity", "shared::cta")`.
       guard: the predicate register of `@p` or `@!p`, or None.
       guard_negated: True for `@!p`.
-      used_bytes: of what a load brings, a bit per byte, by the pragma before it; None: all.
+      used_bytes: for a load, a bit for each byte that is used, from the pragma before it; None:
+        all.
       uses: bits of the registers that it writes and reads, once `flow` has found them.
     """
 

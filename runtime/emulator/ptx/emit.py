@@ -260,7 +260,7 @@ class Emitter:
         """The 32-bit registers that an operand in braces (or one alone) lists.
 
         Raises:
-          PtxError: they are not so many, or not of 32 bits.
+          PtxError: they are not `count` registers of 32 bits.
         """
         items = operand.items if isinstance(operand, Vec) else (operand,)
         for item in items:

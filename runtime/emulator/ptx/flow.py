@@ -1,4 +1,4 @@
-"""What may have happened to registers on the way to an instruction, over all paths of a kernel.
+"""Data-flow analyses of registers over all paths of a kernel.
 
 Sets of registers are the bits of an int, by register index.
 """
@@ -67,7 +67,7 @@ Step = Callable[[Instruction, int], int]
 
 
 def _before(kernel: Kernel, graph: Graph, entry: int, step: Step) -> list[int]:
-    """The set at each instruction's start: the union over all paths of what `step` makes of `entry`."""
+    """The set before each instruction: the union over all paths of `step` applied from `entry` on."""
     code, blocks = kernel.instructions, graph.blocks
     into: list[int | None] = [None] * len(blocks)
     into[0] = entry
@@ -97,7 +97,8 @@ def _before(kernel: Kernel, graph: Graph, entry: int, step: Step) -> list[int]:
 def unwritten_reads(kernel: Kernel, graph: Graph) -> dict[int, list[str]]:
     """Names of the registers, by instruction, that it reads although no path to it writes them.
 
-    A mov is no use: compilers copy what is undefined where nobody looks at the copy, which is as undefined.
+    A mov does not count as a read: compilers copy undefined registers if the copy, which is
+    undefined as well, is not read.
     """
 
     def step(instruction: Instruction, defined: int) -> int:

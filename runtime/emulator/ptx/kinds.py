@@ -1,4 +1,4 @@
-"""How values lie in lane arrays.
+"""How values are stored in lane arrays.
 
 A register holds one numpy array for the 32 lanes of a warp; its *storage* is one of the kinds
 below. An instruction asks for its operands in a kind of its own; equal widths differ by a view.

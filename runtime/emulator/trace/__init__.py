@@ -1,4 +1,4 @@
-"""What a launch did when: every warp, engine and barrier on a time axis of emulated steps."""
+"""Traces of launches: every warp, engine and barrier on a time axis of emulated steps."""
 
 from .chrome import chrome_trace, write_trace
 from .program import TimedProgram

@@ -1,4 +1,4 @@
-"""How many steps things take in a trace: the rates of spec-ptx 12, without latencies.
+"""The duration of instructions and requests in a trace, in steps: rates without latencies.
 
 A step is the time in which a warp issues one instruction, about a clock. What several warps of one
 CTA compete for (issue slots, the special-function unit) is not shared between them; engines are.

@@ -1,4 +1,4 @@
-"""What an inspector hears and a trace does not show: all that is part of a warp's instructions."""
+"""Events of an inspector that a trace ignores, as they are part of a warp's instructions."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""The clock of a trace: when warps ran, when engines worked, and what each wait waited for.
+"""Records a trace: when warps ran, when engines worked, and what ended each wait.
 
 The emulator does one thing at a time; a trace says what a machine would do at the same time. Every
 warp and every engine has a clock of its own. A warp's clock advances by what its instructions take,
 an engine's by what its requests take (`costs`), and a wait moves a warp's clock to the moment at
 which the last arrival of the phase was made. CTAs start when an SM is free. So times follow from
-what depends on what; they are no prediction of seconds.
+dependencies; they do not predict seconds.
 
 Each warp that may go on is picked by the lowest clock, so that engines get their requests in the
 order of time. With the adversarial schedule, the order is the schedule's.
@@ -114,7 +114,7 @@ class Trace(PartialInspector):
     """The trace of one launch. What an inspector hears and a trace does not show is ignored.
 
     Args:
-      names: what the kernel's author calls its parts.
+      names: the author's names for roles, barriers and regions.
       limit: slices after which no more are kept (the launch goes on).
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a trace consists of: tracks of one CTA, and slices of time on them."""
+"""The parts of a trace: tracks of one CTA, and slices of time on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Names:
-    """What a kernel's author calls its parts.
+    """The author's names for the parts of a kernel.
 
     Attributes:
       warps: role of a warp, by index.
