@@ -193,6 +193,19 @@ def check_claimed(tile_order: str | None, target: str) -> None:
         raise SpecError(f"{target} has no kernel for tile_order clc")
 
 
+def check_output(out_dtype: str, v_head_dim: int) -> None:
+    """Refuses an O that shared memory has no room for.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if out_dtype == "f32" and v_head_dim > MAX_F32_HEAD_DIM:
+        raise SpecError(
+            f"out_dtype f32 needs v_head_dim of at most {MAX_F32_HEAD_DIM}, got {v_head_dim}: O and "
+            "two key tiles would exceed shared memory"
+        )
+
+
 def check_tensor(spec: MhaSpec, target: str) -> None:
     """Refuses what no kernel of a target with tensor memory computes.
 
