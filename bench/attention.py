@@ -1,8 +1,9 @@
-"""Attention of many queries beside cuDNN and FlexAttention on one GPU, in TFLOP/s.
+"""Attention of many queries beside cuDNN on one GPU, in TFLOP/s.
 
     python bench/attention.py --write DIR [--target sm_90a]       where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py               where the GPU is; needs torch
-    ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --query-tiles 2 3
+    ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --tile-order single counter
+    python bench/attention.py --picture docs/attention.svg --of FILE    of what --results FILE kept
 
 16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values. All run in turns from
 CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the pairs
@@ -16,6 +17,7 @@ import argparse
 import functools
 import importlib
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +27,7 @@ from typing import Any
 
 import attn_mlir as am
 from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench._picture import picture
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
@@ -48,6 +51,12 @@ class Cell:
     v_head_dim: int
     mask: str
     length: int
+
+    @property
+    def title(self) -> str:
+        """Head sizes and mask."""
+        of_v = f"/{self.v_head_dim}" if self.v_head_dim != self.head_dim else ""
+        return f"D={self.head_dim}{of_v} {self.mask}"
 
     @property
     def heads(self) -> int:
@@ -138,8 +147,10 @@ def clock() -> str:
     return found.stdout.splitlines()[0] if found.returncode == 0 else "clock unknown"
 
 
-def row(torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rounds: int) -> bool:
-    """Measures and prints one cell; whether the sampled rows were right."""
+def row(
+    torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rounds: int
+) -> tuple[bool, dict[str, Any]]:
+    """Measures and prints one cell; whether the sampled rows were right, and what was found."""
     operands = cell.operands(torch)
     mask = MASKS[cell.mask]()
     calls: dict[str, Callable[..., Any]] = {str(v): functools.partial(v, mask) for v in variants}
@@ -147,18 +158,19 @@ def row(torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rou
     worst = {name: error(torch, cell, operands, call(*operands)) for name, call in calls.items()}
     graphs = {name: recorded(call, [operands] * CALLS) for name, call in calls.items()}
     found = replayed(graphs, CALLS, rounds, seconds=seconds)
-    sizes = f"D={cell.head_dim}"
-    sizes += f"/{cell.v_head_dim}" if cell.v_head_dim != cell.head_dim else ""
-    print(f"{sizes} {cell.mask} {cell.length}: {clock()}")
+    said = clock()
+    print(f"{cell.title} {cell.length}: {said}")
+    rates = {name: cell.flops / spread.median * 1e-12 for name, spread in found.items()}
     for name, spread in found.items():
-        rate = cell.flops / spread.median * 1e-12
+        rate = rates[name]
         ratio = found["cuDNN"].median / spread.median
         print(
             f"  {rate:6.1f} TFLOP/s {ratio:6.3f} of cuDNN  {name:40s} {spread.text('us', 1, 1e6)}"
             f"  error {worst[name]:.2f} of what is allowed"
         )
     sys.stdout.flush()
-    return max(worst[str(v)] for v in variants) <= 1
+    kept = {"title": cell.title, "length": cell.length, "rates": rates, "clock": said}
+    return max(worst[str(v)] for v in variants) <= 1, kept
 
 
 def write(
@@ -171,7 +183,7 @@ def write(
     keep = Collector(make_folder(folder))
     for cell, variant, target in itertools.product(cells, variants, targets):
         sizes = (cell.head_dim, cell.head_dim, cell.v_head_dim)
-        shape = (1, cell.length, cell.heads)
+        shape = (cell.batch, cell.length, cell.heads)
         q, k, v = (np.zeros((*shape, size), ml_dtypes.bfloat16) for size in sizes)
         with recording(keep), launching_on(IdleDevice(target)):
             variant(MASKS[cell.mask](), q, k, v)
@@ -192,21 +204,42 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=0.5, help="that a reading lasts")
     parser.add_argument("--rounds", type=int, default=3, help="readings that count")
+    parser.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=LENGTHS,
+        help="of sequences, where no cell is given",
+    )
+    parser.add_argument("--results", type=Path, metavar="FILE", help="keep what was found as JSON")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw results as SVG")
+    parser.add_argument("--of", type=Path, metavar="FILE", help="the results to draw")
     given = parser.parse_args()
+    if given.picture is not None:
+        kept = json.loads(given.of.read_text())
+        given.picture.write_text(picture(kept["rows"], kept["caption"]))
+        return 0
     values = dict(HEAD_DIMS)
     cells = [Cell(int(d), values[int(d)], mask, int(length)) for d, mask, length in given.cell]
     if not cells:
-        every = itertools.product(HEAD_DIMS, MASKS, LENGTHS)
-        cells = [Cell(*sizes, mask, length) for sizes, mask, length in every]
+        every = itertools.product(MASKS, HEAD_DIMS, given.lengths)
+        cells = [Cell(*sizes, mask, length) for mask, sizes, length in every]
     pairs = itertools.product(given.query_tiles, given.tile_order)
     variants = [Variant(tiles or None, order or None) for tiles, order in pairs]
     if given.write is not None:
         write(given.write, given.target or ["sm_90a"], cells, variants)
         return 0
     torch = importlib.import_module("torch")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {TOKENS} tokens, bf16")
-    right = [row(torch, cell, variants, given.seconds, given.rounds) for cell in cells]
-    return int(not all(right))
+    caption = (
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: TFLOP/s of visible pairs over "
+        f"the length of sequences; {TOKENS} tokens, {WIDTH} // D heads, bf16"
+    )
+    print(caption)
+    found = [row(torch, cell, variants, given.seconds, given.rounds) for cell in cells]
+    if given.results is not None:
+        rows = [kept for _, kept in found]
+        given.results.write_text(json.dumps({"caption": caption, "rows": rows}, indent=1))
+    return int(not all(right for right, _ in found))
 
 
 if __name__ == "__main__":
