@@ -223,7 +223,7 @@ def main() -> int:
     cells = [Cell(int(d), values[int(d)], mask, int(length)) for d, mask, length in given.cell]
     if not cells:
         every = itertools.product(MASKS, HEAD_DIMS, given.lengths)
-        cells = [Cell(*sizes, mask, length) for mask, sizes, length in every]
+        cells = [Cell(d, dv, mask, length) for mask, (d, dv), length in every]
     pairs = itertools.product(given.query_tiles, given.tile_order)
     variants = [Variant(tiles or None, order or None) for tiles, order in pairs]
     if given.write is not None:
