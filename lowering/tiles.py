@@ -57,7 +57,7 @@ def _tiles(low: Lowering, op: ws.TilesOp) -> None:
 
 
 def _behind(op: ws.TilesOp) -> list[Any]:
-    """The operations in front of a loop over tiles that its operands follow from, in order."""
+    """The operations in the block of a loop over tiles that its operands are computed by, in order."""
     needed = set(op.operation.operands)
     found: list[Any] = []
     for other in reversed(list(op.operation.block.operations)):
@@ -182,7 +182,8 @@ def _numbered(low: Lowering, op: ws.TilesOp, number: Value) -> list[Value]:
     tiles = INT.mul(section, blocks)
     first = INT.mul(_divided(number, tiles), section)
     within = arith.RemUIOp(number, tiles).result
-    width = INT.min(section, INT.sub(places, first))  # of the last section what is left
+    left = INT.max(INT.sub(places, first), 1)  # nothing behind the last tile, and no division by 0
+    width = INT.min(section, left)
     place = INT.add(first, arith.RemUIOp(within, width).result)
     coords = [INT.sub(INT.sub(blocks, 1), _divided(within, width))]
     for extent in others:

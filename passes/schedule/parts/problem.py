@@ -173,7 +173,8 @@ class Problem:
         rows = b.INT.max(self.key_sequences.longest(), 1)
         most = BALANCED_BYTES if grows(self.mask) else SECTION_BYTES
         heads = b.INT.floordiv(b.constant(most // row), rows)
-        return b.INT.mul(b.INT.max(heads, 1), tiles)
+        _, *places = self.tile_space()
+        return b.INT.min(b.INT.mul(b.INT.max(heads, 1), tiles), b.INT.mul(*places))
 
     @property
     def group(self) -> int:
