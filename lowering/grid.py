@@ -15,14 +15,15 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from .context import FULL_WARP, Lowering, element_pointer, lowers, uniform
-from .coverage import Site, covers
+from .coverage import Site, check_warpgroups, covers
+from .groups import meet, meet_with
 
 Value = Any
 
 
 @lowers(ws.ArriveLastOp)
 def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
-    nvvm.SyncWarpOp(constant(FULL_WARP))
+    meet(low)
     last = INT.sub(low[op.count], 1)
     branch = scf.IfOp(compare("eq", low.active.thread, 0), [i32()], has_else=True)
     with ir.InsertionPoint(branch.then_block):
@@ -33,16 +34,19 @@ def _arrive_last(low: Lowering, op: ws.ArriveLastOp) -> None:
         scf.YieldOp([before])
     with ir.InsertionPoint(branch.else_block):
         scf.YieldOp([constant(0)])
-    found = uniform(branch.results_[0])
+    found = branch.results_[0]
+    if low.active.op.threads_per_group > WARP_THREADS:
+        low[op.is_last] = meet_with(low, compare("eq", found, last))
+        return
+    found = uniform(found)
     nvvm.SyncWarpOp(constant(FULL_WARP))
     low[op.is_last] = compare("eq", found, last)
 
 
 @covers(ws.ArriveLastOp)
 def _check_arrive_last(site: Site, op: ws.ArriveLastOp) -> None:
-    threads = site.role.threads_per_group
-    if threads != WARP_THREADS:
-        raise op_error(op, f"expects a role whose groups are one warp, got {threads} threads")
+    if site.role.threads_per_group != WARP_THREADS:
+        check_warpgroups(site, op, "an arrival of several warps")
     site.check_inout(op, op.counter)
 
 

@@ -39,6 +39,17 @@ def meet(low: Lowering) -> None:
         nvvm.BarrierOp(**_barrier(low))
 
 
+def meet_with(low: Lowering, condition: Value) -> Value:
+    """The threads of a group of several warps wait for one another.
+
+    Returns:
+      i1: whether the condition (i1) holds in any of them.
+    """
+    name = "llvm.nvvm.barrier.cta.red.or.aligned.count"  # `nvvm.barrier` reduces at barrier 0 alone
+    operands = [*_barrier(low).values(), condition]
+    return llvm.CallIntrinsicOp(i1(), ir.StringAttr.get(name), operands, [], []).results_
+
+
 @lowers(ws.AnyOp)
 def _any(low: Lowering, op: ws.AnyOp) -> None:
     kind = ir.Attribute.parse("#vector.kind<or>")
@@ -55,11 +66,7 @@ def _any(low: Lowering, op: ws.AnyOp) -> None:
         vote = nvvm.VoteSyncOp(constant(FULL_WARP), condition, kind, results=[i1()])
         low[op.holds] = vote.result
         return
-    name = ir.StringAttr.get(
-        "llvm.nvvm.barrier.cta.red.or.aligned.count"
-    )  # nvvm.barrier has 0 only
-    operands = [*_barrier(low).values(), condition]
-    low[op.holds] = llvm.CallIntrinsicOp(i1(), name, operands, [], []).results_
+    low[op.holds] = meet_with(low, condition)
 
 
 @lowers(ws.ReduceGroupOp)

@@ -270,7 +270,9 @@ def planned(
     workspace: list[Allocation] = []
     if split is not None and split.joined:
         kernel = dataclasses.replace(kernel, joined=True, split_size=split.size)
-        tiles = (kernel.query_tiles or 1) * work_tiles(kernel, told.sizes, target)
+        tiles = work_tiles(kernel, told.sizes, target)
+        if kernel.schedule == STREAMED:  # whose query tiles are put together one by one
+            tiles *= kernel.query_tiles or 1
         extents = {"splits": split.count, "tiles": tiles}
         memory = _memory(kernel, extents)
         seen = [(x.name, x) for x in (*results, *memory)]

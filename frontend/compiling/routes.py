@@ -48,7 +48,7 @@ def routed(
     target = target_named(machine.target or DEFAULT_TARGET)
     if target.accumulator == "tensor":
         check_tensor(spec, target.chip)
-        swaps = spec.schedule is None and not in_parts and not listed and _swaps(spec, sq)
+        swaps = spec.schedule is None and not listed and _swaps(spec, sq)
         return dataclasses.replace(spec, schedule=SWAPPED) if swaps else spec
     check_registers(spec, target.chip)
     if spec.schedule is not None:

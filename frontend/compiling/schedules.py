@@ -144,8 +144,6 @@ def check_swapped(spec: MhaSpec) -> None:
         raise SpecError(f"{where} has no kernel for {spec.kv_dtype}: supported are bf16 and f16")
     if spec.v_head_dim > (most := max(SWAPPED_COLUMNS)):
         raise SpecError(f"{where} has no kernel for v_head_dim {spec.v_head_dim} above {most}")
-    if spec.joined:
-        raise SpecError(f"{where} has no kernel for parts that it puts together itself")
 
 
 def _check_key_tiles(spec: MhaSpec, where: str) -> None:

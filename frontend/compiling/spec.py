@@ -32,7 +32,15 @@ from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
-from attn_mlir.passes.target.tiling import SCHEDULES, STREAMED, SWAPPED, Pieces
+from attn_mlir.passes.target.tiling import (
+    SCHEDULES,
+    STREAMED,
+    SWAPPED,
+    SWAPPED_COLUMNS,
+    SWAPPED_ROWS,
+    Pieces,
+    swapped_query_tiles,
+)
 from attn_mlir.runtime.scalars import flag, integer
 
 if TYPE_CHECKING:
@@ -257,12 +265,26 @@ class MhaSpec(Request):
                 table(x.name, x.dtype, x.rank)
                 for x in (self.modifier.tensors if self.modifier else ())
             ),
-            *(_workspace(self.v_head_dim, self.query_tiles or 1) if self.joined else ()),
+            *(self._workspace() if self.joined else ()),
             *(
                 (Operand(TILE_COUNTER, "i32", (1,), "inout"),)
                 if self.tile_order == "counter"
                 else ()
             ),
+        )
+
+    def _workspace(self) -> tuple[Operand, ...]:
+        """Memory that parts of the keys are put together in."""
+        if self.schedule == SWAPPED:
+            default = swapped_query_tiles(1, self.group, is_padded=self.has_padded_queries)
+            rows = (self.query_tiles or default) * SWAPPED_ROWS
+            extents = Pieces.whole(max(SWAPPED_COLUMNS)).workspace(rows)
+        else:  # for query tiles rather than work tiles
+            extents = Pieces.of(self.v_head_dim, self.query_tiles or 1).workspace()
+        dtypes = ("f32", "f32", "i32")
+        return tuple(
+            Operand(name, dtype, shape, "inout")
+            for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
         )
 
     def _descale(self, name: str) -> Operand:
@@ -341,13 +363,3 @@ def _lists() -> tuple[Operand, ...]:
     """The lists of blocks: numbers of blocks, and which."""
     counts, indices = (table(name, "i32", 4) for name in BLOCK_LISTS)
     return Operand(counts.name, "i32", (*counts.extents[:-1], COUNTS)), indices
-
-
-def _workspace(v_head_dim: int, query_tiles: int) -> tuple[Operand, ...]:
-    """Memory that parts of the keys are put together in, for query tiles rather than work tiles."""
-    extents = Pieces.of(v_head_dim, query_tiles).workspace()
-    dtypes = ("f32", "f32", "i32")
-    return tuple(
-        Operand(name, dtype, shape, "inout")
-        for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
-    )

@@ -17,7 +17,7 @@ from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
-from attn_mlir.passes.target.tiling import STREAM_KEYS, STREAMED, TILE_N
+from attn_mlir.passes.target.tiling import STREAM_KEYS, STREAMED, SWAPPED, TILE_N
 from attn_mlir.runtime.kernel import Machine
 from attn_mlir.runtime.scalars import integer
 
@@ -106,7 +106,7 @@ def fixed_split(
         raise SpecError(f"split_size {keys} and a block_mask have no kernel: leave it out")
     if not joins_parts(spec):
         raise SpecError(
-            f"split_size {keys} needs schedule {STREAMED}, whose parts are put together in an order "
+            f"split_size {keys} needs schedule {STREAMED} or {SWAPPED}, whose parts are put together in an order "
             f"of their own, got {spec.schedule or 'none'} on {machine.target or DEFAULT_TARGET}"
         )
     count = max(-(-sizes["sk"] // keys), 1)
@@ -122,11 +122,11 @@ def fixed_split(
 def joins_parts(spec: MhaSpec) -> bool:
     """Whether the kernel for the parts combines them itself.
 
-    The kernel for few queries does: its O has few rows, which the last CTA of a work tile reads in
+    Kernels for few queries do: their O has few rows, which the last CTA of a work tile reads in
     less time than a second launch takes. Parts of many queries are combined by a second kernel,
     whose CTAs share the work.
     """
-    return spec.schedule == STREAMED
+    return spec.schedule in (STREAMED, SWAPPED)
 
 
 def part_spec(spec: MhaSpec) -> MhaSpec:

@@ -205,6 +205,9 @@ class Constraints:
             return scheme, _whole(group, scheme, group.first)
         if len(group.shape) == 1 and rows % block_columns == 0:
             return scheme, scheme.layout([block_rows, rows]).without(ROW)
+        if group.shape[1:] == [self.warps * WARP_THREADS]:
+            scheme = row_per_thread(self.warps).turned()
+            return scheme, _whole(group, scheme, group.first)
         raise op_error(
             group.first,
             f"expects a fragment of {self.warps * WARP_THREADS} rows, one per thread, or of "

@@ -289,12 +289,21 @@ class Pieces(NamedTuple):
         """Number of pieces that a warp adds up, one after the other."""
         return self.slices.warps * self.in_slice // self.warps
 
-    def workspace(self) -> tuple[tuple[int | str, ...], ...]:
-        """Extents of the workspace of `attn.join`: sums, row statistics and counters."""
+    @classmethod
+    def whole(cls, columns: int) -> "Pieces":
+        """O in one piece, of which each thread of a warpgroup has a column."""
+        return cls(Slices(1, columns), columns, 1, 1)
+
+    def workspace(self, rows: int = STREAM_ROWS) -> tuple[tuple[int | str, ...], ...]:
+        """Extents of the workspace of `attn.join`: sums, row statistics and counters.
+
+        Args:
+          rows: of a query tile.
+        """
         pieces = self.slices.warps * self.in_slice
         return (
-            ("splits", "tiles", pieces, STREAM_ROWS, self.columns),
-            (2, "splits", "tiles", self.warps, STREAM_ROWS),
+            ("splits", "tiles", pieces, rows, self.columns),
+            (2, "splits", "tiles", self.warps, rows),
             ("tiles", self.warps),
         )
 

@@ -132,8 +132,8 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
             raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
     if op.blocks:
         raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
-    if op.join is not None:
-        raise op_error(op, "has no kernel for parts that it puts together itself")
+    if op.join is not None and (keys := op.join.part_keys or 0) % STREAM_KEYS:
+        raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
     if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
         raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
     sizes = ("head_dim", op.head_dim, MAX_HEAD_DIM), ("v_head_dim", op.v_head_dim, MOST_COLUMNS)
@@ -187,8 +187,11 @@ def _emit_roles(problem: Problem, storage: SwappedStorage, source: KVSource) -> 
         work(lambda tile: attend(problem, storage, tile))
     with b.role("mma", first=rest, warps=1, lanes=1):
         work(lambda tile: multiply(problem, storage, tile))
-    with b.role("leave", first=rest + 1, warps=1, lanes=1):
-        work(lambda tile: leave(problem, storage, tile))
-    with b.role("load", first=rest + 2, warps=1, lanes=1):
+    rest += 1
+    if storage.out is not None:
+        with b.role("leave", first=rest, warps=1, lanes=1):
+            work(lambda tile: leave(problem, storage, tile))
+        rest += 1
+    with b.role("load", first=rest, warps=1, lanes=1):
         work(lambda tile: stream(problem, storage, source, tile))
         b.launch_dependents()

@@ -181,7 +181,7 @@ def _join(
             b.release(slot, "threads")
     with b.when(place.is_last()), b.turns(pieces.of_warp) as turn:
         piece = b.INT.add(warp, b.INT.mul(turn, pieces.warps))
-        _finish(problem, problem.query_tile(tile, way), row, place, piece, way)
+        finish(problem, problem.query_tile(tile, way), row, place, piece, way)
 
 
 def _taken(ring: b.Ring, way: Value) -> Value:
@@ -191,7 +191,7 @@ def _taken(ring: b.Ring, way: Value) -> Value:
     return value
 
 
-def _finish(
+def finish(
     problem: Problem, tile: WorkTile, row: Row, place: Place, piece: Value, way: int
 ) -> None:
     """Adds up a piece of all parts and writes it, and the LSE."""

@@ -19,12 +19,16 @@ barrier of the group, in each turn.
                      '------p-------'
 """
 
+import dataclasses
+
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.passes.target.limits import LINE_BYTES, WARPGROUP_WARPS
-from attn_mlir.passes.target.tiling import query_slot_rows, swapped_columns
+from attn_mlir.passes.target.tiling import Pieces, query_slot_rows, swapped_columns
 
 from . import builder as b
+from .joining import Place, finish
+from .key_parts import JoinedParts
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
@@ -53,6 +57,7 @@ class SwappedStorage:
       columns: of a tile of V. O has as many as products have rows, of which the last are copies or
         zeros where V has fewer.
       scratch: where warps tell each other what they have found of the rows.
+      out: O, in kernels that do not put parts of the keys together themselves.
     """
 
     def __init__(self, problem: Problem):
@@ -72,7 +77,9 @@ class SwappedStorage:
         self.p = b.Ring("p", b.tile([keys, rows], problem.product, "shared"))
         self.o = b.Buffer("o", b.tile([keys, rows], f32, "tensor"))
         self.finished = b.Ring("finished", None)
-        self.out = b.Ring("out", b.tile([rows, keys], problem.output, "shared"))
+        self.out: b.Ring | None = None
+        if not isinstance(problem.parts, JoinedParts):
+            self.out = b.Ring("out", b.tile([rows, keys], problem.output, "shared"))
         self.scratch = b.Buffer("found", b.tile([WARPGROUP_WARPS * rows], f32, "shared"))
 
 
@@ -139,18 +146,48 @@ def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     found = Rows(*state)
     zero = b.f32_constant(0.0)
     total = b.reduce_group("add", found.totals, b.fill([rows], zero), scratch)
+    if isinstance(problem.parts, JoinedParts):
+        _join(problem, storage, tile, row, found.maximum, total)
+        return
     divisor = with_sink(problem, row, tile, row0, found.maximum, total)
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, found.maximum, total)
     with b.either(keys.any()) as (some, none):
         with some:
-            finished = storage.finished.wait()
-            sums = b.times_rows(b.turned(b.load(storage.o.at())), inverse)
-            b.release(finished, "warps")
-            _hand_over(problem, storage, sums)
+            _hand_over(problem, storage, b.times_rows(_settled(storage), inverse))
         with none:
             _hand_over(problem, storage, b.broadcast(inverse, keys_in_tile))  # zeros
+
+
+def _settled(storage: SwappedStorage) -> Value:
+    """O of a work tile [rows, columns], undivided, when its last product is complete."""
+    finished = storage.finished.wait()
+    sums = b.turned(b.load(storage.o.at()))
+    b.release(finished, "warps")
+    return sums
+
+
+def _join(
+    problem: Problem,
+    storage: SwappedStorage,
+    tile: WorkTile,
+    row: Row,
+    maximum: Value,
+    total: Value,
+) -> None:
+    """Leaves what a part of the keys has found in memory and, as the last one, adds up all parts."""
+    whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
+    place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
+    place.leave_rows(maximum, total)
+    with b.either(problem.keys(tile).any()) as (some, none):
+        with some:
+            place.leave(whole, _settled(storage))
+        with none:
+            place.leave(whole, b.fill([problem.config.tile_m, columns], b.f32_constant(0.0)))
+    with b.when(place.is_last()):
+        exact = dataclasses.replace(row, threshold=0)  # parts differ by any factor
+        finish(problem, tile, exact, place, whole, 0)
 
 
 def _weigh(problem: Problem, row: Row, scores: Value, rows: Rows, scratch: Value) -> Weighed:
@@ -166,6 +203,8 @@ def _weigh(problem: Problem, row: Row, scores: Value, rows: Rows, scratch: Value
 
 
 def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None:
+    """Gives O of a work tile to `leave`."""
+    assert storage.out is not None
     slot = storage.out.acquire()
     b.store(b.rounded(result, problem.output), slot)
     b.commit(slot, "warps")
@@ -173,6 +212,7 @@ def _hand_over(problem: Problem, storage: SwappedStorage, result: Value) -> None
 
 def leave(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     """Writes the lines of the finished O that V has; rows past the end of the sequence are dropped."""
+    assert storage.out is not None
     slot = storage.out.wait()
     position = problem.first_position(tile, 0)
     line = LINE_BYTES * 8 // ws.element_bits(problem.output)
