@@ -40,14 +40,18 @@ class Signature:
       key: equal for calls that differ only in addresses; begins with the given prefix.
       arrays: the arrays among the arguments, in order.
       addresses: the addresses of the arrays.
+      captured: indices in `arrays` of those that functions capture.
+      seen: what was met inside functions, by id: its number and the object itself.
     """
 
-    __slots__ = ("addresses", "arrays", "key")
+    __slots__ = ("addresses", "arrays", "captured", "key", "seen")
 
     def __init__(self, *key: Hashable):
         self.key: list[Hashable] = [*key]
         self.arrays: list[Any] = []
         self.addresses: list[int] = []
+        self.captured: list[int] = []
+        self.seen: dict[int, tuple[int, Any]] = {}
 
 
 class Reader:
@@ -57,13 +61,17 @@ class Reader:
       by_value: further immutable classes, whose objects are compared by value.
       parts: classes whose objects stand for several arguments, like tuples, each with a function
         that returns these.
+      others: further classes, each with a function that adds one of its objects, given the reader and
+        the signature, and returns whether it could be read.
     """
 
     def __init__(
         self,
         by_value: Iterable[type] = (),
         parts: Mapping[type, Callable[[Any], Sequence[object]]] = MappingProxyType({}),
+        others: Mapping[type, Callable[[Reader, Signature, Any], bool]] = MappingProxyType({}),
     ):
+        self._others = dict(others)
         self._by_value = {NoneType, bool, int, str, type, *by_value}
         self._parts: dict[type, Callable[[Any], Sequence[object]]] = {tuple: _itself, **parts}
 
@@ -95,7 +103,7 @@ class Reader:
                 key += (cls, len(parts))
                 if not self.add(signature, parts):
                     return False
-            else:
+            elif (add := self._others.get(cls)) is None or not add(self, signature, value):
                 return False
         return True
 

@@ -6,7 +6,10 @@ second call with the same signature is planned again, with views in the place of
 addresses stand for arguments, and the launches of that plan are kept (`LaunchPlan`). A later call
 with the signature allocates, puts its addresses into them and launches.
 
-Everything else takes the full path every time: functions, lists of blocks, arrays of other libraries
+A function of the caller counts by all that tracing it depends on, and the arrays that it captures are
+arrays of the call; see `attn_mlir.tracing.dependencies`, which says what cannot be told so.
+
+Everything else takes the full path every time: other functions, lists of blocks, arrays of other libraries
 than numpy and torch, index arrays in host memory, whose contents are checked, and addresses that a
 launch plan has no answer for.
 """
@@ -14,8 +17,10 @@ launch plan has no answer for.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +36,8 @@ from attn_mlir.runtime.kernel import DEVICES_BY_VALUE, choose_device, chosen_for
 from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature, address_of, is_array
 from attn_mlir.runtime.tensors import TensorView, dense_strides, view
+from attn_mlir.trace import Recorded, trace
+from attn_mlir.tracing.dependencies import add_function
 
 if TYPE_CHECKING:
     from attn_mlir.api.plan import Allocation, Plan, Step
@@ -52,7 +59,8 @@ def _parts_of(cache: type) -> Callable[[Any], tuple[object, ...]]:
 
 
 _PARTS = {cache: _parts_of(cache) for cache in CACHES}
-_reader = Reader((*MASKS, *DEVICES_BY_VALUE), _PARTS)
+_FUNCTIONS = (types.FunctionType, functools.partial)
+_reader = Reader((*MASKS, *DEVICES_BY_VALUE), _PARTS, dict.fromkeys(_FUNCTIONS, add_function))
 
 
 class RepeatedPlan:
@@ -203,9 +211,15 @@ class Repeated:
             return None  # what is written last shares memory with no operand of the first launch
         if any(x.empty or x.span_bytes >= APART // 2 for x in views):
             return None
-        stand_ins = _stand_ins(views)
+        captured = set(signature.captured)
         try:
-            planned = self._planner(**{k: _replaced(x, stand_ins) for k, x in given.items()})
+            stand_ins = list(_stand_ins(views))
+            others = iter([x for i, x in enumerate(stand_ins) if i not in captured])
+            replaced = {k: _replaced(x, others) for k, x in given.items()}
+            if captured or any(type(x) in _FUNCTIONS for x in given.values()):
+                apart = [(views[i], stand_ins[i]) for i in signature.captured]
+                replaced |= {"mask_mod": None, "score_mod": _recorded(given, apart)}
+            planned = self._planner(**replaced)
             if [x.request for x in planned.steps] != [x.request for x in plan.steps]:
                 return None
             return RepeatedPlan(plan, planned, len(views))
@@ -221,6 +235,27 @@ def _stand_ins(views: Sequence[TensorView]) -> Iterator[TensorView]:
     """Views at addresses that tell the arguments apart, in memory that nobody reads."""
     for slot, found in enumerate(views):
         yield dataclasses.replace(found, address=(slot + 1) * APART, owner=_STAND_IN)
+
+
+def _recorded(
+    given: Mapping[str, Any], captured: Sequence[tuple[TensorView, TensorView]]
+) -> Recorded:
+    """The functions of a call as they are traced, with stand-ins for the arrays that they read.
+
+    Args:
+      captured: views of the arrays that the functions capture, and what stands for each.
+
+    Raises:
+      ValueError: an array lies where none or several of these do.
+    """
+    program, arrays = trace(given.get("score_mod"), given.get("mask_mod"))
+    assert program is not None
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        read = view(array, name)
+        (stand_in,) = [x for own, x in captured if own.address == read.address]
+        found[name] = dataclasses.replace(read, address=stand_in.address, owner=_STAND_IN)
+    return Recorded(program, found)
 
 
 def _replaced(value: Any, stand_ins: Iterator[TensorView]) -> Any:

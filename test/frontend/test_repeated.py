@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +17,6 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import env
-from attn_mlir.api import plan as plans
 from attn_mlir.api import repeated
 from attn_mlir.api.appending import append_kv
 from attn_mlir.api.attention import attention
@@ -25,9 +26,10 @@ from attn_mlir.runtime.binding import bind, parameters
 from attn_mlir.runtime.devices import idle
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.parameters import PackedParameters
-from attn_mlir.runtime.signatures import address_of
+from attn_mlir.runtime.signatures import Signature, address_of
 from attn_mlir.runtime.tensormap import encode
 from attn_mlir.runtime.tensors import TensorView, dense_strides, view
+from attn_mlir.trace import trace, where
 
 BF16 = ml_dtypes.bfloat16
 IDLE = IdleDevice()
@@ -39,12 +41,31 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.launched: list[bytes] = []
+        self.kernels: list[Any] = []
         self.memory: list[Any] = []
+        monkeypatch.setattr(IdleDevice, "plan_launch", self._planner(IdleDevice.plan_launch))
         monkeypatch.setattr(
             idle, "_launch_nothing", lambda packed, _: self.launched.append(packed.words.tobytes())
         )
         for name, make in (("maker_like", self._maker), ("counters_like", self._counters)):
             monkeypatch.setattr(repeated, name, make(getattr(repeated, name)))
+
+    def _planner(self, plan_launch: Callable[..., Any]) -> Callable[..., Any]:
+        """Launches of plans say of which kernel they are."""
+
+        def planned(device: Any, bundle: Any, bound: Any, names: Any) -> Any:
+            made = plan_launch(device, bundle, bound, names)
+            if made is not None:
+                start = made._start
+
+                def noted(packed: Any, stream: Any) -> None:
+                    self.kernels.append(bundle.manifest.request)
+                    start(packed, stream)
+
+                made._start = noted
+            return made
+
+        return planned
 
     def _maker(self, maker_like: Callable[..., Any]) -> Callable[..., Any]:
         def made(*arguments: Any) -> Any:
@@ -72,7 +93,7 @@ class Watch:
 
     def made(self, function: Any, *arguments: Any, **options: Any) -> bool:
         """As `called`, of any function that is carried out by plans."""
-        del self.launched[:], self.memory[:]
+        del self.launched[:], self.memory[:], self.kernels[:]
         try:
             plan = function.planner(*arguments, device=IDLE, **options)
         except SpecError as refused:
@@ -99,13 +120,15 @@ class Watch:
             assert result is memory[x.name]
         views = {name: view(x, name) for name, x in memory.items()}
         expected: list[bytes] = []
+        kernels: list[Any] = []
         for step in plan.steps:
             manifest = compile(step.request, target=plan.target).manifest
+            kernels.append(manifest.request)
             bound = bind(manifest, (), step.given(views))
             addresses = {name: tensor.address for name, tensor in bound.tensors.items()}
             made = PackedParameters(parameters(bound, addresses, encode))
             expected.append(made.words.tobytes())
-        assert self.launched == expected
+        assert self.launched == expected and self.kernels == kernels
         return True
 
 
@@ -302,21 +325,205 @@ def test_what_is_read_on_the_host_is_read_every_time(watch: Watch) -> None:
         am.attention(q, pool, device=IDLE)
 
 
-def test_functions_are_traced_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a function reads may have changed."""
-    number = [1.0]
-    asked: list[str] = []
+SHIFT, OTHERS = 1.0, types.ModuleType("others")
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score * number[0]
 
-    for value in (1.0, 1.0, 1.0, 2.0):
-        number[0] = value
-        monkeypatch.setattr(
-            plans, "compile", lambda request, target: asked.append(str(request)) or compile(request, target=target)
-        )  # fmt: skip
-        am.attention(*operands(of_numpy), score_mod=biased, device=IDLE)
-    assert [text == asked[0] for text in asked] == [True, True, True, False]
+class Modifier:
+    """A score modifier of everything that a function depends on, each of which may change."""
+
+    def __init__(self) -> None:
+        self.number: Any = 1.0
+        self.tables = [np.zeros(4, np.float32), np.zeros((2, 3), np.int32)]
+        self.is_inner = False
+        self.default: Any = 2.0
+        self.keyword: Any = 3
+        self.shared = self.is_first = False
+
+    def made(self) -> Callable[..., Any]:
+        """A new function, the one before is gone."""
+        number, (slopes, ids) = self.number, self.tables
+        second = ids if self.shared else ids.copy()
+        third = ids if self.is_first else second
+
+        def inner(x: Any) -> Any:
+            return x * number if self_is_inner else x + number
+
+        self_is_inner = self.is_inner
+
+        def modified(
+            score: Any, b: Any, h: Any, q: Any, k: Any, x: Any = 0.0, *, y: Any = 0
+        ) -> Any:
+            same = (ids[b, 0] == second[b, 1]) & (third[b, 0] == 0)
+            return where(same, inner(score) + x, score * slopes[h] - y + SHIFT)
+
+        modified.__defaults__, modified.__kwdefaults__ = (self.default,), {"y": self.keyword}
+        return modified
+
+    def change(self, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Changes one thing, perhaps back to what it was."""
+        numbers = (0.0, -0.0, 1.0, 1, True, 2.5, np.float32(2.5), np.float64(2.5), np.int64(1))
+        pick: Callable[[Any], Any] = lambda values: values[random.integers(len(values))]  # noqa: E731
+        match random.integers(9):
+            case 0:
+                self.number = pick(numbers)
+            case 1:
+                self.default = pick(numbers)
+            case 2:
+                self.keyword = pick(numbers)
+            case 3:
+                self.is_inner = not self.is_inner
+            case 4:
+                self.shared = not self.shared
+            case 7:
+                self.is_first = not self.is_first
+            case 5:
+                dtype, length = pick((np.float32, np.float16)), pick((4, 5))
+                self.tables[0] = np.zeros(length + 4, dtype)[pick((0, 1, 2)) :][:length]
+            case 6:
+                self.tables[1] = (
+                    np.zeros((3, 2), np.int32).T if random.random() < 0.5 else self.tables[1].copy()
+                )
+            case _:
+                monkeypatch.setitem(globals(), "SHIFT", pick(numbers))
+
+
+def key_of(function: Any) -> tuple[Any, ...] | None:
+    """What of a function goes into the key of a call, and None where it cannot be told."""
+    signature = Signature()
+    is_read = repeated._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    return tuple(signature.key) if is_read else None
+
+
+def traced(function: Any) -> tuple[Any, ...]:
+    """What tracing makes of a function: the program, and which array of its signature each of its own is."""
+    signature = Signature()
+    assert repeated._reader.add(signature, (function,))  # pyright: ignore[reportPrivateUsage]
+    program, arrays = trace(function)
+    assert program is not None
+    places = [signature.addresses.index(view(x, name).address) for name, x in arrays.items()]
+    return program.canonical(), places
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_functions_of_one_key_are_traced_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn: everything that a function depends on changes, and comes back, in new functions."""
+    random, modifier, again = np.random.default_rng(seed), Modifier(), 0
+    known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for _ in range(150):
+        if random.random() < 0.7:
+            modifier.change(random, monkeypatch)
+        made = modifier.made()
+        key, found = key_of(made), traced(made)
+        assert key is not None
+        again += key in known
+        assert known.setdefault(key, found) == found
+        del made, found  # so that the next function may have the address of this one
+    assert again > 30 and len(set(map(repr, known.values()))) > 20
+
+
+def test_functions_in_place(watch: Watch) -> None:
+    """One function whose variable, code, defaults or attributes are set anew."""
+    factor: Any = 1.0
+
+    def scaled(score: Any, b: Any, h: Any, q: Any, k: Any, x: Any = 0.0) -> Any:
+        return score * factor + x
+
+    def other(score: Any, b: Any, h: Any, q: Any, k: Any, x: Any = 0.0) -> Any:
+        return score - factor * x
+
+    def calls() -> list[bool]:
+        return [watch.called(*operands(of_numpy), score_mod=scaled) for _ in range(4)]
+
+    assert calls() == [False, False, True, True]
+    factor = 2.0
+    assert calls() == [False, False, True, True]
+    factor = 1.0
+    assert calls() == [True] * 4
+    before = key_of(scaled)
+    scaled.__defaults__ = (1.0,)
+    assert key_of(scaled) not in (before, None)
+    scaled.__defaults__, scaled.__code__ = (0.0,), other.__code__
+    assert key_of(scaled) not in (before, None)
+    vars(other)["extents"] = (am.mods.Extents("ids", (2, 5), ("batch", "sk")),)
+    assert key_of(other) not in (key_of(scaled), None)
+
+
+def nothing(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score
+
+
+def importing(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    import math
+
+    return score * math.pi
+
+
+def of_module(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * OTHERS.number
+
+
+def of_random(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * np.random.random()
+
+
+def holding(held: Any) -> Callable[..., Any]:
+    return lambda score, b, h, q, k: score + q * (held is None)
+
+
+UNREAD: dict[str, Callable[..., Any]] = {
+    "a list": holding([2.0]),
+    "an object": holding(types.SimpleNamespace(x=2.0)),
+    "a dictionary": holding({"x": 2.0}),
+    "a method": holding(Modifier().made),
+    "a function with a list": holding(lambda y, held=[2.0]: y * held[0]),
+    "a function of an object": holding(np.random.default_rng(0).random),
+    "a module": of_module,
+    "a random number": of_random,
+    "an import": importing,
+    "wraps": functools.wraps(np.where)(holding([2.0])),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_may_change_unseen_is_traced_every_time(name: str) -> None:
+    assert key_of(UNREAD[name]) is None and key_of(nothing) is not None
+
+
+@LIBRARIES
+def test_functions_of_this_package(watch: Watch, taken: Any) -> None:
+    """New functions with each call, of arrays that are others each time."""
+    for _ in range(4):
+        ids, slopes = taken(np.zeros((2, 5), np.int32)), taken(np.zeros(4, np.float32))
+        mods = {
+            "score_mod": am.mods.compose(am.mods.softcap(20.0), am.mods.alibi(slopes)),
+            "mask_mod": am.mods.or_masks(am.mods.document(ids, ids), am.mods.causal_from_top),
+        }
+        planned = watch.called(*operands(taken, sk=5), **mods)
+    assert planned
+    assert not watch.called(*operands(taken, sk=6), **mods)  # refused: ids are of 5 keys
+
+
+def test_one_array_in_two_places(watch: Watch) -> None:
+    """Two views of an array's memory cannot be told apart by where they lie."""
+    table = np.zeros(8, np.float32)
+
+    def biased(first: Any, second: Any) -> Any:
+        return lambda score, b, h, q, k: score + first[h] * second[q]
+
+    def calls(first: Any, second: Any) -> list[bool]:
+        given = {"score_mod": biased(first, second)}
+        return [watch.called(*operands(of_numpy), **given) for _ in range(4)]
+
+    assert calls(table, table) == [False, False, True, True]
+    assert not any(calls(table, table[:]))
+    assert calls(table, table.copy()) == [False, False, True, True]
+    assert calls(table, table) == [True] * 4
+    q = operands(of_numpy)[0]
+    whole = q.reshape(-1)[:64].view(np.uint16).view(np.float16)  # one with the queries
+    given = [
+        watch.called(q, *operands(of_numpy)[1:], score_mod=biased(whole, table)) for _ in range(4)
+    ]
+    assert given == [False, False, True, True]
 
 
 def test_kernels_are_told_to_whoever_asks(watch: Watch) -> None:

@@ -1,0 +1,222 @@
+"""What tracing a function depends on, as part of a call's signature, so that it need not be traced again.
+
+Tracing sees the function's code, what its closure, defaults and the globals that it names hold, and the same
+of the functions among these; of arrays only shape, strides and dtype, as arrays are arguments of the kernel.
+All of that goes into the key by value, and arrays beside it: two functions of equal keys are traced to equal
+programs, with arrays in the same places. Nothing is taken for granted that may change unseen: objects with
+attributes, lists and dictionaries, modules of the user, methods, and code that imports or assigns to what is
+outside of it. A call with such a function is traced every time.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from attn_mlir.runtime.signatures import Reader, Signature, is_array
+
+LIBRARIES = frozenset(
+    {"numpy", "torch", "math", "attn_mlir.trace"}
+)  # whose functions nobody changes
+CONSTANTS = frozenset({"dtype", "device", "Size"})  # classes of torch whose objects do not change
+PURE = frozenset(
+    "abs add all any ceil clamp clip cos divide e equal erf exp exp2 expm1 eye floor fmod gelu greater "
+    "greater_equal inf isfinite isinf isnan less less_equal log log1p log2 logical_and logical_not "
+    "logical_or maximum minimum mod multiply nan ndim negative nn functional not_equal pi pow power "
+    "remainder round shape sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
+)  # attributes of libraries that depend on their arguments alone
+BUILTINS = (
+    *(
+        abs,
+        all,
+        any,
+        bool,
+        divmod,
+        enumerate,
+        float,
+        int,
+        isinstance,
+        len,
+        list,
+        map,
+        max,
+        min,
+        pow,
+    ),
+    *(range, reversed, round, sum, tuple, zip),
+)
+ASIDE = (
+    *("IMPORT", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"),
+    *("LOAD_NAME", "LOAD_FROM_DICT", "LOAD_LOCALS"),
+)  # instructions, by how they begin, of code that does more than read what it names
+_MISSING = object()
+
+
+class Names(NamedTuple):
+    """What code names outside of itself.
+
+    Attributes:
+      scope: globals and builtins; attributes: of whatever.
+      is_plain: whether it only reads.
+    """
+
+    scope: tuple[str, ...]
+    attributes: tuple[str, ...]
+    is_plain: bool
+
+
+def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
+    """Adds a traced function to a signature; whether all that it depends on could be read."""
+    before = len(signature.arrays)
+    is_read = _Walk(reader, signature).value(function)
+    signature.captured += range(before, len(signature.arrays))
+    return is_read
+
+
+class _Walk:
+    """Goes through one function."""
+
+    def __init__(self, reader: Reader, signature: Signature):
+        self._reader = reader
+        self._signature = signature
+        self._key = signature.key
+        self._seen = signature.seen
+
+    def value(self, value: Any) -> bool:
+        """Adds what a function finds outside of itself."""
+        cls: Any = type(value)
+        if value is None or cls in (bool, int, str, bytes):
+            self._key += (cls, value)
+        elif cls is float:
+            self._key += (cls, value.hex())  # tells zeros and NaN apart
+        elif isinstance(value, np.generic):
+            self._key += (cls, value.dtype, value.tobytes())
+        elif cls is tuple or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+            self._key += (cls, len(value))
+            return all(map(self.value, cast("Iterable[Any]", value)))
+        elif cls is functools.partial:
+            self._key += (cls, len(value.args), len(value.keywords), *value.keywords)
+            return all(map(self.value, (value.func, *value.args, *value.keywords.values())))
+        elif cls is types.FunctionType:
+            return self._once(value, self._function)
+        elif is_array(value):
+            return self._once(value, lambda array: self._reader.add(self._signature, (array,)))
+        else:
+            return self._of_library(value)
+        return True
+
+    def _once(self, value: Any, add: Callable[[Any], bool]) -> bool:
+        """Adds a function or an array; one that was met before by where that was."""
+        met = self._seen.get(id(value))
+        if met is not None:
+            self._key += ("again", met[0])
+            return True
+        self._seen[id(value)] = (len(self._seen), value)
+        return add(value)
+
+    def _of_library(self, value: Any) -> bool:
+        """Adds what is one and the same as long as the process lives; whether it is that."""
+        if not (any(value is x for x in BUILTINS) or _is_constant(value) or _is_pure(value)):
+            return False
+        self._key += (type(value), value)
+        return True
+
+    def _function(self, function: types.FunctionType) -> bool:
+        names = _names(function.__code__)
+        self._key.append(function.__code__)
+        if not names.is_plain:
+            return False
+        for cell in function.__closure__ or ():
+            try:
+                content = cell.cell_contents
+            except ValueError:  # a variable that is not set yet
+                return False
+            if not self.value(content):
+                return False
+        if _is_library(str(function.__globals__.get("__name__", ""))):
+            return True
+        named = [dict(function.__kwdefaults__ or {}), vars(function)]
+        self._key += map(len, named)
+        others = (function.__defaults__, *(item for one in named for item in one.items()))
+        if not all(map(self.value, others)):
+            return False
+        return all(self._named(function, name, names.attributes) for name in names.scope)
+
+    def _named(self, function: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bool:
+        """Adds what a name of the function's module stands for."""
+        value = function.__globals__.get(name, getattr(builtins, name, _MISSING))
+        if value is _MISSING:  # tracing says so
+            return False
+        self._key.append(name)
+        if isinstance(value, types.ModuleType):
+            return self._module(value, attributes, depth=3)
+        return self.value(value)
+
+    def _module(self, module: types.ModuleType, attributes: tuple[str, ...], depth: int) -> bool:
+        """Adds a library's module, of which code takes some of these attributes."""
+        found = {x: vars(module)[x] for x in attributes if x in vars(module)}
+        self._key += (types.ModuleType, module.__name__, *found, len(found))
+        if not _is_library(module.__name__):
+            return False
+        for attribute, value in found.items():
+            if isinstance(value, types.ModuleType):
+                if not depth or not self._module(value, attributes, depth - 1):
+                    return False
+            elif isinstance(value, float):
+                self._key.append(value.hex())
+            elif attribute in PURE or _is_constant(value):
+                self._key.append(value)
+            else:
+                return False
+        return True
+
+
+def _is_library(name: str) -> bool:
+    """Whether a module of that name is a library's."""
+    return name in LIBRARIES or name.partition(".")[0] in LIBRARIES
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a value is a class, or the name of a dtype or a device, of a library."""
+    if isinstance(value, type):
+        return _is_library(value.__module__)
+    cls = cast("type[Any]", type(value))
+    return issubclass(cls, np.dtype) or (cls.__module__ == "torch" and cls.__name__ in CONSTANTS)
+
+
+def _is_pure(value: Any) -> bool:
+    """Whether a value is a function of a library, of its arguments alone."""
+    if isinstance(value, np.ufunc):
+        return True
+    owner: Any = getattr(value, "__self__", None)
+    is_free = owner is None or isinstance(owner, types.ModuleType | type)
+    return type(value) is types.BuiltinFunctionType and is_free and value.__name__ in PURE
+
+
+@functools.lru_cache(maxsize=512)
+def _names(code: types.CodeType) -> Names:
+    """What a function's code, and that of functions written inside it, names."""
+    scope: dict[str, None] = {}
+    attributes: dict[str, None] = {}
+    is_plain = True
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_GLOBAL":
+            scope[str(step.argval)] = None
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            attributes[str(step.argval)] = None
+        is_own = step.argval in code.co_cellvars
+        is_plain &= not step.opname.startswith(ASIDE)
+        is_plain &= not step.opname.startswith(("STORE_DEREF", "DELETE_DEREF")) or is_own
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = _names(constant)
+            scope |= dict.fromkeys(inner.scope)
+            attributes |= dict.fromkeys(inner.attributes)
+            is_plain &= inner.is_plain
+    return Names(tuple(scope), tuple(attributes), is_plain)
