@@ -49,11 +49,14 @@ class Row:
     limit: float | None = None
 
 
-def rows(q: Any, k: Any, v: Any, o: Any, cache: Any, device: Any) -> dict[str, Row]:
+def rows(
+    q: Any, k: Any, v: Any, o: Any, read: tuple[Any, Any, Any], cache: Any, device: Any
+) -> dict[str, Row]:
     """The calls, by what they are.
 
     Args:
       o: an array like q, for the result of a kernel.
+      read: what modifiers read, all of it zeros: f32 [heads], and i32 of each query and of each key.
       cache: the same keys and values in pages; None where index arrays would be in host memory.
       device: None chooses.
     """
@@ -63,10 +66,15 @@ def rows(q: Any, k: Any, v: Any, o: Any, cache: Any, device: Any) -> dict[str, R
     kernel = am.load(am.compile(step.request, target=target))
     scale = HEAD_DIM**-0.5
     others = itertools.count(1)
+    bias, documents = read[0], am.mods.document(*read[1:])
 
     def by_kernel() -> Any:
         kernel(q, k, v, o, scale=scale, device=device)
         return o
+
+    def biased(table: Any, *held: Any) -> Any:
+        """A new function with each call; one that holds a list is traced every time."""
+        return lambda score, b, h, q, k: score + table[h] * (1.0 if not held else held[0][0])
 
     def unseen() -> Any:
         return am.attention(q, k, v, scale=scale * (1 + next(others) * 2.0**-20), **options)
@@ -76,6 +84,16 @@ def rows(q: Any, k: Any, v: Any, o: Any, cache: Any, device: Any) -> dict[str, R
         "am.attention(q, k, v)": Row(lambda: am.attention(q, k, v, **options), CALL_LIMIT),
         f"the same, {SPLITS} splits": Row(
             lambda: am.attention(q, k, v, num_splits=SPLITS, **options), CALL_LIMIT
+        ),
+        "the same, out=": Row(lambda: am.attention(q, k, v, out=o, **options), CALL_LIMIT),
+        "the same, score_mod": Row(
+            lambda: am.attention(q, k, v, score_mod=biased(bias), **options), CALL_LIMIT
+        ),
+        "the same, mask_mod": Row(
+            lambda: am.attention(q, k, v, mask_mod=documents, **options), CALL_LIMIT
+        ),
+        "the same, score_mod with a list": Row(
+            lambda: am.attention(q, k, v, score_mod=biased(bias, [1.0]), **options)
         ),
         "the same, of no signature before": Row(unseen),
     }
@@ -133,7 +151,11 @@ def on_gpu(rounds: int) -> int:
         return torch.tensor(values, dtype=torch.int32, device="cuda")
 
     q, (k, v) = drawn(QUERIES, HEADS), (drawn(KEYS, KV_HEADS) for _ in "kv")
-    calls = rows(q, k, v, torch.empty_like(q), paged(am.PagedKV, k, v, integers), None)
+    read = (
+        torch.zeros(HEADS, device="cuda"),
+        *(integers([[0] * count] * BATCH) for count in (QUERIES, KEYS)),
+    )
+    calls = rows(q, k, v, torch.empty_like(q), read, paged(am.PagedKV, k, v, integers), None)
     turned = [x.transpose(1, 2) for x in (q, k, v)]
     theirs = torch.nn.functional.scaled_dot_product_attention
     calls[TORCHS] = Row(lambda: theirs(*turned, enable_gqa=True))
@@ -157,7 +179,7 @@ def on_host(rounds: int) -> None:
         torch, library = None, "numpy"
     print(f"no GPU: a device that calls no driver, arrays of {library}; {conditions()}")
     q, k, v = (_zeros(torch, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))
-    calls = rows(q, k, v, _zeros(torch, QUERIES, HEADS), None, IdleDevice())
+    calls = rows(q, k, v, _zeros(torch, QUERIES, HEADS), read_by_modifiers(), None, IdleDevice())
     show(calls, measured(calls, rounds, lambda: None))
 
 
@@ -170,6 +192,14 @@ def _zeros(torch: Any, length: int, heads: int) -> Any:
     import numpy as np
 
     return np.zeros(size, ml_dtypes.bfloat16)
+
+
+def read_by_modifiers() -> tuple[Any, Any, Any]:
+    """What modifiers read, of numpy."""
+    import numpy as np
+
+    ids = (np.zeros((BATCH, count), np.int32) for count in (QUERIES, KEYS))
+    return (np.zeros(HEADS, np.float32), *ids)
 
 
 def conditions() -> str:
@@ -189,7 +219,8 @@ def write(folder: Path, targets: Sequence[str]) -> None:
     keep = Collector(make_folder(folder))
     for target in targets:
         with recording(keep), launching_on(IdleDevice(target)):
-            for row in rows(q, k, v, _zeros(None, QUERIES, HEADS), cache, None).values():
+            o, read = _zeros(None, QUERIES, HEADS), read_by_modifiers()
+            for row in rows(q, k, v, o, read, cache, None).values():
                 row.call()
 
 

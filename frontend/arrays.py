@@ -13,7 +13,7 @@ import numpy as np
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.binding import check_output
 from attn_mlir.runtime.devices import memory
-from attn_mlir.runtime.devices.counters import counters
+from attn_mlir.runtime.devices.counters import counters, counters_address
 from attn_mlir.runtime.devices.cuda import stream_handle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.dlpack import Export
@@ -101,6 +101,14 @@ def counters_like(like: TensorView, shape: tuple[int, ...], stream: object | Non
     else:
         found = np.zeros(shape, np.int32)
     return Output(found, lambda: found)
+
+
+def counters_beside(like: TensorView, count: int, stream: object | None) -> tuple[Any, int]:
+    """What holds the counters of `counters_like`, and where they are."""
+    if like.device == "cuda":
+        return None, counters_address(count, like.device_index, stream_handle(stream))
+    found = np.zeros(count, np.int32)
+    return found, found.__array_interface__["data"][0]
 
 
 def given_output(

@@ -19,13 +19,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir import env
-from attn_mlir.arrays import counters_like, current_stream_of, maker_like
+from attn_mlir.arrays import counters_beside, current_stream_of, maker_like
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import compile, is_recorded
 from attn_mlir.dialect.attn.masks import MASKS
@@ -50,6 +51,7 @@ INDICES = frozenset(
     "v_descale positions batch_indices slot_mapping indices topk_length "
     "page_table batch_of_query".split()
 )  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
+LINE = 256  # bytes; where a piece of a workspace begins, as allocations do
 APART = 1 << 40  # bytes between the addresses that stand for arguments
 _STAND_IN = object()  # owner of views that stand for arrays
 
@@ -69,20 +71,23 @@ class RepeatedPlan:
     Args:
       plan: of a call that was made.
       planned: the same plan, with views that `_stand_ins` made for arrays.
-      arrays: how many arrays there were.
+      arrays: views of the arrays that there were.
 
     Raises:
       ValueError: it cannot be run so.
     """
 
-    def __init__(self, plan: Plan, planned: Plan, arrays: int):
+    def __init__(self, plan: Plan, planned: Plan, arrays: Sequence[TensorView]):
         self._like = planned.like
         memory = [*planned.results, *planned.workspace]
-        views = {x.name: self._place(x, arrays + i) for i, x in enumerate(memory)}
-        self._makers = [self._maker(plan.model, x) for x in memory]
-        self._count = len(plan.results)
+        views = {x.name: self._place(x, len(arrays) + i) for i, x in enumerate(memory)}
+        self._makers = [self._maker(plan.model, x) for x in planned.results]
+        self._workspace = Workspace(plan.model, self._like, planned.workspace)
         is_given = bool(memory) and memory[0].given is not None
         self._given = views[memory[0].name].address // APART - 1 if is_given else None
+        # what a later launch writes shares memory with no array of the call; a launch sees to its own
+        is_late = is_given and len(planned.steps) > 1
+        self._spans = [x.span_bytes for x in arrays] if is_late else None
         on_gpu = self._like.device == "cuda"
         self._stream = current_stream_of(plan.model, self._like) if on_gpu else None
         self._steps = [self._launch(step, planned, views) for step in planned.steps]
@@ -100,16 +105,11 @@ class RepeatedPlan:
             read_only=False,
         )
 
-    def _maker(self, model: object, x: Allocation) -> Callable[[object], Any]:
-        """What allocates, given the stream; for the caller's own memory, nothing."""
+    def _maker(self, model: object, x: Allocation) -> Callable[[], Any]:
+        """What allocates a result; for the caller's own memory, nothing."""
         if x.given is not None:
-            return lambda stream: None
-        if x.dtype == "i32":
-            return lambda stream: counters_like(self._like, x.shape, stream).tensor
-        make = maker_like(model, self._like, x.shape, x.dtype)
-        if make is None:
-            raise ValueError("arrays of this library are made of memory that it takes over")
-        return lambda stream: make()
+            return lambda: None
+        return _made_by(maker_like(model, self._like, x.shape, x.dtype))
 
     def _launch(
         self, step: Step, planned: Plan, views: Mapping[str, TensorView]
@@ -132,16 +132,75 @@ class RepeatedPlan:
           SpecError: the stream is none.
           LaunchError: a launch failed.
         """
+        if self._spans is not None and self._shares(signature.addresses, self._spans):
+            return None
         if stream is None and self._stream is not None:
             stream = self._stream()
-        made = [make(stream) for make in self._makers]
-        addresses = [*signature.addresses, *map(address_of, made)]
+        made = [make() for make in self._makers]
+        memory, places = self._workspace.take(stream)  # kept until all is launched
+        addresses = [*signature.addresses, *map(address_of, made), *places]
         for launch, places in self._steps:
             if launch.launch([addresses[slot] + offset for slot, offset in places], stream) is None:
                 return None
         if self._given is not None:
             made[0] = signature.arrays[self._given]
-        return made[: self._count]
+        del memory
+        return made
+
+    def _shares(self, addresses: Sequence[int], spans: Sequence[int]) -> bool:
+        """Whether the caller's memory for the result has bytes in common with another array."""
+        assert self._given is not None
+        begin, end = addresses[self._given], addresses[self._given] + spans[self._given]
+        return any(
+            i != self._given and address < end and begin < address + span
+            for i, (address, span) in enumerate(zip(addresses, spans, strict=True))
+        )
+
+
+class Workspace:
+    """The memory of a plan between its launches: one piece, and counters beside it.
+
+    Args:
+      model, like: what it is like, as of `output_like`.
+      allocations: that it is for, in the order of the places that `take` gives.
+    """
+
+    def __init__(self, model: object, like: TensorView, allocations: Sequence[Allocation]):
+        self._like, self._make = like, None
+        self._offsets: list[int | None] = []  # in bytes; None for counters
+        self._counts: list[int] = []
+        begin = 0
+        for x in allocations:
+            is_counter = x.dtype == "i32"
+            self._offsets.append(None if is_counter else begin)
+            self._counts.append(math.prod(x.shape))
+            begin += 0 if is_counter else -(-x.byte_count // LINE) * LINE
+        if begin:
+            self._make = _made_by(maker_like(model, like, (begin // 4,), "f32"))
+
+    def take(self, stream: object | None) -> tuple[Any, list[int]]:
+        """Memory for one call: what holds it, and the address of each allocation."""
+        memory = None if self._make is None else self._make()
+        begin, places = address_of(memory), list[int]()
+        for offset, count in zip(self._offsets, self._counts, strict=True):
+            if offset is None:
+                counters, address = counters_beside(self._like, count, stream)
+                memory = (memory, counters)
+                places.append(address)
+            else:
+                places.append(begin + offset)
+        return memory, places
+
+
+def _made_by(make: Callable[[], Any] | None) -> Callable[[], Any]:
+    """What makes arrays.
+
+    Raises:
+      ValueError: nothing does.
+    """
+    if make is None:
+        raise ValueError("arrays of this library are made of memory that it takes over")
+    return make
 
 
 class Repeated:
@@ -207,8 +266,6 @@ class Repeated:
             is_array(x) and not x.shape for value in compound if _is_tuple(value) for x in value
         ):
             return None  # it may be read as a number
-        if given.get("out") is not None and len(plan.steps) > 1:
-            return None  # what is written last shares memory with no operand of the first launch
         if any(x.empty or x.span_bytes >= APART // 2 for x in views):
             return None
         captured = set(signature.captured)
@@ -222,7 +279,7 @@ class Repeated:
             planned = self._planner(**replaced)
             if [x.request for x in planned.steps] != [x.request for x in plan.steps]:
                 return None
-            return RepeatedPlan(plan, planned, len(views))
+            return RepeatedPlan(plan, planned, views)
         except (AttnError, ValueError):
             return None
 

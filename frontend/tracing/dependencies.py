@@ -90,14 +90,14 @@ class _Walk:
 
     def value(self, value: Any) -> bool:
         """Adds what a function finds outside of itself."""
-        cls: Any = type(value)
+        cls: Any = cast("type[Any]", type(value))
         if value is None or cls in (bool, int, str, bytes):
             self._key += (cls, value)
         elif cls is float:
             self._key += (cls, value.hex())  # tells zeros and NaN apart
-        elif isinstance(value, np.generic):
+        elif issubclass(cls, np.generic):
             self._key += (cls, value.dtype, value.tobytes())
-        elif cls is tuple or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+        elif cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
             self._key += (cls, len(value))
             return all(map(self.value, cast("Iterable[Any]", value)))
         elif cls is functools.partial:

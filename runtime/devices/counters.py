@@ -2,7 +2,8 @@
 
 Launches that may run at the same time must not share counters. Launches on one stream run one after
 the other, so each stream has its own counters, found by the driver's number of the stream, which is
-never reused. Launches that a stream capture records may be replayed on any stream, next to any
+never reused; the default stream, which no capture records, is known without asking the driver. Launches
+that a stream capture records may be replayed on any stream, next to any
 other launch: each of them gets counters that nothing else uses during the life of the process. A
 graph does not run twice at the same time, as the memory of its results would be shared.
 
@@ -13,14 +14,17 @@ few hundred work tiles at most, unless the caller splits long keys of many queri
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
-from typing import Any
 
 from attn_mlir.runtime.devices import driver, memory
 from attn_mlir.runtime.tensors import TensorView, dense_strides, element_count
 
 CHUNK = 1 << 18  # counters of a chunk, 1 MiB
 LEAST = 1 << 10  # least counters of a stream
+DEFAULT_STREAM = 0  # handle of the stream that all threads share, and that no capture records
+SHARED = -1  # key of its counters, which is no stream's number
 ALIGNMENT = 32  # counters in 128 bytes, so that launches do not share a line of the L2 cache
 
 
@@ -35,17 +39,20 @@ class _Pool:
 
     def of(self, stream: int, count: int) -> TensorView:
         """At least `count` counters for a launch on a stream."""
-        with driver.Current(self.index):
-            handle = driver.api().CUstream(stream)
-            status = driver.call("cuStreamIsCapturing", handle)
-            if status != driver.api().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
-                return self._fresh(count)
-            number = int(driver.call("cuStreamGetId", handle))
-            found = self._of_streams.get(number)
-            if found is None or found.shape[0] < count:
-                least = LEAST if found is None else 2 * found.shape[0]
+        number = SHARED
+        if stream != DEFAULT_STREAM or _is_per_thread():
+            with driver.Current(self.index):
+                handle = driver.api().CUstream(stream)
+                status = driver.call("cuStreamIsCapturing", handle)
+                if status != driver.api().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+                    return self._fresh(count)
+                number = int(driver.call("cuStreamGetId", handle))
+        found = self._of_streams.get(number)
+        if found is None or found.shape[0] < count:
+            least = LEAST if found is None else 2 * found.shape[0]
+            with driver.Current(self.index):
                 found = self._of_streams[number] = self._fresh(max(count, least))
-            return found
+        return found
 
     def _fresh(self, count: int) -> TensorView:
         """Counters that were never used."""
@@ -74,6 +81,12 @@ def _zeros(count: int, index: int) -> TensorView:
     return made
 
 
+@functools.cache
+def _is_per_thread() -> bool:
+    """Whether the default stream is another one in each thread, as cuda-python is told when imported."""
+    return os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
+
+
 _kept: list[TensorView] = []
 _pools: dict[int, _Pool] = {}
 _lock = threading.Lock()
@@ -89,6 +102,18 @@ def counters(shape: tuple[int, ...], index: int, stream: int) -> TensorView:
       LaunchError: the GPU is out of memory.
     """
     with _lock:
-        pool = _pools.setdefault(index, _Pool(index))
-        found: Any = pool.of(stream, element_count(shape))
+        found = _pool(index).of(stream, element_count(shape))
     return found.reshaped(shape, dense_strides(shape))
+
+
+def counters_address(count: int, index: int, stream: int) -> int:
+    """Where `counters` of that many are."""
+    with _lock:
+        return _pool(index).of(stream, count).address
+
+
+def _pool(index: int) -> _Pool:
+    found = _pools.get(index)
+    if found is None:
+        found = _pools[index] = _Pool(index)
+    return found
