@@ -74,7 +74,11 @@ def rows(
 
     def biased(table: Any, *held: Any) -> Any:
         """A new function with each call; one that holds a list is traced every time."""
-        return lambda score, b, h, q, k: score + table[h] * (1.0 if not held else held[0][0])
+
+        def shifted(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+            return score + table[h] * (held[0][0] if held else 1.0)
+
+        return shifted
 
     def unseen() -> Any:
         return am.attention(q, k, v, scale=scale * (1 + next(others) * 2.0**-20), **options)
@@ -198,8 +202,8 @@ def read_by_modifiers() -> tuple[Any, Any, Any]:
     """What modifiers read, of numpy."""
     import numpy as np
 
-    ids = (np.zeros((BATCH, count), np.int32) for count in (QUERIES, KEYS))
-    return (np.zeros(HEADS, np.float32), *ids)
+    queries, keys = (np.zeros((BATCH, count), np.int32) for count in (QUERIES, KEYS))
+    return np.zeros(HEADS, np.float32), queries, keys
 
 
 def conditions() -> str:

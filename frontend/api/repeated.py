@@ -7,7 +7,7 @@ addresses stand for arguments, and the launches of that plan are kept (`LaunchPl
 with the signature allocates, puts its addresses into them and launches.
 
 A function of the caller counts by all that tracing it depends on, and the arrays that it captures are
-arrays of the call; see `attn_mlir.tracing.dependencies`, which says what cannot be told so.
+arrays of the call; see `attn_mlir.api.functions`, which says what cannot be told so.
 
 Everything else takes the full path every time: other functions, lists of blocks, arrays of other libraries
 than numpy and torch, index arrays in host memory, whose contents are checked, and addresses that a
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attn_mlir import env
+from attn_mlir.api.functions import add_function
 from attn_mlir.arrays import counters_beside, current_stream_of, maker_like
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import compile, is_recorded
@@ -38,7 +39,6 @@ from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature, address_of, is_array
 from attn_mlir.runtime.tensors import TensorView, dense_strides, view
 from attn_mlir.trace import Recorded, trace
-from attn_mlir.tracing.dependencies import add_function
 
 if TYPE_CHECKING:
     from attn_mlir.api.plan import Allocation, Plan, Step

@@ -31,6 +31,7 @@ PURE = frozenset(
     "logical_or maximum minimum mod multiply nan ndim negative nn functional not_equal pi pow power "
     "remainder round shape sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
 )  # attributes of libraries that depend on their arguments alone
+BY_VALUE = frozenset({types.NoneType, bool, int, str, bytes})
 BUILTINS = (
     *(
         abs,
@@ -90,26 +91,37 @@ class _Walk:
 
     def value(self, value: Any) -> bool:
         """Adds what a function finds outside of itself."""
-        cls: Any = cast("type[Any]", type(value))
-        if value is None or cls in (bool, int, str, bytes):
+        cls: Any = cast(Any, type(value))
+        if cls in BY_VALUE:
             self._key += (cls, value)
-        elif cls is float:
-            self._key += (cls, value.hex())  # tells zeros and NaN apart
-        elif issubclass(cls, np.generic):
-            self._key += (cls, value.dtype, value.tobytes())
-        elif cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
-            self._key += (cls, len(value))
-            return all(map(self.value, cast("Iterable[Any]", value)))
-        elif cls is functools.partial:
-            self._key += (cls, len(value.args), len(value.keywords), *value.keywords)
-            return all(map(self.value, (value.func, *value.args, *value.keywords.values())))
-        elif cls is types.FunctionType:
+            return True
+        if cls is types.FunctionType:
             return self._once(value, self._function)
-        elif is_array(value):
-            return self._once(value, lambda array: self._reader.add(self._signature, (array,)))
-        else:
-            return self._of_library(value)
+        if is_array(value):
+            return self._once(value, self._array)
+        if cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
+            self._key += (cls, len(value))
+            return self._all(value)
+        if cls is float:
+            self._key += (cls, value.hex())  # tells zeros and NaN apart
+            return True
+        if issubclass(cls, np.generic):
+            self._key += (cls, value.dtype, value.tobytes())
+            return True
+        if cls is functools.partial:
+            self._key += (cls, len(value.args), len(value.keywords), *value.keywords)
+            return self._all((value.func, *value.args, *value.keywords.values()))
+        return self._of_library(value)
+
+    def _all(self, values: Iterable[Any]) -> bool:
+        """Adds several values, up to the first one that cannot be read."""
+        for value in values:
+            if not self.value(value):
+                return False
         return True
+
+    def _array(self, array: Any) -> bool:
+        return self._reader.add(self._signature, (array,))
 
     def _once(self, value: Any, add: Callable[[Any], bool]) -> bool:
         """Adds a function or an array; one that was met before by where that was."""
@@ -141,22 +153,22 @@ class _Walk:
                 return False
         if _is_library(str(function.__globals__.get("__name__", ""))):
             return True
-        named = [dict(function.__kwdefaults__ or {}), vars(function)]
-        self._key += map(len, named)
-        others = (function.__defaults__, *(item for one in named for item in one.items()))
-        if not all(map(self.value, others)):
+        for one in (function.__kwdefaults__, vars(function)):
+            self._key += (len(one or ()), *(one or ()))
+            if one and not self._all(one.values()):
+                return False
+        if function.__defaults__ and not self.value(function.__defaults__):
             return False
-        return all(self._named(function, name, names.attributes) for name in names.scope)
-
-    def _named(self, function: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bool:
-        """Adds what a name of the function's module stands for."""
-        value = function.__globals__.get(name, getattr(builtins, name, _MISSING))
-        if value is _MISSING:  # tracing says so
-            return False
-        self._key.append(name)
-        if isinstance(value, types.ModuleType):
-            return self._module(value, attributes, depth=3)
-        return self.value(value)
+        scope = function.__globals__
+        for name in names.scope:
+            value = scope[name] if name in scope else getattr(builtins, name, _MISSING)
+            if value is _MISSING:  # tracing says so
+                return False
+            self._key.append(name)
+            is_module = isinstance(value, types.ModuleType)
+            if not (self._module(value, names.attributes, 3) if is_module else self.value(value)):
+                return False
+        return True
 
     def _module(self, module: types.ModuleType, attributes: tuple[str, ...], depth: int) -> bool:
         """Adds a library's module, of which code takes some of these attributes."""
