@@ -10,7 +10,6 @@ outside of it. A call with such a function is traced every time.
 
 from __future__ import annotations
 
-import builtins
 import dis
 import functools
 import types
@@ -21,37 +20,20 @@ import numpy as np
 
 from attn_mlir.runtime.signatures import Reader, Signature, is_array
 
-LIBRARIES = frozenset(
-    {"numpy", "torch", "math", "attn_mlir.trace"}
-)  # whose functions nobody changes
+# modules whose functions nobody changes
+LIBRARIES = frozenset({"numpy", "torch", "math", "attn_mlir.trace"})
 CONSTANTS = frozenset({"dtype", "device", "Size"})  # classes of torch whose objects do not change
 PURE = frozenset(
-    "abs add all any ceil clamp clip cos divide e equal erf exp exp2 expm1 eye floor fmod gelu greater "
+    "abs add all any ceil clamp clip cos divide e equal erf exp exp2 expm1 floor fmod gelu greater "
     "greater_equal inf isfinite isinf isnan less less_equal log log1p log2 logical_and logical_not "
-    "logical_or maximum minimum mod multiply nan ndim negative nn functional not_equal pi pow power "
-    "remainder round shape sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
+    "logical_or maximum minimum mod multiply nan negative not_equal pi pow power remainder round shape "
+    "sigmoid sign silu sin softplus sqrt square subtract tanh trunc where".split()
 )  # attributes of libraries that depend on their arguments alone
 BY_VALUE = frozenset({types.NoneType, bool, int, str, bytes})
-BUILTINS = (
-    *(
-        abs,
-        all,
-        any,
-        bool,
-        divmod,
-        enumerate,
-        float,
-        int,
-        isinstance,
-        len,
-        list,
-        map,
-        max,
-        min,
-        pow,
-    ),
-    *(range, reversed, round, sum, tuple, zip),
-)
+BUILTINS: tuple[Any, ...] = (
+    abs, all, any, bool, divmod, enumerate, float, int, isinstance, len, list, map, max, min, pow, range,
+    reversed, round, sum, tuple, zip,
+)  # fmt: skip
 ASIDE = (
     *("IMPORT", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"),
     *("LOAD_NAME", "LOAD_FROM_DICT", "LOAD_LOCALS"),
@@ -159,9 +141,10 @@ class _Walk:
                 return False
         if function.__defaults__ and not self.value(function.__defaults__):
             return False
-        scope = function.__globals__
-        for name in names.scope:
-            value = scope[name] if name in scope else getattr(builtins, name, _MISSING)
+        scope, builtin = function.__globals__, function.__builtins__
+        # tracing takes the names of attributes for globals as well, to see whether PyTorch is meant
+        for name in (*names.scope, *(x for x in names.attributes if x in scope)):
+            value = scope[name] if name in scope else builtin.get(name, _MISSING)
             if value is _MISSING:  # tracing says so
                 return False
             self._key.append(name)

@@ -279,6 +279,9 @@ class Repeated:
             planned = self._planner(**replaced)
             if [x.request for x in planned.steps] != [x.request for x in plan.steps]:
                 return None
+            now = self._signature(arguments, options)
+            if now is None or now.key != signature.key:  # a function changed in another thread
+                return None
             return RepeatedPlan(plan, planned, views)
         except (AttnError, ValueError):
             return None

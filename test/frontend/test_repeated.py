@@ -465,6 +465,34 @@ def test_functions_in_place(watch: Watch) -> None:
     assert key_of(other) not in (key_of(scaled), None)
 
 
+def test_a_function_that_changes_while_it_is_planned(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another thread might, between the look at the function and its tracing."""
+    factor, after = 3.0, iter((3.0, 4.0))
+
+    def scaled(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score * factor
+
+    def call() -> bool:
+        return watch.called(*operands(of_numpy), score_mod=scaled)
+
+    read = repeated.Repeated._signature  # pyright: ignore[reportPrivateUsage]
+
+    def changed(*arguments: Any) -> Any:
+        nonlocal factor
+        found = read(*arguments)
+        factor = next(after, factor)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repeated.Repeated, "_signature", changed)
+        for _ in range(2):
+            attention(*operands(of_numpy), device=IDLE, score_mod=scaled)
+    factor = 3.0
+    assert [call(), call(), call()] == [False, False, True]
+
+
 def nothing(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score
 
