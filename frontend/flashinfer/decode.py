@@ -125,7 +125,8 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             scale=sm_scale,
         ).with_parts(
             self._buffers.device,
-            {"batch": len(told.lengths), "sq": rows, "sk": told.longest},
+            {"batch": len(told.lengths), "sq": rows, "sk": max(told.lengths, default=0)},
+            room=told.room,
             fixed_split_size=fixed_split_size,
             disable_split_kv=disable_split_kv,
             page_size=told.page_size,

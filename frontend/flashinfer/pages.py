@@ -28,13 +28,13 @@ class Told:
       page_size: positions of a page.
       rows: offsets, entries and positions in last pages, in i32.
       lengths: positions of each sequence.
-      longest: no sequence has more positions, whatever a captured graph finds in its buffers.
+      room: no sequence has more positions, whatever a captured graph finds in its buffers.
     """
 
     page_size: int
     rows: Sequence[Any]
     lengths: Sequence[int]
-    longest: int
+    room: int
 
 
 class Pages:
@@ -92,7 +92,7 @@ class Pages:
         self._listed = {"indptr": offsets, "indices": entries, "last_page_len": last}
         if bounded and self._kept.given is None:
             counts = offsets.diff()
-            columns = max(-(-told.longest // told.page_size), 1)
+            columns = max(-(-told.room // told.page_size), 1)
             used = torch.arange(columns, device=offsets.device) < counts[:, None]
             table = torch.zeros_like(used, dtype=torch.int32).masked_scatter_(used, entries)
             lengths = torch.tensor(told.lengths, dtype=torch.int32, device=offsets.device)

@@ -131,6 +131,7 @@ class Problem:
         device: Any,
         sizes: Mapping[str, int],
         *,
+        room: int,
         fixed_split_size: object,
         disable_split_kv: object,
         page_size: int = 1,
@@ -140,6 +141,7 @@ class Problem:
         Args:
           device: that the calls run on.
           sizes: `batch`, and the longest `sq` and `sk`.
+          room: no sequence has more keys, in whatever is planned for the same graph.
           fixed_split_size: pages of a part; None or -1 leaves the number of parts to a rule, by sizes.
           disable_split_kv: whether there is one part, whatever is said otherwise.
 
@@ -149,7 +151,7 @@ class Problem:
         if flag("disable_split_kv", disable_split_kv):
             return dataclasses.replace(self, num_splits=1)
         if fixed_split_size is not None and as_int(fixed_split_size) != NO_LIMIT:
-            keys = _keys_of_part(fixed_split_size, page_size, sizes["sk"])
+            keys = _keys_of_part(fixed_split_size, page_size, room)
             return dataclasses.replace(self, num_splits=1, split_size=keys)
         machine = machine_of(None, view(torch.empty(0, device=device), "device"))
         spec = mha(

@@ -31,7 +31,7 @@ class PrefillWrapper(Wrapper):
         self,
         qo_indptr: Any,
         sk: Sequence[int],
-        longest_k: int,
+        room: int,
         sizes: tuple[int, int, int, int | None],
         dtypes: tuple[object, object, object],
         masks: tuple[Any, Any],
@@ -41,7 +41,7 @@ class PrefillWrapper(Wrapper):
         """What both plans have in common.
 
         Args:
-          sk: keys of each sequence; longest_k: no sequence has more, see `Told.longest`.
+          sk: keys of each sequence; room: no sequence has more, see `Told.room`.
           sizes, dtypes, scores: see `Problem.of`.
           masks: custom_mask and packed_custom_mask.
           parts: fixed_split_size, disable_split_kv and page_size.
@@ -61,8 +61,8 @@ class PrefillWrapper(Wrapper):
         longest = tokens if self._captured else max(sq, default=0)
         mask_mod = mask_mod_of(*masks, device, sq, sk)
         problem = Problem.of(sizes, dtypes, mask_mod=mask_mod, **scores)
-        extents = {"batch": len(sq), "sq": max(sq, default=0), "sk": longest_k}
-        problem = problem.with_parts(device, extents, **parts)
+        extents = {"batch": len(sq), "sq": max(sq, default=0), "sk": max(sk, default=0)}
+        problem = problem.with_parts(device, extents, room=room, **parts)
         self._buffers.keep(QUERIES, offsets, whole=True)
         self._longest = longest
         self._keep(problem, tokens, frozen)
@@ -174,7 +174,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PrefillWrapper):
         problem = self._plan_queries(
             qo_indptr,
             told.lengths,
-            told.longest,
+            told.room,
             (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo),
             (q_data_type, kv_data_type, o_data_type),
             (custom_mask, packed_custom_mask),
