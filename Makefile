@@ -63,6 +63,7 @@ format: $(VENV)/.installed-lint  ## let ruff write the layout
 
 numerics: setup  ## every case of the numerics sweep, 300 random problems, all drawn calls and files (long)
 	@$(BIN)/python validation/numerics/sweep.py $(NUMERICS_ARGS)
+	@$(BIN)/python validation/numerics/sparse_sweep.py --jobs $(JOBS)
 	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.latent_draws --count 200
 	@$(BIN)/python validation/fuzz/fuzz.py all --jobs $(JOBS)

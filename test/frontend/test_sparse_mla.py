@@ -85,3 +85,25 @@ def test_what_a_kernel_is_called() -> None:
     assert spec.kernel_name == "attn_sparse_mla_bf16_h8_d512_topk_length_sinks"
     with pytest.raises(SpecError, match="dtype must be bf16, got 'f16'"):
         SparseMlaSpec(heads=8, dtype="f16")
+
+
+def test_flash_mla_with_tensors_of_pytorch() -> None:
+    """Strided ones, as FlashMLA's tests have them; the second query has no entry that counts."""
+    torch: Any = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    q, kv = (
+        (torch.randn(shape) / 4).bfloat16()[..., :512] for shape in ((2, 8, 600), (100, 1, 520))
+    )
+    indices = torch.stack([torch.randperm(100)[:64] for _ in range(2)])[:, None].int()
+    lengths, sinks = torch.tensor([50, 0], dtype=torch.int32), torch.randn(8)
+    out, max_logits, lse = flash_mla_sparse_fwd(
+        q, kv, indices, 0.3, attn_sink=sinks, topk_length=lengths, device="emulator"
+    )
+    keys = kv[indices[0, 0, :50].long(), 0].float()
+    scores = 0.3 * (q[0].float() @ keys.T)
+    wanted = torch.logsumexp(scores, 1)
+    share = (torch.softmax(scores, 1) @ keys) * torch.sigmoid(wanted - sinks)[:, None]
+    assert (out[0].float() - share).abs().max() < 3e-3
+    assert (lse[0] - wanted).abs().max() < 1e-5
+    assert (max_logits[0] - scores.max(1).values).abs().max() < 1e-5
+    assert not out[1].any() and (lse[1] == torch.inf).all() and (max_logits[1] == -torch.inf).all()

@@ -1,0 +1,86 @@
+"""Checks sparse latent attention on the emulator over FlashMLA's test matrix; `make numerics` runs this.
+
+    python validation/numerics/sparse_sweep.py                  every case, fair and adversarial
+    python validation/numerics/sparse_sweep.py --only topk=256  cases whose text contains this
+    python validation/numerics/sparse_sweep.py --list           cases only
+
+Queries are fewer than there: s_q x topk is at most 16384. What it has no check of numbers for, a grid of 70000 queries, is
+in `make test`; its cases of 4096 queries are for a GPU. Exit code: 0 when every case is right, 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+
+import attn_mlir as am
+from attn_mlir.reference.sparse_mla import SparseAttention
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
+
+MOST_ENTRIES, MOST_QUERIES = 16384, 3
+REGULAR = ((128, 128), (256, 256), (512, 512))  # s_kv and topk
+OTHERS = ((592, 128), (1840, 256), (1592, 384), (1521, 512), (95, 128), (153, 256), (114, 384))
+EMPTY_QUERIES = ((128, 128), (256, 256), (4321, 4096), (2048, 2048))
+EMPTY_BLOCKS = ((32, 2048), (64, 8192))
+
+
+def cases() -> Iterator[Case]:
+    """The matrix, for both sizes of a row and 64 and 128 heads."""
+    flags = (False, True)
+    for d_qk, heads in product((512, 576), (128, 64)):
+        for s_kv, topk in (*REGULAR, *OTHERS):
+            for s_q in (1, MOST_QUERIES):
+                yield Case(s_q, s_kv, topk, d_qk=d_qk, heads=heads)
+        for (s_kv, topk), sinks, lengths in product(OTHERS, flags, flags):
+            if sinks or lengths:
+                yield Case(2, s_kv, topk, d_qk=d_qk, heads=heads, sinks=sinks, lengths=lengths)
+        for s_kv, topk in EMPTY_QUERIES:
+            s_q = min(MOST_QUERIES, MOST_ENTRIES // topk)
+            yield Case(
+                s_q, s_kv, topk, d_qk=d_qk, heads=heads, sinks=True, lengths=True, empty=True
+            )
+        for s_kv, topk in EMPTY_BLOCKS:
+            yield Case(1, s_kv, topk, d_qk=d_qk, heads=heads, sinks=True, lengths=True)
+
+
+def run(case: Case) -> str:
+    """What is wrong with one case; nothing where it is right."""
+    given = problem(case)
+    found = [
+        SparseAttention(*am.sparse_mla(**given, device=device))
+        for device in (EmulatorDevice(check="all"), EmulatorDevice("adversarial", 1, check="all"))
+    ]
+    fair, late = ([x.tobytes() for x in vars(one).values()] for one in found)
+    reason = wrong(given, found[0])
+    return reason if fair == late else f"{reason}; an adversarial schedule has other bits"
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="part of a case's text")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--list", action="store_true", help="print the cases and stop")
+    options = parser.parse_args()
+    chosen = [case for case in cases() if options.only in str(case)]
+    if options.list:
+        print(*chosen, sep="\n")
+        return 0
+    begin, failed = time.perf_counter(), 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for case, reason in zip(chosen, pool.map(run, chosen), strict=True):
+            failed += bool(reason)
+            if reason:
+                print(f"{case}: {reason}", flush=True)
+    seconds = time.perf_counter() - begin
+    print(f"{len(chosen)} cases of sparse latent attention, {failed} wrong, {seconds:.0f} s")
+    return 1 if failed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
