@@ -10,7 +10,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.reference.sparse_mla import SparseAttention, of_pages
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
+from attn_mlir.validation.numerics.sparse_cases import FILLERS, Case, problem, wrong
 
 FAIR = EmulatorDevice(check="all")
 
@@ -54,9 +54,10 @@ def test_pages_are_rows_elsewhere(size: int) -> None:
     given = problem(Case(s_q=3, s_kv=122, topk=64, heads=8, d_qk=512))
     pages = 122 // size
     table = np.stack([random.permutation(pages) for _ in range(2)]).astype(np.int32)
-    table[0, :1], table[1, 1:2] = -1, pages
-    sequences = np.array([1, 0, 7], np.int32)
+    table[0, :1], table[1, 1:2] = -(2**31), pages
+    sequences = np.array([1, 0, 7 if size > 1 else -1], np.int32)
     positions = given["indices"]
+    positions[:, :: 64 // len(FILLERS)][:, : len(FILLERS)] = FILLERS
     rows = of_pages(positions, table, sequences, size, pages).astype(np.int32)
     assert (rows[:2] >= 0).any(1).all() and (rows[2] < 0).all()
     kv = np.ascontiguousarray(given["kv"])
