@@ -75,8 +75,7 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs) as pool:
         for case, reason in zip(chosen, pool.map(run, chosen), strict=True):
             failed += bool(reason)
-            if reason:
-                print(f"{case}: {reason}", flush=True)
+            print(f"{'WRONG' if reason else 'ok'} {case} {reason}".strip(), flush=True)
     seconds = time.perf_counter() - begin
     print(f"{len(chosen)} cases of sparse latent attention, {failed} wrong, {seconds:.0f} s")
     return 1 if failed or not chosen else 0
