@@ -69,8 +69,8 @@
 // CHECK: arith.ori %{{.*}}, %[[A]]
 // CHECK: %[[STEP:.*]] = arith.constant 2 : i64
 // CHECK: arith.addi %{{.*}}, %[[STEP]]
-// CHECK: %[[CODE:.*]] = arith.constant 135267472 : i32
 // CHECK: %[[ALWAYS:.*]] = arith.constant true
+// CHECK: %[[CODE:.*]] = arith.constant 135267472 : i32
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %{{.*}}, %{{.*}}, %[[CODE]], %[[FIRST:.*]] {
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %{{.*}}, %{{.*}}, %[[CODE]], %[[ALWAYS]] {
 // CHECK: nvvm.tcgen05.mma %{{.*}}, %[[ALWAYS]] {
