@@ -3,7 +3,7 @@
     python bench/attention.py --write DIR [--target sm_90a]       where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py               where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --tile-order single counter
-    python bench/attention.py --picture docs/attention.svg --of FILE    of what --results FILE kept
+    python bench/attention.py --picture docs/attention_speed.svg --of FILE    of what --results FILE kept
 
 16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values. All run in turns from
 CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the pairs

@@ -32,7 +32,7 @@ from attn_mlir.runtime.kernel import launching_on
 
 BATCH, LENGTH, HEADS, HEAD_DIM = 4, 4096, 16, 128
 CAP, WINDOW = 30.0, 1024  # of the softcap; keys that a query sees in the window, itself among them
-TOLERANCE = 2.0**-6  # of O, twice what a bf16 of a mean of standard normal values is off
+TOLERANCE = 2.0**-5  # of O: two steps of bf16 for values of 2 to 4, as both round theirs
 CALLS = 4  # in a graph
 
 
