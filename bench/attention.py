@@ -222,8 +222,8 @@ def main() -> int:
     values = dict(HEAD_DIMS)
     cells = [Cell(int(d), values[int(d)], mask, int(length)) for d, mask, length in given.cell]
     if not cells:
-        every = itertools.product(MASKS, HEAD_DIMS, given.lengths)
-        cells = [Cell(d, dv, mask, length) for mask, (d, dv), length in every]
+        each = [(*sizes, mask) for mask in MASKS for sizes in HEAD_DIMS]
+        cells = [Cell(*head, length) for head in each for length in given.lengths]
     pairs = itertools.product(given.query_tiles, given.tile_order)
     variants = [Variant(tiles or None, order or None) for tiles, order in pairs]
     if given.write is not None:
