@@ -112,14 +112,14 @@ def test_caches(form: Form, keys: tuple[int, ...], new: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("sq", "d", "split"), [(4, 128, {"num_splits": 5}), (1, 72, {"split_size": 128})]
+    ("sq", "d", "split"), [(2, 128, {"num_splits": 5}), (1, 72, {"split_size": 128})]
 )
 def test_parts_put_together_by_the_last_one(sq: int, d: int, split: dict[str, int]) -> None:
     """Of 4 key tiles, so that some are empty; sinks count once, and bits go by no order of CTAs."""
-    q, k, v = operands(sq, 500, (8, 1), (d, d), batch=2)
+    q, k, v = operands(sq, 400, (8, 1), (d, d))
     options: dict[str, Any] = {"mask": am.causal(), "sinks": SINKS}
     found = set[bytes]()
-    for seed in (0, 1, 2):
+    for seed in (0, 1):
         plan = am.plan(
             q,
             k,
