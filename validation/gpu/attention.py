@@ -10,9 +10,11 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.runtime.devices.launchplan import LaunchPlan
 from attn_mlir.validation.gpu.check import BLACKWELL, Machine, check, module
 
 SHAPES = ((1, 513), (129, 257), (300, 77), (640, 640), (2048, 2048))  # queries, keys
+FACTORS, KEYS = (1.0, -2.0), 700  # of `functions_of_calls_that_come_again`
 KINDS = tuple(itertools.product((64, 128), ("bf16", "f16"), (am.full(), am.causal())))
 
 
@@ -205,6 +207,55 @@ def _check_row(torch: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> None:
     truth = torch.einsum("hk,khd->hd", scores.softmax(-1), v)
     assert (o.double() - truth).abs().max() < 2**-6
     assert (lse.double() - scores.logsumexp(-1)).abs().max() < 1e-3
+
+
+def _shifted(call: Callable[..., Any], q: Any, k: Any, v: Any, table: Any, factor: float) -> Any:
+    """`am.attention` or `am.plan` with a function made for this call, and keys in parts."""
+
+    def shifted(score: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
+        return score + table[key] * factor
+
+    return call(q, k, v, score_mod=shifted, num_splits=4, schedule="mha-streaming")
+
+
+def _shifts(target: str) -> None:
+    """Asks for the kernels of `functions_of_calls_that_come_again`."""
+    ml_dtypes = module("ml_dtypes")
+    q, k = (np.zeros((1, n, h, 128), ml_dtypes.bfloat16) for n, h in ((1, 16), (KEYS, 2)))
+    for factor in FACTORS:
+        (step,) = _shifted(am.plan, q, k, k, np.zeros(KEYS, np.float32), factor).steps
+        am.compile(step.request, target=target)
+
+
+@check(asks=_shifts)
+def functions_of_calls_that_come_again(machine: Machine) -> None:
+    """Plans launch new functions with other tables, and see a captured number that has changed."""
+    torch = module("torch")
+    torch.manual_seed(2)
+    q, k, v = (
+        torch.randn(1, n, h, 128, device="cuda", dtype=torch.bfloat16)
+        for n, h in ((1, 16), (KEYS, 2), (KEYS, 2))
+    )
+    keys, values = (x.double().repeat_interleave(8, 2) for x in (k, v))
+    planned: list[object] = []
+    watched = LaunchPlan.launch
+
+    def launch(*arguments: Any) -> Any:
+        planned.append(watched(*arguments))
+        return planned[-1]
+
+    LaunchPlan.launch = launch
+    try:
+        for turn in range(12):
+            table, factor = torch.randn(KEYS, device="cuda"), FACTORS[turn // 2 % 2]
+            o = _shifted(am.attention, q, k, v, table, factor)
+            scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), keys) * 128**-0.5
+            weights = (scores + table.double() * factor).softmax(-1)
+            truth = torch.einsum("bhqk,bkhd->bqhd", weights, values)
+            assert (o.double() - truth).abs().max() < 2.0**-6, (turn, factor)
+    finally:
+        LaunchPlan.launch = watched
+    assert len(planned) == 8 and None not in planned
 
 
 def _families(target: str) -> None:
