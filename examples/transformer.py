@@ -133,7 +133,7 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, padding)
 
 
-def made(size: Size, place: str) -> MistralForCausalLM:
+def made(size: Size, place: str) -> Any:
     """A model with random weights in bf16."""
     torch.manual_seed(0)
     config = MistralConfig(
@@ -149,7 +149,8 @@ def made(size: Size, place: str) -> MistralForCausalLM:
         initializer_range=size.width**-0.5,
     )
     with torch.device(place):
-        return MistralForCausalLM(config).to(torch.bfloat16).eval()
+        model: Any = MistralForCausalLM(config)
+    return model.to(torch.bfloat16).eval()
 
 
 @torch.inference_mode()
