@@ -16,7 +16,7 @@ from attn_mlir.passes.plan_memory import BY_EVERY_THREAD
 from attn_mlir.passes.target.limits import WARP_THREADS, WARPGROUP_WARPS, Target
 
 from .groups import ARRAY_STEP
-from .layouts import ATOM_ROWS, COLUMN, Layout, unit_elements
+from .layouts import ATOM_ROWS, COLUMN, Layout, line_elements, unit_elements
 from .layouts.inference import layouts_of
 from .layouts.reductions import crosses_warps
 from .tensors import view_of
@@ -196,6 +196,17 @@ def check_whole(op: Any, tile: Any) -> None:
     left, _ = cut_from(tile)
     if left and ws.TileType(tile.type).space == "shared":
         raise op_error(op, f"expects a shared tile from its column 0 on, got one from {left}")
+
+
+def check_line(op: Any, tile: Any) -> None:
+    """Checks that a tile for the tensor core begins with a line of columns of its slot."""
+    left, _ = cut_from(tile)
+    kind = ws.TileType(tile.type)
+    line = line_elements(ws.element_bits(kind.element))
+    if left % line and kind.space == "shared":
+        raise op_error(
+            op, f"expects a shared tile from a multiple of {line} columns on, got one from {left}"
+        )
 
 
 @covers(ws.ViewOp)

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir, llvm
-from attn_mlir.dialect.scalars import constant, i32
+from attn_mlir.dialect.scalars import INT, constant, i32
 
 from .context import Lowering, TileRef
 from .inline_ptx import opaque
-from .layouts import Operand
+from .layouts import SWIZZLE_BYTES, Operand, line_elements
 
 Value = Any
 
@@ -16,8 +17,12 @@ ADDRESS_MASK = 0x3FFFF  # 18-bit shared addresses
 
 
 def matrix_descriptor(low: Lowering, tile: TileRef, operand: Operand) -> Value:
-    """The matrix descriptor of a shared tile for K step 0, i64."""
-    address = llvm.PtrToIntOp(i32(), low.shared_pointer(tile.address)).result
+    """The matrix descriptor of a shared tile for K step 0, i64; the tile begins with a line."""
+    start = tile.address
+    if tile.first_column:
+        line = tile.first_column // line_elements(ws.element_bits(tile.kind.element))
+        start = INT.add(start, line * tile.pitch * SWIZZLE_BYTES)
+    address = llvm.PtrToIntOp(i32(), low.shared_pointer(start)).result
     masked = arith.AndIOp(opaque(address), constant(ADDRESS_MASK)).result
     units = arith.ShRUIOp(masked, constant(ADDRESS_UNIT_BITS)).result
     wide = arith.ExtUIOp(ir.IntegerType.get_signless(64), units).result

@@ -15,10 +15,10 @@ from ..coverage import (
     MMA_MAX_COLUMNS,
     NARROW_BITS,
     Site,
+    check_line,
     check_one_thread,
     check_operand,
     check_warpgroups,
-    check_whole,
     covers,
     cut_from,
 )
@@ -40,7 +40,7 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
         if is_mn_major:
             check_operand(op, tile)
         else:
-            check_whole(op, tile)
+            check_line(op, tile)
     a, d = ws.TileType(op.a.type), ws.TileType(op.d.type)
     if str(a.element) not in ELEMENT_CODES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_CODES)}, got {a.element}")

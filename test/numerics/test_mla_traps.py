@@ -19,14 +19,22 @@ from attn_mlir.validation.numerics.latent import LatentProblem
 from attn_mlir.validation.numerics.stored import Form
 
 TILE = 128  # rows of Q, and of K and V
-Q_BYTES = K_BYTES = TILE * (128 + 64) * 2
+NOPE_BYTES, ROPE_BYTES = TILE * 128 * 2, TILE * 64 * 2
+Q_BYTES = K_BYTES = NOPE_BYTES + ROPE_BYTES
 V_BYTES = TILE * 128 * 2
 
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    """The kernel of 128 + 64 columns, two query tiles, causal."""
+    """The kernel of 128 + 64 columns, two query tiles, causal: rope has a ring of its own."""
     return am.compile(am.MlaSpec(heads=2, nope_dim=128, rope_dim=64, mask=am.causal()))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Bundle:
+    """The same with one query tile: keys are whole in their slots."""
+    spec = am.MlaSpec(heads=2, nope_dim=128, rope_dim=64, mask=am.causal(), query_tiles=1)
+    return am.compile(spec)
 
 
 def regions(bundle: Bundle) -> dict[str, tuple[int, int]]:
@@ -42,17 +50,29 @@ def box_bytes(bundle: Bundle, tensor: str) -> int:
     return int(np.prod(box)) * 2
 
 
-def test_t1_slots_lie_as_far_apart_as_their_keys_are_large(bundle: Bundle) -> None:
-    """Not as far as a padded depth would need."""
-    begin, end = regions(bundle)["kv"]
-    assert (end - begin) % K_BYTES == 0 and (end - begin) // K_BYTES >= 2
+def announced(bundle: Bundle) -> list[int]:
+    """The bytes that full barriers are told to wait for, in the order of the PTX."""
+    lines = re.findall(r"mbarrier\.arrive\.expect_tx\S* \S+ \[\S+\], (%?\w+);", bundle.ptx)
+    constants = dict(re.findall(r"mov\.b32\s+(%r\d+), (\d+);", bundle.ptx))
+    return [int(constants.get(value, value)) for value in lines]
 
 
-def test_t2_rope_ends_with_its_slot(bundle: Bundle) -> None:
+def test_t1_slots_lie_as_far_apart_as_their_keys_are_large(bundle: Bundle, whole: Bundle) -> None:
+    """Not as far as a padded depth would need; three slots, which overlap needs, either way."""
+    found = regions(bundle) | {"whole": regions(whole)["kv"]}
+    sizes = {name: end - begin for name, (begin, end) in found.items()}
+    assert (sizes["kv"], sizes["rope"], sizes["whole"]) == (
+        3 * NOPE_BYTES,
+        2 * ROPE_BYTES,
+        3 * K_BYTES,
+    )
+
+
+def test_t2_rope_ends_with_its_slot(whole: Bundle) -> None:
     """Nope, rope and nothing else; rope begins with a line of 128 bytes of its own."""
-    assert box_bytes(bundle, "k_nope") + box_bytes(bundle, "k_rope") == K_BYTES
-    assert box_bytes(bundle, "k_nope") % (TILE * 128) == 0
-    assert box_bytes(bundle, "v") == V_BYTES <= K_BYTES
+    assert box_bytes(whole, "k_nope") + box_bytes(whole, "k_rope") == K_BYTES
+    assert box_bytes(whole, "k_nope") % (TILE * 128) == 0
+    assert box_bytes(whole, "v") == V_BYTES <= K_BYTES
 
 
 def test_t3_full_and_empty_barriers_are_two_blocks(bundle: Bundle) -> None:
@@ -62,12 +82,11 @@ def test_t3_full_and_empty_barriers_are_two_blocks(bundle: Bundle) -> None:
     assert blocks["kv empty"] == (begin + 8 * count, count)
 
 
-def test_t4_a_barrier_waits_for_the_bytes_of_both_copies_once(bundle: Bundle) -> None:
-    """One announcement for each slot that is filled: K(0), Q0, Q1, V(0), then K(n) and V(n)."""
-    lines = re.findall(r"mbarrier\.arrive\.expect_tx\S* \S+ \[\S+\], (%?\w+);", bundle.ptx)
-    constants = dict(re.findall(r"mov\.b32\s+(%r\d+), (\d+);", bundle.ptx))
-    announced = [int(constants.get(value, value)) for value in lines]
-    assert announced == [K_BYTES, Q_BYTES, Q_BYTES, V_BYTES, K_BYTES, V_BYTES]
+def test_t4_a_barrier_waits_for_the_bytes_of_its_copies_once(bundle: Bundle, whole: Bundle) -> None:
+    """One announcement for each slot that is filled: K(0), Q, V(0), then K(n) and V(n)."""
+    parts = [NOPE_BYTES, ROPE_BYTES]
+    assert announced(bundle) == [*parts, Q_BYTES, Q_BYTES, V_BYTES, *parts, V_BYTES]
+    assert announced(whole) == [K_BYTES, Q_BYTES, V_BYTES, K_BYTES, V_BYTES]
 
 
 def test_t15_boxes_have_one_head(bundle: Bundle) -> None:

@@ -7,7 +7,7 @@ entry that is already there is kept, so a module can bring its own.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect.attn import Block, MhaOp
@@ -54,6 +54,9 @@ class MhaConfig(Config):
     softmax_registers: int = 192
     correction_registers: int = 80
     other_registers: int = 48
+
+
+ConfigT = TypeVar("ConfigT", bound=MhaConfig)
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,8 @@ def chosen_config(
     queries: Any,
     page_size: int,
     block: Block | None = None,
-) -> MhaConfig:
+    kind: type[ConfigT] = MhaConfig,
+) -> ConfigT:
     """Tiles, stages and registers of an attention operation.
 
     An option overrides the table, and an entry that the operation already carries overrides both.
@@ -268,6 +272,7 @@ def chosen_config(
       queries: the operand of the operation that tells how they lie.
       page_size: of the pages that keys lie in, 0 without.
       block: of scores that lists name; whole blocks are visited: they prescribe tiles.
+      kind: of the configuration, with entries of its own at their defaults.
 
     Raises:
       VerifyError: an operation without a kernel, or an impossible configuration.
@@ -294,11 +299,12 @@ def chosen_config(
     }
     if wishes.exp2_period == -1:
         overrides["exp2_period"] = 0
-    overrides |= MhaConfig.given(op)
+    overrides |= kind.given(op)
     group = op.heads // op.kv_heads
     packed = 1 if has_padded_queries(queries) else packed_heads(target, group)
     packed = block.heads if block else packed
-    config = dataclasses.replace(config, **{"packed_heads": packed, **overrides})
+    entries: dict[str, Any] = {**dataclasses.asdict(config), "packed_heads": packed, **overrides}
+    config = kind(**entries)
     _check(op, target, config, page_size, queries)
     return config
 

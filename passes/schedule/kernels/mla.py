@@ -9,26 +9,45 @@ q  [rows, nope + rope]    | q_nope | q_rope |     once for each query tile
 k  [tile_n, nope + rope]  | k_nope | k_rope |     one product of depth nope + rope
 v  [tile_n, v_head_dim]   | v |                   in the front of a slot of k, where they share a ring
 ```
+Where shared memory has room for too few slots of whole keys, rope has a ring of its own, and scores
+are two products; see `latent_storage`.
 """
 
+import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels import mha, mha_config, mha_registers
 from attn_mlir.passes.schedule.parts.held import HeldStorage
 from attn_mlir.passes.schedule.parts.latent_kernel import latent_kernel
+from attn_mlir.passes.schedule.parts.latent_storage import LatentStorage, RingSlots
 from attn_mlir.passes.schedule.parts.operands import page_size_of
 from attn_mlir.passes.schedule.parts.storage import Storage
 from attn_mlir.passes.schedule.registry import register
-from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from attn_mlir.passes.target.tiling import PAGE_SIZES, key_tiles_for
 
 ELEMENT_TYPES = ("bf16", "f16")
 LINE_BYTES = 128  # of a tile's columns, which lie together; the parts of a slot begin with one
+REGISTERS = {"softmax_registers": 184, "correction_registers": 72, "other_registers": 72}
+# where rope has a ring: the role that issues products has more descriptors, and spills with 64
 STEP_BYTES = 32  # depth of one product of the tensor core
+
+
+@dataclass(frozen=True)
+class MlaConfig(mha_config.MhaConfig):
+    """How one latent attention is computed.
+
+    Attributes:
+      rope_stages: slots of the ring of rope of keys; 0 where it lies behind nope in a slot of K.
+    """
+
+    rope_stages: int = 0
 
 
 @register
@@ -55,9 +74,14 @@ class MlaTensor:
         """
         _refuse_unsupported(op)
         wishes, page_size = mha_config.Options(**options), page_size_of(op.k_rope)
+        given = MlaConfig.given(op)
         config = mha_config.chosen_config(
-            op, target, wishes, queries=op.q_nope, page_size=page_size
+            op, target, wishes, queries=op.q_nope, page_size=page_size, kind=MlaConfig
         )
+        if not wishes.kv_stages and not {"kv_stages", "rope_stages"} & set(given):
+            config = _with_rings(op, target, config)
+        if config.rope_stages < 0:
+            raise op_error(op, f"expects rope_stages of 0 or more, got {config.rope_stages}")
         op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MlaOp, target: Target) -> ws.KernelOp:
@@ -66,9 +90,11 @@ class MlaTensor:
         Raises:
           VerifyError: as `latent_kernel`.
         """
-        kind = mha_config.MhaConfig
-        with latent_kernel(function, op, kind) as (kernel, problem, source):
-            mha.emit_roles(problem, kind.of(op), Storage(problem), source)
+        with latent_kernel(function, op, MlaConfig) as (kernel, problem, source):
+            config = MlaConfig.of(op)
+            apart = config.rope_stages
+            storage = LatentStorage(problem, apart) if apart else Storage(problem)
+            mha.emit_roles(problem, config, storage, source)
         return kernel
 
 
@@ -103,6 +129,25 @@ class MlaRegisters:
         with latent_kernel(function, op, kind) as (kernel, problem, source):
             mha_registers.emit_roles(problem, kind.of(op), HeldStorage(problem), source)
         return kernel
+
+
+def _with_rings(op: attn.MlaOp, target: Target, config: MlaConfig) -> MlaConfig:
+    """The configuration with the rings that give the most slots."""
+    rows, bits = config.tile_m, ws.element_bits(op.output_type)
+    q = shared_tile_bytes(rows, op.head_dim, 16)
+    o = shared_tile_bytes(rows, op.v_head_dim, bits)
+    staged = q + o if config.tile_order in LOOPING_ORDERS else max(q, o)
+    slots = RingSlots.of(
+        target,
+        (op.nope_dim, op.rope_dim, op.v_head_dim),
+        whole=config.kv_stages,
+        tile_n=config.tile_n,
+        staged_bytes=config.q_tiles * staged,
+    )
+    if slots.rope:
+        registers = {name: n for name, n in REGISTERS.items() if name not in MlaConfig.given(op)}
+        config = dataclasses.replace(config, **registers)
+    return dataclasses.replace(config, kv_stages=slots.kv, rope_stages=slots.rope)
 
 
 def _refuse_unsupported(op: attn.MlaOp) -> None:

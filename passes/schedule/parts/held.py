@@ -17,6 +17,7 @@ the assembler would wait for it.
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 
 from . import builder as b
+from .key_slots import WholeKeys
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
@@ -41,6 +42,7 @@ class HeldStorage:
         rows, keys, columns = config.tile_m, config.tile_n, problem.v_columns
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), ways=ways)
         self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
+        self.keys = WholeKeys(problem, self.k)
         self.v = b.Ring("v", b.tile([keys, columns], element, "shared"), stages=stages)
         self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)
         self.answers: b.Ring | None = None

@@ -123,8 +123,18 @@ class LatentKV:
         """Two copies or more, for whose bytes together the slot's barrier waits."""
         nope = columns_of(self._problem.k)
         own, shared = b.columns(slot, 0, nope), b.columns(slot, nope, self._problem.columns - nope)
-        self._tensors.load_keys(own, tile, first_column, found, is_whole=is_whole)
-        self._rope.load(shared, tile, first_column, found)
+        self.load_nope(own, tile, first_column)
+        self.load_rope(shared, tile, first_column, found)
+
+    def load_nope(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
+        """Copies the columns of the head."""
+        self._tensors.load_keys(slot, tile, first_column, [])
+
+    def load_rope(
+        self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
+    ) -> None:
+        """Copies the columns that all heads share."""
+        self._rope.load(slot, tile, first_column, found)
 
     def load_values(
         self,

@@ -4,6 +4,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.dialect.ws.tiles import ANSWER_BYTES
 
 from . import builder as b
+from .key_slots import KeySlots, WholeKeys
 from .problem import Problem
 
 CLAIMS_AHEAD = (
@@ -33,10 +34,7 @@ class Storage:
         f32 = ir.F32Type.get()
         ways = config.q_tiles
         self.q = b.Ring("q", b.tile([config.tile_m, problem.columns], element, "shared"), ways=ways)
-        widest = max(problem.columns, problem.v_columns)
-        keys = b.tile([config.tile_n, widest], element, "shared")
-        self.kv = b.Ring("kv", keys, stages=config.kv_stages)
-        self.k = self.v = self.kv
+        self.keys, self.v = self._keys_and_values(problem)
         scores = [config.tile_m, config.tile_n]
         self.s = b.Ring("s", b.tile(scores, f32, "tensor"), ways=ways)
         self.p = b.Ring(
@@ -55,3 +53,10 @@ class Storage:
         if config.tile_order == "clc":
             words = b.tile([ANSWER_BYTES // 4], b.i32(), "shared")
             self.answers = b.Ring("answers", words, stages=CLAIMS_AHEAD)
+
+    def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
+        """The rings of keys and of values: here one ring, in whose slots they lie in turn."""
+        config = problem.config
+        shape = [config.tile_n, max(problem.columns, problem.v_columns)]
+        kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
+        return WholeKeys(problem, kv), kv

@@ -4,22 +4,18 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from . import builder as b
+from .key_slots import KeySlots
 from .kv_source import KVSource
 from .problem import Problem, Value, WorkTile
 from .storage import Storage
 
 
 class Loaded(Protocol):
-    """The rings that `load` fills, of queries, keys and values; `k` and `v` may be the same ring."""
+    """The rings that `load` fills, of queries, keys and values; those may be one ring."""
 
     q: b.Ring
-    k: b.Ring
+    keys: KeySlots
     v: b.Ring
-
-
-def keys_in(problem: Problem, slot: Value) -> Value:
-    """The tile of keys [tile_n, columns] in a slot."""
-    return b.view(slot, [problem.config.tile_n, problem.columns], problem.element)
 
 
 def values_in(problem: Problem, slot: Value) -> Value:
@@ -35,11 +31,6 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     """
     visited = problem.keys(tile)
 
-    def fill_keys(column: Value, found: Sequence[Value]) -> None:
-        slot = storage.k.acquire()
-        source.load_keys(keys_in(problem, slot), tile, column, found)
-        b.commit(slot, "copy_engine")
-
     def fill_values(column: Value, found: Sequence[Value]) -> None:
         slot = storage.v.acquire()
         source.load_values(values_in(problem, slot), tile, column, found)
@@ -47,14 +38,14 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
 
     def turn_of(turn: Value, *found: Value) -> list[Value]:
         column = visited.first_column(turn)
-        fill_keys(column, found)
+        storage.keys.fill(source, tile, column, found)
         fill_values(column, found)
         return source.find(tile, visited, b.INT.add(turn, 1)) if found else []
 
     with b.when(visited.any()):
         first = visited.first_column(0)
         found = source.find(tile, visited, 0)
-        fill_keys(first, found)
+        storage.keys.fill(source, tile, first, found)
         for way in range(problem.config.q_tiles):
             slot = storage.q.acquire(way)
             position = problem.first_position(tile, way)
@@ -73,9 +64,9 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     visited = problem.keys(tile)
     ways = range(problem.config.q_tiles)
 
-    def scores(way: int, query: Value, key: Value) -> None:
+    def scores(way: int, query: Value, key: Sequence[Value]) -> None:
         slot = storage.s.acquire(way)
-        b.mma(slot, query, keys_in(problem, key), accumulate=False, b_layout="nk")
+        storage.keys.multiply(slot, query, key)
         b.commit(slot, "tensor_core")
 
     def weigh(way: int, values: Value, accumulate: Value | bool) -> None:
@@ -85,33 +76,33 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
         b.release(probabilities, "tensor_core")
 
     with b.when(visited.any()):
-        key = storage.kv.wait()
+        key = storage.keys.wait()
         queries: list[Value] = []
         for way in ways:
             queries.append(storage.q.wait(way))
             scores(way, queries[way], key)
-        b.release(key, "tensor_core")
+        storage.keys.release(key)
         sums = [storage.finished.acquire(way) for way in ways]
 
         def turn_of(turn: Value) -> list[Value]:
             accumulate = b.compare("sgt", turn, 1)
-            values = storage.kv.wait()
-            key = None
+            values = storage.v.wait()
+            key: list[Value] = []
             for way in ways:
                 weigh(way, values, accumulate)
                 if way == ways[-1]:
                     b.release(values, "tensor_core")
-                if key is None:
-                    key = storage.kv.wait()
+                if not key:
+                    key = storage.keys.wait()
                 scores(way, queries[way], key)
-            b.release(key, "tensor_core")
+            storage.keys.release(key)
             return []
 
         b.loop(1, visited.count, [], turn_of)
         for query in queries:
             b.release(query, "tensor_core")
         accumulate = b.compare("sgt", visited.count, 1)
-        values = storage.kv.wait()
+        values = storage.v.wait()
         for way in ways:
             weigh(way, values, accumulate)
             b.commit(sums[way], "tensor_core")

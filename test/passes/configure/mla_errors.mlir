@@ -57,3 +57,13 @@ func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
 }
+
+// -----
+
+func.func @f(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>, %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  // expected-error @below {{'attn.mla' op expects rope_stages of 0 or more, got -1}}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {rope_stages = -1 : i32}}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32) -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
+}

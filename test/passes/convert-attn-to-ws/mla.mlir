@@ -2,6 +2,7 @@
 
 // A slot of Q and one of K are filled by two copies each, nope in the first 128 columns and rope, of
 // head 0, in the last 64; one product of depth 192 reads both. Values take the front of a slot of K.
+// (Of two query tiles there is room for two such slots: without that wish rope has a ring of its own.)
 
 // CHECK-LABEL: "ws.kernel"
 // CHECK-SAME: ({
@@ -29,7 +30,7 @@
 func.func @mla(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>,
                %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
     -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
-  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal}
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.causal, attn.config = {kv_stages = 2 : i32}}
     : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32)
       -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
@@ -69,4 +70,34 @@ func.func @paged(%q_nope: tensor<?x4x128xbf16>, %q_rope: tensor<?x4x64xbf16>, %k
        !attn.view<tensor<?x?x4x128xbf16>, tensor<?x4x128xbf16>>, !attn.view<tensor<?x?x1x64xbf16>, tensor<?x64x1x576xbf16>>,
        !attn.view<tensor<?x?x4x128xbf16>, tensor<?x4x128xbf16>>, f32) -> (tensor<?x4x128xbf16>, tensor<4x?xf32>)
   func.return %o, %lse : tensor<?x4x128xbf16>, tensor<4x?xf32>
+}
+
+// -----
+
+// Rope in a ring of its own: three slots for nope and values in turn, two for rope; a second product
+// adds what the queries' last 64 columns and rope give.
+
+// CHECK-LABEL: "ws.kernel"
+// CHECK: %[[KV:.*]] = "ws.alloc_ring"() {label_name = "kv"} : () -> !ws.ring<!ws.tile<vector<128x128xbf16>, "shared">, 3 : i64, 1 : i64>
+// CHECK: %[[RING:.*]] = "ws.alloc_ring"() {label_name = "rope"} : () -> !ws.ring<!ws.tile<vector<128x64xbf16>, "shared">, 2 : i64, 1 : i64>
+// CHECK: label_name = "correction"
+// CHECK: %[[OWN:.*]] = "ws.wait"(%[[KV]],
+// CHECK: %[[SHARED:.*]] = "ws.wait"(%[[RING]],
+// CHECK: %[[S:.*]] = "ws.acquire"
+// CHECK: %[[QN:.*]] = "ws.columns"(%{{.*}}) {first = 0 : i64}
+// CHECK: %[[QR:.*]] = "ws.columns"(%{{.*}}) {first = 128 : i64}
+// CHECK: "ws.mma"(%[[S]], %[[QN]], %[[OWN]], %{{.*}})
+// CHECK: %[[ADD:.*]] = arith.constant true
+// CHECK: "ws.mma"(%[[S]], %[[QR]], %[[SHARED]], %[[ADD]])
+// CHECK: "ws.commit"(%[[S]]) {by = "tensor_core"}
+// CHECK: "ws.release"(%[[OWN]]) {by = "tensor_core"}
+// CHECK: "ws.release"(%[[SHARED]]) {by = "tensor_core"}
+// CHECK: label_name = "mma"
+func.func @apart(%q_nope: tensor<?x?x4x128xbf16>, %q_rope: tensor<?x?x4x64xbf16>, %k_nope: tensor<?x?x4x128xbf16>,
+                 %k_rope: tensor<?x?x1x64xbf16>, %v: tensor<?x?x4x128xbf16>, %scale: f32)
+    -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>) {
+  %o, %lse = "attn.mla"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %scale) {mask = #attn.null}
+    : (tensor<?x?x4x128xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x128xbf16>, tensor<?x?x1x64xbf16>, tensor<?x?x4x128xbf16>, f32)
+      -> (tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>)
+  func.return %o, %lse : tensor<?x?x4x128xbf16>, tensor<?x4x?xf32>
 }

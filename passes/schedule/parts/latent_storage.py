@@ -1,0 +1,119 @@
+"""The rings of latent attention where rope of keys has one of its own.
+
+```text
+kv    [tile_n, max(nope, v_head_dim)]   nope(0) V(0) nope(1) V(1) ...
+rope  [tile_n, rope]                    rope(0) rope(1) ...
+```
+A slot of `kv` then has no columns that a tile of values would leave empty, and shared memory has room
+for one more. Scores are two products, of which the second adds to the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.tiling import SMEM_FOR_BARRIERS
+
+from . import builder as b
+from .key_slots import KeySlots
+from .kv_source import KVSource
+from .latent import LatentKV
+from .problem import Problem, Value, WorkTile
+from .queries import columns_of
+from .storage import Storage
+
+ENOUGH_STAGES = 3  # K(n), V(n - 1) and what is copied meanwhile
+
+
+class PartedKeys:
+    """A tile of keys in a slot of each of two rings."""
+
+    def __init__(self, problem: Problem, own: b.Ring, shared: b.Ring):
+        """With the columns of a head in `own`, in which values lie in turn, and rope in `shared`."""
+        self._problem, self._own, self._shared = problem, own, shared
+        self._nope = columns_of(problem.k)
+
+    def fill(
+        self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
+    ) -> None:
+        """One slot of each, with a barrier each."""
+        assert isinstance(source, LatentKV)
+        slot = self._own.acquire()
+        source.load_nope(self._nope_in(slot), tile, first_column)
+        b.commit(slot, "copy_engine")
+        slot = self._shared.acquire()
+        source.load_rope(slot, tile, first_column, found)
+        b.commit(slot, "copy_engine")
+
+    def wait(self) -> list[Value]:
+        """One slot of each."""
+        return [self._own.wait(), self._shared.wait()]
+
+    def multiply(self, scores: Value, queries: Value, slots: Sequence[Value]) -> None:
+        """Two products."""
+        own, shared = slots
+        rope = self._problem.columns - self._nope
+        nope_queries, rope_queries = (
+            b.columns(queries, 0, self._nope),
+            b.columns(queries, self._nope, rope),
+        )
+        b.mma(scores, nope_queries, self._nope_in(own), accumulate=False, b_layout="nk")
+        b.mma(scores, rope_queries, shared, accumulate=True, b_layout="nk")
+
+    def release(self, slots: Sequence[Value]) -> None:
+        """One slot of each."""
+        for slot in slots:
+            b.release(slot, "tensor_core")
+
+    def _nope_in(self, slot: Value) -> Value:
+        return b.view(slot, [self._problem.config.tile_n, self._nope], self._problem.element)
+
+
+class LatentStorage(Storage):
+    """As `Storage`, with a ring of rope."""
+
+    def __init__(self, problem: Problem, rope_stages: int):
+        """With so many slots for rope."""
+        self._rope_stages = rope_stages
+        super().__init__(problem)
+
+    def _keys_and_values(self, problem: Problem) -> tuple[KeySlots, b.Ring]:
+        config, nope = problem.config, columns_of(problem.k)
+        shape = [config.tile_n, max(nope, problem.v_columns)]
+        kv = b.Ring("kv", b.tile(shape, problem.element, "shared"), stages=config.kv_stages)
+        shape = [config.tile_n, problem.columns - nope]
+        rope = b.Ring("rope", b.tile(shape, problem.element, "shared"), stages=self._rope_stages)
+        return PartedKeys(problem, kv, rope), kv
+
+
+@dataclass(frozen=True)
+class RingSlots:
+    """How many slots the rings of keys and values have.
+
+    Attributes:
+      kv: of nope and values, or of whole keys and values.
+      rope: of rope; 0 where it lies behind nope.
+    """
+
+    kv: int
+    rope: int
+
+    @staticmethod
+    def of(
+        target: Target, sizes: tuple[int, int, int], *, whole: int, tile_n: int, staged_bytes: int
+    ) -> "RingSlots":
+        """Rope apart where that gives the three slots that overlap needs, and whole keys do not.
+
+        Args:
+          sizes: columns of nope, rope and values, 16 bits each.
+          whole: slots of whole keys that there is room for.
+          staged_bytes: what is staged of Q and O.
+        """
+        nope, rope, values = sizes
+        slot = shared_tile_bytes(tile_n, max(nope, values), 16)
+        shared = shared_tile_bytes(tile_n, rope, 16)
+        left = target.smem_bytes - SMEM_FOR_BARRIERS - staged_bytes
+        kv = max((n for n in range(2, 16) if n * slot + -(-n // 2) * shared <= left), default=0)
+        if whole >= ENOUGH_STAGES or kv < ENOUGH_STAGES:
+            return RingSlots(whole, 0)
+        return RingSlots(kv, -(-kv // 2))
