@@ -291,9 +291,14 @@ def unread(ptx: str, mutant: Mutant, launch: Callable[[str], Outputs]) -> str:
     Args:
       mutant: one that no checker finds. launch: launches a text; the outputs.
     """
-    if mutant.operator not in ("shift-operand", "swap-descriptors", "tensor-column"):
+    if mutant.operator not in (
+        "shift-operand",
+        "swap-descriptors",
+        "swap-registers",
+        "tensor-column",
+    ):
         return ""
-    if "tcgen05.mma" not in mutant.original:
+    if "tcgen05.mma" not in mutant.original and "wgmma.mma" not in mutant.original:
         return ""
 
     def bits(text: str) -> list[bytes]:

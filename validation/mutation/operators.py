@@ -1,7 +1,8 @@
 """Mutations of PTX text: every operator plants one kind of mistake, a line at a time.
 
-The input is compilers' output: one instruction per line. A mutant has as many lines as its original, so
-that line numbers stay.
+The input is compilers' output: an instruction per line, or a block `{ ...; ...; }` of several, as inline
+assembly gives for the products of a warpgroup; a mutant of a block has one of its instructions changed. A
+mutant has as many lines as its original, so that line numbers stay.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _ADDRESS = re.compile(r"^\[(?P<base>[^\]+]+)(\+(?P<offset>-?\d+))?\]$")
 ATOM_BYTES = 1024  # of the 128-byte swizzle: a shift by it keeps every alignment
 BARRIER_BYTES = 8
 NEGATE_A = 1 << 13  # of the instruction descriptor (PTX ISA, tcgen05.mma)
+_SCALE_A = re.compile(r"(wgmma\.mma_async[^;]*?\}, (?:\{[^}]*\}|\w+), \w+, \w+, )1,")  # imm-scale-a
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,14 @@ def _barrier_at(position: int) -> Callable[[Statement], str]:
 
 
 def negated(product: str, text: str) -> str:
-    """What was made of a tcgen05.mma, with A negated.
+    """What was made of a tcgen05.mma, or of a block of wgmma, with A negated.
 
     Args:
-      product: the instruction. text: what an operator made of it, or itself.
+      product: the line of the product.
+      text: what an operator made of it, or the line itself.
     """
+    if "wgmma" in product:
+        return _SCALE_A.sub(r"\g<1>-1,", text)
     statement = parse(product)
     assert statement is not None, product
     descriptor = statement.operands[3]
@@ -172,8 +177,22 @@ def negated(product: str, text: str) -> str:
     return f"{{ .reg .b32 NEGATED; xor.b32 NEGATED, {descriptor}, {NEGATE_A}; {changed} }}"
 
 
+def _looser(s: Statement) -> str:
+    """A wait that lets one group more be under way."""
+    return _computed(s, 0, "add", 1)
+
+
+def _swap_first_two(s: Statement) -> str:
+    first, second, *rest = s.operands[1].strip("{}").split(", ")
+    return _replaced(s, 1, f"{{{', '.join((second, first, *rest))}}}")
+
+
 def _is_mma_of_descriptors(s: Statement) -> bool:
-    return s.opcode.startswith("tcgen05.mma") and not s.operands[1].startswith("[")
+    return s.opcode.startswith(("tcgen05.mma", "wgmma.mma")) and s.operands[1][0] not in "[{"
+
+
+def _is_mma_of_registers(s: Statement) -> bool:
+    return s.opcode.startswith("wgmma.mma") and s.operands[1].startswith("{")
 
 
 def _starts(*prefixes: str) -> Callable[[Statement], bool]:
@@ -183,16 +202,24 @@ def _starts(*prefixes: str) -> Callable[[Statement], bool]:
 _WAIT = _starts("mbarrier.try_wait", "mbarrier.test_wait")
 _TMA_LOAD = _starts("cp.async.bulk.tensor.1d.shared", *(f"cp.async.bulk.tensor.{n}d.shared" for n in range(2, 6)))  # fmt: skip
 _TMA_STORE = _starts(*(f"cp.async.bulk.tensor.{n}d.global" for n in range(1, 6)))
+_GROUP_WAIT = _starts("cp.async.bulk.wait_group", "wgmma.wait_group")
 _PLAIN_ARRIVE = re.compile(r"mbarrier\.arrive(?!.*expect_tx)")
 
 # operator -> (which statements, what becomes of them)
 OPERATORS: dict[str, tuple[Callable[[Statement], bool], Callable[[Statement], str]]] = {
     "drop-wait": (_WAIT, _drop_wait),
     "flip-parity": (_WAIT, _flip_parity),
-    "drop-fence": (_starts("tcgen05.fence", "fence.proxy.async", "fence.mbarrier_init"), _drop),
-    "drop-commit": (_starts("tcgen05.commit", "cp.async.bulk.commit_group"), _drop),
+    "drop-fence": (
+        _starts("tcgen05.fence", "fence.proxy.async", "fence.mbarrier_init", "wgmma.fence"),
+        _drop,
+    ),
+    "drop-commit": (
+        _starts("tcgen05.commit", "cp.async.bulk.commit_group", "wgmma.commit_group"),
+        _drop,
+    ),
     "drop-arrive": (lambda s: _PLAIN_ARRIVE.match(s.opcode) is not None, _drop),
-    "drop-group-wait": (_starts("cp.async.bulk.wait_group"), _drop),
+    "drop-group-wait": (_GROUP_WAIT, _drop),
+    "loose-group-wait": (_GROUP_WAIT, _looser),
     "drop-barrier": (_starts("bar.", "barrier."), _drop),
     "drop-wait-ld": (_starts("tcgen05.wait::ld"), _drop),
     "drop-wait-st": (_starts("tcgen05.wait::st"), _drop),
@@ -204,7 +231,8 @@ OPERATORS: dict[str, tuple[Callable[[Statement], bool], Callable[[Statement], st
     "shift-load": (_TMA_LOAD, _shift_first),
     "shift-store": (_TMA_STORE, _shift_second),
     "shift-word": (_starts("ld.shared.b32", "st.shared.b32", "ld.shared.f32"), _shift_word),
-    "shift-operand": (_starts("tcgen05.mma"), _shift_b),
+    "shift-operand": (_starts("tcgen05.mma", "wgmma.mma"), _shift_b),
+    "swap-registers": (_is_mma_of_registers, _swap_first_two),
     "swap-descriptors": (_is_mma_of_descriptors, _swap),
     "tensor-column": (_starts("tcgen05.ld", "tcgen05.st", "tcgen05.mma"), _column),
     "wrong-barrier": (lambda s: _PLAIN_ARRIVE.match(s.opcode) is not None, _barrier_at(1)),
@@ -223,10 +251,26 @@ def mutants_of(ptx: str, executed: set[int]) -> list[Mutant]:
     for number, line in enumerate(ptx.split("\n"), 1):
         if number not in executed:
             continue
-        statement = parse(line)
-        if statement is None:
-            continue
-        for operator, (applies, change) in OPERATORS.items():
-            if applies(statement):
-                found.append(Mutant(operator, number, line.strip(), change(statement)))
+        for before, statement, after in _statements(line):
+            for operator, (applies, change) in OPERATORS.items():
+                if applies(statement):
+                    text = f"{before}{change(statement)}{after}"
+                    found.append(Mutant(operator, number, line.strip(), text))
     return found
+
+
+def _statements(line: str) -> Iterator[tuple[str, Statement, str]]:
+    """The instructions of a line, with the text of its block before and after each."""
+    statement = parse(line)
+    if statement is not None:
+        yield "", statement, ""
+        return
+    block = line.strip()
+    if not (block.startswith("{") and block.endswith("}")):
+        return
+    *parts, end = block[1:].split(";")
+    for number, part in enumerate(parts):
+        inner = parse(f"{part};")
+        if inner is not None:
+            rest = "".join(f"{other};" for other in parts[number + 1 :])
+            yield "{" + "".join(f"{other};" for other in parts[:number]), inner, f"{rest}{end}"

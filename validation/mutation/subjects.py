@@ -52,10 +52,14 @@ class Subject:
         return lines
 
 
-def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
+def ours(
+    name: str, case: Case, check: str = "all", target: str = mha_check.TARGET, **options: Any
+) -> Subject:
     """Our kernel for a case, on two multiprocessors, so that persistent CTAs take several tiles.
 
     Args:
+      check: what the checkers look for.
+      target: the chip that the kernel is for.
       options: further arguments of `am.mha`.
     """
     spec = am.mha(
@@ -66,7 +70,7 @@ def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
         mask=mha_check.mask_named(case.mask),
         **options,
     )
-    kernel = am.load(am.compile(spec, target=mha_check.TARGET))
+    kernel = am.load(am.compile(spec, target=target))
     data, truth, yardstick = mha_check.expected(case)
 
     def launch(ptx: str, schedule: Schedule) -> Outputs:
@@ -84,8 +88,14 @@ def ours(name: str, case: Case, check: str = "all", **options: Any) -> Subject:
     return Subject(name, kernel.bundle.ptx, kernel.bundle.entry, launch, judge)
 
 
-# Small launches: one tile per CTA with a causal mask, several tiles per CTA, and tiles that clusters take from each other
-# by cluster launch control, at lengths that are no multiples of a tile.
+def ours_hopper(name: str, case: Case, **options: Any) -> Subject:
+    """Our kernel of many queries for sm_90a, whose groups hold S, P and O in registers."""
+    return ours(name, case, target="sm_90a", schedule="mha-registers", **options)
+
+
+# Small launches, at lengths that are no multiples of a tile. For sm_100a: one tile per CTA with a causal mask, several tiles
+# per CTA, and tiles that clusters take from each other by cluster launch control. For sm_90a: three groups with tiles of 192
+# rows by 80 keys under a causal mask, several tiles per CTA, and the packed heads of a group in tiles of 128 by 128.
 OURS: dict[str, Callable[[], Subject]] = {
     "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
     "ours-d64-persistent": lambda: ours(
@@ -93,5 +103,16 @@ OURS: dict[str, Callable[[], Subject]] = {
     ),
     "ours-d64-clc": lambda: ours(
         "ours-d64-clc", Case(64, "bf16", "causal", 300, 200, 1), tile_order="clc"
+    ),
+    "ours-hopper-d128-causal": lambda: ours_hopper(
+        "ours-hopper-d128-causal", Case(128, "bf16", "causal", 200, 260, 1)
+    ),
+    "ours-hopper-d64-persistent": lambda: ours_hopper(
+        "ours-hopper-d64-persistent",
+        Case(64, "f16", "full", 400, 300, 1),
+        tile_order="persistent",
+    ),
+    "ours-hopper-d128-grouped": lambda: ours_hopper(
+        "ours-hopper-d128-grouped", Case(128, "bf16", "full", 50, 400, 4), query_tiles=2
     ),
 }
