@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
+import numpy as np
+
 from attn_mlir.errors import LaunchError
 
 from .faults import DeadlockError, InstructionLimitError, KernelFault
@@ -89,7 +91,10 @@ class Strategy:
 
 
 def _has_poison(warp: Warp) -> bool:
-    return any(value is None for value in warp.registers)
+    """Whether a register has no value yet: None, or an array of objects where selp chose it in some lanes."""
+    return any(
+        value is None or getattr(value, "dtype", None) == np.object_ for value in warp.registers
+    )
 
 
 def _join_chain(join: Join | None) -> list[Join]:

@@ -86,11 +86,11 @@ def test_fragments_gather_a_parted_warp_without_repeating_what_came_before() -> 
     assert (out[:, 1] == 115).all()
 
 
-def _wgmma(in_registers: bool, steps: int, early: bool = False, lag: bool = False) -> str:
+def _wgmma(in_registers: bool, steps: int, early: str = "", lag: bool = False) -> str:
     """D[64, 32] over `steps` products of K = 16; A [64, 16 steps] row-major in 32-byte rows.
 
     Args:
-      early: read the accumulator before the wait.
+      early: instructions before the wait.
       lag: a group of its own for each product, one of them always in flight.
     """
     between = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1;" if lag else ""
@@ -124,7 +124,7 @@ def _wgmma(in_registers: bool, steps: int, early: bool = False, lag: bool = Fals
     wgmma.fence.sync.aligned;
     {issue}
     wgmma.commit_group.sync.aligned;
-    {"add.f32 r44, r20, r20;" if early else ""}
+    {early}
     wgmma.wait_group.sync.aligned 0;
     shr.u32 r61, r60, 5; and.b32 r62, r60, 31; shr.u32 r8, r62, 2; mad.lo.u32 r8, r61, 16, r8; and.b32 r9, r62, 3;
     ld.param.u64 rd2, [out]; mad.wide.u32 rd2, r8, 128, rd2; mad.wide.u32 rd2, r9, 8, rd2;
@@ -176,15 +176,26 @@ def test_wgmma(in_registers: bool, lag: bool, schedule: str, seed: int) -> None:
     assert np.abs(out - want).max() < 1e-4
 
 
-def test_wgmma_registers_are_poison_until_the_wait() -> None:
+# one reads the accumulator, the other first chooses it in every other lane
+EARLY_READS = (
+    "add.f32 r44, r20, r20;",
+    "and.b32 r45, r60, 1; setp.ne.u32 p3, r45, 0;"
+    + "".join(f"selp.f32 r{20 + i}, 0f00000000, r{20 + i}, p3;" for i in range(16))
+    + "add.ftz.f32 r44, r20, r20;",
+)
+
+
+@pytest.mark.parametrize("early", EARLY_READS, ids=["read", "chosen"])
+def test_wgmma_registers_are_poison_until_the_wait(early: str) -> None:
     image, fragments = np.zeros(12288, np.uint8), np.zeros((128, 4), np.uint32)
     out = np.zeros((64, 32), np.float32)
-    text = module(_wgmma(False, 1, early=True), PARAMS, before=SHARED, target="sm_90a")
+    text = module(_wgmma(False, 1, early=early), PARAMS, before=SHARED, target="sm_90a")
     with pytest.raises(KernelFault, match="wgmma.wait_group") as raised:
         run_module(
             text, [image, fragments, out], block=(128, 1, 1), shared_bytes=12288, target="sm_90a"
         )
-    assert "add.f32 r44, r20, r20" in str(raised.value)
+    assert raised.value.kind == "poison"
+    assert early.split(";")[-2].strip() in str(raised.value)
 
 
 def test_ptx_of_another_target_is_refused() -> None:

@@ -7,10 +7,10 @@ import itertools
 
 import pytest
 
-from attn_mlir.validation.mutation.evidence import Evidence
+from attn_mlir.validation.mutation.evidence import Evidence, covered
 from attn_mlir.validation.mutation.mutants import judge, prepare, sample
 from attn_mlir.validation.mutation.operators import mutants_of
-from attn_mlir.validation.mutation.subjects import Subject, ours
+from attn_mlir.validation.mutation.subjects import Subject, ours, ours_hopper
 from attn_mlir.validation.numerics.mha_cases import Case, Schedule
 
 HANDFUL = (
@@ -90,6 +90,22 @@ def test_dealloc_needs_no_fence_behind_its_barrier() -> None:
     fences = [m for m in mutants if "after_thread_sync" in m.original]
     outcome = judge(subject, fences[-1], evidence)
     assert not outcome.caught and "no asynchronous use" in outcome.reason
+
+
+@pytest.mark.slow
+def test_what_orders_nothing_in_a_kernel_for_hopper_is_no_mistake() -> None:
+    """One tile, whose queries are not replaced: a fence before another one's product, two barriers."""
+    subject, evidence = prepare(ours_hopper("hopper", Case(64, "bf16", "full", 100, 300, 1)))
+    mutants = mutants_of(subject.ptx, subject.executed_lines())
+    fences = [m for m in mutants if m.operator == "drop-fence" and "wgmma.fence" in m.original]
+    assert judge(subject, fences[1], evidence).detail == "wgmma"
+    reason = covered(subject.ptx, fences[2], lambda ptx: subject.launch(ptx, Schedule("fair")))
+    assert "other fences" in reason
+    barriers = [m for m in mutants if m.operator == "drop-barrier"]
+    reasons = [evidence.reason(mutant) for mutant in barriers]
+    assert "access, issue and arrive at nothing after it" in reasons[-1]
+    before_arrivals = [m for m, r in zip(barriers, reasons, strict=True) if "precedes an" in r]
+    assert before_arrivals and all("bar.warp.sync" in m.original for m in before_arrivals)
 
 
 @pytest.mark.slow

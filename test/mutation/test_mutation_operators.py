@@ -86,6 +86,19 @@ def test_a_product_of_a_mutant_is_negated_by_its_descriptor() -> None:
     )
 
 
+def test_one_instruction_of_a_block_is_changed() -> None:
+    mma = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, b0, 1, 1, 1, 0;"
+    begin, end = "{ .reg .b64 b0; mov.b64 b0, %rd1; wgmma.fence.sync.aligned;", "}"
+    block = f"{begin} {mma} wgmma.commit_group.sync.aligned; {end}"
+    texts = {m.operator: m.text for m in mutants_of(block, {1})}
+    assert set(texts) == {"drop-fence", "swap-registers", "shift-operand", "drop-commit"}
+    assert "fence" not in texts["drop-fence"] and mma in texts["drop-fence"]
+    swapped = block.replace("%r5, %r6", "%r6, %r5")
+    assert "".join(texts["swap-registers"].split()) == "".join(swapped.split())
+    assert "add.s64 MUTATED, b0, 64;" in texts["shift-operand"]
+    assert negated(block, block) == block.replace("b0, 1, 1, 1, 0", "b0, 1, -1, 1, 0")
+
+
 def test_operators_keep_to_their_statements() -> None:
     assert [m.line for m in _of("swap-descriptors")] == [9]
     assert [m.line for m in _of("shift-operand")] == [9, 10]

@@ -1,11 +1,13 @@
 """Why a mutant may change nothing: what a correct run shows about each synchronisation.
 
-A mistake that leaves out or moves something without effect is no mistake. Which those are is not a matter of
-opinion: a run of the correct kernel tells for each PTX line whether it ever ordered anything.
+A mistake that leaves out or moves something without effect is no mistake. Which those are is not a
+matter of opinion: a run of the correct kernel tells for each PTX line whether it ever ordered
+anything.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +30,8 @@ class Evidence(Checker):
 
     Attributes:
       waits: phases that a wait looked for.
-      known_waits: lines of waits; True while their threads knew already that the phase is over, and all that it carries.
+      known_waits: lines of waits; True while their threads knew already that the phase is over, and
+        all that it carries.
       arrivals: (barrier, phase) that arrivals counted in.
       inits: barriers by the line of their init.
       waited: the last phase of each barrier that somebody waited for.
@@ -42,6 +45,10 @@ class Evidence(Checker):
       commits: line of a bulk commit_group -> lines of the waits that follow it.
       warp_barriers: lines of bar.warp.sync; True while the warp's next access, arrival or issue is
         the arrival of all its lanes at a CTA barrier, which orders them as well.
+      after_warp_barriers: line of each bar.warp.sync -> the first arrival of its warp after it, as
+        in `arrivals`, or None where an access or an issue comes first.
+      last_barriers: lines of bar.sync and the like; True while no thread that passed one accesses,
+        issues or arrives at anything after it.
     """
 
     def __init__(self, checks: frozenset[str], mode: CheckMode = "raise"):
@@ -55,12 +62,15 @@ class Evidence(Checker):
         self.unused_fences: dict[int, bool] = {}
         self.idle_waits: dict[int, bool] = {}
         self.warp_barriers: dict[int, bool] = {}
+        self.after_warp_barriers: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
+        self.last_barriers: dict[int, bool] = {}
         self.group_waits: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
         self.commits: dict[int, set[int]] = defaultdict(set)
         self._waited_at: dict[tuple[int, int], int] = {}
         self._committed_at: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._fenced: dict[tuple[int, int], int] = {}
         self._open: dict[int, tuple[int, int]] = {}
+        self._barrier_before: dict[int, int] = {}
 
     def _line(self) -> int:
         state = next(iter(self.states.values()))
@@ -92,15 +102,20 @@ class Evidence(Checker):
         super().waiting(s, mask, key, parity)
 
     def arriving(self, s: Any, mask: int, key: Any, order: Any = None) -> None:
-        self._close(s, is_idle=key[0] == "bar")
         if key[0] == "mbarrier":
             barrier = self.state_of(s.cta).barriers.mbarrier(key)
             assert barrier is not None
             arrival = (self._key(s.cta, key), barrier.phase)
+            self._close(s, arrival)
             self.arrivals[self._line()].add(arrival)
             self._after_group_wait(s, lanes_in(mask).tolist(), arrival)
         else:
+            self._close(s, is_idle=key[0] == "bar")
             self._after_group_wait(s, lanes_in(mask).tolist(), None)
+            if key[0] == "bar":
+                line = self._line()
+                self.last_barriers.setdefault(line, True)
+                self._barrier_before[id(self.warp_of(s))] = line
         super().arriving(s, mask, key, order)
 
     def _after_group_wait(self, s: Any, lanes: list[int], arrival: tuple[Any, int] | None) -> None:
@@ -121,6 +136,7 @@ class Evidence(Checker):
         values: Any = None,
         element_bytes: int = 0,
     ) -> None:
+        self._close(s)
         chosen = range(32) if lanes is None else np.asarray(lanes).tolist()
         self._after_group_wait(s, list(chosen), None)
         super().access(s, lanes, memory, addresses, width, is_write, values, element_bytes)
@@ -151,9 +167,7 @@ class Evidence(Checker):
         after = self.group_waits.get(line)
         if after is None or line in self._waited_at.values():
             return False
-        return all(
-            item is not None and item[1] > self.waited.get(item[0], NO_PHASE) for item in after
-        )
+        return not after or self._is_unheard(after)
 
     def engine_signal(self, cta: Any, offset: int) -> None:
         ticket, key = self._ticket, ("mbarrier", cta.rank, offset)
@@ -196,6 +210,10 @@ class Evidence(Checker):
             if line is not None:
                 self.unused_fences[line] = False
 
+    def deallocating(self, s: Any, column: int, count: int) -> None:
+        self._close(s)
+        super().deallocating(s, column, count)
+
     def tensor_access(self, s: Any, boxes: Any, is_write: bool) -> None:
         self._used(s, s.mask)
         super().tensor_access(s, boxes, is_write)
@@ -211,7 +229,7 @@ class Evidence(Checker):
         super().tensor_waited(s, is_write)
 
     def issued(self, s: Any, lanes: Any, line: int, engine: str, channel: Any) -> Any:
-        self._close(s, is_idle=False)
+        self._close(s)
         if channel is not None and channel[0] == "tensor":
             self._used(s, 1 << lanes)
         return super().issued(s, lanes, line, engine, channel)
@@ -220,14 +238,31 @@ class Evidence(Checker):
         self._open[id(self.warp_of(s))] = (self._line(), self.warp_of(s).tick)
         super().warp_synced(s, mask)
 
-    def _close(self, s: Any, *, is_idle: bool) -> None:
-        """Something of the warp happens: is the bar.warp.sync before it of use to that?"""
+    def _close(
+        self, s: Any, arrival: tuple[Any, int] | None = None, *, is_idle: bool = False
+    ) -> None:
+        """Something of the warp happens: are the barriers before it of use to that?
+
+        Args:
+          arrival: at an mbarrier, where that is what happens.
+          is_idle: whether it is an arrival at a CTA barrier.
+        """
         warp = self.warp_of(s)
+        last = self._barrier_before.pop(id(warp), None)
+        if last is not None:
+            self.last_barriers[last] = False
         opened = self._open.pop(id(warp), None)
         if opened is not None:
             line, tick = opened
             idle = is_idle and warp.tick == tick
             self.warp_barriers[line] = self.warp_barriers.get(line, True) and idle
+            self.after_warp_barriers[line].add(arrival)
+
+    def _is_unheard(self, arrivals: set[tuple[Any, int]] | set[tuple[Any, int] | None]) -> bool:
+        """Whether all are arrivals, each in a phase that nobody waits for."""
+        return bool(arrivals) and all(
+            item is not None and item[1] > self.waited.get(item[0], NO_PHASE) for item in arrivals
+        )
 
     def reason(self, mutant: Mutant) -> str:
         """Why a mutant that nothing caught is no mistake, or ""."""
@@ -237,11 +272,10 @@ class Evidence(Checker):
         if operator == "drop-wait" and self.known_waits.get(line):
             return "the thread knows already that the phase is over"
         if operator in ("drop-arrive", "drop-commit", "wrong-barrier", "wrong-commit"):
-            arrivals = self.arrivals.get(line, set())
-            late = [phase > self.waited.get(name, NO_PHASE) for name, phase in arrivals]
-            if late and all(late):
+            if self._is_unheard(self.arrivals.get(line, set())):
                 return "the last phase of its barrier, which nobody waits for"
-        waits = {line} if operator == "drop-group-wait" else self.commits.get(line, set())
+        is_wait = operator in ("drop-group-wait", "loose-group-wait")
+        waits = {line} if is_wait else self.commits.get(line, set())
         if waits and all(self._is_idle_group_wait(wait) for wait in waits):
             return "the thread's next wait_group comes before anybody relies on this one"
         if operator == "drop-fence" and self.idle_fences.get(line):
@@ -255,6 +289,12 @@ class Evidence(Checker):
             return "nothing is under way that the wait could be for"
         if operator == "drop-barrier" and self.warp_barriers.get(line):
             return "the next barrier of the warp follows without an access in between"
+        if operator == "drop-barrier" and self._is_unheard(
+            self.after_warp_barriers.get(line, set())
+        ):
+            return "it precedes an arrival in the last phase of a barrier, which nobody waits for"
+        if operator == "drop-barrier" and self.last_barriers.get(line):
+            return "its threads access, issue and arrive at nothing after it"
         return ""
 
 
@@ -284,9 +324,10 @@ def _watched(run: Callable[[], object], make: Callable[[frozenset[str], CheckMod
 def unread(ptx: str, mutant: Mutant, launch: Callable[[str], Outputs]) -> str:
     """Why a product may get other operands or columns, or "": no output depends on its numbers.
 
-    They change all of them when A is negated. If that, the mutant and the mutant with A negated leave every bit of the
-    outputs as it is, then nothing is made of what the product writes, neither where it belongs nor where the mutant puts it
-    (such as scores that the mask hides). What the mutant accesses is judged by the checkers as ever.
+    They change all of them when A is negated. If that, the mutant and the mutant with A negated
+    leave every bit of the outputs as it is, then nothing is made of what the product writes,
+    neither where it belongs nor where the mutant puts it (such as scores that the mask hides). What
+    the mutant accesses is judged by the checkers as ever.
 
     Args:
       mutant: one that no checker finds. launch: launches a text; the outputs.
@@ -314,23 +355,30 @@ def unread(ptx: str, mutant: Mutant, launch: Callable[[str], Outputs]) -> str:
 
 
 def covered(ptx: str, mutant: Mutant, launch: Callable[[str], object]) -> str:
-    """Why a tcgen05.fence may be left out though it has something to order, or "": others order the same.
+    """Why a fence of tensor memory or of products may be left out though it has something to order,
+    or "": others order the same.
 
-    The checkers see what it orders once the others of its kind are left out too: there has to be a pair of accesses that they
-    then find without the fence and not with it.
+    The checkers see what it orders once the others of its kind are left out too: there has to be
+    something that they then find without the fence and not with it.
 
     Args:
       mutant: one that no checker finds. launch: launches a text.
     """
-    if mutant.operator != "drop-fence" or not mutant.original.startswith("tcgen05.fence"):
+    if mutant.operator != "drop-fence":
+        return ""
+    if mutant.original.startswith("tcgen05.fence"):
+        fence, check = re.escape(mutant.original), "tensor"
+    elif "wgmma.fence" in mutant.original:
+        fence, check = r"wgmma\.fence[\w.]*\s*;", "wgmma"
+    else:
         return ""
     lines = ptx.split("\n")
-    alone = ["" if line.strip() == mutant.original else line for line in lines]
+    alone = [re.sub(fence, "", line) for line in lines]
     alone[mutant.line - 1] = lines[mutant.line - 1]
 
     def found(text: str) -> set[tuple[int, int]]:
         checker = _watched(lambda: launch(text), lambda checks, _: Checker(checks, "collect"))
-        findings = [f for f in checker.findings if f.check == "tensor"]
+        findings = [f for f in checker.findings if f.check == check]
         return {(f.current.line, f.earlier.line if f.earlier else 0) for f in findings}
 
     if found(mutant.apply("\n".join(alone))) - found("\n".join(alone)):

@@ -5,13 +5,14 @@
     python validation/mutation/mutants.py --per-operator 0         every mutant
     python validation/mutation/mutants.py --write                  also puts the table into docs/emulator.md
 
-A mutant is caught when a checker names it, when the emulator stops it (a fault, a deadlock), or when the
-numbers are wrong, under the fair or some adversarial schedule. What is not caught is listed, with the evidence
-where the mutant is no mistake. Exits with 1 when fewer than `--required` percent of the others are caught.
+A mutant is caught when a checker names it, when the emulator stops it (a fault, a deadlock), or
+when the numbers are wrong, under the fair or some adversarial schedule. What is not caught is
+listed, with the evidence where the mutant is no mistake. Exits with 1 when fewer than `--required`
+percent of the others are caught.
 
-Outcomes go to a journal as they come; a run that was interrupted goes on where it stopped, as long as neither
-the kernels nor the emulator nor this folder changed. FlashAttention-4 is compiled in an environment of its own
-(`make conformance` describes it).
+Outcomes go to a journal as they come; a run that was interrupted goes on where it stopped, as long
+as neither the kernels nor the emulator nor this folder changed. FlashAttention-4 is compiled in an
+environment of its own (`make conformance` describes it).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def judge(subject: Subject, mutant: Mutant, evidence: Evidence) -> Outcome:
 
 
 def sample(mutants: list[Mutant], per_operator: int, seed: int) -> list[Mutant]:
-    """At most so many of each operator, chosen by seed; 0 for all."""
+    """At most `per_operator` mutants of each operator, chosen by the seed; all of them for 0."""
     if not per_operator:
         return mutants
     chooser = random.Random(seed)

@@ -1,8 +1,8 @@
 """Mutations of PTX text: every operator plants one kind of mistake, a line at a time.
 
-The input is compilers' output: an instruction per line, or a block `{ ...; ...; }` of several, as inline
-assembly gives for the products of a warpgroup; a mutant of a block has one of its instructions changed. A
-mutant has as many lines as its original, so that line numbers stay.
+The input is compilers' output: an instruction per line, or a block `{ ...; ...; }` of several, as
+inline assembly gives for the products of a warpgroup; a mutant of a block has one of its
+instructions changed. A mutant has as many lines as its original, so that line numbers stay.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _moved(address: str, by: int) -> str:
-    """`[base+offset]` further on."""
+    """The operand `[base+offset]` with `by` bytes added to its offset."""
     match = _ADDRESS.match(address)
     assert match is not None, address
     return f"[{match['base']}+{int(match['offset'] or 0) + by}]"

@@ -46,7 +46,12 @@ class Outcome:
     def __str__(self) -> str:
         what = f"{self.caught} {self.detail} ({self.schedule})" if self.caught else self.reason
         where = f"{self.subject} {self.operator}@{self.line}"
-        return f"{where}: {what}" if what else f"{where}: MISSED\n    {self.original[:120]}"
+        return f"{where}: {what}" if what else f"{where}: MISSED\n    {shortened(self.original)}"
+
+
+def shortened(text: str) -> str:
+    """The beginning of a line: a block of products is several thousand characters long."""
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def score(outcomes: Iterable[Outcome]) -> float:
@@ -109,7 +114,9 @@ def page(outcomes: list[Outcome], day: date, seconds: float, per_operator: int, 
     missed = [o for o in outcomes if not o.caught and not o.reason]
     if missed:
         lines += ["", "Missed:", ""]
-        lines += [f"- {o.subject}, {o.operator}, line {o.line}: `{o.original}`" for o in missed]
+        lines += [
+            f"- {o.subject}, {o.operator}, line {o.line}: `{shortened(o.original)}`" for o in missed
+        ]
     reasons = Counter((o.reason, o.operator) for o in outcomes if o.reason)
     if reasons:
         lines += [

@@ -15,7 +15,8 @@ def peer(name: str, ctas: int = 0, check: str = "all") -> Subject:
     """A case of one launch, compiled and recorded when there is no record of it yet.
 
     Args:
-      ctas: launch only so many, of a persistent kernel: each then takes several tiles.
+      ctas: how many CTAs of a persistent kernel to launch, so that each takes several tiles; 0
+        leaves the grid as it was recorded.
     """
     case = case_named(name)
     record = recorded(case, print)
