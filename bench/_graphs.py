@@ -29,11 +29,11 @@ def recorded(call: Callable[..., object], arguments: Sequence[Sequence[Any]]) ->
 def replayed(
     graphs: Mapping[str, Any], calls: int, rounds: int, *, seconds: float = 0.0
 ) -> dict[str, Spread]:
-    """Seconds per call of each graph, which holds so many.
+    """Seconds per call, for each graph.
 
     Args:
       graphs: by name, replayed in turns.
-      calls: in a graph.
+      calls: how many calls each graph holds.
       rounds: readings of each.
       seconds: that a reading lasts at least; one replay by default.
     """

@@ -3,9 +3,9 @@
 Names are numbered by their first appearance, register class by register class; line notes and
 comments are left out. What remains is compared line by line.
 
-The loops of a kernel in PTX: from a label to a branch back to it. The softmax loop of unmasked tiles is
-the one with at least 64 `ex2.approx` that selects least, as in machine code (`_loops.py`). A loop has no
-first line but by the backend's choice: it is written from where it loads scores.
+The loops of a kernel in PTX: from a label to a branch back to it. The softmax loop of unmasked
+tiles is the one with at least 64 `ex2.approx` that selects least, as in machine code (`_loops.py`).
+A loop has no first line but by the backend's choice: it is written from where it loads scores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def softmax_loop(ptx: str) -> list[str]:
     """The lines of the loop over unmasked tiles, from its first load from tensor memory on.
 
     Raises:
-      ValueError: there is no loop with so many exponentials.
+      ValueError: no loop has MIN_EXPONENTIALS of them.
     """
     lines = code_lines(ptx)
     labels = {match[1]: n for n, line in enumerate(lines) if (match := _LABEL.match(line))}

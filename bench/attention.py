@@ -6,9 +6,9 @@
     python bench/attention.py --picture docs/attention_speed.svg --of FILE    of what --results FILE kept
 
 16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values. All run in turns from
-CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the pairs
-that the mask shows. A sample of rows is compared with float32 attention. Exit code: 0 when all are
-right, 1 when one is not.
+CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the
+pairs that the mask shows. A sample of rows is compared with float32 attention. Exit code: 0 when
+all are right, 1 when one is not.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def row(
 def write(
     folder: Path, targets: Sequence[str], cells: Sequence[Cell], variants: Sequence[Variant]
 ) -> None:
-    """Compiles what the benchmark asks for."""
+    """Compiles the kernels that the benchmark calls."""
     import ml_dtypes
     import numpy as np
 

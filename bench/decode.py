@@ -7,8 +7,9 @@
 
 Each shape runs on several caches in turn, together several times the L2, recorded in a CUDA graph,
 so that neither the cache nor the host decides. The graphs are replayed in turns. Times are those of
-one call, medians of the rounds; the bandwidth counts the bytes of K and V once. Every element of one
-call is compared with float32 attention by torch. Exit code: 0 when all are right, 1 when one is not.
+one call, medians of the rounds; the bandwidth counts the bytes of K and V once. Every element of
+one call is compared with float32 attention by torch. Exit code: 0 when all are right, 1 when one is
+not.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def write(
     pages: Sequence[int],
     narrow: Sequence[str],
 ) -> None:
-    """Compiles what the benchmark asks for, of so many queries."""
+    """Compiles the kernels that the benchmark calls, for `queries` queries per sequence."""
     import ml_dtypes
     import numpy as np
 

@@ -6,9 +6,9 @@
 
 Each call is timed by itself, from its begin to its return, the calls in turns; a round ends with
 waiting for the GPU, so that its queue is never full. Without a GPU the calls are made on a device
-that does everything but call the driver, on tensors in host memory, of torch if it is installed, else
-of numpy; rows that take a GPU are left out then, and torch's. Exit code: 0 when every result is that of
-torch's attention, 1 when one is not.
+that does everything but call the driver, on tensors in host memory, of torch if it is installed,
+else of numpy; rows that take a GPU are left out then, and torch's. Exit code: 0 when every result
+is that of torch's attention, 1 when one is not.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def conditions() -> str:
 
 
 def write(folder: Path, targets: Sequence[str]) -> None:
-    """Compiles what the benchmark asks for."""
+    """Compiles the kernels that the benchmark calls."""
     import numpy as np
 
     q, k, v = (_zeros(None, *size) for size in ((QUERIES, HEADS), *[(KEYS, KV_HEADS)] * 2))

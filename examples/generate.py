@@ -8,13 +8,14 @@
 
 A request has a prompt and a number of tokens that it wants. It waits for a row of the batch and for
 pages; then its prompt is read at once (prefill), next to those of other newcomers, and it joins the
-batch, of which every step (decoding) makes one token more, on a GPU as one replayed CUDA graph. When it
-has its tokens, row and pages go to others. Weights and caches are bf16.
+batch, of which every step (decoding) makes one token more, on a GPU as one replayed CUDA graph.
+When it has its tokens, row and pages go to others. Weights and caches are bf16.
 
-At the end plain torch reads what was written, each request by itself and without a cache, in float32
-and in bf16. How far its logits in bf16 are from those in float32 is the yardstick: those of a chosen
-token may be twice as far off, as any kernel of this package may. So a token has to be the likeliest in
-float32, but where the two likeliest are closer than such errors are. Exit code: 0 if all are, else 1.
+At the end plain torch reads what was written, each request by itself and without a cache, in
+float32 and in bf16. How far its logits in bf16 are from those in float32 is the yardstick: those of
+a chosen token may be twice as far off, as any kernel of this package may. So a token has to be the
+likeliest in float32, but where the two likeliest are closer than such errors are. Exit code: 0 if
+all are, else 1.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
@@ -43,20 +44,22 @@ from attn_mlir.runtime.devices.idle import IdleDevice
 CHIPS = ("sm_90a", "sm_100a")
 THETA = 1e4  # base of the rotary angles (Su et al., RoFormer)
 PEAK = 2.0  # standard deviation of the scores: some keys count much more than others
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # of a layer, q, k, v [n, heads, head_dim]
+# (number of the layer, q, k, v [n, heads, head_dim]) -> O
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a model, and of what it is asked for.
+    """Sizes of a model and of its workload.
 
     Attributes:
-      layers, width, heads, kv_heads, head_dim, hidden, vocabulary: of the model; `hidden` are the
-        columns between the two products of its other half.
+      layers, width, heads, kv_heads, head_dim, hidden, vocabulary: of the model; `hidden` counts
+        the columns between the two products of the gated half of a layer.
       page: tokens of a page of the cache.
       rows: requests that are in the batch at once.
       requests: how many there are in all; a new one comes every `pause` steps.
-      prompts, wanted: the fewest and the most tokens of a prompt, and that a request wants.
+      prompts: the fewest and the most tokens of a prompt.
+      wanted: the fewest and the most tokens that a request wants.
       seed: of the weights and of the requests.
     """
 
@@ -82,12 +85,12 @@ class Size:
 
     @property
     def pages(self) -> int:
-        """Of the whole cache: three quarters of what it takes if all requests are of the longest."""
+        """Pages of the whole cache: three quarters of what a batch of the longest requests takes."""
         return max(self.rows * self.columns * 3 // 4, self.columns)
 
 
 SIZES = {
-    # Of this seed the two likeliest tokens are never closer than 0.12 on a CPU, above any error in bf16.
+    # With this seed the two likeliest tokens are never closer than 0.12 on a CPU, above any error in bf16.
     "toy": Size(2, 128, 4, 2, 64, 256, 256, 16, 3, 5, 2, (3, 40), (2, 7), seed=1126),
     "real": Size(8, 4096, 32, 8, 128, 14336, 32000, 16, 32, 96, 4, (32, 2048), (32, 256)),
 }
@@ -98,12 +101,13 @@ class Request:
     """A prompt and the tokens that follow it.
 
     Attributes:
-      prompt: numbers of tokens.
+      prompt: its tokens, as numbers of the vocabulary.
       wanted: how many are still to follow.
       arrives: the step at which it comes.
-      tokens: that followed.
-      logits: of these.
-      row, pages: of the batch and of the caches, while it has them.
+      tokens: those that followed the prompt so far.
+      logits: of these tokens.
+      row: of the batch, once it has one; -1 before.
+      pages: of the caches, while it has some.
     """
 
     prompt: list[int]
@@ -198,7 +202,7 @@ class Server:
 
         self.table = zeros(size.rows, size.columns)
         self.lengths = zeros(size.rows)
-        self.active = zeros(size.rows)  # 1 where a request is
+        self.active = zeros(size.rows)  # 1 for rows that a request has
         self.tokens, self.best = zeros(size.rows, dtype=torch.int64), zeros(size.rows).float()
         self.numbers = torch.arange(size.rows, dtype=torch.int32, device=place)
         self.free_rows, self.free_pages = list(range(size.rows)), list(range(size.pages))
@@ -206,7 +210,7 @@ class Server:
         self.spent = {"prefill": (0, 0.0), "decode": (0, 0.0)}  # tokens and seconds
         self.decode = self._decode
         if place == "cuda":
-            self._decode()  # of no request: loads the kernels
+            self._decode()  # while no row has a request: loads the kernels
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._decode()

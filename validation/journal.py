@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Journal:
-    """Results by what they are of, and by a digest of everything that judges: other sources know none of them.
+    """Results in a file, each found by the texts that name it. A result is forgotten when a source that judges changes.
 
     Args:
       path: a line of JSON for each result, made when missing.
@@ -32,11 +32,11 @@ class Journal:
         return hashlib.sha256("\n".join((self._judges, *of)).encode()).hexdigest()
 
     def find(self, *of: str) -> dict[str, Any] | None:
-        """What is known of something, by texts that say what it is."""
+        """The result that was added under these texts with the sources as they are, or None."""
         return self._known.get(self._key(of))
 
     def add(self, fields: dict[str, Any], *of: str) -> None:
-        """Remember a result."""
+        """Adds a result under the texts that name it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps([self._key(of), fields]) + "\n")

@@ -45,7 +45,7 @@ class ColumnsOp(AttnDialect.Operation, name="columns", traits=[Pure]):
         return logical_type(self.view).shape[-1]
 
     def verify_invariants(self) -> bool:
-        """A source of rank 4 with so many columns, and the view of just those."""
+        """Checks that the source has rank 4 and all columns of the view."""
         source, got = logical_type(self.source), logical_type(self.view)
         if not isinstance(source, ir.RankedTensorType) or source.rank != SEQUENCE_RANK:
             layout = "[batch, sequence, heads, columns]"
@@ -68,7 +68,7 @@ class ColumnsOp(AttnDialect.Operation, name="columns", traits=[Pure]):
 
 
 def columns_type(source: ir.Value, count: int) -> ViewType:
-    """The view that `attn.columns` makes of an operand: so many columns."""
+    """The type of the view that `attn.columns` makes of an operand: its shape with `count` columns."""
     logical = logical_type(source)
     shape = [*list(logical.shape)[:-1], count]
     with ir.Location.unknown(logical.context):

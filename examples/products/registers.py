@@ -31,7 +31,7 @@ TOGETHER = 8  # rows of tiles that are worked on side by side: what they load of
 
 
 def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
-    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of so many CTAs."""
+    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of `ctas` CTAs."""
     dynamic = ir.ShapedType.get_dynamic_size()
     narrow = ir.BF16Type.get()
     matrix = ir.MemRefType.get([dynamic, dynamic], narrow)

@@ -30,7 +30,7 @@ PIECE = 32  # columns that a thread rounds at a time
 
 
 def product(order: str = "persistent", ctas: int = 1) -> ws.KernelOp:
-    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of so many CTAs."""
+    """Builds `product(a, b, c)`: c [m, n] = a [m, k] b [k, n], for clusters of `ctas` CTAs."""
     dynamic = ir.ShapedType.get_dynamic_size()
     narrow, wide = ir.BF16Type.get(), ir.F32Type.get()
     matrix = ir.MemRefType.get([dynamic, dynamic], narrow)

@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
     """Keyword arguments of the functions of `flash` that their signatures do not name.
 
     Attributes:
-      attention_chunk: a query sees keys of its own chunk of so many positions; 0: all.
+      attention_chunk: positions of a chunk; a query sees the keys of its own chunk. 0: all keys.
       learnable_sink: [heads], see `attention`.
       num_splits: number of parts of the keys; 0 chooses.
       q_descale, k_descale, v_descale: factors of 8-bit operands, see `attention`.
@@ -173,10 +173,10 @@ def mask_of(is_causal: object, window_size: Window) -> Mask:
 
 
 def chunked_mask(mask: Mask, attention_chunk: object) -> Mask:
-    """The mask within chunks of so many positions; as it is for 0.
+    """The mask, with keys of other chunks of `attention_chunk` positions hidden; for 0 the mask itself.
 
     Raises:
-      SpecError: no number of positions.
+      SpecError: `attention_chunk` is no number of positions.
     """
     size = integer("attention_chunk", attention_chunk)
     return mask & chunked(size) if size else mask

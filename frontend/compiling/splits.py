@@ -24,7 +24,7 @@ from attn_mlir.runtime.scalars import integer
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
 MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
-STREAM_SHARE = 2  # one in so many multiprocessors is enough to stream keys at the speed of memory
+STREAM_SHARE = 2  # one multiprocessor in two is enough to stream keys at the speed of memory
 """In `mha-streaming` a CTA has copies in flight into all its shared memory. On an H200, 2026-11-22,
 `bench/decode.py`: 8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096
 keys takes 14.2 us with 64, 16.3 us with 128."""

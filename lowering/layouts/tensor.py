@@ -19,7 +19,7 @@ def tensor_columns(columns: int, element_bits: int) -> int:
 
 
 def tensor_offset(rows: int, column: int, element_bits: int) -> int:
-    """What a column adds to the address of a tile of so many rows.
+    """What a column adds to the address of a tile of `rows` rows.
 
     Worked: column 300 of f32: 300 of 128 rows, 0x10002c of 64.
     """

@@ -73,7 +73,7 @@ def _parts(layout: Layout) -> list[tuple[int, int]]:
 
 
 def _loaded(low: Lowering, tile: TileRef, parts: Sequence[tuple[int, int]]) -> list[Value]:
-    """The registers of accesses from these columns on, of so many registers each."""
+    """The registers that tcgen05.ld fills, for each part (first column, number of registers)."""
     registers: list[Value] = []
     for column, words in parts:
         raw = ir.VectorType.get([words], i32())

@@ -2,7 +2,8 @@
 
 The one place with these figures. Schedules choose by them, never by a chip's name. "table" means
 "Features and Technical Specifications per Compute Capability", 9.0 and 10.0, of the CUDA C++
-Programming Guide; other sources are sections of the PTX ISA. A test compares limits with the assembler.
+Programming Guide; other sources are sections of the PTX ISA. A test compares limits with the
+assembler.
 """
 
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Target:
     has_max3: bool
 
     def launch_registers(self, warpgroups: int) -> int:
-        """Registers of each thread at launch, for a CTA of so many warpgroups that uses `setmaxnreg`.
+        """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses `setmaxnreg`.
 
         With one CTA per multiprocessor ptxas gives each thread an equal share of the register file,
         rounded down to whole steps.
@@ -71,8 +72,9 @@ class Target:
     def register_pool(self, warpgroups: int) -> int:
         """Registers per thread, summed over the warpgroups of a CTA, that they can divide among themselves.
 
-        A CTA owns the registers that it is launched with, not the rest of the register file; a warpgroup
-        that asks for more waits forever (measured on an H200, validation/differential/roles.py).
+        A CTA owns the registers that it is launched with, not the rest of the register file; a
+        warpgroup that asks for more waits forever (measured on an H200,
+        validation/differential/roles.py).
         """
         return self.launch_registers(warpgroups) * warpgroups
 

@@ -1,5 +1,5 @@
-"""Barriers and additions that many come to: warps that arrive several times, threads that arrive ahead of their
-waits, CTAs that add into one place."""
+"""Barriers and sums with many participants: warps that arrive several times, threads that arrive
+ahead of their waits, CTAs that add into one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes no value: cache hints and policies, prefetches, fences, naps, launch dependences."""
+"""What changes no value: cache hints and policies, prefetches, fences, nanosleep, launch dependences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random operands with the values that instructions trip over."""
+"""Random operands, with the edge values of each type among them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def draw(rng: Rng, tag: str, n: int) -> Array:
 
     Args:
       tag: a register type (`i16`, `i32`, `i64`, `f16`, `bf16`, `f16x2`, `bf16x2`, `f32`, `f64`),
-        `amount` (shift counts and bit positions), `byte` (such below 256), `e4m3x2` or `e5m2x2` (pairs of codes).
+        `amount` (shift counts and bit positions), `byte` (such below 256), `e4m3x2` or `e5m2x2`
+        (pairs of codes).
     """
     if tag in ("f16x2", "bf16x2"):
         low, high = draw(rng, tag[:-2], n), draw(rng, tag[:-2], n)

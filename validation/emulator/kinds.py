@@ -26,10 +26,11 @@ class Kind:
     """A kind of finding.
 
     Attributes:
-      title: what is wrong, as the page calls it. found: a name of CHECKS, a FaultKind, "poison" or "deadlock".
+      title: what is wrong, as the page calls it. found: a name of CHECKS, a FaultKind, "poison" or
+        "deadlock".
       says: part of the message.
       case: which of several pairs of one kind.
-      ctas: in one cluster. clusters: of so many CTAs.
+      ctas: CTAs in each cluster. clusters: clusters in the grid.
       one_sided: there is no second access that it could name.
       options: of the emulator.
     """

@@ -1,4 +1,4 @@
-"""Arguments as people write them: good ones in odd clothes, and others that have to be refused.
+"""Arguments for drawn calls: good ones of unusual types and layouts, and bad ones that have to be refused.
 
 Each is a `Given`: what is passed, what it means if it is taken, and whether it has to be.
 """

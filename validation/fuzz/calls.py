@@ -1,8 +1,9 @@
-"""Calls of the front door with drawn arguments: good ones in odd clothes, and hostile ones.
+"""Calls of the public functions with drawn arguments: good ones of unusual types and layouts, and bad ones.
 
-A call ends in a result that the reference agrees with, or in a refusal. What has to be refused is: if it
-is taken, or if a good call is refused, or anything but a typed error comes out, the case has failed. A
-refused call leaves its operands and outputs as they were. Problems are small, and few kernels serve all.
+A call ends in a result that the reference agrees with, or in a refusal. What has to be refused is:
+if it is taken, or if a good call is refused, or anything but a typed error comes out, the case has
+failed. A refused call leaves its operands and outputs as they were. Problems are small, and few
+kernels serve all.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python validation/fuzz/fuzz.py all --jobs 2              of every kind; `make numerics`
     python validation/fuzz/fuzz.py calls --first 17 --count 1
 
-A kind is a module of this folder with `COUNT`, how many cases there are, and `attempt(number)`, which
-draws one from its number alone, runs it and says in a line what became of it. A failure prints the
-command that repeats it. Exit code: 0 when all passed, 1 when one failed, 2 for a wrong option.
+A kind is a module of this folder with `COUNT`, how many cases there are, and `attempt(number)`,
+which draws one from its number alone, runs it and says in a line what became of it. A failure
+prints the command that repeats it. Exit code: 0 when all passed, 1 when one failed, 2 for a wrong
+option.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("kind", choices=[*kinds(), "all"], help="what to draw")
-    parser.add_argument("--count", type=int, help="so many cases (default: all of the kind)")
+    parser.add_argument("--count", type=int, help="number of cases (default: all of the kind)")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()

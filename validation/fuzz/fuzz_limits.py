@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def address_space(beyond: int) -> int:
-    """Bytes of address space: those that the process has, and so many more."""
+    """Bytes of address space that the process uses now, plus `beyond`."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize() + beyond
 

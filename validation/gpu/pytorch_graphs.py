@@ -90,7 +90,7 @@ def replayed_steps(torch: Any, place: str) -> None:
     """Compiled steps, on a GPU captured and replayed, against float32.
 
     Raises:
-      AssertionError: an element of O or of the caches is another one.
+      AssertionError: an element of O or of the caches is wrong.
     """
     decoding = _Decoding(torch, place)
     pools = [pool.clone() for pool in decoding.pools]

@@ -27,8 +27,8 @@ def truth(
     Args:
       queries: [sq, heads, D] of each sequence.
       keys, values: [sk, kv_heads, D] of each.
-      causal, window_size, attention_chunk, softcap, alibi_slopes, softmax_scale: as FlashAttention has
-        them, the last query at the last key.
+      causal, window_size, attention_chunk, softcap, alibi_slopes, softmax_scale: as FlashAttention
+        has them, the last query at the last key.
     """
     scale = queries[0].shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     outputs: list[Array] = []
@@ -64,7 +64,7 @@ def check(found: tuple[Any, Any], want: tuple[list[Array], list[Array]]) -> None
     """A padded result, O and LSE, or a ragged one, against each sequence's in bf16.
 
     Raises:
-      AssertionError: it is another one.
+      AssertionError: an element is wrong.
     """
     o, lse = (np.asarray(x).astype(np.float64) for x in found)
     is_ragged = o.ndim == 3

@@ -1,7 +1,7 @@
 """Small kernels of clusters: tiles that CTAs fetch for one another, turns that they take, products of pairs.
 
-Each takes the lists of its rings and copies as options, so that tests can leave out what must not be
-left out. They are built and not written as text: MLIR is needed to have them.
+Each takes the lists of its rings and copies as options, so that tests can leave out what must not
+be left out. They are built and not written as text: MLIR is needed to have them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def built(build: Callable[[], ws.KernelOp]) -> Any:
 
 
 def everyone(ctas: int) -> Lists:
-    """Each CTA does it for all."""
+    """For each CTA the ranks of all."""
     return [range(ctas)] * ctas
 
 
 def own(ctas: int) -> Lists:
-    """Each CTA does it for itself."""
+    """For each CTA its own rank."""
     return [(rank,) for rank in range(ctas)]
 
 

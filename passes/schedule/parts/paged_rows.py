@@ -15,8 +15,8 @@ Head = Callable[[], Value | int]
 class PagedRows:
     """The rows of one operand in pages: a tile is part of a page, or made of several.
 
-    Pages and key tiles divide each other, and tiles begin at multiples of their size, so that no copy
-    crosses the end of a page. Pages that lie behind a sequence altogether are not read.
+    Pages and key tiles divide each other, and tiles begin at multiples of their size, so that no
+    copy crosses the end of a page. Pages that lie behind a sequence altogether are not read.
 
     A copy that ends within its page goes through a map whose base lies in front of the pool
     (`ws.limit`). Where nothing of a box is inside, the copy engine looks at the base all the same,
@@ -28,7 +28,7 @@ class PagedRows:
     """
 
     def __init__(self, pages: Pages, tile_n: int, *, first_column: int = 0):
-        """Of tiles of so many rows, whose columns begin at one of the pool's."""
+        """Tiles of `tile_n` rows, whose first column is column `first_column` of the pool."""
         self._pages, self._column = pages, first_column
         self._size = page_size(pages.pool)
         self._rows = min(self._size, tile_n)  # of a copy

@@ -1,7 +1,7 @@
-"""What a `Kernel` case is run on and what it has to give: operands at random, outputs by formula.
+"""Random operands of a `Kernel` case, and the formula that its outputs have to follow.
 
-A formula is evaluated twice, as truth in float64 and as yardstick in float32 with values rounded where the kernel has
-them in a narrower type.
+A formula is evaluated twice, as truth in float64 and as yardstick in float32 with values rounded
+where the kernel has them in a narrower type.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Formula:
     """
     Attributes:
       operands: inputs and poisoned outputs in memory order; what is not named is poison.
-      outputs: what is right, by the name of the operand. Elements that are NaN have to be left as they were.
+      outputs: what is right, by the name of the operand. Elements that are NaN have to be left as
+        they were.
       tolerances: of outputs that are judged by an absolute error instead of the yardstick's.
       seen: what of the arrays after the launch is compared with `outputs`.
     """
@@ -69,5 +70,5 @@ def normal(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> A
 
 
 def nothing(shape: tuple[int, ...], dtype: str) -> Array:
-    """An output before the launch."""
+    """An output before the launch: every element is NaN."""
     return np.full(shape, np.nan).astype(DTYPES[dtype])

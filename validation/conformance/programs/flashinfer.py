@@ -11,7 +11,7 @@ from .._recording import Recorder, tensor
 
 
 def _pretend(recorder: Recorder) -> None:
-    """FlashInfer asks torch about the GPU."""
+    """Lets torch answer FlashInfer's questions about a GPU that is not there."""
     device = recorder.device
     properties = SimpleNamespace(
         multi_processor_count=device.sm_count,

@@ -52,7 +52,7 @@ def norm_backward(
 
 
 def softmax(recorder: Recorder, *, rows: int, columns: int, dtype: str = "bf16") -> None:
-    """Of each row."""
+    """Softmax of each row."""
     from quack.softmax import _softmax_fwd
 
     x, y = tensor((rows, columns), dtype), tensor((rows, columns), dtype)

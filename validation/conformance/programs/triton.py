@@ -1,6 +1,7 @@
 """Kernels in Triton's language and their launches; runs in the environment of the peers.
 
-The kernels are plain uses of the language, written here; what is of interest is the PTX that Triton makes of them.
+The kernels are plain uses of the language, written here; what is of interest is the PTX that Triton
+makes of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def softmax_rows(x, y, columns, BLOCK: tl.constexpr):
 
 
 def softmax(recorder: Recorder, *, rows: int, columns: int, dtype: str = "bf16") -> None:
-    """Of each row."""
+    """Softmax of each row."""
     kind = NARROW[dtype]
     launch(
         recorder,
@@ -183,7 +184,7 @@ def sort_rows(x, y, columns: tl.constexpr):
 
 
 def sort(recorder: Recorder, *, rows: int, columns: int, dtype: str = "f32") -> None:
-    """Each row, largest first."""
+    """Sorts each row, largest first."""
     launch(
         recorder,
         sort_rows,

@@ -1,8 +1,8 @@
 """The axes of the draws: everything that a call of attention can vary in.
 
-An axis is a row of `AXES`: a name and choices, each a name and what it does to the problem; the first
-one is plain. To cover a new option, add a row. Axes are drawn in order, so that a choice may look at
-what those before it have set (`fits`).
+An axis is a row of `AXES`: a name and choices, each a name and what it does to the problem; the
+first one is plain. To cover a new option, add a row. Axes are drawn in order, so that a choice may
+look at what those before it have set (`fits`).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ CACHES = [
 
 
 def _scaled(name: str, columns: int, dtype: Any, *, apart: bool = False) -> Choice:
-    """Factors of positions, one for so many columns, or for all of a row where that is 0."""
+    """Scale factors of each cache position, one per group of `columns` columns; for 0, one per position."""
 
     def groups(problem: Problem) -> tuple[int, int]:
         return (problem.d // columns, problem.dv // columns) if columns else (1, 1)

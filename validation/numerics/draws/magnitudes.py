@@ -79,7 +79,7 @@ def _values(problem: Problem) -> None:
 
 
 def _sinks(problem: Problem) -> None:
-    """Where there are sinks: from what never counts to what leaves nothing to the keys."""
+    """Makes sinks a thousand times as large: from ones that never count to ones that take all of the weight."""
     sinks: Any = problem.options.get("sinks")
     if sinks is not None:
         problem.options["sinks"] = (sinks.astype(np.float32) * 1e3).astype(sinks.dtype)

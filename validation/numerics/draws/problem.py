@@ -20,9 +20,9 @@ from attn_mlir.validation.numerics.stored import Form
 
 Array = npt.NDArray[Any]
 
-TILE = 128  # rows and columns of a tile
+TILE = 128  # rows and columns of a tile of scores
 HOLE = 3  # rows of NaN behind each sequence where not all rows are used
-SMALL_DRAWS = 30  # the first so many are small; the suite runs some of them
+SMALL_DRAWS = 30  # draws with smaller numbers are small; the suite runs some of them
 POISON = 0xFF  # of every byte of an output before the launch: NaN in each type
 MAX_COST = (1.5, 5.0)  # of a small and of another one: tiles of 128 x 128 scores at head size 128
 
@@ -67,8 +67,8 @@ class Problem:
       kv_dtype: of k and v, if they have 8 bits under a q of 16.
       layout: how the operands lie in memory.
       growing: whether later keys give larger scores, so that row maxima keep rising.
-      is_ragged: whether queries and keys are stored as [total, heads, head_dim], by offsets; only in
-        this or the next case do lengths differ.
+      is_ragged: whether queries and keys are stored as [total, heads, head_dim], by offsets; only
+        in this or the next case do lengths differ.
       used: which side has positions that do not exist, NaN in memory: queries `q`, keys `k`; or
         `cache`: keys, told without the new ones, or with them if `counts_new`.
       cache: the form of the cache that keys and values are stored in, if they are.
@@ -159,11 +159,11 @@ class Problem:
         return tiles * (s["d"] + s["dv"]) / (2 * TILE)
 
     def normal(self, what: str, *shape: int, dtype: Any = np.float32) -> Array:
-        """A random array."""
+        """Random values of the standard normal distribution."""
         return self.random(what).standard_normal(shape).astype(dtype)
 
     def most(self, side: str) -> int:
-        """No sequence is longer."""
+        """The most positions that a sequence may have, of queries `q` or keys `k`."""
         return self.sq if side == "q" else self.sk
 
     def hole(self, side: str) -> int:

@@ -6,8 +6,8 @@
     python validation/numerics/draws/replay.py --count 300 --jobs 2     draws 0 to 299; `make numerics`
     python validation/numerics/draws/replay.py --list                   axes and choices
 
-A failure prints the command that repeats it. Exit code: 0 when all passed, 1 when one failed, 2 for a
-wrong option.
+A failure prints the command that repeats it. Exit code: 0 when all passed, 1 when one failed, 2 for
+a wrong option.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", help="number of a draw")
     parser.add_argument("--set", type=_setting, action="append", default=[], metavar="AXIS=CHOICE")
     parser.add_argument("--shrink", action="store_true", help="look for a plainer failure")
-    parser.add_argument("--count", type=int, help="so many draws")
+    parser.add_argument("--count", type=int, help="number of draws")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--list", action="store_true", help="axes and choices")
