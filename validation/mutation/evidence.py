@@ -17,7 +17,7 @@ import numpy as np
 
 from attn_mlir.runtime.emulator import emulator
 from attn_mlir.runtime.emulator.checkers import CHECKS, Checker, CheckMode
-from attn_mlir.runtime.emulator.checkers.clocks import KNOWN, TENSOR, lanes_in
+from attn_mlir.runtime.emulator.checkers.clocks import KNOWN, PROXY, TENSOR, lanes_in
 from attn_mlir.runtime.emulator.checkers.report import current_line, line_number
 from attn_mlir.validation.mutation.operators import Mutant, negated
 from attn_mlir.validation.mutation.subjects import Outputs
@@ -47,6 +47,8 @@ class Evidence(Checker):
         the arrival of all its lanes at a CTA barrier, which orders them as well.
       after_warp_barriers: line of each bar.warp.sync -> the first arrival of its warp after it, as
         in `arrivals`, or None where an access or an issue comes first.
+      idle_warp_barriers: lines of bar.warp.sync; True while its lanes know the same before it, and all
+        accesses of each other.
       last_barriers: lines of bar.sync and the like; True while no thread that passed one accesses,
         issues or arrives at anything after it.
     """
@@ -63,6 +65,7 @@ class Evidence(Checker):
         self.idle_waits: dict[int, bool] = {}
         self.warp_barriers: dict[int, bool] = {}
         self.after_warp_barriers: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
+        self.idle_warp_barriers: dict[int, bool] = {}
         self.last_barriers: dict[int, bool] = {}
         self.group_waits: dict[int, set[tuple[Any, int] | None]] = defaultdict(set)
         self.commits: dict[int, set[int]] = defaultdict(set)
@@ -235,6 +238,13 @@ class Evidence(Checker):
         return super().issued(s, lanes, line, engine, channel)
 
     def warp_synced(self, s: Any, mask: int) -> None:
+        warp, groups = self.warp_of(s), self.warp_of(s).touching(mask)
+        lanes, clock = lanes_in(mask), groups[0][0].clock
+        known = clock[KNOWN, lanes + warp.base] >= warp.tick
+        fenced = clock[PROXY, lanes + warp.base] >= warp.fenced[lanes]
+        idle = len(groups) == 1 and warp.copies is None and bool((known & fenced).all())
+        line = self._line()
+        self.idle_warp_barriers[line] = self.idle_warp_barriers.get(line, True) and idle
         self._open[id(self.warp_of(s))] = (self._line(), self.warp_of(s).tick)
         super().warp_synced(s, mask)
 
@@ -293,6 +303,8 @@ class Evidence(Checker):
             self.after_warp_barriers.get(line, set())
         ):
             return "it precedes an arrival in the last phase of a barrier, which nobody waits for"
+        if operator == "drop-barrier" and self.idle_warp_barriers.get(line):
+            return "the lanes know all of each other already"
         if operator == "drop-barrier" and self.last_barriers.get(line):
             return "its threads access, issue and arrive at nothing after it"
         return ""
