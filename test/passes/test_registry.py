@@ -163,7 +163,7 @@ def test_an_operation_may_name_its_schedule() -> None:
     kernels = named("rival")
     run_pipeline(kernels, "attn-configure{target=sm_90a},convert-attn-to-ws,ws-plan-memory")
     assert roles(kernels) == ["load", "store"]
-    known = "mha, mha-registers, rival"
+    known = "mha, mha-registers, mha-swapped, rival"
     with pytest.raises(VerifyError, match=f"expects attn.schedule of {known}, got nobody"):
         run_pipeline(named("nobody"), "attn-configure{target=sm_90a}")
     with pytest.raises(TargetError, match="applies to sm_100a: rival needs products that accumul"):

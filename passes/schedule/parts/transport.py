@@ -13,9 +13,20 @@ from .storage import Storage
 class Loaded(Protocol):
     """The rings that `load` fills, of queries, keys and values; those may be one ring."""
 
-    q: b.Ring
-    keys: KeySlots
-    v: b.Ring
+    @property
+    def q(self) -> b.Ring:
+        """Slots of queries."""
+        ...
+
+    @property
+    def keys(self) -> KeySlots:
+        """Slots of keys."""
+        ...
+
+    @property
+    def v(self) -> b.Ring:
+        """Slots of values."""
+        ...
 
 
 def values_in(problem: Problem, slot: Value) -> Value:

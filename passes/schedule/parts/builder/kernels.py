@@ -1,0 +1,212 @@
+"""Functions that emit kernels: roles, work tiles, rings, and what CTAs and launches know of each other."""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.scalars import (
+    constant,
+    i32,
+)
+
+from .memory import coordinates, i64_attr
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes:
+      name: by which the caller passes it.
+      role: `in`, `out` or `scalar`.
+      kind: a memref type, or the scalar's type.
+      dims: for a tensor the name of each dimension's run-time size, "" where it is static.
+    """
+
+    name: str
+    role: str
+    kind: Any
+    dims: Sequence[str]
+
+
+def declare_kernel(name: str, arguments: Sequence[Argument], *, cluster: int = 1) -> ws.KernelOp:
+    """A `ws.kernel` with its arguments and an empty body; `cluster` is the CTAs of a cluster."""
+
+    def strings(items: Iterable[str]) -> Any:
+        return ir.ArrayAttr.get([ir.StringAttr.get(item) for item in items])
+
+    kernel = ws.KernelOp(
+        ir.StringAttr.get(name),
+        strings(argument.name for argument in arguments),
+        strings(argument.role for argument in arguments),
+        ir.ArrayAttr.get([strings(argument.dims) for argument in arguments]),
+    )
+    if cluster > 1:
+        kernel.operation.attributes["cluster"] = i64_attr(cluster)
+    kernel.body.blocks.append(*[argument.kind for argument in arguments])
+    return kernel
+
+
+@contextmanager
+def role(
+    name: str,
+    *,
+    first: int,
+    warps: int,
+    registers: int = 0,
+    groups: int = 1,
+    lanes: int = 32,
+    ranks: Sequence[int] | None = None,
+) -> Generator[Value]:
+    """A `ws.role`, in the CTAs of a cluster with these ranks, or in all; yields the group's number."""
+    i64 = ir.IntegerType.get_signless(64)
+    op = ws.RoleOp(
+        ir.StringAttr.get(name),
+        ir.DenseI32ArrayAttr.get([first, warps]),
+        *(ir.IntegerAttr.get(i64, value) for value in (groups, lanes, registers)),
+    )
+    if ranks is not None:
+        op.operation.attributes["ranks"] = ir.DenseI32ArrayAttr.get(list(ranks))
+    block = op.body.blocks.append(i32())
+    with ir.InsertionPoint(block):
+        yield block.arguments[0]
+
+
+@contextmanager
+def tiles(
+    extents: Sequence[Value],
+    order: str,
+    *,
+    ends: Sequence[Value] = (),
+    packing: Sequence[Value] = (),
+    answers: "Ring | None" = None,
+) -> Generator[Sequence[Value]]:
+    """A `ws.tiles`; yields the coordinates of the work tile.
+
+    With the orders `clc` and `counter`, the coordinates of the next work tile are read from the ring
+    `answers`, which `claim` or `draw` fills. The order `ragged` needs `ends` and `packing`, `counter`
+    the second.
+    """
+    op = ws.TilesOp(list(extents), list(ends), list(packing), ir.StringAttr.get(order))
+    block = op.body.blocks.append(*[i32() for _ in extents])
+    with ir.InsertionPoint(block):
+        yield list(block.arguments)
+        if answers is not None:
+            slot = answers.wait()
+            ws.NextTileOp(slot)
+            release(slot, "threads")
+
+
+def claim(answers: "Ring") -> None:
+    """Takes over the work tile of a CTA that has not started; the answer arrives in a slot."""
+    slot = answers.acquire()
+    ws.ClaimOp(slot)
+    commit(slot, "copy_engine")
+
+
+def draw(answers: "Ring", counter: Value) -> None:
+    """Asks for the next work tile by a counter [1] in global memory."""
+    slot = answers.acquire()
+    ws.DrawOp(slot, counter)
+    commit(slot, "threads")
+
+
+class Ring:
+    """A declared ring, whose slots hold a tile each, or nothing in a ring of tokens.
+
+    It may borrow the place of another ring, `inside`. `producers` are the agents by which several
+    roles fill a slot together. `commit` and `release` hand its slots over.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tile: ws.TileType | None,
+        *,
+        stages: int = 1,
+        ways: int = 1,
+        full_at: Sequence[Sequence[int]] | None = None,
+        empty_at: Sequence[Sequence[int]] | None = None,
+        inside: "Ring | None" = None,
+        producers: Sequence[str] = (),
+    ):
+        self.tile = ir.NoneType.get() if tile is None else tile
+        kind = ws.ring_type(tile, stages=stages, ways=ways)
+        label = ir.StringAttr.get(name)
+        if inside is None:
+            op = ws.AllocRingOp(label, kind)
+        else:
+            op = ws.AllocInsideOp(label, kind, inside.value)
+        if producers:
+            agents = [ir.StringAttr.get(agent) for agent in producers]
+            op.operation.attributes["producers"] = ir.ArrayAttr.get(agents)
+        for edge, lists in (("full_at", full_at), ("empty_at", empty_at)):
+            if lists is not None:
+                op.operation.attributes[edge] = ws.targets_attribute(lists)
+        self.value = op.ring
+
+    @staticmethod
+    def _way(way: Value | int) -> Value:
+        return constant(way) if isinstance(way, int) else way
+
+    def acquire(self, way: Value | int = 0) -> Value:
+        """Producer: blocks until a slot is empty and returns it."""
+        return ws.AcquireOp(self.value, self._way(way), self.tile).slot
+
+    def wait(self, way: Value | int = 0) -> Value:
+        """Consumer: blocks until a slot is full and returns it."""
+        return ws.WaitOp(self.value, self._way(way), self.tile).slot
+
+
+def commit(slot: Value, by: str) -> None:
+    """Producer: hands a full slot over to the consumers, by an agent."""
+    ws.CommitOp(slot, ir.StringAttr.get(by))
+
+
+def release(slot: Value, by: str) -> None:
+    """Consumer: hands an empty slot back to the producers, by an agent."""
+    ws.ReleaseOp(slot, ir.StringAttr.get(by))
+
+
+class Buffer:
+    """Declared tiles without barriers."""
+
+    def __init__(self, name: str, tile: ws.TileType, *, ways: int = 1):
+        self.tile = tile
+        kind = ws.buffer_type(tile, ways=ways)
+        self.value = ws.AllocBufferOp(ir.StringAttr.get(name), kind).buffer
+
+    def at(self, way: Value | int = 0) -> Value:
+        """The tile of one way."""
+        way = constant(way) if isinstance(way, int) else way
+        return ws.AtOp(self.value, way, self.tile).tile
+
+
+def arrive_last(counter: Value, coords: Sequence[Value | int], count: Value) -> Value:
+    """Arrives at a counter in global memory; i1: whether this was the last of `count` arrivals."""
+    return ws.ArriveLastOp(counter, coordinates(coords), count).is_last
+
+
+def grid_dependency_wait() -> None:
+    """Waits until the kernels before this one in the stream are done, if launches overlap."""
+    ws.GridDependencyWaitOp()
+
+
+def launch_dependents() -> None:
+    """Lets the next kernel in the stream start early, if launches overlap."""
+    ws.LaunchDependentsOp()
+
+
+def rank() -> Value:
+    """The number of this CTA in its cluster."""
+    return ws.RankOp().rank
+
+
+def barrier() -> None:
+    """All threads of the group wait for one another."""
+    ws.BarrierOp()

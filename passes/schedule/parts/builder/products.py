@@ -1,0 +1,55 @@
+"""Functions that emit matrix products."""
+
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.scalars import (
+    i1,
+)
+
+from .memory import i64_attr
+
+Value = Any
+
+
+def mma(
+    d: Value,
+    a: Value,
+    b: Value,
+    *,
+    accumulate: Value | bool,
+    b_layout: str,
+    a_layout: str = "mk",
+    ctas: int = 1,
+) -> None:
+    """D = A B, plus D where `accumulate` holds, in tensor memory; by one CTA or a pair (`ctas`)."""
+    if isinstance(accumulate, bool):
+        accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
+    op = ws.MmaOp(d, a, b, accumulate, ir.StringAttr.get(b_layout))
+    if a_layout != "mk":
+        op.operation.attributes["a_layout"] = ir.StringAttr.get(a_layout)
+    if ctas > 1:
+        op.operation.attributes["ctas"] = i64_attr(ctas)
+
+
+def product(sums: Value, a: Value, b: Value, *, accumulate: Value | bool, b_layout: str) -> Value:
+    """A B, plus `sums` where `accumulate` holds, in registers; the result is pending until `settle`."""
+    if isinstance(accumulate, bool):
+        accumulate = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), int(accumulate))).result
+    kind = ws.pending_type(ws.FragmentType(sums.type))
+    return ws.ProductOp(sums, a, b, accumulate, ir.StringAttr.get(b_layout), kind).pending
+
+
+def settle(pending: Value, *, newest: int = 0) -> Value:
+    """Waits for a pending product; the `newest` products after it may still run. Returns its sums."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
+    return ws.SettleOp(pending, number, ws.PendingType(pending.type).fragment).sums
+
+
+def dot(sums: Value, a: Value, b: Value, *, b_layout: str, widened: bool = False) -> Value:
+    """`sums` + A B, of fragments of one warp; `widened` says that B's elements had 8 bits in memory."""
+    op = ws.DotOp(sums, a, b, ir.StringAttr.get(b_layout), sums.type)
+    if widened:
+        op.operation.attributes[ws.WIDENED] = ir.UnitAttr.get()
+    return op.totals
