@@ -1,11 +1,14 @@
 """Loads and stores of fragments from and to tiles, in the layout of the fragment."""
 
+from dataclasses import replace
 from typing import Any
 
 from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import scf
 from attn_mlir.dialect.scalars import INT
 
 from .context import Fragment, Lowering, TileRef, lowers
+from .inline_ptx import opaque
 from .layouts import SWIZZLE_BYTES, tensor_columns
 from .layouts.global_access import load_global, store_global
 from .layouts.shared_access import load_shared, store_shared
@@ -43,11 +46,28 @@ def _load(low: Lowering, op: ws.LoadOp) -> None:
     tile = low.tile(op.source)
     kind, layout = ws.FragmentType(op.fragment.type), low.layouts[op.fragment]
     if tile.kind.space == "shared":
+        if _outlives_turn(op):
+            # the places of all its elements would be moved out of the loop, and spilled
+            tile = replace(tile, address=opaque(tile.address))
         low[op.fragment] = load_shared(low, tile, kind, layout)
         return
     if any(_may_overlap(op.source, stored) for stored in low.active.stored):
         wait_tensor_stores(low)
     low[op.fragment] = load_tensor(low, tile, kind, layout)
+
+
+def _outlives_turn(op: ws.LoadOp) -> bool:
+    """Whether the slot that is read is the same in every turn of the innermost loop around."""
+    slot = op.source.owner
+    while isinstance(slot, (ws.RowsOp, ws.ColumnsOp, ws.ViewOp)):
+        slot = slot.source.owner
+    around = op.operation.parent
+    while around is not None and not isinstance(around.opview, scf.ForOp):
+        around = around.parent
+    inner = slot.operation.parent
+    while around is not None and inner is not None and inner != around:
+        inner = inner.parent
+    return around is not None and inner is None
 
 
 def _extent(tile: Value) -> tuple[Value, int, int]:

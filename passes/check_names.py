@@ -80,7 +80,7 @@ def default_of(function: Any, name: str) -> float | None:
     Raises:
       VerifyError: it is no finite number above 0.
     """
-    position = field_names(operation_of(function), ext.Operand).index(name)
+    position = operand_names(function).index(name)
     found = _attributes(function, len(function.arguments), "arg_attrs")[position]
     if ARGUMENT_DEFAULT not in found:
         return None
@@ -103,12 +103,20 @@ def names_of(function: Any) -> list[str | None]:
 
 def _operands(function: Any) -> tuple[str, ...]:
     """The names that the first arguments must have, up to the first operand that may be absent."""
-    operation = operation_of(function)
-    names = field_names(operation, ext.Operand)
+    operation, names = operation_of(function), operand_names(function)
     chosen = [name for name in names if get_origin(operation.__annotations__[name]) is Sequence]
     if len(chosen) > 1:
         names = names[: names.index(chosen[0])]
     return names[: len(function.arguments)]
+
+
+def operand_names(function: Any) -> tuple[str, ...]:
+    """The names of the operands that are arguments of their own: not of values in the rows of keys."""
+    operation = operation_of(function)
+    names = field_names(operation, ext.Operand)
+    body = list(function.body.blocks[0].operations) if function.body.blocks else []
+    is_shared = any(isinstance(op, MhaOp) and op.shares_rows for op in body)
+    return tuple(name for name in names if not (is_shared and name == "v"))
 
 
 def operation_of(function: Any) -> type:

@@ -7,6 +7,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
 from attn_mlir.dialect.attn.blocks import BlocksOp
+from attn_mlir.dialect.attn.columns import ColumnsOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.keep import KeepOp
@@ -132,6 +133,12 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
     def v_head_dim(self) -> int:
         """Elements per value and output row."""
         return logical_type(self.v).shape[3]
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether v is the front of k's rows: an `attn.columns` of k from column 0 on."""
+        owner = self.v.owner
+        return isinstance(owner, ColumnsOp) and owner.source == self.k and owner.first.value == 0
 
     @property
     def element_type(self) -> ir.Type:

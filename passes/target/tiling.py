@@ -28,9 +28,12 @@ SCHEDULES = {
 }  # of attention, each with what it adds to a bundle's name
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
+WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
+MAX_SHARED_DIM = (576, 512)  # columns of K, and of V where it is the front of K's rows
 STRIP_KEYS = 32  # keys of a tile that a warp computes: a mask word's, K of two products
 STREAM_STAGES = 3  # key tiles in flight, at least, that a second query tile must leave room for
 STREAM_SUMS = 128  # most columns of O in one warp: 64 registers of each thread
+WIDE_HANDED = 32  # columns that a warp passes on at a time where O has more than `MAX_HEAD_DIM`
 STREAM_STEP = 16  # columns of a warp are a multiple: two products' N of 8
 SCALE_STEP = 32  # columns of K or V that share a factor are a multiple
 MAX_SCALE_GROUPS = (4, 2)  # of a row up to `STREAM_SUMS` columns, and above; more would spill
@@ -128,6 +131,11 @@ def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:
     return -(-loaded // PAGE_STEP) * PAGE_STEP
 
 
+def stream_keys(v_head_dim: int) -> int:
+    """Keys of a key tile of the schedule for few queries."""
+    return STREAM_KEYS if v_head_dim <= MAX_HEAD_DIM else WIDE_STREAM_KEYS
+
+
 class StreamedRows(NamedTuple):
     """The query rows of a work tile of the schedule for few queries, which share each key tile.
 
@@ -179,12 +187,16 @@ def streamed_stages(
       element_bits, stored_bits, output_bits: bits of an element of Q, of K and V, and of O.
       is_joined: whether the kernel joins parts of the keys, and writes O from registers.
     """
-    slot = shared_tile_bytes(STREAM_KEYS, max(head_dim, v_head_dim), stored_bits)
+    keys = stream_keys(v_head_dim)
+    slot = shared_tile_bytes(keys, max(head_dim, v_head_dim), stored_bits)
     q = 2 * shared_tile_bytes(query_slot_rows(packed), head_dim, element_bits)
-    strips = STREAM_KEYS // STRIP_KEYS
+    strips, slices = keys // STRIP_KEYS, Slices.of(v_head_dim)
     sums = strips * shared_tile_bytes(STREAM_ROWS, v_head_dim, 32)
     out = shared_tile_bytes(STREAM_ROWS, v_head_dim, output_bits)
-    if is_joined:
+    if slices.handed < slices.columns:
+        sums = strips * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.handed, 32)
+        out = 0 if is_joined else out
+    elif is_joined:
         pieces = Pieces.of(v_head_dim, q_tiles)
         piece, out = shared_tile_bytes(STREAM_ROWS, pieces.columns, 32), 0
         sums = strips * pieces.slices.warps * pieces.in_slice * piece
@@ -247,6 +259,11 @@ class Slices(NamedTuple):
         count = -(-v_columns // STREAM_SUMS)
         return cls(count, -(-v_columns // (count * STREAM_STEP)) * STREAM_STEP)
 
+    @property
+    def handed(self) -> int:
+        """Columns that a warp passes on at a time: all, where shared memory has room for them."""
+        return self.columns if self.warps * self.columns <= MAX_HEAD_DIM else WIDE_HANDED
+
 
 class Pieces(NamedTuple):
     """How warps share O when parts of the keys are joined: by pieces that a warp adds up at a time.
@@ -274,7 +291,7 @@ class Pieces(NamedTuple):
         slices = Slices.of(v_head_dim)
         columns = STREAM_STEP if slices.columns % (2 * STREAM_STEP) else 2 * STREAM_STEP
         in_slice = slices.columns // columns
-        groups = slices.warps * q_tiles
+        groups = min(slices.warps * q_tiles, len(JOIN_WARPS))
         most = JOIN_WARPS[groups - 1]
         warps = max(n for n in range(1, most + 1) if in_slice % n == 0)
         return cls(slices, columns, warps, groups)

@@ -47,22 +47,24 @@ from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import (
     MAX_HEAD_DIM,
     MAX_Q_TILES,
+    MAX_SHARED_DIM,
     STREAM_KEYS,
     STREAM_ROWS,
     STREAM_SUMS,
     STREAMED,
-    STRIP_KEYS,
     Slices,
     StreamedRows,
     has_scale_groups,
     key_tiles_for,
+    stream_keys,
     streamed_stages,
 )
 
-STRIPS = STREAM_KEYS // STRIP_KEYS  # warps that attend, per slice of O
-REGISTERS = ((216, 72), (192, 120))
-"""Of those that attend, and of the others, where there are three warpgroups: for one query tile, and
-for two, whose parts one warp puts together."""
+WARPGROUP = 4  # warps that attend together, with registers of their own
+REGISTERS = {"one": (216, 72), "slices": (208, 88), "tiles": (192, 120)}
+"""Of those that attend, and of the others, where there are three warpgroups: where one of them attends
+and one puts parts together, where two attend to slices of O, and where two attend to query tiles; one
+warp puts their parts together."""
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 
@@ -75,6 +77,7 @@ class StreamConfig(Config):
       head_tiles: query tiles of a work tile that follow one another along the heads of a group.
     """
 
+    shares_rows: ClassVar[bool] = True
     tile_m: int = STREAM_ROWS
     q_tiles: int = 1
     tile_n: int = STREAM_KEYS
@@ -147,6 +150,7 @@ class MhaStreaming:
             is_joined=op.join is not None,
         )
         chosen = StreamConfig(
+            tile_n=stream_keys(op.v_head_dim),
             kv_stages=wishes.kv_stages or stages,
             q_tiles=q_tiles,
             packed_heads=rows.packed,
@@ -180,8 +184,9 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
     if op.join is not None and (keys := op.join.part_keys or 0) % STREAM_KEYS:
         raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
-    if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
+    keys = stream_keys(op.v_head_dim)
+    if keys not in key_tiles_for(page := page_size_of(op.k)):
+        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {keys}")
     for name, operand, size in (("k", op.k, op.head_dim), ("v", op.v, op.v_head_dim)):
         factors = position_factors(operand)
         if factors is None:
@@ -193,10 +198,24 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         if not has_scale_groups(size, factors.groups):
             raise op_error(op, f"has no kernel for {factors.groups} factors of a row of {name}")
     step = HEAD_DIM_STEP_BYTES * 8 // ws.element_bits(op.stored_element_type)
-    for name, size in (("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)):
-        if size % step or not step <= size <= MAX_HEAD_DIM:
-            allowed = f"multiples of {step} up to {MAX_HEAD_DIM}"
+    shared = op.shares_rows
+    most = MAX_SHARED_DIM if shared else (MAX_HEAD_DIM, MAX_HEAD_DIM)
+    sizes = ("head_dim", op.head_dim), ("v_head_dim", op.v_head_dim)
+    for (name, size), largest in zip(sizes, most, strict=True):
+        if size % step or not step <= size <= largest:
+            allowed = f"multiples of {step} up to {largest}"
             raise op_error(op, f"has no kernel for {name} {size}: supported are {allowed}")
+    if not shared:
+        return
+    if op.v_head_dim <= MAX_HEAD_DIM < op.head_dim:
+        raise op_error(
+            op, f"expects v_head_dim above {MAX_HEAD_DIM} as head_dim is, got {op.v_head_dim}"
+        )
+    if ws.element_bits(op.stored_element_type) == NARROW_BITS:
+        raise op_error(op, f"has no kernel for values in the rows of {op.stored_element_type} keys")
+    slices = Slices.of(op.v_head_dim)
+    if (columns := slices.warps * slices.columns) > op.head_dim:
+        raise op_error(op, f"expects rows of keys of at least {columns} columns, got {op.head_dim}")
 
 
 def _rows(op: attn.MhaOp, q_tiles: int) -> StreamedRows:
@@ -212,6 +231,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
     """
     fixed = dataclasses.replace(
         StreamConfig(),
+        tile_n=stream_keys(op.v_head_dim),
         q_tiles=config.q_tiles,
         kv_stages=config.kv_stages,
         packed_heads=config.packed_heads,
@@ -253,15 +273,19 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
             body(tile)
 
     joining = storage.pieces.warps if isinstance(storage, JoinStorage) else 0
-    has_three = storage.groups > 1 or joining == STRIPS
-    attending, others = REGISTERS[storage.q_tiles - 1] if has_three else (0, 0)
+    strips, attend_warps = storage.strips, storage.groups * storage.strips
+    has_three = attend_warps > WARPGROUP or joining == WARPGROUP
+    attending, others = (0, 0)
+    if has_three:
+        kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
+        attending, others = REGISTERS[kind]
     for group in range(storage.groups):
-        name, first = "attend" if group == 0 else f"attend_{group}", group * STRIPS
-        with b.role(name, first=first, warps=STRIPS, groups=STRIPS, registers=attending) as strip:
+        name, first = "attend" if group == 0 else f"attend_{group}", group * strips
+        with b.role(name, first=first, warps=strips, groups=strips, registers=attending) as strip:
             work(lambda tile, g=group, n=strip: attend(problem, storage, tile, n, g))
-    rest = storage.groups * STRIPS
+    rest = attend_warps
     if isinstance(storage, JoinStorage):
-        budget = attending if joining == STRIPS else others
+        budget = attending if joining == WARPGROUP else others
         with b.role("join", first=rest, warps=joining, groups=joining, registers=budget) as warp:
             number = warp if joining > 1 else b.constant(0)
             work(lambda tile: join(problem, storage, tile, number))

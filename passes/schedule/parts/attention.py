@@ -90,8 +90,9 @@ def attention_kernel(
       VerifyError: the function computes something else as well, the operation has no configuration
         of this kind, or its score modifier is not element-wise.
     """
-    check_storage(op)
+    check_storage(op, may_share_rows=kind.shares_rows)
     with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
+        tensors.setdefault("v", tensors["k"])
         keys = sequences_of(op.k, tensors["k"], captured)
         visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
         problem = Problem(
@@ -180,6 +181,8 @@ def _declare(
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
     for label, dims_by_rank in tensors.items():
         if (is_output := label in OUTPUT_DIMS) and not list(getattr(op, label).uses):
+            continue
+        if label == "v" and isinstance(op, attn.MhaOp) and op.shares_rows:
             continue
         tensor = attn.stored_type(getattr(op, label))
         terms = ("",) if label == "lse" and is_partial else ()

@@ -1,7 +1,7 @@
 """The entries of an attention kernel's configuration that all schedules share."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from attn_mlir.passes.schedule.entries import Entries
 
@@ -27,6 +27,7 @@ class Config(Entries):
       tile_order: the order of work tiles, as in `ws.tiles`.
     """
 
+    shares_rows: ClassVar[bool] = False  # whether values may be the front of the rows of keys
     tile_m: int = 128
     q_tiles: int = 2
     tile_n: int = 128

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, ScaledOp
-from attn_mlir.passes.check_names import field_names, names_of, operation_of
+from attn_mlir.passes.check_names import names_of, operand_names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
-from .operands import root
+from .operands import tensors_of
 
 Value = Any
 
@@ -39,8 +38,8 @@ def check_function(function: Any, op: Any) -> None:
     if len(operations) != 2:
         names = ", ".join(other.operation.name for other in operations)
         raise op_error(function, f"expects one {own} and func.return, got {names}")
-    operands = list(op.operation.operands)
-    if [root(operand) for operand in operands] != list(function.arguments)[: len(operands)]:
+    operands = tensors_of(op)
+    if operands != list(function.arguments)[: len(operands)]:
         raise op_error(op, "expects the function's first arguments as its operands, in order")
     if list(operations[1].operation.operands) not in ([op.o, op.lse], [op.o]):
         raise op_error(operations[1], f"expects to return o, or o and lse, of the {own}")
@@ -48,7 +47,7 @@ def check_function(function: Any, op: Any) -> None:
 
 def captures_of(function: Any) -> list[Capture]:
     """The arguments after the operation's own operands, which storage and the score modifier read."""
-    own = len(field_names(operation_of(function), ext.Operand))
+    own = len(operand_names(function))
     arguments = list(function.arguments)[own:]
     names = names_of(function)[own:]
     return [

@@ -36,7 +36,8 @@ class JoinStorage(StreamStorage):
 
     Attributes:
       pieces: of O's columns.
-      held: pieces in a slot of `sums`: all of a slice where one warp takes them.
+      held: pieces in a slot of `sums`: where one warp takes them, all that are handed over at a time.
+      ways_of_warp: of `sums`, for each warp that attends.
     """
 
     def _declare_found(self, problem: Problem) -> None:
@@ -45,8 +46,11 @@ class JoinStorage(StreamStorage):
         readers = self.q_tiles * self.strips * pieces.warps
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=readers)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=readers)
-        self.held = pieces.in_slice if pieces.warps == 1 else 1
-        ways = self.groups * self.strips * pieces.in_slice // self.held
+        self.held = 1
+        if pieces.warps == 1:
+            self.held = self.handed // pieces.columns
+        self.ways_of_warp = 1 if self.handed < self.slice_columns else pieces.in_slice // self.held
+        ways = self.groups * self.strips * self.ways_of_warp
         tile = b.tile([rows, self.held * pieces.columns], f32, "shared")
         self.sums = b.Ring("sums", tile, ways=ways)
 
@@ -66,8 +70,8 @@ class JoinStorage(StreamStorage):
                 hand_over(ring, b.INT.add(b.INT.mul(row, self.pieces.warps), reader), value)
         warp = self.warp(strip, group)
         for first in range(0, len(sums), self.held):
-            way = b.INT.mul(warp, self.pieces.in_slice // self.held)
-            slot = self.sums.acquire(b.INT.add(way, first // self.held))
+            way = b.INT.mul(warp, self.ways_of_warp)
+            slot = self.sums.acquire(b.INT.add(way, first // self.held % self.ways_of_warp))
             for number, value in enumerate(sums[first : first + self.held]):
                 b.store(value, self.piece(slot, number))
             b.commit(slot, "threads")
@@ -84,7 +88,8 @@ class JoinStorage(StreamStorage):
             group = way * self.slices + slice_
             for turn in range(0, pieces.in_slice, pieces.warps * self.held):
                 numbers = (group * self.strips + strip for strip in range(self.strips))
-                firsts = ((number * pieces.in_slice + turn) // self.held for number in numbers)
+                own = turn // self.held % self.ways_of_warp
+                firsts = (number * self.ways_of_warp + own for number in numbers)
                 slots = [self.sums.wait(b.INT.add(warp, first)) for first in firsts]
                 yield b.INT.add(warp, slice_ * pieces.in_slice + turn), slots
 

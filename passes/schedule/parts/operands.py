@@ -106,15 +106,26 @@ def first_column(operand: Value) -> int:
     return sum(step.first.value for step in steps)
 
 
-def check_storage(op: attn.MhaOp) -> None:
+def tensors_of(op: Any) -> list[Value]:
+    """What holds each operand of an operation: values that share the rows of keys come with these."""
+    operands = list(op.operation.operands)
+    if isinstance(op, attn.MhaOp) and op.shares_rows:
+        operands.remove(op.v)
+    return [root(operand) for operand in operands]
+
+
+def check_storage(op: attn.MhaOp, *, may_share_rows: bool = False) -> None:
     """Refuses storage that no schedule can load from.
+
+    Args:
+      may_share_rows: values may be the front of the rows of keys.
 
     Raises:
       VerifyError: k and v are stored differently, q is a cache or has lengths that do not count the
         queries, or padding is trimmed from pages, so that sequences would begin
         within one, or rows hold more than an operand.
     """
-    for name in ("q", "k", "v"):
+    for name in ("q", "k") if may_share_rows and op.shares_rows else ("q", "k", "v"):
         check_rows(op, name)
     check_alike(op, k=op.k, v=op.v)
     check_queries(op, "q", op.q)

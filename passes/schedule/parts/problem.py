@@ -58,7 +58,8 @@ class Problem:
     Attributes:
       q: memrefs [batch, sequence, heads, columns], or as their sequences are stored, whose columns
         follow one another in a row of head_dim.
-      k, v, o: memrefs likewise.
+      k, v, o: memrefs likewise; k and v are the same one where values are the front of the rows of
+        keys.
       lse: [batch, heads, sq] or as O is stored, f32; None if it is not wanted.
       parts: how the keys are split; None if they are not.
       query_sequences, key_sequences: where each sequence lies in Q and O, and in K and V.
@@ -97,6 +98,11 @@ class Problem:
     visited: "Callable[[Problem, WorkTile], VisitedTiles]"
     config: Config
     tile_counter: Value | None = None
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether values are the front of the rows of keys."""
+        return self.v is self.k
 
     @property
     def is_partial(self) -> bool:

@@ -42,12 +42,15 @@ class StreamStorage:
         another; warp `group` x `strips` + `strip` has the way of that number.
       slice_columns: of O.
       columns: of all slices, at least those that O has; what is beyond is 0.
+      handed: columns that a warp hands over at a time.
     """
 
     def __init__(self, problem: Problem):
         config, element, stored = problem.config, problem.element, problem.stored
         self.strips = config.tile_n // STRIP_KEYS
-        self.slices, self.slice_columns = Slices.of(problem.v_columns)
+        slices = Slices.of(problem.v_columns)
+        self.slices, self.slice_columns = slices
+        self.handed = slices.handed
         self.q_tiles, self.groups = config.q_tiles, config.q_tiles * self.slices
         columns = self.slices * self.slice_columns
         loaded = query_slot_rows(config.packed_heads)
@@ -56,7 +59,7 @@ class StreamStorage:
         self.columns = columns
         widest = max(problem.columns, columns)
         keys = b.tile([config.tile_n, widest], stored, "shared")
-        self.k = self.v = self.kv = b.Ring("kv", keys, stages=config.kv_stages)
+        self.k = self.v = b.Ring("kv", keys, stages=config.kv_stages)
         self._declare_found(problem)
 
     def _declare_found(self, problem: Problem) -> None:
@@ -64,7 +67,7 @@ class StreamStorage:
         rows, f32, warps = problem.config.tile_m, ir.F32Type.get(), self.groups * self.strips
         self.maxima = b.Ring("maxima", b.tile([rows], f32, "shared"), ways=warps)
         self.totals = b.Ring("totals", b.tile([rows], f32, "shared"), ways=warps)
-        self.sums = b.Ring("sums", b.tile([rows, self.slice_columns], f32, "shared"), ways=warps)
+        self.sums = b.Ring("sums", b.tile([rows, self.handed], f32, "shared"), ways=warps)
         out = b.tile([rows, self.columns], problem.output, "shared")
         self.out = b.Ring("out", out, ways=self.q_tiles)
 
@@ -89,10 +92,12 @@ class StreamStorage:
         warp = self.warp(strip, group)
         for ring, value in ((self.maxima, maximum), (self.totals, total)):
             hand_over(ring, warp, value)
-        slot = self.sums.acquire(warp)
-        for x, part in zip(sums, self.sum_parts, strict=True):
-            b.store(x, b.columns(slot, *part))
-        b.commit(slot, "threads")
+        some = len(sums) * self.handed // self.slice_columns
+        for first in range(0, len(sums), some):
+            slot = self.sums.acquire(warp)
+            for x, part in zip(sums[first : first + some], self.sum_parts, strict=False):
+                b.store(x, b.columns(slot, *part))
+            b.commit(slot, "threads")
 
 
 def hand_over(ring: b.Ring, way: Value, value: Value) -> None:
@@ -134,10 +139,13 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = keys.first_column(turn)
-        for ring, columns, load in (
+        both = [
             (storage.k, problem.columns, source.load_keys),
             (storage.v, storage.columns, source.load_values),
-        ):
+        ]
+        if problem.shares_rows:
+            both = [(storage.k, problem.columns, source.load_values)]
+        for ring, columns, load in both:
             slot = ring.acquire()
             part = b.view(slot, [config.tile_n, columns], problem.stored)
             load(part, tile, column, found, is_whole=is_whole)
@@ -192,11 +200,11 @@ class Groups(NamedTuple):
     def of(cls, problem: Problem, storage: StreamStorage, slice_: int) -> "Groups":
         """Those of a problem, and of a slice of its O."""
         firsts = [first for first, _ in storage.sum_parts]
+        depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
         if problem.position_factors is None:
-            return cls(DEPTH_COLUMNS, problem.columns, 1, (), [range(len(firsts))])
+            return cls(depth, problem.columns, 1, (), [range(len(firsts))])
         k, v = problem.position_factors
         keys = problem.head_dim // k.group
-        depth = DEPTH_COLUMNS if storage.slices == 1 else SUM_COLUMNS
         depth = depth if keys == 1 else math.gcd(k.group, depth)
         last = problem.v_head_dim // v.group - 1
         own = [min((slice_ * storage.slice_columns + x) // v.group, last) for x in firsts]
@@ -237,7 +245,7 @@ def attend(
     problem: Problem, storage: StreamStorage, tile: WorkTile, number: Value, group: int
 ) -> None:
     """Online softmax of a query tile over strip `number` of each key tile, by one warp of a group."""
-    config, widens = problem.config, problem.widens
+    config, widens, shared = problem.config, problem.widens, problem.shares_rows
     rows = config.tile_m
     way, slice_ = divmod(group, storage.slices)
     keys = problem.keys(tile)
@@ -283,23 +291,25 @@ def attend(
         ends = len(sum_parts), len(sum_parts) + len(groups.values)
         sums, largest, handed = state[: ends[0]], [*state[slice(*ends)]], state[ends[1] :]
         own = Sides((), ()) if ahead is None else ahead.factors(handed)
-        slot = storage.kv.wait()
+        slot = storage.k.wait()
         scores = products(strip(slot, problem.columns), own.keys)
-        b.release(slot, "threads")
+        if not shared:
+            b.release(slot, "threads")
         scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
         step = weigh(problem, row, scores, known)
         following = [] if ahead is None else ahead.following(turn, handed)
         plain = None
         if ahead is None:
             plain = GroupWeights(b.rounded(step.weights, problem.product), step.factor)
-        slot = storage.kv.wait()
-        values = strip(slot, storage.columns)
+        if not shared:
+            slot = storage.v.wait()
+        values = strip(slot, problem.columns if shared else storage.columns)
         values = b.columns(values, slice_ * storage.slice_columns, storage.slice_columns)
         added: list[Value] = []
         for number, members in enumerate(groups.members):
             by = plain or weighed_values(step, own.values[number], largest[number], problem.product)
-            scaled = [b.times_rows(sums[member], by.factor) for member in members]
-            for x, member in zip(scaled, members, strict=True):
+            for member in members:
+                x = b.times_rows(sums[member], by.factor)
                 part = operand(b.columns(values, *sum_parts[member]))
                 added.append(b.dot(x, by.weights, part, b_layout="kn", widened=widens))
             largest[number : number + 1] = by.largest
@@ -339,9 +349,8 @@ def _merge(problem: Problem, storage: StreamStorage, tile: WorkTile, row: Row, w
     row0 = problem.first_position(tile, way)
     in_tile = storage.slices * storage.strips
     warps = range(way * in_tile, (way + 1) * in_tile)
-    rings = (storage.maxima, storage.totals, storage.sums)
-    slots = [[ring.wait(warp) for warp in warps] for ring in rings]
-    maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots[:2])
+    slots = [[ring.wait(warp) for warp in warps] for ring in (storage.maxima, storage.totals)]
+    maxima, totals = ([b.load(slot) for slot in some[: storage.strips]] for some in slots)
     maximum, factors = common(row, maxima)
     total = weighed(totals, factors)
     divisor = with_sink(problem, row, tile, row0, maximum, total)
@@ -350,12 +359,17 @@ def _merge(problem: Problem, storage: StreamStorage, tile: WorkTile, row: Row, w
     store_lse(problem, row, tile, row0, maximum, total)
     out = storage.out.acquire(way)
     for slice_ in range(storage.slices):
-        found = slots[2][slice_ * storage.strips :][: storage.strips]
-        for first, count in storage.sum_parts:
-            sums = [b.load(b.columns(slot, first, count)) for slot in found]
-            summed = weighed_rows(sums, factors)
-            part = b.columns(out, slice_ * storage.slice_columns + first, count)
-            b.store(b.rounded(b.times_rows(summed, inverse), problem.output), part)
+        own = warps[slice_ * storage.strips :][: storage.strips]
+        for begin in range(0, storage.slice_columns, storage.handed):
+            found = [storage.sums.wait(warp) for warp in own]
+            for first, count in parts_of(storage.handed, SUM_COLUMNS):
+                sums = [b.load(b.columns(slot, first, count)) for slot in found]
+                summed = weighed_rows(sums, factors)
+                column = slice_ * storage.slice_columns + begin + first
+                value = b.rounded(b.times_rows(summed, inverse), problem.output)
+                b.store(value, b.columns(out, column, count))
+            for slot in found:
+                b.release(slot, "threads")
     for some in slots:
         for slot in some:
             b.release(slot, "threads")
