@@ -12,7 +12,7 @@ CHUNK_COLUMNS = 16  # columns of O held in registers at a time; 32 spill within 
 
 def correction(problem: Problem, storage: Storage, tile: WorkTile) -> None:
     """For each key tile rescales O where the row maximum moved; at the end writes O / l to `out`."""
-    visited = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     ways = range(problem.config.q_tiles)
 
     def turn_of(turn: Value) -> list[Value]:

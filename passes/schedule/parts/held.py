@@ -53,14 +53,14 @@ class HeldStorage:
 def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -> None:
     """Attention of the query rows of a group: O / l to the out ring, the LSE to memory."""
     config = problem.config
-    keys = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
     sums = b.fill([config.tile_m, problem.v_columns], b.f32_constant(0.0))
     state = [*Rows.none(row, config.tile_m), sums]
-    steps = _Steps(problem, storage, tile, way, keys, row, row0)
+    steps = _Steps(problem, storage, tile, way, visited, row, row0)
     *found, sums = b.chosen(
-        keys.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
+        visited.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
     )
     rows = Rows(*found)
     maximum, total = rows.maximum, rows.total()
@@ -83,18 +83,18 @@ class _Steps:
         storage: HeldStorage,
         tile: WorkTile,
         way: Value,
-        keys: VisitedTiles,
+        visited: VisitedTiles,
         row: Row,
         row0: Value,
     ):
         self._problem, self._storage, self._tile = problem, storage, tile
-        self._keys, self._row, self._row0, self._way = keys, row, row0, way
+        self._visited, self._row, self._row0, self._way = visited, row, row0, way
         self._scale = problem.score_scale(tile)
 
     def all(self, state: list[Value]) -> list[Value]:
         """Every turn: the first product of scores alone, then steps, then the last O alone."""
-        keys, turn, (*found, sums) = self._keys, b.constant(0), state
-        phases = keys.phases(self._way)
+        visited, turn, (*found, sums) = self._visited, b.constant(0), state
+        phases = visited.phases(self._way)
         self._queries = self._storage.q.wait(self._way)
         slot = self._storage.k.wait()
         scores = b.settle(self._scores(slot))
@@ -107,7 +107,7 @@ class _Steps:
         )
         first = weigh(self._problem, self._row, scores, Rows(*found))
         state = [*first.rows, sums, b.rounded(first.weights, self._problem.element)]
-        *found, sums, narrow = visit(keys, phases, state, self._step, first=1)
+        *found, sums, narrow = visit(visited, phases, state, self._step, first=1)
         b.release(self._queries, "warps")
         values = self._storage.v.wait()
         sums = b.settle(self._weighted(sums, narrow, values))
@@ -133,8 +133,8 @@ class _Steps:
         return [*step.rows, sums, b.rounded(step.weights, self._problem.element)]
 
     def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
-        keys, row0, scale = self._keys, self._row0, self._scale
-        return seen(self._problem, self._tile, scores, test, keys, turn, row0, scale)
+        visited, row0, scale = self._visited, self._row0, self._scale
+        return seen(self._problem, self._tile, scores, test, visited, turn, row0, scale)
 
     def _scores(self, keys: Value) -> Value:
         """Q K^T, pending."""

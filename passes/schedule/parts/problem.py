@@ -202,7 +202,7 @@ class Problem:
         """The factor of V, which multiplies the output of a work tile; None without one."""
         return self.factors.of_output(tile.batch, self.queries.kv_head(tile.head))
 
-    def keys(self, tile: WorkTile) -> "VisitedTiles":
+    def key_tiles(self, tile: WorkTile) -> "VisitedTiles":
         """The key tiles that a work tile visits."""
         return self.visited(self, tile)
 

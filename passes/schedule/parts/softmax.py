@@ -25,7 +25,7 @@ from .visited import visit
 
 def softmax(problem: Problem, storage: Storage, tile: WorkTile, way: Value) -> None:
     """Turns S into P tile by tile; at the end passes 1 / l to correction and writes the LSE."""
-    visited = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     rows = [problem.config.tile_m]
     phases = visited.phases(way)
     scale = problem.score_scale(tile)

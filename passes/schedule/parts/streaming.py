@@ -128,7 +128,7 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
     longer than a slot is waited for. Keys are visited from the last tile down: only the first turn has
     to mind the end of the sequence.
     """
-    config, keys = problem.config, problem.keys(tile)
+    config, visited = problem.config, problem.key_tiles(tile)
 
     def load_queries() -> None:
         for way in range(config.q_tiles):
@@ -138,7 +138,7 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
             b.commit(slot, "copy_engine")
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
-        column = keys.first_column(turn)
+        column = visited.first_column(turn)
         both = [
             (storage.k, problem.columns, source.load_keys),
             (storage.v, storage.columns, source.load_values),
@@ -158,18 +158,18 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
     def turn_of(turn: Value, *both: Value) -> list[Value]:
         count = len(both) // 2
         fill(turn, both[:count], is_whole=True)
-        return [*both[count:], *source.find(tile, keys, b.INT.add(turn, 2))]
+        return [*both[count:], *source.find(tile, visited, b.INT.add(turn, 2))]
 
     if not source.reads:
         load_queries()
-        b.loop(0, keys.count, [], rows_of)
+        b.loop(0, visited.count, [], rows_of)
         return
-    with b.either(keys.any()) as (some, none):
+    with b.either(visited.any()) as (some, none):
         with some:
-            found, ahead = (source.find(tile, keys, b.constant(turn)) for turn in range(2))
+            found, ahead = (source.find(tile, visited, b.constant(turn)) for turn in range(2))
             load_queries()
             fill(0, found)
-            b.loop(1, keys.count, [*ahead, *source.find(tile, keys, b.constant(2))], turn_of)
+            b.loop(1, visited.count, [*ahead, *source.find(tile, visited, b.constant(2))], turn_of)
         with none:  # nor any entry
             load_queries()
 
@@ -248,7 +248,7 @@ def attend(
     config, widens, shared = problem.config, problem.widens, problem.shares_rows
     rows = config.tile_m
     way, slice_ = divmod(group, storage.slices)
-    keys = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     tile = problem.query_tile(tile, way)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
@@ -295,7 +295,7 @@ def attend(
         scores = products(strip(slot, problem.columns), own.keys)
         if not shared:
             b.release(slot, "threads")
-        scores = seen(problem, tile, scores, test, keys, turn, row0, scale, first)
+        scores = seen(problem, tile, scores, test, visited, turn, row0, scale, first)
         step = weigh(problem, row, scores, known)
         following = [] if ahead is None else ahead.following(turn, handed)
         plain = None
@@ -320,10 +320,10 @@ def attend(
     state += [b.fill([rows, count], zero) for _, count in sum_parts]
     ahead = None
     if problem.position_factors is not None:
-        ahead = Ahead(problem, tile, keys, first, STRIP_KEYS, groups.values)
+        ahead = Ahead(problem, tile, visited, first, STRIP_KEYS, groups.values)
         state += [b.fill([rows], zero) for _ in groups.values]
         state += ahead.start()
-    state = visit(keys, keys.phases(way), state, turn_of)
+    state = visit(visited, visited.phases(way), state, turn_of)
     known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
     sums, largest = state[: len(sum_parts)], state[len(sum_parts) :]
     if ahead is not None:

@@ -88,7 +88,7 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
 
     So the scores of a tile are there when the weights of the one before have been handed over.
     """
-    keys, rows = problem.keys(tile), problem.config.tile_m
+    visited, rows = problem.key_tiles(tile), problem.config.tile_m
 
     def scores(queries: Value) -> None:
         key, slot = storage.k.wait(), storage.s.acquire()
@@ -103,7 +103,7 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
         b.release(values, "tensor_core")
 
     queries = storage.q.wait()
-    with b.when(keys.any()):
+    with b.when(visited.any()):
         scores(queries)
         sums = storage.finished.acquire()
 
@@ -112,8 +112,8 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
             add(b.compare("sgt", turn, 1))
             return []
 
-        b.loop(1, keys.count, [], turn_of)
-        add(b.compare("sgt", keys.count, 1))
+        b.loop(1, visited.count, [], turn_of)
+        add(b.compare("sgt", visited.count, 1))
         b.commit(sums, "tensor_core")
     b.release(queries, "tensor_core")
 
@@ -121,7 +121,7 @@ def multiply(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
 def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     """Online softmax of a work tile's rows; then O / l to the out ring, the LSE to memory."""
     rows, keys_in_tile = problem.config.tile_m, problem.config.tile_n
-    keys = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     scale = problem.score_scale(tile)
     row = Row.of(problem, scale)
     row0 = problem.first_position(tile, 0)
@@ -131,7 +131,7 @@ def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
         slot = storage.s.wait()
         scores = b.turned(b.load(slot))
         b.release(slot, "warps")
-        scores = seen(problem, tile, scores, test, keys, turn, row0, scale)
+        scores = seen(problem, tile, scores, test, visited, turn, row0, scale)
         step = _weigh(problem, row, scores, Rows(*state), scratch)
         target = storage.p.acquire()
         b.store(b.turned(b.rounded(step.weights, problem.product)), target)
@@ -142,7 +142,7 @@ def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
         b.commit(target, "warps")
         return [*step.rows]
 
-    state = visit(keys, keys.phases(0), [*Rows.none(row, rows, keys_in_tile)], turn_of)
+    state = visit(visited, visited.phases(0), [*Rows.none(row, rows, keys_in_tile)], turn_of)
     found = Rows(*state)
     zero = b.f32_constant(0.0)
     total = b.reduce_group("add", found.totals, b.fill([rows], zero), scratch)
@@ -153,7 +153,7 @@ def attend(problem: Problem, storage: SwappedStorage, tile: WorkTile) -> None:
     output = problem.output_factor(tile)
     inverse = b.map_elements(lambda t: reciprocal(t, output), divisor)
     store_lse(problem, row, tile, row0, found.maximum, total)
-    with b.either(keys.any()) as (some, none):
+    with b.either(visited.any()) as (some, none):
         with some:
             _hand_over(problem, storage, b.times_rows(_settled(storage), inverse))
         with none:
@@ -180,7 +180,7 @@ def _join(
     whole, columns = b.constant(0), problem.config.tile_n  # O is one piece
     place = Place.of(problem, Pieces.whole(columns), tile, 0, whole)
     place.leave_rows(maximum, total)
-    with b.either(problem.keys(tile).any()) as (some, none):
+    with b.either(problem.key_tiles(tile).any()) as (some, none):
         with some:
             place.leave(whole, _settled(storage))
         with none:

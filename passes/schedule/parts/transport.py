@@ -40,7 +40,7 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
     Where pages lie is read one key tile ahead, as soon as the copies of a tile have been issued: the
     numbers arrive while `load` waits for the slots of the next tile.
     """
-    visited = problem.keys(tile)
+    visited = problem.key_tiles(tile)
 
     def fill_values(column: Value, found: Sequence[Value]) -> None:
         slot = storage.v.acquire()
@@ -72,7 +72,7 @@ def mma(problem: Problem, storage: Storage, tile: WorkTile) -> None:
 
     While softmax works on one query tile, the tensor core works on the other.
     """
-    visited = problem.keys(tile)
+    visited = problem.key_tiles(tile)
     ways = range(problem.config.q_tiles)
 
     def scores(way: int, query: Value, key: Sequence[Value]) -> None:
