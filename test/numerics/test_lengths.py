@@ -189,7 +189,8 @@ def test_tile_orders_give_the_same_bits(packed: int) -> None:
     queries, keys = (70, 0, 300, 1, 0, 129), (100, 5, 300, 0, 0, 129)
     options = {"mask": am.causal()}
     results: set[tuple[bytes, bytes]] = set()
-    for order in TILE_ORDERS if packed == 1 else ("single", "ragged", "clc"):
+    orders = [order for order in TILE_ORDERS if order != "counter"]  # of sm_90a
+    for order in orders if packed == 1 else ("single", "ragged", "clc"):
         case = Case(queries, keys, (packed, 1), tile_order=order, options=options)
         results.add(tuple(array.tobytes() for array in run(case, case.batch())))
     assert len(results) == 1

@@ -92,6 +92,7 @@ FAMILIES: tuple[Family, ...] = (
     {**BATCH, **CAUSAL, "cache": "pages of 64", "kernel": "in registers"},
     {**WIDE, **CAUSAL, "cache": "pages of 16, heads first", "kernel": "in registers"},
     {**LONG, **CAUSAL, "score_mod": "alibi", "sinks": "f16", "kernel": "in registers"},
+    {**CAUSAL, "heads": "8/1", "queries": "2", "keys": "300", "head sizes": "128x128", "kernel": "swapped"},
 )  # fmt: skip
 
 
