@@ -6,9 +6,9 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 ELEMENT_TYPES = ("bf16",)
-LATENT_COLUMNS = 512  # of a row of the cache: its values
 HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
 PAGE_SIZE = "attn.page_size"  # attribute
 

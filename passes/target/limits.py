@@ -59,6 +59,13 @@ class Target:
     has_packed_f32: bool
     has_max3: bool
 
+    def lacks_sums_in(self, accumulator: Accumulator) -> str:
+        """What a kernel misses whose products leave their sums there; empty where they do."""
+        if self.accumulator == accumulator:
+            return ""
+        names = {"tensor": "tensor memory", "registers": "registers"}
+        return f"products that accumulate in {names[accumulator]}"
+
     def launch_registers(self, warpgroups: int) -> int:
         """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses `setmaxnreg`.
 

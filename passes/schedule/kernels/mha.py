@@ -41,7 +41,7 @@ class MhaTensor:
 
     def lacks(self, target: Target) -> str:
         """Tensor memory, where this kernel keeps S, P and O."""
-        return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
+        return target.lacks_sums_in("tensor")
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention."""

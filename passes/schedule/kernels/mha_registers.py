@@ -88,7 +88,7 @@ class MhaRegisters:
 
     def lacks(self, target: Target) -> str:
         """Products that leave their sums in registers, for which this kernel divides its roles."""
-        return "" if target.accumulator == "registers" else "products that accumulate in registers"
+        return target.lacks_sums_in("registers")
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """Any attention of 16 bits."""

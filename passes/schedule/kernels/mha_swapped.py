@@ -83,7 +83,7 @@ class MhaSwapped:
 
     def lacks(self, target: Target) -> str:
         """Tensor memory: products into registers have 64 rows for a warpgroup of their own."""
-        return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
+        return target.lacks_sums_in("tensor")
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
         """No operation that does not ask for it."""

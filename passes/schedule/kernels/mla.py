@@ -60,7 +60,7 @@ class MlaTensor:
 
     def lacks(self, target: Target) -> str:
         """Tensor memory, for which this kernel divides its roles."""
-        return "" if target.accumulator == "tensor" else "products that accumulate in tensor memory"
+        return target.lacks_sums_in("tensor")
 
     def takes(self, op: attn.MlaOp, target: Target) -> bool:
         """Any."""
@@ -108,7 +108,7 @@ class MlaRegisters:
 
     def lacks(self, target: Target) -> str:
         """Products that leave their sums in registers, for which this kernel divides its roles."""
-        return "" if target.accumulator == "registers" else "products that accumulate in registers"
+        return target.lacks_sums_in("registers")
 
     def takes(self, op: attn.MlaOp, target: Target) -> bool:
         """Any."""

@@ -66,9 +66,7 @@ class SparseMla:
 
     def lacks(self, target: Target) -> str:
         """Tensor memory for 512 columns of O, and copies that gather rows."""
-        if target.accumulator != "tensor":
-            return "products that accumulate in tensor memory"
-        return "" if target.has_gather else "gather copies"
+        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
 
     def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
         """Any sparse latent attention."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
