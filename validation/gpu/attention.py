@@ -256,26 +256,3 @@ def functions_of_calls_that_come_again(machine: Machine) -> None:
     finally:
         LaunchPlan.launch = watched
     assert len(planned) == 8 and None not in planned
-
-
-def _families(target: str) -> None:
-    """Asks for the kernels of every family of the numerics; nothing is run."""
-    from attn_mlir.runtime.devices.idle import IdleDevice
-    from attn_mlir.validation.numerics.families import FAMILIES, problem
-
-    for number in range(len(FAMILIES)):
-        problem(number).launched_on(IdleDevice())
-
-
-@check(targets=(BLACKWELL,), asks=_families)
-def families_of_the_numerics(machine: Machine) -> None:
-    """One small problem for each family of our attention kernels."""
-    module("ml_dtypes")
-    from attn_mlir.validation.numerics.families import FAMILIES, name, problem
-
-    wrong = [
-        f"{name(family)}: {told}"
-        for number, family in enumerate(FAMILIES)
-        if (told := problem(number).wrong_on("cuda"))
-    ]
-    assert not wrong, "; ".join(wrong)

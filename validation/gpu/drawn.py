@@ -47,13 +47,11 @@ SMALL = (
 Named = Iterable[tuple[str, "Problem"]]
 
 
-def _families() -> Iterator[tuple[str, Problem]]:
-    """What each says of itself, and the problem."""
+def _families(target: str) -> Iterator[tuple[str, Problem]]:
+    """Those of the numerics that are for a chip."""
     from attn_mlir.validation.numerics import families
 
-    for number, family in enumerate(families.FAMILIES):
-        if family.get("kernel") in KERNELS:
-            yield families.name(family), families.problem(number)
+    return families.problems(target)
 
 
 def _draws(count: int) -> Iterator[tuple[str, Problem]]:
@@ -95,11 +93,18 @@ def _judge(problems: Named) -> None:
     assert not wrong, "; ".join(wrong)
 
 
-@check(targets=(HOPPER,), asks=lambda target: _ask([*_families(), *_draws(FEW)], target))
-def drawn_problems(machine: Machine) -> None:
-    """One of each family, and the first draws."""
+@check(asks=lambda target: _ask(_families(target), target))
+def families_of_the_numerics(machine: Machine) -> None:
+    """One small problem for each family of our attention kernels."""
     module("ml_dtypes")
-    _judge([*_families(), *_draws(FEW)])
+    _judge(_families(machine.target))
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask(_draws(FEW), target))
+def drawn_problems(machine: Machine) -> None:
+    """The first draws."""
+    module("ml_dtypes")
+    _judge(_draws(FEW))
 
 
 @check(targets=(HOPPER,), asks=lambda target: _ask(_draws(MANY), target), is_long=True)

@@ -6,7 +6,7 @@ plain: D = 64, one sequence, one head, bf16, the full mask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attn_mlir.runtime.bundle import Bundle
@@ -104,6 +104,13 @@ def name(family: Family) -> str:
 def problem(number: int) -> Problem:
     """A family's problem."""
     return plain(SMALL_DRAWS + number, FAMILIES[number])
+
+
+def problems(target: str) -> Iterator[tuple[str, Problem]]:
+    """The name and the problem of each family that is for a chip."""
+    for number, family in enumerate(FAMILIES):
+        if (made := problem(number)).target == target:
+            yield name(family), made
 
 
 class _Noting(IdleDevice):

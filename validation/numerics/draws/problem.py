@@ -278,6 +278,11 @@ class Problem:
         lines, instructions = (sum(counts) for counts in zip((0, 0), *device.launches, strict=True))
         return Outcome(wrong, lines, instructions)
 
+    @property
+    def target(self) -> str:
+        """The chip that the problem is for."""
+        return str(self.device.get("target", "sm_100a"))
+
     def wrong_on(self, device: DeviceChoice) -> str:
         """Runs the problem on any device: what is wrong with the numbers, or nothing."""
         return self._judged(*self.launched_on(device))
