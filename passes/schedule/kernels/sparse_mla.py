@@ -15,6 +15,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_roles as roles
 from attn_mlir.passes.schedule.parts.config import Config
@@ -132,16 +133,20 @@ def _argument(label: str, tensor: Any) -> b.Argument:
 
 
 def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+    def of(role: Callable[..., None]) -> Callable[[Query], None]:
+        """A role that works on the query's blocks wherever they come from."""
+        return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))
+
     single: dict[str, Callable[[Query], None]] = {
         **{
             f"load{part}": partial(roles.load, problem, storage, part=part)
             for part in range(LOADERS)
         },
-        "score": partial(roles.score, problem, storage),
-        "sum_up": partial(roles.sum_up, problem, storage),
+        "score": of(absorbed.score),
+        "sum_up": of(absorbed.sum_up),
     }
     with b.role("softmax", first=0, warps=4):
-        problem.every_query(partial(roles.softmax, problem, storage))
+        problem.every_query(of(absorbed.softmax))
     with b.role("find", first=4, warps=2):
         problem.every_query(partial(roles.find, problem, storage))
     for warp, (name, role) in enumerate(single.items(), 6):

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
+from .absorbed import AbsorbedStorage
 from .config import Config
 
 Value = Any
@@ -65,6 +64,21 @@ class SparseProblem:
     config: Config
 
     @property
+    def output(self) -> Any:
+        """Element type of o."""
+        return self.element
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of Q or keys."""
+        return self.head_dim
+
+    @property
+    def loaded_rows(self) -> int:
+        """Rows that Q is loaded to: those of a tile."""
+        return self.config.tile_m
+
+    @property
     def words(self) -> int:
         """Words of a bit per entry of a block."""
         return self.config.tile_n // WORD_BITS
@@ -88,40 +102,21 @@ class SparseProblem:
             body(Query(number, head, entries, blocks))
 
 
-class SparseStorage:
-    """The rings and buffers of the kernel.
+class SparseStorage(AbsorbedStorage):
+    """The rings and buffers of the kernel, with those by which keys are found.
 
     ```
-    find --rows--> load0..3 --q,keys--> score --s--> softmax --p--> sum_up
-      |             ^   |                            ^  ^ |          ^ |
-      '-------------+---)------------seen------------'  | |          | |
-                    |   '----------------keys-----------)-)----------' |
-                    |                                   '-)--settled---'
-                    '----------------out------------------'
+    find --rows--> load0..3 --q,keys--> score ...
+      '--------------seen----------------^----------> softmax, sum_up
     ```
-    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for
-    each: to softmax, and whether there are any to the roles that gather and issue. A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled` says that the
-    products so far are in O, which softmax may rescale, and goes back when O fits its maximum; the
-    first time nothing is in O. `unread` says that `score` has read all of Q and K: the result may be
-    staged in their place.
+    `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for each: to
+    softmax, and whether there are any to the roles that gather and issue.
     """
 
     def __init__(self, problem: SparseProblem):
-        config, element = problem.config, problem.element
-        f32, heads = ir.F32Type.get(), config.tile_m
         entries, words = (
-            b.tile([count], b.i32(), "shared") for count in (config.tile_n, problem.words)
+            b.tile([count], b.i32(), "shared") for count in (problem.config.tile_n, problem.words)
         )
         self.rows = b.Ring("rows", entries, stages=BLOCKS_AHEAD)
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
-        self.q = b.Ring("q", b.tile([heads, problem.head_dim], element, "shared"))
-        keys = b.tile([config.tile_n, problem.head_dim], element, "shared")
-        self.keys = b.Ring(
-            "keys", keys, stages=config.kv_stages, producers=("copy_engine",) * LOADERS
-        )
-        self.s = b.Ring("s", b.tile([heads, config.tile_n], f32, "tensor"), stages=2)
-        self.p = b.Ring("p", b.tile([heads, config.tile_n], element, "shared"))
-        self.o = b.Buffer("o", b.tile([heads, LATENT_COLUMNS], f32, "tensor"))
-        self.settled = b.Ring("settled", None)
-        self.unread = b.Ring("unread", None)
-        self.out = b.Ring("out", b.tile([heads, LATENT_COLUMNS], element, "shared"))
+        super().__init__(problem, loaders=LOADERS)

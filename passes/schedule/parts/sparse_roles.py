@@ -1,4 +1,4 @@
-"""The roles of sparse latent attention, each for one query.
+"""What sparse latent attention has of its own: how keys are found and gathered, and which count.
 
 A row of a tile is a head; rows beyond the heads hold heads once more, and nobody writes what comes
 of them.
@@ -10,14 +10,11 @@ from collections.abc import Callable
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
-from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
 
 from . import builder as b
 from .online import Row
-from .scores import Rows, reciprocal, weigh
 from .sparse_problem import LOADERS, Query, SparseProblem, SparseStorage, Value
 
-PIECE = 64  # columns of O in registers at a time: 32 registers of a thread
 NOWHERE = -1  # a row that no cache has
 
 
@@ -81,10 +78,10 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query, part: int
     """Gathers a part of the rows of each tile of keys; the first part also moves Q in and O out."""
     if part == 0:
         _load_queries(problem, storage, query)
-    count = problem.config.tile_n // LOADERS
+    count, work = problem.config.tile_n // LOADERS, SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
-        rows, is_seen = storage.rows.wait(), _is_seen(problem, storage)
+        rows, is_seen = storage.rows.wait(), work.counts()
         keys, first = storage.keys.acquire(), part * count
 
         def row(place: Value) -> Value:
@@ -117,61 +114,44 @@ def _store_result(problem: SparseProblem, storage: SparseStorage, query: Query) 
     b.release(slot, "copy_engine")
 
 
-def score(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
-    """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
-    queries, unread = storage.q.wait(), storage.unread.acquire()
+class SparseWork:
+    """One query: blocks of the entries of its list, and its lines of results."""
 
-    def block(_: Value) -> list[Value]:
-        is_seen = _is_seen(problem, storage)
-        keys, scores = storage.keys.wait(), storage.s.acquire()
-        with b.when(is_seen):
-            b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
-        b.commit(scores, "tensor_core")
-        b.release(keys, "tensor_core")
-        return []
+    keeps_largest = True
 
-    b.loop(0, query.blocks, [], block)
-    b.release(queries, "tensor_core")
-    b.commit(unread, "tensor_core")
+    def __init__(self, problem: SparseProblem, storage: SparseStorage, query: Query):
+        self._problem, self._storage, self._query = problem, storage, query
+        self.count = query.blocks
 
+    def counts(self) -> Value:
+        """Waits for the bits of a block; whether any of its entries counts."""
+        seen = self._storage.seen.wait()
+        found = self._any_bit(seen)
+        b.release(seen, "threads")
+        return found
 
-def sum_up(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
-    """Issues O += P V, block by block, V being the first columns of the keys."""
-    b.commit(storage.settled.acquire(), "tensor_core")
+    def visit(
+        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """One loop: scores are hidden by bits, and not read where no entry of a block counts."""
 
-    def block(_: Value, begun: Value) -> list[Value]:
-        is_seen = _is_seen(problem, storage)
-        keys, settled = storage.keys.wait(), storage.settled.acquire()
-        weights = storage.p.wait()
-        values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
-        with b.when(is_seen):
-            b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
-        for read in (weights, keys):
-            b.release(read, "tensor_core")
-        b.commit(settled, "tensor_core")
-        return [arith.OrIOp(begun, is_seen).result]
+        def block(_: Value, *state: Value) -> list[Value]:
+            return turn_of(lambda: self._scores(ring), *state)
 
-    b.loop(0, query.blocks, [b.false()], block)
+        return b.loop(0, self.count, state, block)
 
-
-def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
-    """Turns S into P, keeps O in step with the maximum, and writes the results of the query."""
-    config = problem.config
-    row = Row.scaled(problem.scale, config.rescale_threshold)
-
-    shape = [config.tile_m, config.tile_n]
-    hidden = b.f32_constant(-math.inf)
-
-    def block(_: Value, begun: Value, highest: Value, *known: Value) -> list[Value]:
-        seen = storage.seen.wait()
+    def _scores(self, ring: b.Ring) -> tuple[Value, Value]:
+        problem, seen = self._problem, self._storage.seen.wait()
+        shape = [problem.config.tile_m, problem.config.tile_n]
+        hidden = b.f32_constant(-math.inf)
 
         def word(_: Value, place: Value) -> Value:
             return b.entry(seen, place)
 
-        words = b.generate(word, [config.tile_m, problem.words], b.i32())
-        is_seen = _any_bit(problem, seen)
+        words = b.generate(word, [problem.config.tile_m, problem.words], b.i32())
+        is_seen = self._any_bit(seen)
         b.release(seen, "threads")
-        slot = storage.s.wait()
+        slot = ring.wait()
         (scores,) = b.chosen(
             is_seen,
             [ws.fragment_type(shape, hidden.type)],
@@ -179,78 +159,33 @@ def softmax(problem: SparseProblem, storage: SparseStorage, query: Query) -> Non
             lambda: [b.fill(shape, hidden)],
         )
         b.release(slot, "threads")
-        scores = b.keep(scores, words, hidden)
-        highest = b.reduce_rows("max", scores, highest)
-        rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), highest)
-        settled = storage.settled.wait()
-        with b.when(arith.AndIOp(moved, begun).result):
-            for part in _pieces(storage.o.at()):
-                b.store(b.times_rows(b.load(part), factor), part)
-        b.release(settled, "threads")
-        slot = storage.p.acquire()
-        b.store(b.rounded(weights, problem.element), slot)
-        b.commit(slot, "threads")
-        return [arith.OrIOp(begun, is_seen).result, highest, *rows]
+        return b.keep(scores, words, hidden), is_seen
 
-    highest = b.fill([config.tile_m], hidden)
-    state = [b.false(), highest, *Rows.none(row, config.tile_m)]
-    begun, highest, *known = b.loop(0, query.blocks, state, block)
-    rows = Rows(*known)
-    total = rows.total()
-    inverse = b.map_elements(
-        lambda t: reciprocal(t, None), _with_sink(problem, query, row, rows.maximum, total)
-    )
-    settled = storage.settled.wait()
-    b.release(storage.unread.wait(), "threads")
-    slot = storage.out.acquire()
-    with b.either(begun) as (some, none):
-        with some:
-            for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
-                b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.element), target)
-        with none:
-            nothing = b.fill([config.tile_m, PIECE], b.f32_constant(0.0))
-            for target in _pieces(slot):
-                b.store(b.rounded(nothing, problem.element), target)
-    b.release(settled, "threads")
-    b.commit(slot, "threads")
-    place = [query.number, query.head]
-    lse = b.map_elements(row.lse, rows.maximum, total)
-    b.store_global(lse, problem.lse, place, [1])
-    logits = b.map_elements(lambda s: b.fmul(s, problem.scale), highest)
-    b.store_global(logits, problem.max_logits, place, [1])
+    def _any_bit(self, seen: Value) -> Value:
+        words = [b.entry(seen, b.constant(i)) for i in range(self._problem.words)]
+        return b.compare("ne", functools.reduce(lambda x, y: arith.OrIOp(x, y).result, words), 0)
 
+    def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
+        """l with the weight of each head's sink; a row without an entry that counts keeps its 0."""
+        problem = self._problem
+        if problem.sinks is None:
+            return total
 
-def _is_seen(problem: SparseProblem, storage: SparseStorage) -> Value:
-    """Waits for the bits of a block; whether any of its entries counts."""
-    seen = storage.seen.wait()
-    found = _any_bit(problem, seen)
-    b.release(seen, "threads")
-    return found
+        def element(m: Value, t: Value, place: Value) -> Value:
+            sink = b.element(problem.sinks, [b.INT.add(self._query.head, place)])
+            zero = b.f32_constant(0.0)
+            return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, row.of_logit(sink, m)))
 
+        return b.map_rows(element, maximum, total)
 
-def _any_bit(problem: SparseProblem, seen: Value) -> Value:
-    words = [b.entry(seen, b.constant(i)) for i in range(problem.words)]
-    return b.compare("ne", functools.reduce(lambda x, y: arith.OrIOp(x, y).result, words), 0)
+    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+        """Writes LSE and the largest logit of each head."""
+        problem, place = self._problem, [self._query.number, self._query.head]
+        lse = b.map_elements(row.lse, maximum, total)
+        b.store_global(lse, problem.lse, place, [1])
+        logits = b.map_elements(lambda s: b.fmul(s, problem.scale), largest)
+        b.store_global(logits, problem.max_logits, place, [1])
 
 
 def _is_row(row: Value) -> Value:
     return b.compare("sge", row, 0)
-
-
-def _with_sink(
-    problem: SparseProblem, query: Query, row: Row, maximum: Value, total: Value
-) -> Value:
-    """l with the weight of each head's sink; a row without an entry that counts keeps its 0."""
-    if problem.sinks is None:
-        return total
-
-    def element(m: Value, t: Value, place: Value) -> Value:
-        sink = b.element(problem.sinks, [b.INT.add(query.head, place)])
-        zero = b.f32_constant(0.0)
-        return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, row.of_logit(sink, m)))
-
-    return b.map_rows(element, maximum, total)
-
-
-def _pieces(tile: Value) -> list[Value]:
-    return [b.columns(tile, c, PIECE) for c in range(0, LATENT_COLUMNS, PIECE)]

@@ -55,6 +55,7 @@ from .fragments import (
     spread,
     times_columns,
     times_rows,
+    true,
     turned,
 )
 from .kernels import (
@@ -182,6 +183,7 @@ __all__ = [
     "tiles",
     "times_columns",
     "times_rows",
+    "true",
     "truncate",
     "turned",
     "turns",

@@ -178,6 +178,11 @@ def false() -> Value:
     return arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 0)).result
 
 
+def true() -> Value:
+    """The constant true, i1."""
+    return arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
+
+
 def any_row(rows: Value) -> Value:
     """i1: whether the condition [rows] holds for any row of this warp."""
     return ws.AnyOp(rows).holds

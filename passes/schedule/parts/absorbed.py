@@ -1,0 +1,223 @@
+"""The roles of absorbed latent attention that multiply, whatever keys they work on.
+
+A row of a tile is a head of a query. A tile of keys is one of values as well: its first 512 columns.
+Which tiles there are and which of their keys count is a `Work`'s business; `sparse_roles` has those that
+lists name.
+"""
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+
+from . import builder as b
+from .config import Configured
+from .online import Row
+from .scores import Rows, reciprocal, weigh
+
+Value = Any
+Scores = Callable[[], tuple[Value, Value | None]]
+
+PIECE = 64  # columns of O in registers at a time: 32 registers of a thread
+
+
+class Absorbed(Configured, Protocol):
+    """What the roles know of a problem.
+
+    Attributes:
+      scale: f32, multiplies Q K^T.
+      element, output: element types of Q and keys, and of O.
+      columns: of a tile of Q or keys.
+      loaded_rows: of the box that Q is loaded by, at least those of a tile.
+    """
+
+    @property
+    def scale(self) -> Value: ...
+
+    @property
+    def element(self) -> Any: ...
+
+    @property
+    def output(self) -> Any: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def loaded_rows(self) -> int: ...
+
+
+class Work(Protocol):
+    """A work tile: the blocks of keys that each role walks once, and where its results go."""
+
+    @property
+    def count(self) -> Value:
+        """Blocks."""
+        ...
+
+    @property
+    def keeps_largest(self) -> bool:
+        """Whether `leave` is told the largest score of each row."""
+        ...
+
+    def counts(self) -> Value | None:
+        """i1: whether any key of the role's next block counts; None where one does in each."""
+        ...
+
+    def visit(
+        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """Emits the loops of the softmax over all blocks, and returns the final state.
+
+        Args:
+          ring: of scores.
+          turn_of: emits one block, from `Scores` and the state to the next state. That function takes a
+            slot of the ring, and gives the scores, -inf where a key does not count, and `counts`.
+        """
+        ...
+
+    def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
+        """[rows]: what O is divided by; 0 in rows in which no key counts."""
+        ...
+
+    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+        """Writes what a row has beside O."""
+        ...
+
+
+class AbsorbedStorage:
+    """The rings and buffers of these roles.
+
+    ```
+    load --q,keys--> score --s--> softmax --p--> sum_up
+            |                      | ^             | ^
+            |                      | '---settled---' |
+            '----------------------+-----keys--------'
+                                   '--out--> store
+    ```
+    A tile of `keys` is read twice, by `score` as K and by `sum_up`, its first 512 columns, as V. `settled`
+    says that the products so far are in O, which softmax may rescale, and goes back when O fits its
+    maximum; the first time nothing is in O. `unread` says that `score` has read all of Q and K: the result
+    may be staged in their place.
+    """
+
+    def __init__(self, problem: Absorbed, *, loaders: int = 1):
+        """With so many threads that fill a tile of keys together."""
+        config, element = problem.config, problem.element
+        f32, rows = ir.F32Type.get(), config.tile_m
+        self.q = b.Ring("q", b.tile([problem.loaded_rows, problem.columns], element, "shared"))
+        keys = b.tile([config.tile_n, problem.columns], element, "shared")
+        self.keys = b.Ring(
+            "keys", keys, stages=config.kv_stages, producers=("copy_engine",) * loaders
+        )
+        self.s = b.Ring("s", b.tile([rows, config.tile_n], f32, "tensor"), stages=2)
+        self.p = b.Ring("p", b.tile([rows, config.tile_n], element, "shared"))
+        self.o = b.Buffer("o", b.tile([rows, LATENT_COLUMNS], f32, "tensor"))
+        self.settled = b.Ring("settled", None)
+        self.unread = b.Ring("unread", None)
+        self.out = b.Ring("out", b.tile([rows, LATENT_COLUMNS], problem.output, "shared"))
+
+
+def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+    """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
+    queries, unread = storage.q.wait(), storage.unread.acquire()
+    rows = b.rows(queries, 0, problem.config.tile_m)
+
+    def block(_: Value) -> list[Value]:
+        counts = work.counts()
+        keys, scores = storage.keys.wait(), storage.s.acquire()
+        with _where(counts):
+            b.mma(scores, rows, keys, accumulate=False, b_layout="nk")
+        b.commit(scores, "tensor_core")
+        b.release(keys, "tensor_core")
+        return []
+
+    b.loop(0, work.count, [], block)
+    b.release(queries, "tensor_core")
+    b.commit(unread, "tensor_core")
+
+
+def sum_up(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+    """Issues O += P V, block by block, V being the first columns of the keys."""
+    b.commit(storage.settled.acquire(), "tensor_core")
+
+    def block(_: Value, begun: Value) -> list[Value]:
+        counts = work.counts()
+        keys, settled = storage.keys.wait(), storage.settled.acquire()
+        weights = storage.p.wait()
+        values = b.view(keys, [problem.config.tile_n, LATENT_COLUMNS], problem.element)
+        with _where(counts):
+            b.mma(storage.o.at(), weights, values, accumulate=begun, b_layout="kn")
+        for read in (weights, keys):
+            b.release(read, "tensor_core")
+        b.commit(settled, "tensor_core")
+        return [_either(begun, counts)]
+
+    b.loop(0, work.count, [b.false()], block)
+
+
+def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+    """Turns S into P, keeps O in step with the maximum, and writes the results of the work tile."""
+    config, keeps = problem.config, work.keeps_largest
+    row = Row.scaled(problem.scale, config.rescale_threshold)
+
+    def block(scores_of: Scores, begun: Value, *state: Value) -> list[Value]:
+        scores, counts = scores_of()
+        largest, known = ([state[0]], state[1:]) if keeps else ([], state)
+        largest = [b.reduce_rows("max", scores, x) for x in largest]
+        rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), *largest)
+        settled = storage.settled.wait()
+        with b.when(arith.AndIOp(moved, begun).result):
+            for part in _pieces(storage.o.at()):
+                b.store(b.times_rows(b.load(part), factor), part)
+        b.release(settled, "threads")
+        slot = storage.p.acquire()
+        b.store(b.rounded(weights, problem.element), slot)
+        b.commit(slot, "threads")
+        return [_either(begun, counts), *largest, *rows]
+
+    largest = [b.fill([config.tile_m], b.f32_constant(-math.inf))] if keeps else []
+    state = [b.false(), *largest, *Rows.none(row, config.tile_m)]
+    begun, *state = work.visit(storage.s, state, block)
+    if keeps:
+        largest, state = state[:1], state[1:]
+    rows = Rows(*state)
+    total = rows.total()
+    divisor = work.divisor(row, rows.maximum, total)
+    inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
+    settled = storage.settled.wait()
+    b.release(storage.unread.wait(), "threads")
+    slot = storage.out.acquire()
+    with b.either(begun) as (some, none):
+        with some:
+            for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
+                b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.output), target)
+        with none:
+            nothing = b.fill([config.tile_m, PIECE], b.f32_constant(0.0))
+            for target in _pieces(slot):
+                b.store(b.rounded(nothing, problem.output), target)
+    b.release(settled, "threads")
+    b.commit(slot, "threads")
+    work.leave(row, rows.maximum, total, *(largest or [None]))
+
+
+@contextmanager
+def _where(counts: Value | None) -> Generator[None]:
+    """What is written inside happens for blocks in which a key counts."""
+    if counts is None:
+        yield
+        return
+    with b.when(counts):
+        yield
+
+
+def _either(begun: Value, counts: Value | None) -> Value:
+    """Whether a key has counted in this block or before."""
+    return b.true() if counts is None else arith.OrIOp(begun, counts).result
+
+
+def _pieces(tile: Value) -> list[Value]:
+    return [b.columns(tile, c, PIECE) for c in range(0, LATENT_COLUMNS, PIECE)]
