@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args, get_origin
 
 from attn_mlir.dialect._mlir import ext, func, ir
-from attn_mlir.dialect.attn import AppendOp, CombineOp, MhaOp, MlaOp, SparseMlaOp
+from attn_mlir.dialect.attn import AppendOp, CombineOp, MhaOp, MlaDecodeOp, MlaOp, SparseMlaOp
 from attn_mlir.dialect.attn.builder import ARGUMENT_DEFAULT, ARGUMENT_NAME, RESULT_NAME
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.infrastructure.registry import register
@@ -122,7 +122,7 @@ def operand_names(function: Any) -> tuple[str, ...]:
 def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
-    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp)
+    others = (CombineOp, AppendOp, SparseMlaOp, MlaOp, MlaDecodeOp)
     found = (kind for op in body for kind in others if isinstance(op, kind))
     return next(found, MhaOp)
 

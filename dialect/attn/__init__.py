@@ -18,6 +18,7 @@ _OPERATION_MODULES = (
     "combine",
     "append",
     "sparse_mla",
+    "mla_decode",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
     "AttnDialect": "dialect",
@@ -30,6 +31,7 @@ _HOMES = {
     "SparseMlaOp": "sparse_mla",
     "make_mha": "mha",
     "MlaOp": "mla",
+    "MlaDecodeOp": "mla_decode",
     "make_mla": "mla",
     "STORAGE_OPERATIONS": "storage",
     "LimitedOp": "storage",

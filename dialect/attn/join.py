@@ -1,5 +1,6 @@
 """`attn.join`: workspace in which a kernel combines the results for parts of the keys."""
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -54,13 +55,8 @@ class JoinOp(AttnDialect.Operation, name="join"):
 
     def verify_invariants(self) -> bool:
         """Checks the types of the memory, and that an `attn` operation encloses it."""
-        for (name, element), axes in zip(_ELEMENTS.items(), self.AXES, strict=True):
-            kind = getattr(self, name).type
-            is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == len(axes)
-            if not is_tensor or str(kind.element_type) != element:
-                return self._fail(
-                    f"{name} to be a tensor [{', '.join(axes)}] of {element}, got {kind}"
-                )
+        if misfit := memory_misfit([getattr(self, name) for name in _ELEMENTS]):
+            return self._fail(misfit)
         if (keys := self.part_keys) is not None and keys < 1:
             return self._fail(f"{PART_KEYS} of at least 1, got {keys}")
         parent = self.operation.parent
@@ -72,3 +68,13 @@ class JoinOp(AttnDialect.Operation, name="join"):
     def _fail(self, message: str) -> bool:
         self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
         return False
+
+
+def memory_misfit(memory: Sequence[ir.Value]) -> str:
+    """What is wrong with the types of the three operands of an `attn.join`; "" where nothing is."""
+    for (name, element), axes, value in zip(_ELEMENTS.items(), JoinOp.AXES, memory, strict=True):
+        kind = value.type
+        is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == len(axes)
+        if not is_tensor or str(kind.element_type) != element:
+            return f"{name} to be a tensor [{', '.join(axes)}] of {element}, got {kind}"
+    return ""

@@ -337,6 +337,6 @@ def make_mha(
     return op
 
 
-def name_schedule(op: MhaOp, schedule: str) -> None:
+def name_schedule(op: Any, schedule: str) -> None:
     """Sets the attribute by which an operation asks for a schedule."""
     op.operation.attributes[SCHEDULE] = ir.StringAttr.get(schedule)

@@ -8,6 +8,7 @@ from typing import Any
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.latent import MlaSpec
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.request import Request
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.compiling.spec import MhaSpec
@@ -15,7 +16,7 @@ from attn_mlir.errors import SpecError, shown
 
 OPERATIONS: Mapping[str, type[Request]] = {
     request.operation: request
-    for request in (MhaSpec, CombineSpec, AppendSpec, SparseMlaSpec, MlaSpec)
+    for request in (MhaSpec, CombineSpec, AppendSpec, SparseMlaSpec, MlaSpec, MlaDecodeSpec)
 }
 
 

@@ -3,6 +3,11 @@
 from attn_mlir.reference.lengths import Sequence, sequences
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
 from attn_mlir.reference.mla import mla_f64, mla_yardstick
+from attn_mlir.reference.mla_decode import (
+    check_mla_decode,
+    mla_decode_f64,
+    mla_decode_yardstick,
+)
 from attn_mlir.reference.verdict import Comparison, check_attention, compare
 
 __all__ = [
@@ -12,7 +17,10 @@ __all__ = [
     "attention_f64",
     "attention_yardstick",
     "check_attention",
+    "check_mla_decode",
     "compare",
+    "mla_decode_f64",
+    "mla_decode_yardstick",
     "mla_f64",
     "mla_yardstick",
     "sequences",

@@ -26,6 +26,8 @@ SCHEDULES = {
     HELD: "held",
     SWAPPED: "swapped",
 }  # of attention, each with what it adds to a bundle's name
+STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
+DECODE_SCHEDULES = {STREAMED_DECODE: "stream"}  # of that operation, as `SCHEDULES`
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns

@@ -13,6 +13,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.appending import AppendSpec
 from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import OPERATIONS, request_of
 from attn_mlir.compiling.request import Request, option, option_names, request
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
@@ -40,6 +41,7 @@ REQUESTS = [
     ),
     SparseMlaSpec(heads=16, head_dim=512, topk_length=True, sinks=True),
     am.MlaSpec(heads=4, nope_dim=128, rope_dim=64, cache=Cache(page_size=16, pages="table")),
+    MlaDecodeSpec(heads=8, sinks=True, cache=Cache(page_size=64, pages="table")),
 ]
 
 

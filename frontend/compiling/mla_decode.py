@@ -1,0 +1,209 @@
+"""The request for latent attention after absorption."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, cast
+
+from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.spec import LSE_TERMS, mask_name, table
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.attn.workspace import WORKSPACE
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import Mask, full
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.passes.target.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
+from attn_mlir.runtime.scalars import flag, integer
+
+HEAD_STEP = 8
+MAX_HEADS = 1024
+HEAD_DIMS = (ROW_COLUMNS, LATENT_COLUMNS)
+
+
+def _heads(value: object) -> int:
+    """A multiple of 8.
+
+    Raises:
+      SpecError: another number of heads.
+    """
+    count: int = integer("heads", value, least=1, most=MAX_HEADS)
+    if count % HEAD_STEP:
+        raise SpecError(
+            f"heads must be a multiple of {HEAD_STEP} up to {MAX_HEADS}, got {shown(value, 40)}"
+        )
+    return count
+
+
+def _head_dim(value: Any) -> int:
+    """The columns of a row of a latent cache.
+
+    Raises:
+      SpecError: another number of columns.
+    """
+    if isinstance(value, bool) or value not in HEAD_DIMS:
+        allowed = " or ".join(map(str, HEAD_DIMS))
+        raise SpecError(f"head_dim must be {allowed}, got {shown(value, 40)}")
+    return int(value)
+
+
+@request
+class MlaDecodeSpec(Request):
+    """Latent attention after absorption, for any batch, numbers of queries and lengths of sequences.
+
+    Args:
+      heads: query heads, a multiple of 8 up to 1024, which all read the one head of the cache.
+      head_dim: columns of a query and of a row of the cache, 576 or 512; the first 512 are values.
+      dtype: of q, the cache and o: `bf16` or `f16`, as of `MhaSpec`.
+      mask: which rows of its sequence a query sees; `full()` when left out.
+      indices: whether lists name the rows that each query sees; the cache is then one tensor of rows.
+      topk_length: whether these lists have lengths of their own.
+      sinks: whether heads have sinks.
+      lengths: which array tells how many rows sequences have, `used_k` or `cached_k`.
+      cache: how the sequences lie; None for rows of a tensor.
+      schedule: how the kernel is divided among warps, a name of `tiling.DECODE_SCHEDULES`; the target's
+        usual one when left out.
+      joined: whether the keys are split into parts that the kernel puts together by itself, in memory
+        that it is called with.
+      partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel puts
+        together.
+
+    Raises:
+      SpecError: a value that has no kernel; the message names the option and what is allowed.
+    """
+
+    operation: ClassVar[str] = "mla_decode"
+
+    heads: int = option(converter=_heads)
+    head_dim: int = option(converter=_head_dim, default=ROW_COLUMNS)
+    dtype: str = option(
+        converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
+    )
+    mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
+    indices: bool = option(converter=partial(flag, "indices"), default=False)
+    topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
+    sinks: bool = option(converter=partial(flag, "sinks"), default=False)
+    lengths: Lengths = option(
+        converter=options.lengths,
+        default=DENSE,
+        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
+        read=options.lengths_of,
+    )
+    cache: Cache | None = option(
+        converter=partial(options.cache, check_page=options.tiled_page),
+        default=None,
+        written=dataclasses.asdict,
+        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
+    )
+    schedule: str | None = option(
+        converter=partial(options.one_of, "schedule", tuple(DECODE_SCHEDULES), optional=True),
+        default=None,
+    )
+    joined: bool = option(converter=partial(flag, "joined"), default=False)
+    partial: bool = option(converter=partial(flag, "partial"), default=False)
+
+    def completed(self) -> Mapping[str, object]:
+        """All rows of a sequence."""
+        return {"mask": full()}
+
+    def check_together(self) -> None:
+        """Refuses options that exclude each other.
+
+        Raises:
+          SpecError: names the option.
+        """
+        if self.topk_length and not self.indices:
+            raise SpecError("topk_length is of the lists in indices, got none")
+        if self.indices and self.mask != full():
+            raise SpecError(f"mask and indices both say what a query sees, got {self.mask}")
+        if self.indices and (self.cache is not None or self.lengths != DENSE):
+            raise SpecError(
+                "indices name rows of the whole cache: cache and lengths must be left out"
+            )
+        if self.lengths.ragged_q or self.lengths.ragged_k or self.lengths.used_q:
+            raise SpecError(
+                f"lengths must be those of the cache's sequences, got {self.lengths.tensors}"
+            )
+        if self.cache is not None and self.cache.scale_dtype:
+            raise SpecError("cache must have no factors of positions")
+        if self.partial and (self.joined or self.sinks):
+            other = "joined parts" if self.joined else "sinks, which belong to what combines them"
+            raise SpecError(f"partial results exclude {other}")
+        if self.joined and self.schedule is None:
+            raise SpecError("joined parts of the keys need a schedule, whose memory they lie in")
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether keys stream past the registers of single warps."""
+        return self.schedule == STREAMED_DECODE
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Queries, cache, O, LSE, the scale; then what the options bring along."""
+        queries, columns = ("batch", "sq"), (1, self.head_dim)
+        kv: tuple[int | str, ...] = ("batch", "sk", *columns)
+        if self.indices:
+            kv = ("rows", self.head_dim)
+        elif self.cache is not None:
+            kv = (*self.cache.axes, *columns)
+        found_by = {} if self.cache is None else self.cache.arrays
+        batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
+        o = (batch, "sq", self.heads, LATENT_COLUMNS)
+        topk_length = (Operand("topk_length", "i32", queries),) if self.topk_length else ()
+        return (
+            Operand("q", self.dtype, (*queries, self.heads, self.head_dim)),
+            Operand("kv", self.dtype, kv),
+            Operand("o", "f32" if self.partial else self.dtype, o, "out"),
+            Operand("lse", "f32", (*terms, batch, self.heads, "sq"), "out"),
+            Operand("scale", "f32", role="scalar"),
+            *((Operand("indices", "i32", (*queries, "topk")),) if self.indices else ()),
+            *topk_length,
+            *((Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()),
+            *(table(name, "i32", rank) for name, rank in found_by.items()),
+            *(table(name, "i32", 1) for name in self.lengths.tensors),
+            *(self._workspace() if self.joined else ()),
+        )
+
+    def _workspace(self) -> tuple[Operand, ...]:
+        """Memory that parts of the keys are put together in, for the schedule."""
+        extents = Pieces.of(LATENT_COLUMNS).workspace()
+        dtypes = ("f32", "f32", "i32")
+        return tuple(
+            Operand(name, dtype, shape, "inout")
+            for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
+        )
+
+    @property
+    def kernel_name(self) -> str:
+        """What is static."""
+        cache = "" if self.cache is None else f"latent{self.cache.short_name}"
+        names = ("indices", "topk_length", "sinks", "joined", "partial")
+        words = (
+            "" if self.indices else mask_name(self.mask),
+            "" if self.schedule is None else DECODE_SCHEDULES[self.schedule],
+            *(name for name in names if getattr(self, name)),
+            cache,
+            self.lengths.short_name,
+            self.dtype,
+            f"h{self.heads}",
+            f"d{self.head_dim}",
+        )
+        return f"attn_mla_decode_{'_'.join(filter(None, words))}"
+
+    def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One `attn.mla_decode`."""
+        from attn_mlir.dialect.attn.mha import name_schedule
+        from attn_mlir.dialect.attn.mla_decode import emit_mla_decode
+
+        op = emit_mla_decode(
+            arguments, mask=self.mask, lengths=self.lengths, cache=self.cache, partial=self.partial
+        )
+        if self.schedule is not None:
+            name_schedule(op, self.schedule)
+        return {"o": op.o, "lse": op.lse}
