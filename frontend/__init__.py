@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attn_mlir.runtime.bundle import Bundle
     from attn_mlir.runtime.devices.cuda import CudaDevice
     from attn_mlir.runtime.devices.emulator import EmulatorDevice
+    from attn_mlir.runtime.fat_bundle import FatBundle
     from attn_mlir.runtime.kernel import Kernel, load
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ContiguousKV",
     "CudaDevice",
     "EmulatorDevice",
+    "FatBundle",
     "Kernel",
     "Mask",
     "MhaSpec",
@@ -68,6 +70,7 @@ _MODULES = {
     "ContiguousKV": "caches",
     "CudaDevice": "runtime.devices.cuda",
     "EmulatorDevice": "runtime.devices.emulator",
+    "FatBundle": "runtime.fat_bundle",
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",

@@ -10,30 +10,23 @@ in the PTX. It needs memory in proportion to the file.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import struct
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import read_file, reason, write_file
 from attn_mlir.runtime.manifest import Manifest, parse_manifest
+from attn_mlir.runtime.members import read_members
 
 CUBIN = "kernel.cubin"
 PTX = "kernel.ptx"
 MANIFEST = "bundle.json"
 SOURCE = "kernel.mlir"
 MAX_BUNDLE_BYTES = 1 << 26  # bytes; a hundred times our largest
-MAX_DIRECTORY_BYTES = 1 << 12  # bytes of a zip directory: 46 and a name per member
-
-_END = struct.Struct(
-    "<4s4H2LH"
-)  # end record of a zip: signature, disks, members, directory, comment
-_END64, _END64_BYTES = b"PK\6\7", 20  # end locator of a large zip, before the end record
+SUFFIX = ".attn"  # of bundle files
 
 
 @dataclass(frozen=True)
@@ -101,12 +94,7 @@ class Bundle:
           SpecError: no such file, not a bundle, or damaged.
           TargetError: written by a newer attn-mlir.
         """
-        path = Path(path)
-        try:
-            data = read_file(path, most_bytes=MAX_BUNDLE_BYTES)
-        except (OSError, ValueError) as error:
-            raise SpecError(f"cannot read the bundle '{path}': {reason(error)}") from error
-        return Bundle.from_bytes(data, path=path)
+        return Bundle.from_bytes(read_bundle_file(path), path=Path(path))
 
     @staticmethod
     def from_bytes(data: bytes, *, path: Path | None = None, is_checked: bool = False) -> Bundle:
@@ -156,6 +144,18 @@ class Bundle:
         )
 
 
+def read_bundle_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a bundle file, unchecked.
+
+    Raises:
+      SpecError: no such file, or too large for a bundle.
+    """
+    try:
+        return read_file(Path(path), most_bytes=MAX_BUNDLE_BYTES)
+    except (OSError, ValueError) as error:
+        raise SpecError(f"cannot read the bundle '{Path(path)}': {reason(error)}") from error
+
+
 def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
     try:
         return parts[member].decode()
@@ -165,39 +165,13 @@ def _text(parts: Mapping[str, bytes], member: str, name: str) -> str:
 
 def _unzip(data: bytes, name: str) -> dict[str, bytes]:
     """The members by name; source may be empty, and machine code may be missing."""
-    try:
-        _check_directory(data)
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = archive.namelist()
-            if missing := sorted({PTX, MANIFEST} - set(names)):
-                raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}")
-            if len(set(names)) < len(names):
-                raise SpecError(f"{name} is not a bundle: it has two members of one name")
-            if packed := [i.filename for i in archive.infolist() if i.compress_type]:
-                raise SpecError(
-                    f"{name} is not a bundle: {', '.join(packed):.80} is compressed, and bundles "
-                    "are not"
-                )
-            members = [PTX, MANIFEST, *(name for name in (CUBIN, SOURCE) if name in names)]
-            return {SOURCE: b""} | {member: archive.read(member) for member in members}
-    except SpecError:
-        raise
-    except Exception as error:  # zipfile raises a dozen kinds of errors for damaged files
-        raise SpecError(
-            f"{name} is not a bundle or is damaged ({error!s:.200}): a bundle is a zip with "
-            f"{CUBIN}, {PTX} and {MANIFEST}"
-        ) from error
 
+    def choose(names: Sequence[str]) -> list[str]:
+        if missing := sorted({PTX, MANIFEST} - set(names)):
+            held = [member for member in names if member.endswith(SUFFIX)]
+            several = f", but holds {', '.join(held):.80}: FatBundle.load reads it" if held else ""
+            raise SpecError(f"{name} is not a bundle: it lacks {', '.join(missing)}{several}")
+        return [PTX, MANIFEST, *(member for member in (CUBIN, SOURCE) if member in names)]
 
-def _check_directory(data: bytes) -> None:
-    """Refuses a zip with a longer directory than bundles have, since reading it needs memory.
-
-    Raises:
-      ValueError: the file has no end record, or one with a comment.
-    """
-    end = data[-_END.size :]
-    if len(end) < _END.size or data[-_END.size - _END64_BYTES :].startswith(_END64):
-        raise ValueError("it does not end as a zip of a few small members does")
-    signature, *_, directory_bytes, _, comment_bytes = _END.unpack(end)
-    if signature != b"PK\5\6" or comment_bytes or directory_bytes > MAX_DIRECTORY_BYTES:
-        raise ValueError("it does not end as a zip of a few small members does")
+    what = f"{CUBIN}, {PTX} and {MANIFEST}"
+    return {SOURCE: b""} | read_members(data, name, what=what, choose=choose)

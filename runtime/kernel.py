@@ -19,9 +19,16 @@ from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import TARGETS, EmulatorDevice
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.devices.launchplan import LaunchPlan, PlansLaunches
+from attn_mlir.runtime.fat_bundle import (
+    FatBundle,
+    bundles_of,
+    fitting,
+    load_bundles,
+    read_bundles,
+)
 from attn_mlir.runtime.repeats import Repeats
 from attn_mlir.runtime.signatures import Reader, Signature
-from attn_mlir.runtime.tensors import TensorView
+from attn_mlir.runtime.tensors import TensorView, view
 
 _DEVICES = re.compile(r"emulator|cuda(:[0-9]{1,4})?")
 
@@ -33,40 +40,48 @@ _reader = Reader(DEVICES_BY_VALUE)
 _everything_on: list[Device] = []
 
 
-def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundle) -> Kernel:
-    """Makes a kernel from a bundle, a bundle file or its bytes.
+def load(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | Bundle | FatBundle,
+) -> Kernel:
+    """Makes a kernel from a bundle, a bundle file or its bytes, for one target or for several.
 
     Raises:
       SpecError: not a bundle, or a damaged one.
       TargetError: written by a newer attn-mlir.
     """
-    if isinstance(source, Bundle):
+    if isinstance(source, Bundle | FatBundle):
         return Kernel(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return Kernel(Bundle.from_bytes(bytes(source)))
+        return Kernel(read_bundles(bytes(source)))
     is_path = isinstance(cast(object, source), (str, os.PathLike))
     if not is_path or "\0" in os.fspath(source):
         raise SpecError(
             f"load takes a bundle, the path of its file or its bytes, got {shown(source)}"
         )
-    return Kernel(Bundle.load(source))
+    return Kernel(load_bundles(source))
 
 
 class Kernel:
     """A bundle, ready to be launched on any device that can run it.
 
-    A call that differs from an earlier one only in the addresses of arrays is carried out by a
+    Of a fat bundle each call runs the code for its device (`fat_bundle.fitting`). A call that differs from an earlier one only in the addresses of arrays is carried out by a
     plan; see `attn_mlir.runtime.devices.launchplan`.
     """
 
-    def __init__(self, bundle: Bundle):
-        self.bundle = bundle
+    def __init__(self, bundle: Bundle | FatBundle):
+        self.bundles = bundles_of(bundle)
         self._plans = Repeats[LaunchPlan[Any]]()
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle; of a fat bundle the first one."""
+        return self.bundles[0]
 
     def __repr__(self) -> str:
         names = [tensor.name for tensor in self.bundle.manifest.tensors]
         names += [f"{scalar.name}=" for scalar in self.bundle.manifest.scalars]
-        return f"<Kernel {self.bundle.entry}({', '.join(names)}) for {self.bundle.target}>"
+        targets = ", ".join(bundle.target for bundle in self.bundles)
+        return f"<Kernel {self.bundle.entry}({', '.join(names)}) for {targets}>"
 
     def __call__(
         self,
@@ -117,9 +132,8 @@ class Kernel:
             launched = plan.launch(signature.addresses, stream)
             if launched is not None:
                 return launched
-        bound = bind(self.bundle.manifest, tensors, named)
-        chosen = choose_device(self.bundle, device, bound)
-        launched = chosen.launch(self.bundle, bound, stream)
+        chosen, bound, bundle = self._bound(tensors, named, device)
+        launched = chosen.launch(bundle, bound, stream)
         if is_read:
             arrays = [
                 *list(bound.tensors)[: len(tensors)],
@@ -128,8 +142,27 @@ class Kernel:
             if len(arrays) == len(
                 signature.arrays
             ):  # otherwise a scalar is an array, whose value may change
-                self._plans.note(key, lambda: planned_on(chosen, self.bundle, bound, arrays))
+                self._plans.note(key, lambda: planned_on(chosen, bundle, bound, arrays))
         return launched
+
+    def _bound(
+        self, tensors: Sequence[object], named: Mapping[str, object], device: DeviceChoice
+    ) -> tuple[Device, Bound, Bundle]:
+        """A checked call with its device and the bundle that has code for it.
+
+        Raises:
+          SpecError: an argument is wrong, or no such device.
+          TargetError: no bundle has code for the device.
+        """
+        bundle = self.bundle
+        if len(self.bundles) == 1:
+            bound = bind(bundle.manifest, tensors, named)
+            return choose_device(bundle, device, bound), bound, bundle
+        name = bundle.manifest.tensors[0].name
+        value = tensors[0] if tensors else named.get(name)
+        place = None if value is None else view(value, name)
+        chosen, bundle = _choose(self.bundles, device, place)
+        return chosen, bind(bundle.manifest, tensors, named), bundle
 
 
 def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
@@ -139,25 +172,42 @@ def choose_device(bundle: Bundle, device: DeviceChoice, bound: Bound) -> Device:
       SpecError: no such device name.
       TargetError: automatic choice, and the tensors are on a GPU that cannot run the bundle.
     """
-    if _everything_on:
-        check_device(device)
-        return _everything_on[-1]
-    place = next(iter(bound.tensors.values()), None)
+    return _choose((bundle,), device, next(iter(bound.tensors.values()), None))[0]
+
+
+def _choose(
+    bundles: Sequence[Bundle], device: DeviceChoice, place: TensorView | None
+) -> tuple[Device, Bundle]:
+    """The device of a call, and the one of a kernel's bundles that it runs.
+
+    Args:
+      place: a tensor of the call. A named device that can run none of several bundles is refused
+        here, one that cannot run the only bundle by its launch.
+
+    Raises:
+      SpecError: no such device name.
+      TargetError: the device has no code; or automatic choice, and the tensors are on a GPU without.
+    """
     on_gpu = place is not None and place.device == "cuda"
     index = place.device_index if place is not None and on_gpu else 0
-    if device is None and on_gpu:
-        gpu = CudaDevice(index)
-        if reason := gpu.refusal(bundle):
-            raise TargetError(f"{reason}; the emulator would run it on tensors in host memory")
-        return gpu
-    if device is None:
-        gpu = CudaDevice(0)
-        reason = gpu.refusal(bundle)
-        if reason is None:
-            return gpu
-        say_emulator(reason)
-        return EmulatorDevice()
-    return named_device(device, index)
+    is_automatic = device is None and not _everything_on
+    if _everything_on:
+        check_device(device)
+        chosen = _everything_on[-1]
+    else:
+        chosen = CudaDevice(index) if device is None else named_device(device, index)
+    if len(bundles) == 1 and not is_automatic:
+        return chosen, bundles[0]
+    found = fitting(bundles, chosen)
+    if not isinstance(found, str):
+        return chosen, found
+    if not is_automatic:
+        raise TargetError(found)
+    if on_gpu:
+        raise TargetError(f"{found}; the emulator would run it on tensors in host memory")
+    say_emulator(found)
+    found = fitting(bundles, emulator := EmulatorDevice())
+    return emulator, bundles[0] if isinstance(found, str) else found
 
 
 def chosen_for_all() -> Device | None:

@@ -24,6 +24,7 @@ from attn_mlir.reference.modifier import Modifier
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel
 
 Array = npt.NDArray[Any]
@@ -69,7 +70,7 @@ def device_of(
 
 
 def run_attention(
-    bundle: Bundle,
+    bundle: Bundle | FatBundle,
     *,
     batch: int,
     sq: int,
@@ -93,15 +94,15 @@ def run_attention(
         size below 0.
       TargetError, LaunchError: as for a call of the kernel.
     """
-    asked = attention_of(bundle)
-    mask, program = _computed(bundle, asked, mask)
+    first = bundles_of(bundle)[0]
+    mask, program = _computed(first, attention_of(first), mask)
     sizes = {"batch": batch, "sq": sq, "sk": sk}
     if min(sizes.values()) < 0:
         raise SpecError(f"sizes must not be negative, got {sizes}")
     random = np.random.default_rng(seed)
     captured = [] if program is None else [tensor.name for tensor in program.tensors]
     tensors: dict[str, Array] = {}
-    for tensor in bundle.manifest.tensors:
+    for tensor in first.manifest.tensors:
         others = _table_extent(len(tensor.shape)) if tensor.name in captured else 1
         shape = tuple(sizes.get(n, others) if isinstance(n, str) else n for n in tensor.shape)
         dtype = _dtype(tensor.dtype)

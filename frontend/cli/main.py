@@ -10,9 +10,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.errors import AttnError, SpecError
+
+if TYPE_CHECKING:
+    from attn_mlir.runtime.bundle import Bundle
 
 HEAD_DIM_HELP = "a multiple of 8 up to 256, of 16 for 8-bit types (%(default)s)"
 MASK_HELP = "such as full, causal, window:127,0, chunked:512, prefix:64, a&b, a|b, ~a (%(default)s)"
@@ -90,7 +94,11 @@ def _add_spec(parser: argparse.ArgumentParser, *, heads: int, kv_heads: int | No
 def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.description = "Compile attention, or take it from the cache, and write the bundle file."
     _add_spec(parser, heads=16, kv_heads=None)
-    parser.add_argument("--target", default="sm_100a", help="the chip (%(default)s)")
+    parser.add_argument(
+        "--target",
+        default="sm_100a",
+        help="the chip, or several separated by commas, whose code then is in one file (%(default)s)",
+    )
     parser.add_argument("-o", "--output", type=Path, help="bundle file (default: only the cache)")
     parser.add_argument("--fresh", action="store_true", help="compile, whatever the cache has")
     parser.add_argument("-q", "--quiet", action="store_true", help="no line per stage")
@@ -98,7 +106,7 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    from attn_mlir.compiling.compiler import compile, compile_afresh
+    from attn_mlir.compiling.compiler import compile, compile_afresh, for_targets
     from attn_mlir.compiling.spec import mha
     from attn_mlir.masks.text import parse_mask
 
@@ -115,7 +123,12 @@ def _compile(args: argparse.Namespace) -> int:
             print(f"  {stage}", file=sys.stderr, flush=True)
 
     chosen = compile_afresh if args.fresh else compile
-    bundle = chosen(spec, target=args.target, progress=progress)
+
+    def made(target: str) -> Bundle:
+        return chosen(spec, target=target, progress=progress)
+
+    targets = args.target.split(",")
+    bundle = for_targets(targets if len(targets) > 1 else args.target, made)
     path = bundle.save(args.output) if args.output is not None else bundle.path
     if not args.quiet:
         print(path if path is not None else f"{len(bundle.data)} bytes, kept nowhere: pass -o")
@@ -156,10 +169,10 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from attn_mlir.cli.experiment import device_of, run_attention
     from attn_mlir.masks.text import parse_mask
-    from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.fat_bundle import load_bundles
 
     trial = run_attention(
-        Bundle.load(args.bundle),
+        load_bundles(args.bundle),
         batch=args.batch,
         sq=args.sq,
         sk=args.sq if args.sk is None else args.sk,
@@ -207,6 +220,7 @@ def _trace(args: argparse.Namespace) -> int:
 def _add_info(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print what a bundle file holds: arguments, launch, resources, versions."
     parser.add_argument("bundle", type=Path, nargs="?", help="bundle file")
+    parser.add_argument("--target", help="only the code for this chip, of a file for several")
     parser.add_argument("--ptx", action="store_true", help="print the PTX and nothing else")
     parser.add_argument("--sass", action="store_true", help="print the machine code as text")
     parser.add_argument("--json", action="store_true", help="print bundle.json")
@@ -223,9 +237,16 @@ def _info(args: argparse.Namespace) -> int:
     if args.bundle is None:
         print("attn-mlir info: name a bundle file, or pass --env", file=sys.stderr)
         return 2
-    from attn_mlir.runtime.bundle import Bundle
+    from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, load_bundles
 
-    bundle = Bundle.load(args.bundle)
+    found = load_bundles(args.bundle)
+    if args.target is not None:
+        fat = found if isinstance(found, FatBundle) else FatBundle.of([found])
+        found = fat.for_target(args.target)
+    bundle, *others = bundles_of(found)
+    if others and (args.ptx or args.sass or args.json):
+        targets = ", ".join(one.target for one in (bundle, *others))
+        raise SpecError(f"{args.bundle} has code for {targets}: name one with --target")
     if args.ptx:
         print(bundle.ptx)
     elif args.sass:
@@ -235,7 +256,7 @@ def _info(args: argparse.Namespace) -> int:
     elif args.json:
         print(bundle.json_text())
     else:
-        show.print_bundle(bundle)
+        show.print_bundles(found)
     return 0
 
 

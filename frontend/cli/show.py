@@ -13,6 +13,7 @@ from attn_mlir import env
 from attn_mlir.compiling.bundled import request_lines
 from attn_mlir.expr import show
 from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -143,6 +144,22 @@ def print_bundle(bundle: Bundle, console: Console | None = None) -> None:
     if manifest.sha256 is not None:
         parts += ["", f"sha256 {manifest.sha256}"]
     console.print(Group(*parts), highlight=False)
+
+
+def print_bundles(found: Bundle | FatBundle, console: Console | None = None) -> None:
+    """Prints a bundle, or what of a fat bundle is for which target, and then each of its bundles."""
+    console = console or Console()
+    bundles = bundles_of(found)
+    if isinstance(found, FatBundle):
+        rows = [
+            [bundle.target, f"{len(bundle.data)} B", *resource_lines(bundle)] for bundle in bundles
+        ]
+        title = f"{found.bundles[0].entry}: code for {len(bundles)} targets"
+        console.print(table(title, ["target", "bundle", "resources"], rows), highlight=False)
+    for bundle in bundles:
+        if isinstance(found, FatBundle):
+            console.print()
+        print_bundle(bundle, console)
 
 
 def print_environment(console: Console | None = None) -> None:

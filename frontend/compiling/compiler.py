@@ -15,10 +15,10 @@ import importlib
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from attn_mlir import env
 from attn_mlir._version import __version__
@@ -28,9 +28,10 @@ from attn_mlir.compiling.request import Request
 from attn_mlir.dialect import _mlir
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.files import make_folder, write_file
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, TARGETS
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.cache import Cache, Key, default_root
+from attn_mlir.runtime.fat_bundle import FatBundle
 from attn_mlir.tools import disassemble, find_ptxas, makes_machine_code
 
 Progress = Callable[[str], None]
@@ -44,31 +45,45 @@ _memory: dict[
 _recorders: list[Callable[[Asked], None]] = []
 
 
+@overload
 def compile(
     spec: Request, *, target: str = DEFAULT_TARGET, progress: Progress | None = None
-) -> Bundle:
+) -> Bundle: ...
+
+
+@overload
+def compile(
+    spec: Request, *, target: Sequence[str], progress: Progress | None = None
+) -> FatBundle: ...
+
+
+def compile(
+    spec: Request, *, target: str | Sequence[str] = DEFAULT_TARGET, progress: Progress | None = None
+) -> Bundle | FatBundle:
     """Compiles a kernel, or takes it from the cache.
 
     Args:
       spec: the request, such as `mha(...)`.
-      target: the chip, `sm_90a` or `sm_100a`.
+      target: the chip, `sm_90a` or `sm_100a`; or several, whose code then is in one fat bundle.
       progress: called with each stage's name when it begins; not called for a hit.
 
     Raises:
-      SpecError: not a request.
+      SpecError: not a request, or one target twice.
       TargetError: no kernel for that chip, or ptxas is missing.
       ResourceError: the kernel does not fit the chip.
     """
     if not isinstance(spec, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"compile takes what mha(...) returns, got {type(spec).__qualname__}")
-    check_target(target)
-    if env.settings().dump:
-        return compile_afresh(spec, target=target, progress=progress)
 
-    def make() -> bytes:
-        return _made("compile_request", spec, target=target, progress=progress)
+    def made(chip: str) -> Bundle:
+        def make() -> bytes:
+            return _made("compile_request", spec, target=chip, progress=progress)
 
-    return cached(spec.kernel_name, spec.canonical_json(), target, make)
+        if env.settings().dump:
+            return compile_afresh(spec, target=chip, progress=progress)
+        return cached(spec.kernel_name, spec.canonical_json(), chip, make)
+
+    return for_targets(target, made)
 
 
 def compile_afresh(
@@ -76,13 +91,30 @@ def compile_afresh(
 ) -> Bundle:
     """Compiles a kernel without the cache, and writes the dumps that ATTN_MLIR_DUMP names.
 
-    Arguments and errors as `compile`.
+    Arguments and errors as `compile`, for one target.
     """
     check_target(target)
     data = _made("compile_request", spec, target=target, progress=progress)
     bundle = Bundle.from_bytes(data)
     _dump(bundle, env.settings())
     return bundle
+
+
+def for_targets(target: str | Sequence[str], made: Callable[[str], Bundle]) -> Bundle | FatBundle:
+    """What `made` gives for a target; for several, joined in a fat bundle.
+
+    Raises:
+      SpecError: one target twice.
+      TargetError: no such target, or none at all.
+    """
+    if isinstance(target, str) or not isinstance(target, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return made(check_target(target))
+    chips = [check_target(chip) for chip in target]
+    if not chips:
+        raise TargetError(f"target names no chip: supported are {', '.join(TARGETS)}")
+    if len(set(chips)) < len(chips):
+        raise SpecError(f"target names a chip twice: {', '.join(chips)}")
+    return FatBundle.of([made(chip) for chip in chips])
 
 
 def compile_tma_copy(target: str) -> Bundle:

@@ -137,6 +137,30 @@ def test_info(bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["entry"] == "scale_rows"
 
 
+def test_files_for_several_targets(
+    monkeypatch: pytest.MonkeyPatch, pack: Pack, tmp_path: Path, capsys: Any
+) -> None:
+    """`compile` joins what it makes for each, `info` lists all of it, or one that is named."""
+
+    def fake(spec: Any, *, target: str, progress: Any) -> Bundle:
+        return Bundle.from_bytes(pack(target=target))
+
+    monkeypatch.setattr(compiler, "compile", fake)
+    path = tmp_path / "fat.attn"
+    assert cli.main(["compile", "-q", "--target", "sm_90a,sm_100a", "-o", str(path)]) == 0
+    assert cli.main(["info", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("scale_rows: code for 2 targets")
+    assert text.index("scale_rows for sm_90a") < text.index("scale_rows for sm_100a")
+    assert cli.main(["info", str(path), "--ptx"]) == 1
+    assert "fat.attn has code for sm_90a, sm_100a: name one" in capsys.readouterr().err
+    for target in ("sm_90a", "sm_100a"):
+        assert cli.main(["info", str(path), "--ptx", "--target", target]) == 0
+        assert f".target {target}\n" in capsys.readouterr().out
+    assert cli.main(["info", str(path), "--target", "sm_80"]) == 1
+    assert "has no code for 'sm_80'" in capsys.readouterr().err
+
+
 def test_info_prints_whatever_a_report_holds(pack: Pack, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "odd.attn"
     path.write_bytes(

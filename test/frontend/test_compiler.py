@@ -36,7 +36,7 @@ class FakePipeline(types.ModuleType):
         self.calls.append((spec, target))
         if progress is not None:
             progress("schedule")
-        return self.pack(report={"heads": spec.heads})
+        return self.pack(report={"heads": spec.heads}, target=target)
 
 
 @pytest.fixture
@@ -66,6 +66,18 @@ def test_compiled_once_per_request(pipeline: FakePipeline) -> None:
     assert am.compile(am.mha(heads=4, head_dim=64)).report == {"heads": 4}
     assert pipeline.calls == [(SPEC, "sm_100a"), (am.mha(heads=4, head_dim=64), "sm_100a")]
     assert stages == ["schedule"]
+
+
+def test_several_targets_in_one_file(pipeline: FakePipeline) -> None:
+    """Each is compiled once, and cached by itself."""
+    one = am.compile(SPEC, target="sm_90a")
+    both = am.compile(SPEC, target=("sm_90a", "sm_100a"))
+    assert both.targets == ("sm_90a", "sm_100a") and both.for_target("sm_90a") is one
+    assert [target for _, target in pipeline.calls] == ["sm_90a", "sm_100a"]
+    with pytest.raises(SpecError, match="target names a chip twice: sm_90a, sm_90a"):
+        am.compile(SPEC, target=["sm_90a", "sm_90a"])
+    with pytest.raises(TargetError, match="target names no chip: supported are sm_90a, sm_100a"):
+        am.compile(SPEC, target=[])
 
 
 def test_garbage_collection_goes_on(
@@ -231,6 +243,8 @@ def test_a_dump_that_cannot_be_written(
 def test_refused(pipeline: FakePipeline) -> None:
     with pytest.raises(TargetError, match="target 'sm_80' is not known: supported are sm_90a, sm"):
         am.compile(SPEC, target="sm_80")
+    with pytest.raises(TargetError, match="target 'sm_80' is not known"):
+        am.compile(SPEC, target=["sm_90a", "sm_80"])
     with pytest.raises(SpecError, match=r"compile takes what mha\(...\) returns, got str"):
         am.compile("mha")  # type: ignore[arg-type]
     assert pipeline.calls == []

@@ -36,6 +36,7 @@ from attn_mlir.reference.modifier import Modifier
 from attn_mlir.runtime.binding import bind
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.fat_bundle import FatBundle, bundles_of, read_bundles
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.validation.fuzz import changes
 from attn_mlir.validation.fuzz.fuzz_limits import time_limit
@@ -56,6 +57,8 @@ def bundle(name: str) -> bytes:
     """The bytes of a whole bundle."""
     if name == "copy":
         return compile_tma_copy("sm_90a").data
+    if name == "fat":
+        return FatBundle.of([compile_tma_copy(target) for target in ("sm_90a", "sm_100a")]).data
     if name == "causal":
         return am.compile(am.mha(heads=2, kv_heads=1, head_dim=64, mask=am.causal())).data
     spec = am.mha(
@@ -72,7 +75,7 @@ def attempt(number: int) -> str:
       Exception: anything that is neither a right result nor a typed error.
     """
     random = Random(f"bundles:{number}")
-    name = random.choice(("copy", "copy", "copy", "causal", "traced"))
+    name = random.choice(("copy", "copy", "copy", "fat", "fat", "causal", "traced"))
     kind = random.choice(
         ("bytes", "bytes", "zip", "manifest", "manifest", "manifest", "manifest", "ptx", "call")
     )
@@ -93,16 +96,33 @@ def _zip(data: bytes, name: str, random: Random) -> str:
 
 def _the_same(changed: bytes, data: bytes) -> str:
     """Loads a file whose manifest was not signed again."""
-    found, whole = Bundle.from_bytes(changed), Bundle.from_bytes(data)
-    assert found.machine_code == whole.machine_code
-    assert (found.manifest, found.ptx) == (whole.manifest, whole.ptx)
+    wholes = {one.target: one for one in bundles_of(read_bundles(data))}
+    for found in bundles_of(read_bundles(changed)):
+        whole = wholes[found.target]
+        assert found.machine_code == whole.machine_code
+        assert (found.manifest, found.ptx) == (whole.manifest, whole.ptx)
     return "right: nothing that is read was changed"
 
 
+def _inside(data: bytes, random: Random) -> tuple[bytes, Callable[[bytes], Bundle]]:
+    """A bundle for one target, and what loads other bytes in its place: in a fat bundle, by that."""
+    parts = changes.members(data)
+    if "bundle.json" in parts:
+        return data, Bundle.from_bytes
+    name = random.choice([*parts])
+
+    def load(part: bytes) -> Bundle:
+        fat = FatBundle.from_bytes(changes.packed([*{**parts, name: part}.items()]))
+        return fat.bundles[[*parts].index(name)]
+
+    return parts[name], load
+
+
 def _manifest(data: bytes, name: str, random: Random) -> str:
+    data, load = _inside(data, random)
     parts = changes.members(data)
     fields, at = changes.changed_manifest(json.loads(parts["bundle.json"]), random)
-    found = Bundle.from_bytes(changes.signed(parts, fields))
+    found = load(changes.signed(parts, fields))
     _look(found)
     whole = Bundle.from_bytes(data)
     believed = random.random() < 0.3  # the caller goes by the changed manifest
@@ -124,16 +144,18 @@ def _shown(fields: Any, at: changes.Path) -> str:
 
 def _ptx(data: bytes, name: str, random: Random) -> str:
     """Another header; it is loaded and not run, since other code may do anything."""
+    data, load = _inside(data, random)
     parts = changes.members(data)
     text = parts["kernel.ptx"]
     end = text.index(b"{\n", text.index(b".entry"))
     parts["kernel.ptx"] = changes.damaged_bytes(text[:end], random) + text[end:]
-    Bundle.from_bytes(changes.signed(parts, json.loads(parts["bundle.json"])))
+    load(changes.signed(parts, json.loads(parts["bundle.json"])))
     return "right: the header still declares the same"
 
 
 def _call(data: bytes, name: str, random: Random) -> str:
-    whole = Bundle.from_bytes(data)
+    found = read_bundles(data)
+    whole = bundles_of(found)[0]
     tensors = _tensors(whole, random)
     label = random.choice([*tensors])
     old = tensors[label]
@@ -182,7 +204,7 @@ def _call(data: bytes, name: str, random: Random) -> str:
             tensors[label][...] = old
         case _:
             del tensors[label]
-    verdict = _run(whole, whole, tensors, random)
+    verdict = _run(found, whole, tensors, random)
     assert verdict == "right", verdict
     return f"right: {label} was legal"
 
@@ -214,14 +236,17 @@ def _tensors(found: Bundle, random: Random) -> dict[str, Array]:
     return tensors
 
 
-def _run(found: Bundle, whole: Bundle, tensors: Mapping[str, Any], random: Random) -> str:
+def _run(
+    found: Bundle | FatBundle, whole: Bundle, tensors: Mapping[str, Any], random: Random
+) -> str:
     """Calls a bundle; whether its outputs are what the whole bundle's would be."""
     scalars = {"scale": 0.125} if whole.manifest.scalars and random.random() < 0.5 else {}
     schedule = random.choice(("fair", "adversarial"))
-    bound = bind(found.manifest, [*tensors.values()], scalars)
-    if found is not whole and math.prod(bound.grid) > MAX_CTAS:
+    bound = bind(bundles_of(found)[0].manifest, [*tensors.values()], scalars)
+    if isinstance(found, Bundle) and found is not whole and math.prod(bound.grid) > MAX_CTAS:
         return "too many CTAs to be run"
-    device = EmulatorDevice(schedule=schedule, seed=random.randrange(1000))
+    target = random.choice((None, "sm_90a", "sm_100a"))
+    device = EmulatorDevice(schedule=schedule, seed=random.randrange(1000), target=target)
     Kernel(found)(*tensors.values(), device=device, **scalars)
     with np.errstate(all="ignore"):
         return "right" if _is_right(whole, tensors) else "wrong numbers"
