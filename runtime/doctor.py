@@ -1,7 +1,8 @@
-"""`attn-mlir doctor`: shows what is installed, which GPUs there are, and whether a kernel runs.
+"""`attn-mlir doctor`: shows what is installed, which GPUs there are, and whether kernels run.
 
-The kernel only copies a tensor by TMA: it runs if the driver, tensor maps, the bundle's machine
-code and the GPU work together, and its result is exact.
+The first kernel only copies a tensor by TMA: it runs if the driver, tensor maps, the bundle's machine
+code and the GPU work together, and its result is exact. The second is attention
+(`attention_trial`), whose speed is told where it runs on a GPU. Neither needs more than numpy.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import ClassVar
 
 import numpy as np
 
 from attn_mlir._version import __version__
 from attn_mlir.errors import LaunchError, TargetError
+from attn_mlir.runtime.attention_trial import AttentionRun, is_attention, try_attention
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
 from attn_mlir.runtime.devices.base import Device
@@ -25,13 +27,14 @@ from attn_mlir.runtime.devices.cuda import CudaDevice
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.kernel import Kernel
 from attn_mlir.runtime.manifest import Manifest, TensorArg
+from attn_mlir.runtime.tensors import dtype_bytes, view_as
 from attn_mlir.tools import makes_machine_code
 
 PACKAGES = (
     "numba-cuda-mlir", "nvidia-cuda-nvcc", "cuda-bindings", "cuda-core", "numpy",
     "ml_dtypes",
 )  # fmt: skip
-TARGETS = ("sm_90a", "sm_100a")  # chips that the copy kernel is compiled for
+TARGETS = ("sm_90a", "sm_100a")  # chips that kernels are compiled for
 EXTENTS = (
     77,
     200,
@@ -51,10 +54,17 @@ class Copy:
       byte_count: number of copied bytes.
     """
 
+    what: ClassVar[str] = "TMA copy"
+
     device: str
     target: str
     byte_count: int
     seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"ok: {self.byte_count} bytes by {self.target} code, exact, {self.seconds * 1e3:.2f} ms"
+        )
 
 
 def versions() -> dict[str, str]:
@@ -69,28 +79,28 @@ def versions() -> dict[str, str]:
 
 
 def run(
-    bundle_for: Callable[[str], Bundle],
+    kernels: Callable[[str], Sequence[Bundle]],
     *,
     emulator: bool,
     say: Say,
     targets: tuple[str, ...] | None = None,
     index: int | None = None,
-) -> list[Copy]:
-    """Reports what is installed, and runs the copy kernel.
+) -> list[Copy | AttentionRun]:
+    """Reports what is installed, and runs a copy kernel and attention.
 
     Args:
-      bundle_for: returns the copy kernel for a target.
+      kernels: returns the kernels to run for a target: of a copy, or of dense causal attention.
       emulator: whether to run on the emulator in place of GPUs.
       say: called with a topic and a finding, in order.
       targets: targets to run on the emulator; None for all of `TARGETS`.
       index: number of the GPU to run on; None for all.
 
     Returns:
-      The runs, which all were correct.
+      The runs, which all were correct. Attention is timed on GPUs alone.
 
     Raises:
-      TargetError: no driver, no GPU, or a GPU that no copy kernel is compiled for.
-      LaunchError: a kernel failed or copied something wrong.
+      TargetError: no driver, no GPU, a GPU that no kernel is compiled for, or another kernel.
+      LaunchError: a kernel failed, or its result is wrong.
     """
     for package, version in versions().items():
         say(package, version)
@@ -98,7 +108,7 @@ def run(
         say("machine code", "none is made: ATTN_MLIR_PTXAS=none, kernels run on the emulator alone")
     jobs: list[tuple[Device, str]] = []
     if emulator:
-        jobs = [(EmulatorDevice(), target) for target in targets or TARGETS]
+        jobs = [(EmulatorDevice(target=target), target) for target in targets or TARGETS]
     else:
         try:
             major, minor = driver.driver_version()
@@ -117,15 +127,20 @@ def run(
             jobs.append((CudaDevice(gpu.index), _target_of(gpu)))
         if not jobs:
             raise TargetError("the driver shows no GPU: pass --emulator to try the emulator")
-    copies: list[Copy] = []
+    done: list[Copy | AttentionRun] = []
     for device, target in jobs:
-        done = copy_once(bundle_for(target), device)
-        copies.append(done)
-        say(
-            f"TMA copy on {done.device}",
-            f"ok: {done.byte_count} bytes by {target} code, exact, {done.seconds * 1e3:.2f} ms",
-        )
-    return copies
+        for bundle in kernels(target):
+            for found in _tried(bundle, device):
+                say(f"{found.what} on {found.device}", str(found))
+                done.append(found)
+    return done
+
+
+def _tried(bundle: Bundle, device: Device) -> Iterable[Copy | AttentionRun]:
+    """The runs of a kernel, one after the other."""
+    if is_attention(bundle):
+        return try_attention(bundle, device)
+    return [copy_once(bundle, device)]
 
 
 def copy_once(bundle: Bundle, device: Device) -> Copy:
@@ -138,17 +153,21 @@ def copy_once(bundle: Bundle, device: Device) -> Copy:
     source_arg, target_arg = _copy_arguments(bundle.manifest)
     sizes = dict(zip(bundle.manifest.symbols, EXTENTS, strict=False))
     shape = tuple(sizes[n] if isinstance(n, str) else n for n in source_arg.shape)
-    dtype = _numpy_dtype(source_arg)
-    byte_count = int(np.prod(shape)) * dtype.itemsize
+    item_bytes = dtype_bytes(source_arg.dtype)
+    byte_count = int(np.prod(shape)) * item_bytes
     random = np.random.default_rng(0)
     kernel = Kernel(bundle)
     seconds = 0.0
     for _ in range(2):
         words = random.integers(0, 2**8, byte_count, np.uint8) & 0x3B  # finite in every dtype
-        source = words.view(dtype).reshape(shape)
-        result = np.full(byte_count, 0xFF, np.uint8).view(dtype).reshape(shape)
+        source = words.view(f"u{item_bytes}").reshape(shape)
+        result = np.full_like(source, 2 ** (8 * item_bytes) - 1)
+        arrays = {source_arg.name: source, target_arg.name: result}
         start = time.perf_counter()
-        kernel.launch({source_arg.name: source, target_arg.name: result}, device=device)
+        kernel.launch(
+            {name: view_as(array, name, source_arg.dtype) for name, array in arrays.items()},
+            device=device,
+        )
         seconds = time.perf_counter() - start
         wrong = int(np.count_nonzero(source.view(np.uint8) != result.view(np.uint8)))
         if wrong:
@@ -173,20 +192,11 @@ def _copy_arguments(manifest: Manifest) -> tuple[TensorArg, TensorArg]:
     return tensors[0], tensors[1]
 
 
-def _numpy_dtype(tensor: TensorArg) -> np.dtype[Any]:
-    if tensor.dtype == "bf16":
-        import ml_dtypes
-
-        return cast("np.dtype[Any]", np.dtype(ml_dtypes.bfloat16))
-    names = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "u8": np.uint8}
-    return np.dtype(names[tensor.dtype])
-
-
 def _target_of(gpu: driver.Gpu) -> str:
     for target in gpu.targets:
         if target in TARGETS:
             return target
     raise TargetError(
-        f"cuda:{gpu.index} is a {gpu.name} ({gpu.targets[0]}): the copy kernel is compiled for "
+        f"cuda:{gpu.index} is a {gpu.name} ({gpu.targets[0]}): kernels are compiled for "
         f"{' and '.join(TARGETS)}"
     )

@@ -152,6 +152,13 @@ def view(value: object, name: str) -> TensorView:
     )
 
 
+def view_as(value: object, name: str, dtype: str) -> TensorView:
+    """Look at an array whose library lacks a dtype, as its words for elements of that dtype."""
+    found = view(value, name)
+    assert found.item_bytes == dtype_bytes(dtype), f"{name} of {found.dtype} is no {dtype}"
+    return dataclasses.replace(found, dtype=dtype)
+
+
 def _offers(value: object, name: str) -> bool:
     """Whether an object has an attribute that can be read."""
     try:

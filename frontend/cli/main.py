@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attn_mlir.cli.doctor import add_doctor
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.errors import AttnError, SpecError
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_run(commands.add_parser("run", help="run a bundle on random operands and check it"))
     _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))
-    _add_doctor(commands.add_parser("doctor", help="check the installation with a small kernel"))
+    add_doctor(commands.add_parser("doctor", help="check the installation and the GPU's speed"))
     _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))
     args = parser.parse_args(arguments)
     if args.version:
@@ -257,45 +258,6 @@ def _info(args: argparse.Namespace) -> int:
         print(bundle.json_text())
     else:
         show.print_bundles(found)
-    return 0
-
-
-def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Print what is installed and run a small TMA copy kernel on each GPU."
-    parser.add_argument("--bundle", type=Path, help="bundle file of the copy kernel")
-    parser.add_argument("--emulator", action="store_true", help="on the emulator, without a GPU")
-    parser.add_argument("--gpu", type=int, default=None, metavar="N", help="only GPU number N")
-    parser.add_argument(
-        "--write", type=Path, metavar="DIR", help="only write the copy kernels' bundles to DIR"
-    )
-    parser.set_defaults(act=_doctor)
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from attn_mlir.files import make_folder
-    from attn_mlir.runtime import doctor
-    from attn_mlir.runtime.bundle import Bundle
-
-    def bundle_for(target: str) -> Bundle:
-        if args.bundle is not None:
-            return Bundle.load(args.bundle)
-        shipped = Path(doctor.__file__).parent / "data" / f"tma_copy.{target}.attn"
-        if shipped.is_file():
-            return Bundle.load(shipped)
-        from attn_mlir.compiling.compiler import compile_tma_copy
-
-        return compile_tma_copy(target)
-
-    def say(topic: str, finding: str) -> None:
-        print(f"{topic:20s} {finding}", flush=True)
-
-    if args.write is not None:
-        make_folder(args.write)
-        for target in doctor.TARGETS:
-            print(bundle_for(target).save(args.write / f"tma_copy.{target}.attn"))
-        return 0
-    targets = None if args.bundle is None else (Bundle.load(args.bundle).target,)
-    doctor.run(bundle_for, emulator=args.emulator, targets=targets, index=args.gpu, say=say)
     return 0
 
 

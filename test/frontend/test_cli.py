@@ -22,6 +22,7 @@ from attn_mlir.runtime import doctor
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.base import Launch
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.fat_bundle import FatBundle
 
 Pack = Callable[..., bytes]
 COMMANDS = ("compile", "run", "trace", "info", "doctor", "demo")
@@ -255,14 +256,38 @@ def test_doctor_on_the_emulator(
 def test_doctor_writes_its_bundles(
     tma_bundles: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
-    monkeypatch.setattr(
-        compiler, "compile_tma_copy", lambda target: Bundle.from_bytes(tma_bundles[target])
-    )
-    assert cli.main(["doctor", "--write", str(tmp_path / "kernels")]) == 0
+    """A file for each kernel, with the code for all targets; it runs what it finds in the folder."""
+
+    def bundle(target: str) -> Bundle:
+        return Bundle.from_bytes(tma_bundles[target])
+
+    monkeypatch.setattr(compiler, "compile_tma_copy", bundle)
+    monkeypatch.setattr(compiler, "compile", lambda spec, *, target: bundle(target))
+    folder = tmp_path / "kernels"
+    assert cli.main(["doctor", "--write", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}/tma_copy.attn\n{folder}/attention.attn\n"
+    assert FatBundle.load(folder / "attention.attn").targets == ("sm_90a", "sm_100a")
+    (folder / "attention.attn").unlink()
+    assert cli.main(["doctor", "--emulator", "--bundle", str(folder)]) == 0
     text = capsys.readouterr().out
-    for target in ("sm_90a", "sm_100a"):
-        path = tmp_path / "kernels" / f"tma_copy.{target}.attn"
-        assert Bundle.load(path).target == target and str(path) in text
+    assert text.count("TMA copy on emulator ok: 30800 bytes") == 2
+
+
+def test_doctor_without_code_for_the_gpu(
+    tma_bundles: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    gpu = doctor.driver.Gpu(0, "NVIDIA H200", (9, 0), 132, 141 << 30, 232448)
+    monkeypatch.setattr(doctor.driver, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(doctor.driver, "gpus", lambda: (gpu,))
+    path = tmp_path / "copy.attn"
+    path.write_bytes(tma_bundles["sm_100a"])
+    assert cli.main(["doctor", "--bundle", str(path)]) == 1
+    assert "TargetError:" in (told := capsys.readouterr().err)
+    assert "copy.attn has code for sm_100a, not for sm_90a" in told
+    assert cli.main(["doctor", "--bundle", str(tmp_path / "kernels")]) == 1
+    (tmp_path / "none").mkdir()
+    assert cli.main(["doctor", "--bundle", str(tmp_path / "none")]) == 1
+    assert "none holds no bundle: `attn-mlir doctor --write DIR`" in capsys.readouterr().err
 
 
 def comparison(wrong: int) -> Comparison:

@@ -149,7 +149,7 @@ def test_commands(bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_doctor_tells() -> None:
     told: dict[str, str] = {}
     with contextlib.suppress(TargetError):
-        doctor.run(lambda target: Bundle.from_bytes(b""), emulator=False, say=told.__setitem__)
+        doctor.run(lambda target: [], emulator=False, say=told.__setitem__)
     assert "ATTN_MLIR_PTXAS=none" in told["machine code"]
 
 

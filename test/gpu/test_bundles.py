@@ -21,10 +21,12 @@ def test_an_archive_holds_what_checks_ask_for(
     archive = collect(tmp_path / "gpu.zip", only="doctor")
     with zipfile.ZipFile(archive) as packed:
         bundles = [Bundle.from_bytes(packed.read(name)) for name in packed.namelist()]
+    attention = "attn_mha_causal_bf16_h4k4_d128"
     assert [(b.entry, b.target) for b in bundles] == [
+        (attention, "sm_100a"), (attention, "sm_90a"),
         ("tma_copy", "sm_100a"), ("tma_copy", "sm_90a"),
     ]  # fmt: skip
-    assert "gpu.zip: 2 bundles, " in capsys.readouterr().out
+    assert "gpu.zip: 4 bundles, " in capsys.readouterr().out
     again = collect(tmp_path / "again.zip", only="doctor")
     assert again.read_bytes() == archive.read_bytes()
 

@@ -182,7 +182,7 @@ class TestDoctor:
     def test_copies(self, tma_bundles: Bundles) -> None:
         told: list[tuple[str, str]] = []
         copies = doctor.run(
-            lambda target: Bundle.from_bytes(tma_bundles[target]),
+            lambda target: [Bundle.from_bytes(tma_bundles[target])],
             emulator=True,
             say=lambda topic, finding: told.append((topic, finding)),
         )

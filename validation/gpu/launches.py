@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from attn_mlir.compiling.compiler import compile_tma_copy
+from attn_mlir.cli.doctor import kernels_for
 from attn_mlir.errors import SpecError, TargetError
 from attn_mlir.runtime import doctor
+from attn_mlir.runtime.attention_trial import AttentionRun
 from attn_mlir.runtime.binding import bind, parameters
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices import driver
@@ -235,18 +236,22 @@ def arrays_of_cupy(machine: Machine) -> None:
     assert (y == x * 2).all()
 
 
-@check(asks=compile_tma_copy)
+@check(asks=kernels_for)
 def the_doctor(machine: Machine) -> None:
-    """The compiled copy kernel, found as any kernel that the front end asks for."""
-    module("ml_dtypes")
+    """Its kernels, found as any kernel that the front end asks for; attention is timed."""
     told: list[tuple[str, str]] = []
-    copies = doctor.run(
-        compile_tma_copy,
+    done = doctor.run(
+        kernels_for,
         emulator=False,
         index=0,
         say=lambda topic, finding: told.append((topic, finding)),
     )
-    assert [(copy.device, copy.target) for copy in copies] == [("cuda:0", machine.target)]
+    copy, small, timed = done
+    assert {(one.device, one.target) for one in done} == {("cuda:0", machine.target)}
+    assert (
+        isinstance(copy, doctor.Copy) and isinstance(small, AttentionRun) and small.tflops is None
+    )
+    assert isinstance(timed, AttentionRun) and timed.tflops is not None and timed.tflops > 50
     assert any(topic == "driver" for topic, _ in told)
 
 
