@@ -1,11 +1,14 @@
 """Runs the process network of a kernel for given sizes: order, deadlock, and what precedes what.
 
-Happens-before is tracked with vector clocks whose components are sets: bit n of a component says
-that its n-th event has happened. Each role has a component. So have the products and the thread
-copies that a role issues, which complete in order (a commit of copies waits for all before it): a bit
-of these is set only with all bits below it. Transfers of the copy engine complete in any order, so a
-later one may be set without an earlier one. What one thread of a role has done says nothing about
-the role's other threads, until a handover by all of them has come back from another role.
+Happens-before is tracked with vector clocks whose components are sets: the n-th bit of a component
+says that its n-th event has happened. A clock is one integer, in which the components take turns:
+with two of them, bits 0, 2, 4, ... are the first one's, bits 1, 3, 5, ... the second one's.
+
+Each role has a component. So have the products and the thread copies that a role issues, which
+complete in order (a commit of copies waits for all before it): a bit of these is set only with all
+bits below it. Transfers of the copy engine complete in any order, so a later one may be set without
+an earlier one. What one thread of a role has done says nothing about the role's other threads, until
+a handover by all of them has come back from another role.
 
 In a cluster the roles of all CTAs run, and what one CTA does to another is checked (`crossings`).
 Rings that share a place are acquired without a wait, and it is checked who may still use the place
@@ -15,41 +18,32 @@ Rings that share a place are acquired without a wait, and it is checked who may 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
 from .crossings import Crossings, Key
 from .places import Place, Places
-from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes
+from .skeleton import Branch, Loop, Meeting, Node, Process, Sizes, Step, Tiles, named_sizes, steps
 
-Clock = dict[Any, int]  # by component: a set of bits, one for each event that has happened
-Tick = tuple[Any, int]  # names one event: its component and its bit there
-
-
-@dataclass
-class _Handover:
-    """The state of a ring way: commits so far of each producer and releases of each consumer, as clocks.
-
-    `ticks` has the tick of each of these events, by kind of step and process.
-    """
-
-    acquired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    commits: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
-    waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
-    ticks: dict[tuple[str, str], list[Tick]] = field(default_factory=lambda: defaultdict(list))
+Clock = int  # a set of events, each a bit
+Tick = int  # names one event: its bit in clocks
+ENGINES = ("tensor_core", "thread_copies", "copy_engine")  # their work has components of its own
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A step that happened.
 
-    `clock` has the earlier events that every thread taking the step knows of; `tick` names the step.
+    Attributes:
+      kind: acquire, commit, wait or release.
+      who: label of the process that took it.
+      clock: the earlier events that every thread taking the step knows of.
+      tick: names the step in clocks.
     """
 
     kind: str
+    who: str
     clock: Clock
     tick: Tick
 
@@ -62,29 +56,27 @@ class Event:
 class Trace:
     """One finished run: the events of each ring way, in the order of the simulation."""
 
-    events: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    events: dict[Key, list[Event]]
 
 
-def _join(into: Clock, other: Clock) -> None:
-    for who, happened in other.items():
-        into[who] = into.get(who, 0) | happened
+@dataclass
+class _Handover:
+    """The state of a ring way: commits so far of each producer and releases of each consumer, as clocks.
+
+    `ticks` has the tick of each of these events, by kind of step and process.
+    """
+
+    events: list[Event] = field(default_factory=list[Event])
+    acquired: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    commits: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
+    waited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    releases: dict[str, list[Clock]] = field(default_factory=lambda: defaultdict(list))
+    ticks: dict[tuple[str, str], list[Tick]] = field(default_factory=lambda: defaultdict(list))
 
 
 def _has(clock: Clock, tick: Tick) -> bool:
     """Whether a clock says that an event has happened."""
-    who, bit = tick
-    return bool(clock.get(who, 0) >> bit & 1)
-
-
-def _add(clock: Clock, who: Any, bit: int) -> Tick:
-    """Sets the bit of an event in a clock, and returns its tick."""
-    clock[who] = clock.get(who, 0) | 1 << bit
-    return who, bit
-
-
-def _count(clock: Clock, who: Any) -> int:
-    """How many events have happened in a component whose events happen in order."""
-    return clock.get(who, 0).bit_length()
+    return bool(clock >> tick & 1)
 
 
 class _Runner:
@@ -94,13 +86,20 @@ class _Runner:
         self.process = process
         self.sizes = {**sizes, **process.place}
         self.network = network
-        self.clock: Clock = {}  # what its threads know, their own steps included
-        self.heard: Clock = {}  # what it has learned from handovers by others
-        self.engines: dict[str, Clock] = {"tensor_core": {}, "thread_copies": {}}
+        self.clock: Clock = 0  # what its threads know, their own steps included
+        self.heard: Clock = 0  # what it has learned from handovers by others
+        self.engines: dict[str, Clock] = {"tensor_core": 0, "thread_copies": 0}
         self.slots: dict[Any, int] = {}
         self.blocked_on: Step | None = None
-        self.transfers = 0
+        self._ways: dict[tuple[int, int], tuple[Key, _Handover]] = {}  # by step and way
         self.steps = self._walk(process.body)
+        self._kinds = {
+            "acquire": self._acquire,
+            "wait": self._wait,
+            "commit": self._commit,
+            "release": self._release,
+        }
+        self._next_ticks: dict[str, Tick] = {}  # of what completes its steps
 
     def _walk(self, nodes: Sequence[Node]) -> Iterator[Step]:
         for node in nodes:
@@ -108,7 +107,7 @@ class _Runner:
                 case Step():
                     yield node
                 case Meeting():
-                    _join(self.heard, self.clock)
+                    self.heard |= self.clock
                 case Tiles(body=body):
                     for tile in self.network.tiles:
                         self.sizes.update(tile)
@@ -133,9 +132,13 @@ class _Runner:
             moved = True
 
     def _try(self, step: Step) -> bool:
-        key = (step.ring, step.way.of(self.sizes))
-        state = self.network.handovers[key]
-        return getattr(self, f"_{step.kind}")(step, key, state)
+        way = step.way.of(self.sizes)
+        found = self._ways.get((id(step), way))
+        if found is None:
+            key = (step.ring, way)
+            found = self._ways[id(step), way] = (key, self.network.handovers[key])
+        key, state = found
+        return self._kinds[step.kind](step, key, state)
 
     def _acquire(self, step: Step, key: Key, state: _Handover) -> bool:
         turn = state.acquired[self.process.label]
@@ -147,7 +150,7 @@ class _Runner:
         elif reused >= 0 and not self._hear_all(state.releases, others, reused):
             return False
         state.acquired[self.process.label] += 1
-        self._mark(step, key, turn)
+        self._mark(step, state, turn)
         self._check_filled(step, key, reused)
         return True
 
@@ -157,7 +160,7 @@ class _Runner:
         if not self._hear_all(state.commits, others, turn):
             return False
         state.waited[self.process.label] += 1
-        self._mark(step, key, turn)
+        self._mark(step, state, turn)
         self._check_read(step, key, turn)
         return True
 
@@ -166,19 +169,28 @@ class _Runner:
         if not others or any(len(done[name]) <= turn for name in others):
             return False
         for name in others:
-            self._hear(done[name][turn])
+            self.clock |= done[name][turn]
+            self.heard |= done[name][turn]
         return True
 
-    def _hear(self, clock: Clock) -> None:
-        _join(self.clock, clock)
-        _join(self.heard, clock)
-
-    def _mark(self, step: Step, key: Key, turn: int) -> None:
+    def _mark(self, step: Step, state: _Handover, turn: int) -> None:
         self.slots[step.slot] = turn
+        tick = self._tick("threads")
+        self.clock |= 1 << tick
+        self._note(step, state, self._known, tick)
+
+    def _tick(self, agent: str) -> Tick:
+        """The next tick of the role's threads, or of an engine that works for them."""
+        if agent not in self._next_ticks:
+            self._next_ticks[agent] = self.network.components[self.process.label, agent]
+        tick = self._next_ticks[agent]
+        self._next_ticks[agent] += len(self.network.components)
+        return tick
+
+    def _note(self, step: Step, state: _Handover, clock: Clock, tick: Tick) -> None:
         label = self.process.label
-        tick = _add(self.clock, label, _count(self.clock, label))
-        self.network.trace.events[key].append(Event(step.kind, dict(self._known), tick))
-        self.network.handovers[key].ticks[step.kind, label].append(tick)
+        state.events.append(Event(step.kind, label, clock, tick))
+        state.ticks[step.kind, label].append(tick)
 
     @property
     def _known(self) -> Clock:
@@ -275,15 +287,15 @@ class _Runner:
         return op_error(step.op, f"in role {self.process.label} {what}: no signal says so")
 
     def _commit(self, step: Step, key: Key, state: _Handover) -> bool:
-        return self._hand_over(step, key, state.commits[self.process.label])
+        return self._hand_over(step, state, state.commits[self.process.label])
 
     def _release(self, step: Step, key: Key, state: _Handover) -> bool:
         self._check_copied(step, key)
-        return self._hand_over(step, key, state.releases[self.process.label])
+        return self._hand_over(step, state, state.releases[self.process.label])
 
-    def _hand_over(self, step: Step, key: Key, done: list[Clock]) -> bool:
+    def _hand_over(self, step: Step, state: _Handover, done: list[Clock]) -> bool:
         self._in_order(step, len(done))
-        done.append(self._complete(step, key))
+        done.append(self._complete(step, state))
         return True
 
     def _in_order(self, step: Step, turn: int) -> None:
@@ -297,24 +309,20 @@ class _Runner:
                 f"its turn is {got}, the ring's next is {turn}",
             )
 
-    def _complete(self, step: Step, key: Key) -> Clock:
+    def _complete(self, step: Step, state: _Handover) -> Clock:
         """The clock that a handover passes on to who waits for it."""
-        label = self.process.label
-        if step.by in self.engines:
-            # its asynchronous arrival says nothing of the thread's other steps
-            _join(self.engines[step.by], self.heard if step.by == "thread_copies" else self.clock)
-            carried = self.engines[step.by]
-            tick = _add(carried, (label, step.by), _count(carried, (label, step.by)))
+        if step.by not in ENGINES:
+            tick = self._tick("threads")
+            self.clock |= 1 << tick
+            known = self.clock
         elif step.by == "copy_engine":
-            carried = dict(self.clock)
-            tick = _add(carried, (label, step.by), self.transfers)
-            self.transfers += 1
-        else:
-            carried = self.clock
-            tick = _add(carried, label, _count(carried, label))
-        known = dict(carried)
-        self.network.trace.events[key].append(Event(step.kind, known, tick))
-        self.network.handovers[key].ticks[step.kind, label].append(tick)
+            tick = self._tick(step.by)
+            known = self.clock | 1 << tick
+        else:  # its asynchronous arrival says nothing of the thread's other steps
+            tick = self._tick(step.by)
+            before = self.heard if step.by == "thread_copies" else self.clock
+            known = self.engines[step.by] = self.engines[step.by] | before | 1 << tick
+        self._note(step, state, known, tick)
         return known
 
 
@@ -324,13 +332,16 @@ class Network:
     def __init__(self, members: Sequence[Process], sizes: Sizes, tiles: Sequence[Sizes] = ({},)):
         self.tiles = tiles
         self.handovers: dict[Key, _Handover] = defaultdict(_Handover)
-        self.trace = Trace()
         self._sizes = sizes
         self.crossings = Crossings(members, sizes)
         self.places = Places(members)
         self._consumers: dict[tuple[Key, int], list[str]] = {}
         self._producers: dict[tuple[Key, int], list[str]] = {}
         self._stages: dict[Any, int] = {}
+        agents = {(p.label, s.by) for p in members for s in steps(p) if s.by in ENGINES}
+        of_threads = ((process.label, "threads") for process in members)
+        # by process and agent: which component of clocks is theirs
+        self.components = {who: at for at, who in enumerate((*of_threads, *sorted(agents)))}
         self._runners = [_Runner(process, sizes, self) for process in members]
 
     def stages(self, ring: Any) -> int:
@@ -357,8 +368,9 @@ class Network:
         Raises:
           VerifyError: processes wait for one another, or hand slots over out of turn.
         """
-        while any(runner.run() for runner in self._runners):
-            pass
+        moved = True
+        while moved:
+            moved = sum(runner.run() for runner in self._runners) > 0
         stuck = [runner for runner in self._runners if runner.blocked_on is not None]
         if stuck:
             lines = [self._explain(runner) for runner in stuck]
@@ -369,7 +381,8 @@ class Network:
             where = " and ".join(filter(None, (named_sizes(members, sizes) for sizes in call)))
             place = f" with {where}" if where else ""
             raise op_error(first.op, f"never returns{place}: {'; '.join(lines)}")
-        return self.trace
+        happened = {key: found.events for key, found in self.handovers.items() if found.events}
+        return Trace(defaultdict(list, happened))
 
     def _explain(self, runner: _Runner) -> str:
         """What a role waits for, and from whom."""

@@ -5,8 +5,9 @@ whose only interaction with other roles is through rings, so that roles form a p
 Kahn's sense: whether they finish does not depend on how fast each one runs.
 """
 
+import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -358,4 +359,24 @@ class Formulas:
             raise op_error(
                 error.owner, "decides over ring operations, but depends on data"
             ) from None
-        return Formula(expr, compiled(expr))
+        return Formula(expr, _remembering(expr))
+
+
+def _remembering(expr: Expr) -> Evaluator:
+    """As `compiled`, but computes the value once for the same values of its names.
+
+    Runs of one kernel ask for the turns of the same loops at the same sizes many times.
+    """
+    compute = compiled(expr)
+    if not isinstance(expr, tuple):
+        return compute
+    values_of = operator.itemgetter(*sorted(names(expr)))
+    found: dict[Any, int] = {}
+
+    def value(values: Mapping[str, int]) -> int:
+        key = values_of(values)
+        if key not in found:
+            found[key] = compute(values)
+        return found[key]
+
+    return value
