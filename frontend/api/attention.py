@@ -13,8 +13,9 @@ from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
+from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES
-from attn_mlir.compiling.orders import with_tiles
+from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.schedules import check_streamed
 from attn_mlir.compiling.spec import MhaSpec, mha
@@ -255,6 +256,7 @@ def planned(
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
     kernel = spec = routed(spec, told.sizes["sq"], machine)
+    others: list[MhaSpec] = []
     if spec.schedule == STREAMED:
         check_streamed(spec)
     if spec.schedule in (STREAMED, SWAPPED):
@@ -262,6 +264,8 @@ def planned(
         kernel = dataclasses.replace(spec, query_tiles=tiles if tiles > 1 else spec.query_tiles)
     else:
         kernel = with_tiles(spec, told.sizes, target, split=split is not None)
+        if split is None and collects_for_other_sizes():
+            others = for_all_sizes(spec, told.sizes, target, split=False)
     sizes = _named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
@@ -289,7 +293,7 @@ def planned(
     steps = [Step(kernel, arguments | {name: Seen(x.name, x.shape) for name, x in seen})]
     if split is not None:
         steps.append(combination(spec, split, sizes))
-    return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target)
+    return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target, others)
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:

@@ -128,6 +128,7 @@ class Plan:
       like: the view of `model`.
       target: the chip that kernels are compiled for.
       device, stream: where the launches go.
+      for_other_sizes: requests that are compiled along, for a place of bundles to hold them.
     """
 
     steps: Sequence[Step]
@@ -138,6 +139,7 @@ class Plan:
     device: DeviceChoice = None
     stream: object | None = None
     target: str = DEFAULT_TARGET
+    for_other_sizes: Sequence[Request] = ()
 
     @property
     def workspace_bytes(self) -> int:
@@ -160,6 +162,8 @@ class Plan:
     def execute(self) -> dict[str, Any]:
         """As `run`, but returns the results by name."""
         kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
+        for request in self.for_other_sizes:
+            compile(request, target=self.target)
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}
         views = {name: view(made.tensor, name) for name, made in memory.items()}
         for kernel, step in zip(kernels, self.steps, strict=True):

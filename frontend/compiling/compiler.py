@@ -43,6 +43,7 @@ _memory: dict[
     tuple[str, str], Bundle
 ] = {}  # bundles that this process has compiled or read, by key
 _recorders: list[Callable[[Asked], None]] = []
+_collecting: list[bool] = []  # whether each of the contexts of `recording` is for other sizes too
 
 
 @overload
@@ -203,13 +204,25 @@ class Asked:
 
 
 @contextlib.contextmanager
-def recording(record: Callable[[Asked], None]) -> Generator[None]:
-    """A context in which `record` is called for every requested kernel, cached ones included."""
+def recording(record: Callable[[Asked], None], *, for_other_sizes: bool = False) -> Generator[None]:
+    """A context in which `record` is called for every requested kernel, cached ones included.
+
+    Args:
+      for_other_sizes: whether calls also request the kernels that they would with another batch or
+        number of keys (`orders.for_all_sizes`).
+    """
     _recorders.append(record)
+    _collecting.append(for_other_sizes)
     try:
         yield
     finally:
         _recorders.remove(record)
+        _collecting.pop()
+
+
+def collects_for_other_sizes() -> bool:
+    """Whether calls are to request kernels for other sizes too."""
+    return any(_collecting)
 
 
 def is_recorded() -> bool:

@@ -52,6 +52,22 @@ def with_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str, *, split: b
     return dataclasses.replace(kernel, query_tiles=tiles, tile_order="counter")
 
 
+def for_all_sizes(
+    spec: MhaSpec, sizes: Mapping[str, int], target: str, *, split: bool
+) -> list[MhaSpec]:
+    """What `with_tiles` gives for as many queries and any batch and number of keys.
+
+    Arguments as `with_tiles`.
+    """
+    found: list[MhaSpec] = []
+    for batch in (sizes["batch"], 1, LEAST_COUNTED):
+        for sk in (sizes["sk"], LONG_KEYS, LONG_KEYS + 1):
+            one = with_tiles(spec, {**sizes, "batch": batch, "sk": sk}, target, split=split)
+            if one not in found:
+                found.append(one)
+    return found
+
+
 def _is_drawn(spec: MhaSpec, sizes: Mapping[str, int], target: str) -> bool:
     """Whether work tiles are drawn from a counter: where that is faster."""
     if spec.schedule != HELD or spec.cache is not None or spec.lengths.ragged_q:

@@ -122,7 +122,7 @@ def prebuild(
     sys.path.insert(0, str(script.resolve().parent))
     try:
         with (
-            recording(collector),
+            recording(collector, for_other_sizes=True),
             contextlib.nullcontext() if runs else launching_on(IdleDevice()),
         ):
             runpy.run_path(str(script), run_name="__main__")

@@ -182,6 +182,38 @@ def test_a_program_finds_what_was_prebuilt_for_it(
     assert "TargetError: this installation cannot compile, numba_cuda_mlir is miss" in done.stderr
 
 
+OF_ANY_BATCH = """\
+import sys
+import ml_dtypes
+import numpy as np
+import attn_mlir as am
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import launching_on
+
+q = np.zeros((int(sys.argv[1]), 40, 32, 64), ml_dtypes.bfloat16)
+with launching_on(IdleDevice("sm_90a")):
+    plan = am.plan(q, q, q, mask=am.causal())
+    plan.run()
+print(plan.steps[0].request.tile_order, "MLIR" if "numba_cuda_mlir" in sys.modules else "no MLIR")
+"""
+
+
+def test_a_program_runs_with_another_batch_than_it_was_prebuilt_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few work tiles have a CTA each, many are drawn from a counter: both kernels are collected."""
+    script, bundles = tmp_path / "program.py", tmp_path / "bundles"
+    script.write_text(OF_ANY_BATCH)
+    assert cli.main(["prebuild", "-q", "-o", str(bundles), str(script), "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("2 bundles, ")
+    (tmp_path / "bare").mkdir()
+    environment = _bare_environment(tmp_path / "bare", bundles)
+    for batch, order in (("1", "None"), ("4", "None"), ("5", "counter"), ("64", "counter")):
+        plain = [sys.executable, "-S", str(script), batch]
+        done = subprocess.run(plain, env=environment, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == (f"{order} no MLIR\n", ""), batch
+
+
 def test_a_program_that_fails_leaves_what_it_asked_for(script: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     folder = tmp_path / "bundles"

@@ -11,7 +11,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.block_masks.blocks import with_block
-from attn_mlir.compiling.orders import with_tiles
+from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
@@ -123,8 +123,13 @@ def test_orders_on_hopper(
     found = with_tiles(spec, called, "sm_90a", split=False)
     assert (found.query_tiles, found.tile_order) == (tiles, order)
     assert with_tiles(spec, called, "sm_90a", split=True).tile_order is None
+    collected = for_all_sizes(spec, called, "sm_90a", split=False)
+    assert found in collected and len(collected) == len(set(collected)) <= 3
+    for others in ({"batch": 1}, {"batch": 640}, {"sk": 9000}, {"batch": 3, "sk": 1}):
+        assert with_tiles(spec, {**called, **others}, "sm_90a", split=False) in collected
     asked = dataclasses.replace(spec, tile_order="single", query_tiles=1)
     assert with_tiles(asked, called, "sm_90a", split=False) == asked
+    assert for_all_sizes(asked, called, "sm_90a", split=False) == [asked]
 
 
 @pytest.mark.parametrize(
