@@ -13,6 +13,7 @@ from attn_mlir._version import __version__
 if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
+    from attn_mlir.api.latent_formats import pack_latent, unpack_latent
     from attn_mlir.api.mla import mla
     from attn_mlir.api.plan import Plan
     from attn_mlir.api.sparse_mla import sparse_mla
@@ -56,12 +57,14 @@ __all__ = [
     "mha",
     "mla",
     "mods",
+    "pack_latent",
     "plan",
     "prefix_lm",
     "reference",
     "sliding_window",
     "sparse_mla",
     "trace",
+    "unpack_latent",
 ]
 
 _MODULES = {
@@ -87,10 +90,12 @@ _MODULES = {
     "load": "runtime.kernel",
     "mha": "compiling.spec",
     "mla": "api.mla",
+    "pack_latent": "api.latent_formats",
     "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",
     "sparse_mla": "api.sparse_mla",
+    "unpack_latent": "api.latent_formats",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")
 

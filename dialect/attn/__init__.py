@@ -17,6 +17,7 @@ _OPERATION_MODULES = (
     "mla",
     "combine",
     "append",
+    "latent_rows",
     "sparse_mla",
     "mla_decode",
 )  # what defines the operations; `DIALECT` needs them all
@@ -28,6 +29,8 @@ _HOMES = {
     "AppendOp": "append",
     "CombineOp": "combine",
     "MhaOp": "mha",
+    "LatentRowsOp": "latent_rows",
+    "make_latent_rows": "latent_rows",
     "SparseMlaOp": "sparse_mla",
     "make_mha": "mha",
     "MlaOp": "mla",

@@ -10,6 +10,8 @@ from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.join import PART_KEYS, JoinOp
+from attn_mlir.dialect.attn.latent_formats import LatentFormat
+from attn_mlir.dialect.attn.latent_rows import make_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
@@ -146,18 +148,35 @@ def emit_combine(
     return op
 
 
+def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | None) -> ir.Value:
+    """The rows of a latent cache, of `row_operands`: a view of them, or `kv` itself without a form."""
+    if form is None:
+        return arguments["kv"]
+    factors, wide = (
+        [arguments[x]] if x in arguments else list[ir.Value]() for x in ("kv_scale", "kv_rope")
+    )
+    group = form.factors.group or form.narrow
+    return make_latent_rows(arguments["kv"], factors, wide, group).view
+
+
 def emit_sparse_mla(
-    arguments: Mapping[str, ir.Value], *, results: Sequence[Operand], page_size: int | None
+    arguments: Mapping[str, ir.Value],
+    *,
+    results: Sequence[Operand],
+    page_size: int | None,
+    form: LatentFormat | None,
 ) -> SparseMlaOp:
     """Builds one `attn.sparse_mla` at the insertion point.
 
     Args:
       arguments: `q`, `kv`, `indices`, `scale` and, where there are any, `topk_length`, `sinks`,
-        `page_table` and `batch_of_query`.
+        `page_table` and `batch_of_query`; with a form what its rows are made of.
       results: types of o, lse and max_logits.
       page_size: rows of a page, if there is a table.
+      form: how the rows of `kv` are stored; None for 16 bits.
     """
-    operands = [arguments[name] for name in ("q", "kv", "indices", "scale")]
+    given = {**arguments, "kv": emit_latent_rows(arguments, form)}
+    operands = [given[name] for name in ("q", "kv", "indices", "scale")]
     names = ("topk_length", "sinks", "page_table", "batch_of_query")
     optional = [[arguments[name]] if name in arguments else [] for name in names]
     op = SparseMlaOp(*[_type(result) for result in results], *operands, *optional)

@@ -7,6 +7,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.storage import logical_type
 
 ELEMENT_TYPES = ("bf16",)
 HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
@@ -59,7 +60,8 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
 
     Operands:
       q: [sq, heads, head_dim], bf16; head_dim is 576 or 512, and static like heads.
-      kv: [rows, head_dim], bf16: the cache, of one head.
+      kv: [rows, head_dim], bf16: the cache, of one head. A tensor, or rows stored in 8 bits, the
+        view of `attn.latent_rows`.
       indices: [sq, topk], i32.
       scale: f32.
       topk_length: none, or [sq], i32: how many entries of each list count; taken into range.
@@ -140,7 +142,7 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
         return all(self._check_tensor(*item) for item in self.tensors.items()) and self._check()
 
     def _check_tensor(self, name: str, value: Any) -> bool:
-        axes, kind = _LAYOUTS[name], value.type
+        axes, kind = _LAYOUTS[name], logical_type(value)
         if not isinstance(kind, ir.RankedTensorType) or kind.rank != len(axes):
             return self._fail(f"{name} to be a tensor [{', '.join(axes)}], got {kind}")
         allowed = [_ELEMENTS[name]] if name in _ELEMENTS else list(ELEMENT_TYPES)
@@ -153,7 +155,7 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
     def _check(self) -> bool:
         known: dict[str, tuple[str, int]] = {}
         for name, value in self.tensors.items():
-            for axis, length in zip(_LAYOUTS[name], value.type.shape, strict=True):
+            for axis, length in zip(_LAYOUTS[name], logical_type(value).shape, strict=True):
                 if length == ir.ShapedType.get_dynamic_size():
                     if axis in ("heads", "head_dim", "v_head_dim"):
                         return self._fail(f"{axis} of {name} to be static, got {value.type}")

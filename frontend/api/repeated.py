@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from attn_mlir.api.plan import Allocation, Plan, Step
 
 OPERANDS = frozenset(
-    "q k v q_nope q_rope k_nope k_rope out k_new v_new kv".split()
+    "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale".split()
 )  # arrays whose elements no planner reads
 INDICES = frozenset(
     "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "

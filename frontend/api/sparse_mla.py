@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from attn_mlir.api.latent_cache import StoredRows, as_rows, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
-from attn_mlir.compiling.sparse_mla import DTYPES, HEAD_DIMS, MAX_PAGE, V_DIM, SparseMlaSpec
+from attn_mlir.compiling.sparse_mla import (
+    DTYPES,
+    HEAD_DIMS,
+    KV_FORMATS,
+    MAX_PAGE,
+    V_DIM,
+    SparseMlaSpec,
+)
+from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -15,8 +23,6 @@ from attn_mlir.runtime.binding import f32_number
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
 from attn_mlir.runtime.scalars import MAX_I32, integer
 from attn_mlir.runtime.tensors import TensorView, view
-
-KV_FORMATS = ("bf16", "v32", "model1", "e4m3", "e4m3_rope16")  # of which the first has a kernel
 
 
 @carried_out
@@ -31,8 +37,8 @@ def sparse_mla(
     sinks: Any = None,
     page_table: Any = None,
     batch_of_query: Any = None,
-    kv_format: str = "bf16",
-    kv_scale: None = None,
+    kv_format: str = PLAIN,
+    kv_scale: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
 ) -> Plan:
@@ -46,7 +52,8 @@ def sparse_mla(
     Args:
       q: [s_q, heads, d_qk] bf16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512.
       kv: [s_kv, 1, d_qk] bf16. Rows may lie apart, by multiples of 16 bytes. Or pages,
-        [pages, page, 1, d_qk], one behind the other in memory.
+        [pages, page, 1, d_qk], one behind the other in memory. With a `kv_format` of 8 bits bytes, u8,
+        i8 or e4m3, in the place of columns; `pack_latent` makes them.
       indices: [s_q, topk] i32, rows of `kv`, of pages page x size + offset; any other number, such as
         -1, does not count. With `page_table` positions of the query's sequence.
       scale: of the scores, finite and greater than 0. It is never derived: absorbed projections
@@ -57,8 +64,12 @@ def sparse_mla(
       page_table: [batch, columns] i32: position p of sequence b is offset p % size of the page
         page_table[b, p / size]. A page that `kv` does not have holds no row that counts.
       batch_of_query: [s_q] i32, the sequence of each query; with `page_table`.
-      kv_format: `bf16`.
-      kv_scale: None.
+      kv_format: how rows are stored: `bf16`; FlashMLA's `v32`, 656 bytes for d_qk 576, and `model1`,
+        pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`, 576 bytes, and
+        `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way, times their factors.
+      kv_scale: with `e4m3` and `e4m3_rope16` the factors of 8-bit columns, [s_kv, n] or
+        [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every 512,
+        256, 128, 64, 32 of them; None for 1. Else None.
       device, stream: as of `attention`.
 
     Returns:
@@ -72,11 +83,11 @@ def sparse_mla(
       LaunchError: the launch failed.
     """
     operands = {"q": view(q, "q"), "kv": view(kv, "kv"), "indices": view(indices, "indices")}
-    _refuse(kv_format, kv_scale)
+    _check_format(kv_format)
     integer("v_dim", v_dim, V_DIM, V_DIM)
     page_size = _page_size(operands["kv"], page_table, batch_of_query)
-    operands["kv"] = _rows(operands["kv"])
-    _check(operands)
+    _check(operands["q"], operands["indices"])
+    stored = _stored(operands["kv"], operands["q"].shape[2], kv_format, kv_scale)
     s_q, heads, head_dim = operands["q"].shape
     optional = {
         "topk_length": (topk_length, "i32", s_q),
@@ -97,14 +108,15 @@ def sparse_mla(
         topk_length="topk_length" in lines,
         sinks="sinks" in lines,
         page_size=page_size,
+        kv_format=kv_format,
+        kv_group=stored.group,
+        kv_page=stored.page,
     )
     sizes = {"s_q": s_q}
     results = [Allocation.of(x, sizes) for x in spec.operands if x.role == "out"]
-    rows, _, columns = operands["kv"].shape
-    step, _, inner = operands["kv"].strides
     given = {
         "q": q,
-        "kv": operands["kv"].reshaped((rows, columns), (step, inner)),
+        **stored.given,
         "indices": indices,
         "scale": f32_number("scale", scale, 0.0, MAX_SCALE),
         **lines,
@@ -134,18 +146,33 @@ def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> in
     return integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE)
 
 
-def _rows(kv: TensorView) -> TensorView:
-    """Pages [pages, page, heads, d_qk] as the rows that they are in memory; rows themselves."""
-    if len(kv.shape) != 4:
-        return kv
-    (pages, page, *row), (step, *steps) = kv.shape, kv.strides
-    if pages > 1 and page > 1 and step != page * steps[0]:
+def _stored(kv: TensorView, columns: int, kv_format: str, kv_scale: object) -> StoredRows:
+    """The cache as the operands of a kernel, beside queries of so many columns.
+
+    Raises:
+      SpecError: it is none of that format.
+    """
+    form = FORMATS.get(kv_format)
+    if form is not None:
+        if form.columns != columns:
+            raise SpecError(
+                f"q must have {form.columns} columns for kv_format {kv_format!r}, got {columns}"
+            )
+        return stored_rows(form, kv, kv_scale)
+    if kv_scale is not None:
+        raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
+    rows = as_rows("kv", kv)
+    if len(rows.shape) != len(("rows", "heads", "columns")):
+        raise SpecError(f"kv must be [s_kv, 1, d_qk], got {list(kv.shape)}")
+    (count, *row), (step, _, inner) = rows.shape, rows.strides
+    if row != [1, columns] or not 1 <= count <= MAX_I32:
         raise SpecError(
-            f"kv must have its pages one behind the other, {page * steps[0]} elements from each to "
-            f"the next, got {step}"
+            f"kv must be [s_kv, 1, {columns}] with 1 to {MAX_I32} rows beside this q, got "
+            f"{list(kv.shape)}"
         )
-    pitch = step if page == 1 else steps[0]
-    return kv.reshaped((pages * page, *row), (pitch, *steps[1:]))
+    if rows.dtype not in DTYPES:
+        raise SpecError(f"kv must be {' or '.join(DTYPES)}, got {rows.dtype}")
+    return StoredRows({"kv": rows.reshaped((count, columns), (step, inner))}, None, None)
 
 
 def _table(value: object) -> object:
@@ -163,45 +190,35 @@ def _table(value: object) -> object:
     return value
 
 
-def _refuse(kv_format: object, kv_scale: object) -> None:
-    """Refuses what has no kernel yet."""
+def _check_format(kv_format: object) -> None:
+    """Refuses what is none."""
     if not isinstance(kv_format, str) or kv_format not in KV_FORMATS:
         allowed = ", ".join(KV_FORMATS)
         raise SpecError(f"kv_format must be one of {allowed}, got {shown(kv_format, 40)}")
-    if kv_format != KV_FORMATS[0]:
-        raise SpecError(f"kv_format {kv_format!r} has no kernel: allowed is {KV_FORMATS[0]!r}")
-    if kv_scale is not None:
-        raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
 
 
-def _check(operands: Mapping[str, TensorView]) -> None:
-    """Refuses tensors of the wrong shape or dtype.
+def _check(q: TensorView, indices: TensorView) -> None:
+    """Refuses queries and lists of the wrong shape or dtype.
 
     Raises:
       SpecError: names the tensor.
     """
-    q, kv, indices = operands["q"], operands["kv"], operands["indices"]
-    layouts = {"q": "[s_q, heads, d_qk]", "kv": "[s_kv, 1, d_qk]", "indices": "[s_q, topk]"}
-    for name, layout in layouts.items():
-        if len(operands[name].shape) != layout.count(",") + 1:
-            raise SpecError(f"{name} must be {layout}, got {list(operands[name].shape)}")
+    for name, found, axes in (
+        ("q", q, ("s_q", "heads", "d_qk")),
+        ("indices", indices, ("s_q", "topk")),
+    ):
+        if len(found.shape) != len(axes):
+            raise SpecError(f"{name} must be [{', '.join(axes)}], got {list(found.shape)}")
     if q.shape[2] not in HEAD_DIMS:
         allowed = " or ".join(map(str, HEAD_DIMS))
         raise SpecError(f"q must have {allowed} columns, got {q.shape[2]}")
-    if kv.shape[1:] != (1, q.shape[2]) or not 1 <= kv.shape[0] <= MAX_I32:
-        wanted = f"[s_kv, 1, {q.shape[2]}]"
-        raise SpecError(
-            f"kv must be {wanted} with 1 to {MAX_I32} rows beside this q, got {list(kv.shape)}"
-        )
     if indices.shape[0] != q.shape[0] or not indices.shape[1]:
         raise SpecError(
             f"indices must be [{q.shape[0]}, topk] with an entry at least beside this q, got "
             f"{list(indices.shape)}"
         )
-    for name in ("q", "kv"):
-        if operands[name].dtype not in DTYPES:
-            allowed = " or ".join(DTYPES)
-            raise SpecError(f"{name} must be {allowed}, got {operands[name].dtype}")
+    if q.dtype not in DTYPES:
+        raise SpecError(f"q must be {' or '.join(DTYPES)}, got {q.dtype}")
     if indices.dtype != "i32":
         raise SpecError(f"indices must be i32, got {indices.dtype}")
 

@@ -7,6 +7,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.dialect.attn.latent_formats import (
+    FORMATS,
+    GROUPS,
+    PLAIN,
+    LatentFormat,
+    row_operands,
+)
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import flag, integer
@@ -18,6 +25,7 @@ HEAD_DIMS = (576, 512)
 V_DIM = 512
 MAX_PAGE = 1 << 20  # rows; far above any cache
 DTYPES = ("bf16",)
+KV_FORMATS = (PLAIN, *FORMATS)
 
 
 def _heads(value: object) -> int:
@@ -55,6 +63,9 @@ class SparseMlaSpec(Request):
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
+      kv_format: how rows of the cache are stored, see `attn_mlir.dialect.attn.latent_formats`.
+      kv_group: columns that share a factor, where these have a tensor of their own; None without.
+      kv_page: rows of a page of the cache, where the format needs it; else None.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -70,6 +81,44 @@ class SparseMlaSpec(Request):
     page_size: int | None = option(
         converter=partial(integer, "page_size", least=1, most=MAX_PAGE), default=None
     )
+    kv_format: str = option(
+        converter=partial(_one_of, "kv_format", allowed=KV_FORMATS), default=PLAIN
+    )
+    kv_group: int | None = option(
+        converter=partial(_one_of, "kv_group", allowed=GROUPS), default=None
+    )
+    kv_page: int | None = option(
+        converter=partial(integer, "kv_page", least=1, most=MAX_PAGE), default=None
+    )
+
+    def check_together(self) -> None:
+        """A row has the columns of a query; factors and pages are told where the format leaves them open."""
+        stored = FORMATS.get(self.kv_format)
+        if stored is not None and stored.columns != self.head_dim:
+            raise SpecError(
+                f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got "
+                f"{self.head_dim}"
+            )
+        may_group = stored is not None and stored.factors.place == "outside"
+        if self.kv_group is not None and not may_group:
+            raise SpecError(
+                f"kv_group must be None with kv_format {self.kv_format!r}, got {self.kv_group}"
+            )
+        if (self.kv_page is not None) != (stored is not None and stored.is_in_pages):
+            raise SpecError(
+                f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with kv_format "
+                f"{self.kv_format!r}, got {self.kv_page}"
+            )
+        if self.kv_page is not None and self.page_size not in (None, self.kv_page):
+            raise SpecError(f"page_size must be kv_page, {self.kv_page}, got {self.page_size}")
+
+    @property
+    def form(self) -> LatentFormat | None:
+        """How rows are stored, with the group of their factors; None for 16 bits."""
+        stored = FORMATS.get(self.kv_format)
+        if stored is None or self.kv_group is None:
+            return stored
+        return stored.with_factors(self.kv_group)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -80,11 +129,15 @@ class SparseMlaSpec(Request):
             Operand("page_table", "i32", ("batch", "pages")),
             Operand("batch_of_query", "i32", ("s_q",)),
         )
+        form = self.form
+        plain = (Operand("kv", self.dtype, ("s_kv", self.head_dim)),)
+        rows, *others = plain if form is None else row_operands(form, self.kv_page)
         return (
             Operand("q", self.dtype, ("s_q", self.heads, self.head_dim)),
-            Operand("kv", self.dtype, ("s_kv", self.head_dim)),
+            rows,
             Operand("indices", "i32", ("s_q", "topk")),
             Operand("scale", "f32", role="scalar"),
+            *others,
             *lengths,
             *sinks,
             *(paging if self.page_size else ()),
@@ -105,6 +158,10 @@ class SparseMlaSpec(Request):
         """The dtype, the heads and their size."""
         options = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         options += [f"pages{self.page_size}"] if self.page_size else []
+        if self.kv_format != PLAIN:
+            options.append(self.kv_format)
+            options += [f"by{self.kv_group}"] if self.kv_group else []
+            options += [f"page{self.kv_page}"] if self.kv_page else []
         return "_".join(
             ["attn_sparse_mla", self.dtype, f"h{self.heads}", f"d{self.head_dim}", *options]
         )
@@ -113,5 +170,7 @@ class SparseMlaSpec(Request):
         """One `attn.sparse_mla`."""
         from attn_mlir.dialect.attn.builder import emit_sparse_mla
 
-        op = emit_sparse_mla(arguments, results=self._results, page_size=self.page_size)
+        op = emit_sparse_mla(
+            arguments, results=self._results, page_size=self.page_size, form=self.form
+        )
         return {"o": op.o, "lse": op.lse, "max_logits": op.max_logits}

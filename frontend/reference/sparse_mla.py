@@ -142,13 +142,15 @@ def check_sparse_mla(
 
     Args:
       given: the kernel's.
+      kv: [rows, head_dim]; rows of more than q's precision, as `latent_formats.rows_f64` finds them,
+        are the truth as they are, and rounded in the yardstick.
       options: of `sparse_mla_f64`, as its other arguments.
 
     Returns:
       The verdict on O and LSE, and one on the largest logits in the place of LSE.
     """
     truth = sparse_mla_f64(q, kv, indices, **options)
-    yardstick = sparse_mla_yardstick(q, kv, indices, **options)
+    yardstick = sparse_mla_yardstick(q, kv.astype(q.dtype), indices, **options)
 
     def verdict(of_rows: str) -> Comparison:
         """On O and one of the numbers of each row."""

@@ -52,6 +52,7 @@ ALLOWED = {
     "compiling": f"{LEAVES} dialect masks passes.target runtime trace",
     "block_masks": f"{LEAVES} {REQUEST} reference",
     "api": f"{LEAVES} {REQUEST} block_masks caches",
+    "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
     "calls": "api pytorch",
     "flash": f"{LEAVES} api arrays caches calls compiling masks mods runtime trace",
     "flash_mla": f"{LEAVES} api runtime",

@@ -62,7 +62,7 @@ def given(**changed: Any) -> dict[str, Any]:
             PAGED | {"kv": np.zeros((4, 8, 1, 576), BF16)[:, :5]},
             "one behind the other, 2880 .* 4608",
         ),
-        ({"kv_format": "v32"}, "kv_format 'v32' has no kernel: allowed is 'bf16'"),
+        ({"kv_format": "v32"}, r"kv must be \[s_kv, 1, 656\] or .* got \[5, 1, 576\]"),
         ({"kv_format": "fp4"}, "kv_format must be one of bf16, v32, model1, e4m3, e4m3_rope16"),
         ({"kv_scale": np.ones(1)}, "kv_scale must be None for kv_format 'bf16'"),
     ],

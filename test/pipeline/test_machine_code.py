@@ -7,6 +7,8 @@ makes other code, masks and head sizes of 64 and 128 in `test/bench`, and the ex
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import attn_mlir as am
@@ -50,9 +52,13 @@ def test_families_have_every_schedule() -> None:
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}
 
 
-@pytest.mark.parametrize("head_dim", [576, 512])
-def test_sparse_latent_attention_is_assembled(head_dim: int) -> None:
-    spec = SparseMlaSpec(heads=64, head_dim=head_dim, topk_length=True, sinks=True)
+@pytest.mark.parametrize(
+    ("head_dim", "kv_format"), [(576, "bf16"), (512, "bf16"), (576, "v32"), (512, "model1")]
+)
+def test_sparse_latent_attention_is_assembled(head_dim: int, kv_format: str) -> None:
+    page = 64 if kv_format == "model1" else None
+    stored: dict[str, Any] = {"kv_format": kv_format, "kv_page": page}
+    spec = SparseMlaSpec(heads=64, head_dim=head_dim, topk_length=True, sinks=True, **stored)
     bundle = am.compile(spec, target="sm_100a")
     assert bundle.cubin[:4] == b"\x7fELF"
     assert bundle.report["spill_bytes"] == 0

@@ -1,7 +1,8 @@
 """Problems of sparse latent attention, and what is wrong with a result: FlashMLA's tests in small.
 
 So are the inputs: strided tensors, entries that do not count drawn from the numbers that it draws, and
-rows of the cache that nothing names filled with NaN.
+rows of the cache that nothing names filled with NaN. A cache of 8 bits is packed by FlashMLA's rule, and
+its bytes are what the truth is computed from.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from attn_mlir.api.latent_formats import pack_latent
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN
+from attn_mlir.reference.latent_formats import rows_f64
 from attn_mlir.reference.sparse_mla import (
     SparseAttention,
     check_sparse_mla,
@@ -21,6 +25,8 @@ from attn_mlir.reference.sparse_mla import (
 
 BF16: Any = ml_dtypes.bfloat16
 SCALE = 0.5
+MOST_PAGE = 16  # rows of a page
+NAN_BYTE = 0xFF  # every element and factor of such bytes is NaN
 LINE_LIMITS = (1e-6, 2.01 / 65536)  # absolute and relative, of LSE and of the largest logits
 FILLERS = (
     -(2**31),
@@ -44,6 +50,8 @@ class Case(NamedTuple):
     lengths: bool = False
     sinks: bool = False
     empty: bool = False  # queries without an entry that counts
+    kv_format: str = PLAIN
+    group: int | None = None  # columns that share a factor of `kv_scale`
 
 
 def strided(array: NDArray[Any], room: int = 64) -> NDArray[Any]:
@@ -80,13 +88,51 @@ def problem(case: Case, seed: int = 0) -> dict[str, Any]:
         options["sinks"] = sinks
     kv = drawn(case.s_kv, case.d_qk)
     named = np.concatenate(counting(indices, case.s_kv, options.get("topk_length")))
-    kv[np.setdiff1d(np.arange(case.s_kv), named)] = np.nan
+    unnamed = np.setdiff1d(np.arange(case.s_kv), named)
     return {
         "q": strided(drawn(case.s_q, case.heads, case.d_qk)),
-        "kv": strided(kv)[:, None],
+        **_cache(case, kv, unnamed),
         "indices": strided(indices.astype(np.int32), 4),
         **options,
     }
+
+
+def _cache(case: Case, kv: NDArray[Any], unnamed: NDArray[Any]) -> dict[str, Any]:
+    """The cache with NaN, in elements and factors, in the rows that nothing names."""
+    if case.kv_format == PLAIN:
+        kv[unnamed] = np.nan
+        return {"kv": strided(kv)[:, None]}
+    form, rows = FORMATS[case.kv_format], kv[:, None]
+    if form.is_in_pages:
+        page = next(size for size in range(MOST_PAGE, 0, -1) if case.s_kv % size == 0)
+        rows = rows.reshape(-1, page, 1, case.d_qk)
+        packed = pack_latent(rows, case.kv_format).kv
+        page_bytes = packed.reshape(len(packed), -1, copy=False)
+        tail = form.token_bytes - form.row_bytes
+        for outer, inner in zip(*np.divmod(unnamed, page), strict=True):
+            begin, end = inner * form.row_bytes, page * form.row_bytes + inner * tail
+            page_bytes[outer, begin : begin + form.row_bytes] = NAN_BYTE
+            page_bytes[outer, end : end + tail] = NAN_BYTE
+        return {"kv": packed, "kv_format": case.kv_format}
+    packed, scale = pack_latent(rows, case.kv_format, group=case.group)
+    packed[unnamed] = NAN_BYTE
+    given = {"kv": strided(packed), "kv_format": case.kv_format}
+    if scale is None:
+        return given
+    scale[unnamed] = np.nan
+    return given | {"kv_scale": strided(scale, 3)}
+
+
+def rows_of(given: dict[str, Any]) -> NDArray[Any]:
+    """The rows of the cache of a call, [rows, columns], as they are stored."""
+    form = FORMATS.get(given.get("kv_format", PLAIN))
+    if form is None:
+        return given["kv"][:, 0]
+    scale = given.get("kv_scale")
+    if scale is not None:
+        groups = {form.groups(group): group for group in reversed(GROUPS)}
+        form = form.with_factors(groups[scale.shape[-1]])
+    return rows_f64(given["kv"], form, scale)
 
 
 def agrees(given: NDArray[Any], truth: NDArray[Any], absolute: float, relative: float) -> bool:
@@ -109,7 +155,9 @@ def wrong(given: dict[str, Any], found: SparseAttention) -> str:
     Args:
       given: the arguments of the call, without pages.
     """
-    plain = {**given, "kv": given["kv"][:, 0]}
+    plain: dict[str, Any] = {**given, "kv": rows_of(given)}
+    for name in ("kv_format", "kv_scale"):
+        plain.pop(name, None)
     reasons = [str(verdict) for verdict in check_sparse_mla(found, **plain) if not verdict.ok]
     truth = sparse_mla_f64(**plain)
     limits = {"o": (8e-4, 3.01 / 128), "lse": LINE_LIMITS, "max_logits": LINE_LIMITS}

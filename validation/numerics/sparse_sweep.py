@@ -5,7 +5,8 @@
     python validation/numerics/sparse_sweep.py --list           cases only
 
 Queries are fewer than there: s_q x topk is at most 16384. What it has no check of numbers for, a grid of 70000 queries, is
-in `make test`; its cases of 4096 queries are for a GPU. Exit code: 0 when every case is right, 1 when one is not.
+in `make test`; its cases of 4096 queries are for a GPU. The caches of 8 bits are those of its decoding,
+and Modular's, over the same lengths. Exit code: 0 when every case is right, 1 when one is not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 import attn_mlir as am
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS
 from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
@@ -48,6 +50,42 @@ def cases() -> Iterator[Case]:
             yield Case(1, s_kv, topk, d_qk=d_qk, heads=heads, sinks=True, lengths=True)
 
 
+def formats() -> Iterator[Case]:
+    """Caches of 8 bits over the pairs of s_kv and topk that no tile divides, with all features."""
+    stored = [("v32", None), ("model1", None)]
+    stored += [("e4m3", group) for group in (None, *GROUPS)]
+    stored += [("e4m3_rope16", group) for group in (None, *GROUPS)]
+    for number, (kv_format, group) in enumerate(stored):
+        d_qk = FORMATS[kv_format].columns
+        pairs = OTHERS if group is None else (OTHERS[number % len(OTHERS)],)
+        for (s_kv, topk), heads in product(pairs, (64, 128) if group is None else (64,)):
+            yield Case(
+                2,
+                s_kv,
+                topk,
+                heads,
+                d_qk,
+                lengths=True,
+                sinks=True,
+                kv_format=kv_format,
+                group=group,
+            )
+        yield Case(
+            2,
+            256,
+            256,
+            64,
+            d_qk,
+            lengths=True,
+            sinks=True,
+            empty=True,
+            kv_format=kv_format,
+            group=group,
+        )
+        if group is None:
+            yield Case(1, 32, 2048, 64, d_qk, lengths=True, kv_format=kv_format, group=group)
+
+
 def run(case: Case) -> str:
     """What is wrong with one case; nothing where it is right."""
     given = problem(case)
@@ -67,7 +105,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     options = parser.parse_args()
-    chosen = [case for case in cases() if options.only in str(case)]
+    chosen = [case for case in (*cases(), *formats()) if options.only in str(case)]
     if options.list:
         print(*chosen, sep="\n")
         return 0

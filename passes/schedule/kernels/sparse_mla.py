@@ -3,7 +3,8 @@
 A tile has 64 heads: a query of fewer has some of them twice, one of 128 is the work of two CTAs.
 Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
 gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a block of 64 entries
-names are gathered once: the tile of keys, as it lies in shared memory, is also that of values.
+names are gathered once: the tile of keys, as it lies in shared memory, is also that of values. Where
+rows are of 8 bits, 8 warps from 4 on read and widen them, and the others come after these.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,20 +20,25 @@ from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_roles as roles
 from attn_mlir.passes.schedule.parts.config import Config
-from attn_mlir.passes.schedule.parts.sparse_problem import (
+from attn_mlir.passes.schedule.parts.latent_source import (
     LOADERS,
-    Query,
-    SparseProblem,
-    SparseStorage,
+    WIDENERS,
+    WideRows,
+    source_of,
 )
+from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem, SparseStorage
 from attn_mlir.passes.schedule.registry import NoOptions, register
 from attn_mlir.passes.target.limits import HALF_ROWS, Target
+
+Role = Callable[[Query], None]
 
 HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
 
 DIMS = {
     "q": ("s_q", "", ""),
     "kv": ("s_kv", ""),
+    "kv_scale": ("s_kv", ""),
+    "kv_rope": ("s_kv", ""),
     "indices": ("s_q", "topk"),
     "topk_length": ("s_q",),
     "sinks": ("",),
@@ -44,6 +50,10 @@ DIMS = {
 }
 OPTIONAL = ("topk_length", "sinks", "page_table", "batch_of_query")
 RESULTS = ("o", "lse", "max_logits")
+REGISTERS = {"softmax": 144, "widen": 144, "find": 80, "score": 80, "sum_up": 80}
+"""Of a thread, where rows are widened: 512 in four warps, one of each multiprocessor's quarters."""
+SEEN = ("q", "indices", "scale", *OPTIONAL, *RESULTS)  # by the roles as they are
+PAGED_DIMS = ("kv_pages", "", "")  # of rows of the cache in pages
 
 
 @dataclass(frozen=True)
@@ -91,32 +101,39 @@ class SparseMla:
           VerifyError: the function computes something else as well, or mixes up operands.
         """
         operations = list(function.body.blocks[0].operations)
-        if len(operations) != 2:
+        others = [x for x in operations if not isinstance(x, attn.LatentRowsOp)]
+        if len(others) != 2:
             names = ", ".join(other.operation.name for other in operations)
             raise op_error(function, f"expects one attn.sparse_mla and func.return, got {names}")
-        if list(op.operation.operands) != list(function.arguments):
+        operands = _operands(op)
+        if list(operands.values()) != list(function.arguments):
             raise op_error(op, "expects the function's arguments as its operands, in order")
-        if list(operations[1].operation.operands) != list(op.operation.results):
-            raise op_error(operations[1], "expects to return the results of the attn.sparse_mla")
-        return _schedule(op, function.sym_name.value)
+        if list(others[1].operation.operands) != list(op.operation.results):
+            raise op_error(others[1], "expects to return the results of the attn.sparse_mla")
+        return _schedule(op, operands, function.sym_name.value)
 
 
-def _schedule(op: attn.SparseMlaOp, name: str) -> ws.KernelOp:
+def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
+    """What the function's arguments have to be, in order; behind the scale what else rows are made of."""
+    parts: dict[str, Any] = {"kv": op.kv}
+    if isinstance(rows := op.kv.owner, attn.LatentRowsOp):
+        several = {"kv": [rows.narrow], "kv_scale": rows.factors, "kv_rope": rows.wide}
+        parts = {name: value for name, values in several.items() for value in values}
+    given = {name: value for name in OPTIONAL for value in getattr(op, name)}
+    first = {"q": op.q, "kv": parts.pop("kv"), "indices": op.indices, "scale": op.scale}
+    return first | parts | given
+
+
+def _schedule(op: attn.SparseMlaOp, operands: Mapping[str, Any], name: str) -> ws.KernelOp:
     """The kernel of that name, at the insertion point."""
-    tensors = op.tensors
-    given = [label for label in tensors if label not in RESULTS]
-    kernel = b.declare_kernel(
-        name,
-        [
-            *(_argument(label, tensors[label]) for label in given[:3]),
-            b.Argument("scale", "scalar", ir.F32Type.get(), ()),
-            *(_argument(label, tensors[label]) for label in (*given[3:], *RESULTS)),
-        ],
-    )
+    tensors = {**operands, **{label: op.tensors[label] for label in RESULTS}}
+    kernel = b.declare_kernel(name, [_argument(*told) for told in tensors.items()])
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+        stored = {value: arguments[label] for label, value in operands.items()}
         problem = SparseProblem(
-            **(dict.fromkeys(OPTIONAL) | arguments),
+            source=source_of(op.kv, stored),
+            **{label: arguments.get(label) for label in SEEN},
             page_size=op.page_size,
             heads=op.heads,
             head_dim=op.head_dim,
@@ -127,28 +144,37 @@ def _schedule(op: attn.SparseMlaOp, name: str) -> ws.KernelOp:
     return kernel
 
 
-def _argument(label: str, tensor: Any) -> b.Argument:
-    kind = ir.MemRefType.get([*tensor.type.shape], tensor.type.element_type)
-    return b.Argument(label, "out" if label in RESULTS else "in", kind, DIMS[label])
+def _argument(label: str, value: Any) -> b.Argument:
+    if not isinstance(value.type, ir.RankedTensorType):
+        return b.Argument(label, "scalar", value.type, ())
+    kind = ir.MemRefType.get([*value.type.shape], value.type.element_type)
+    dims = DIMS[label] if kind.rank == len(DIMS[label]) else PAGED_DIMS
+    return b.Argument(label, "out" if label in RESULTS else "in", kind, dims)
 
 
 def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
-    def of(role: Callable[..., None]) -> Callable[[Query], None]:
+    def of(role: Callable[..., None]) -> Role:
         """A role that works on the query's blocks wherever they come from."""
         return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))
 
-    single: dict[str, Callable[[Query], None]] = {
-        **{
-            f"load{part}": partial(roles.load, problem, storage, part=part)
-            for part in range(LOADERS)
-        },
-        "score": of(absorbed.score),
-        "sum_up": of(absorbed.sum_up),
-    }
-    with b.role("softmax", first=0, warps=4):
-        problem.every_query(of(absorbed.softmax))
-    with b.role("find", first=4, warps=2):
-        problem.every_query(partial(roles.find, problem, storage))
-    for warp, (name, role) in enumerate(single.items(), 6):
-        with b.role(name, first=warp, warps=1, lanes=1):
+    source, given = problem.source, (problem, storage)
+    several: dict[str, tuple[int, Role]] = {"softmax": (4, of(absorbed.softmax))}
+    single: dict[str, Role] = {}
+    if isinstance(source, WideRows):
+        for part in range(LOADERS):
+            single[f"load{part}"] = partial(roles.load, *given, source, part=part)
+        single["score"] = of(absorbed.score)
+    else:
+        several["widen"] = WIDENERS, partial(roles.widen, *given, source)
+        single["score"] = partial(roles.move_and_score, *given)
+    several["find"] = 2, partial(roles.find, *given)
+    single["sum_up"] = of(absorbed.sum_up)
+    share = {} if isinstance(source, WideRows) else REGISTERS
+    first = 0
+    for name, (warps, role) in several.items():
+        with b.role(name, first=first, warps=warps, registers=share.get(name, 0)):
+            problem.every_query(role)
+        first += warps
+    for warp, (name, role) in enumerate(single.items(), first):
+        with b.role(name, first=warp, warps=1, lanes=1, registers=share.get(name, 0)):
             problem.every_query(role)

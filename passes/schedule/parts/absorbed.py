@@ -105,7 +105,7 @@ class AbsorbedStorage:
     """
 
     def __init__(self, problem: Absorbed, *, loaders: int = 1):
-        """With so many threads that fill a tile of keys together."""
+        """With so many threads that copy parts of a tile of keys; 0 where warps write it."""
         config, element = problem.config, problem.element
         f32, rows = ir.F32Type.get(), config.tile_m
         self.q = b.Ring("q", b.tile([problem.loaded_rows, problem.columns], element, "shared"))

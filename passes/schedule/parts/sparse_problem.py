@@ -9,12 +9,10 @@ from attn_mlir.dialect.ws.compute import WORD_BITS
 from . import builder as b
 from .absorbed import AbsorbedStorage
 from .config import Config
+from .latent_source import Source
 
 Value = Any
 
-LOADERS = (
-    4  # threads that gather, each its rows of a tile: copies of one are at least 48 clocks apart
-)
 BLOCKS_AHEAD = 4  # of entries that have been read before their keys have a place
 
 
@@ -39,15 +37,16 @@ class SparseProblem:
     """One operation; attributes without a comment are the operands and results of `attn.sparse_mla`.
 
     Attributes:
+      source: where the rows of kv come from.
       topk_length, sinks, page_table, batch_of_query: None where the operation has none.
       page_size: rows of a page; 0 without a table.
       heads, head_dim: static sizes.
-      element: of q, kv and o.
+      element: of q, of tiles of keys, and of o.
       config: tile sizes and stages; a tile of keys is a block of entries.
     """
 
     q: Value
-    kv: Value
+    source: Source
     indices: Value
     scale: Value
     o: Value
@@ -109,6 +108,8 @@ class SparseStorage(AbsorbedStorage):
     find --rows--> load0..3 --q,keys--> score ...
       '--------------seen----------------^----------> softmax, sum_up
     ```
+    Where rows are of 8 bits, `widen` fills the tiles of keys, and `score` copies Q and O.
+
     `rows` of the cache are -1 where an entry does not count, and `seen` says which do, a bit for each: to
     softmax, and whether there are any to the roles that gather and issue.
     """
@@ -119,4 +120,4 @@ class SparseStorage(AbsorbedStorage):
         )
         self.rows = b.Ring("rows", entries, stages=BLOCKS_AHEAD)
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
-        super().__init__(problem, loaders=LOADERS)
+        super().__init__(problem, loaders=problem.source.loaders)

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
 
+from . import absorbed
 from . import builder as b
+from .latent_source import LOADERS, NarrowRows, WideRows
 from .online import Row
-from .sparse_problem import LOADERS, Query, SparseProblem, SparseStorage, Value
+from .sparse_problem import Query, SparseProblem, SparseStorage, Value
 
 NOWHERE = -1  # a row that no cache has
 
@@ -50,7 +52,7 @@ def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
 
 def rows_of(problem: SparseProblem, query: Query) -> Callable[[Value], tuple[Value, Value]]:
     """Of an entry the row of the cache, and whether there is one, i1, whatever the entry is."""
-    rows, table = b.extent(problem.kv, 0), problem.page_table
+    rows, table = problem.source.count(), problem.page_table
     if table is None:
         return lambda entry: (entry, _is_below(entry, rows))
     page = problem.page_size
@@ -74,7 +76,9 @@ def _is_below(number: Value, end: Value) -> Value:
     return b.compare("ult", number, end)
 
 
-def load(problem: SparseProblem, storage: SparseStorage, query: Query, part: int) -> None:
+def load(
+    problem: SparseProblem, storage: SparseStorage, source: WideRows, query: Query, *, part: int
+) -> None:
     """Gathers a part of the rows of each tile of keys; the first part also moves Q in and O out."""
     if part == 0:
         _load_queries(problem, storage, query)
@@ -88,7 +92,7 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query, part: int
             return b.entry(rows, b.INT.add(place, first))
 
         with b.when(is_seen):
-            b.gather_in(problem.kv, b.rows(keys, first, count), [0, 0], row)
+            b.gather_in(source.tensor, b.rows(keys, first, count), [0, 0], row)
         b.commit(keys, "copy_engine")
         b.release(rows, "threads")
         return []
@@ -96,6 +100,37 @@ def load(problem: SparseProblem, storage: SparseStorage, query: Query, part: int
     b.loop(0, query.blocks, [], block)
     if part == 0:
         _store_result(problem, storage, query)
+
+
+def widen(problem: SparseProblem, storage: SparseStorage, source: NarrowRows, query: Query) -> None:
+    """Reads the rows of each block, one block ahead, and writes the tile of keys that they make."""
+    work = SparseWork(problem, storage, query)
+
+    def read() -> list[Value]:
+        rows, is_seen = storage.rows.wait(), work.counts()
+        found = source.read(rows)
+        b.release(rows, "threads")
+        return [is_seen, *found]
+
+    def write(is_seen: Value, *found: Value) -> None:
+        keys = storage.keys.acquire()
+        with b.when(is_seen):
+            source.widen(found, keys)
+        b.commit(keys, "threads")
+
+    def block(_: Value, *before: Value) -> list[Value]:
+        following = read()
+        write(*before)
+        return following
+
+    write(*b.loop(1, query.blocks, read(), block))
+
+
+def move_and_score(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+    """As `absorbed.score`, in one thread with the copies of Q before and of O after it."""
+    _load_queries(problem, storage, query)
+    absorbed.score(problem, storage, SparseWork(problem, storage, query))
+    _store_result(problem, storage, query)
 
 
 def _load_queries(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:

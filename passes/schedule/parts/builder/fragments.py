@@ -50,15 +50,25 @@ def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None
     return _map(lambda *arguments: body(*arguments[: len(inputs)]), inputs, kind.shape, element)
 
 
+@overload
 def map_coordinates(
-    body: Callable[[Value, Value, Value], Value], fragment: Value, *, element: Any = None
-) -> Value:
-    """A `ws.map` of a 2-D fragment: `body(element, row, column)` returns the new element.
+    body: Callable[[Value, Value, Value], Value], a: Value, /, *, element: Any = None
+) -> Value: ...
 
-    `element` is the result's element type, that of the fragment when absent.
+
+@overload
+def map_coordinates(
+    body: Callable[[Value, Value, Value, Value], Value], a: Value, b: Value, /
+) -> Value: ...
+
+
+def map_coordinates(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
+    """A `ws.map` of 2-D fragments: `body(*elements, row, column)` returns the new element.
+
+    `element` is the result's element type, that of the first input when absent.
     """
-    kind = ws.FragmentType(fragment.type)
-    return _map(body, [fragment], kind.shape, kind.element if element is None else element)
+    kind = ws.FragmentType(inputs[0].type)
+    return _map(body, inputs, kind.shape, kind.element if element is None else element)
 
 
 def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:

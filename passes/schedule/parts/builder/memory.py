@@ -29,7 +29,8 @@ def expand(tensor: Value, dim: int, inner: int) -> Value:
 
 def element(tensor: Value, coords: Sequence[Value | int]) -> Value:
     """One element of an input; coordinates outside are clamped to the tensor."""
-    return ws.ElementOp(tensor, coordinates(coords), ir.MemRefType(tensor.type).element_type).value
+    kind = ws.signless(ir.MemRefType(tensor.type).element_type)
+    return ws.ElementOp(tensor, coordinates(coords), kind).value
 
 
 def entry(line: Value, row: Value) -> Value:

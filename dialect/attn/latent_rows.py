@@ -1,0 +1,115 @@
+"""`attn.latent_rows`: rows of latent attention that a cache stores in 8 bits, with factors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attn_mlir.dialect._mlir import Pure, ext, ir
+from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.storage import ViewType, view_type
+
+NARROW = "f8E4M3FN"
+WIDE = "bf16"
+FACTOR_TYPES = ("f32", "ui8")
+_RANKS = (2, 3)
+
+
+class LatentRowsOp(AttnDialect.Operation, name="latent_rows", traits=[Pure]):
+    """Rows whose first columns are stored in 8 bits and multiplied by factors, and the rest in 16 bits.
+
+    Column c of row r is narrow[r, c] x factors[r, c / group], and from the last narrow one on
+    wide[r, ...]. A factor of ui8, e, is 2^(e - 127), and 255 is NaN. Products take operands of 16 bits:
+    the product with the factor is rounded to bf16, once. With rows in pages row r is at r / page,
+    r % page of all the tensors.
+
+    Results:
+      view: logically [rows, columns of both], bf16; stored as `narrow`.
+
+    Operands:
+      narrow: [rows, columns] or [pages, page, columns], e4m3; the page and the columns are static.
+      factors: none, for 1 everywhere, or [..., n], f32 or ui8, of which the first columns / group,
+        rounded up, count.
+      wide: none, or [..., columns], bf16.
+
+    Attributes:
+      group: columns that share a factor; those of `narrow` where they all do, or there is none.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %rows = "attn.latent_rows"(%narrow, %factors, %wide)
+        {group = 128 : i64, operandSegmentSizes = array<i32: 1, 1, 1>}
+        : (tensor<?x512xf8E4M3FN>, tensor<?x4xf32>, tensor<?x64xbf16>)
+          -> !attn.view<tensor<?x576xbf16>, tensor<?x512xf8E4M3FN>>
+    """
+
+    narrow: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    wide: Sequence[ext.Operand[Any]]
+    group: ir.IntegerAttr
+    view: ext.Result[ViewType]
+
+    @property
+    def page(self) -> int:
+        """Rows of a page; 0 where rows are not in pages."""
+        kind = self.narrow.type
+        return kind.get_dim_size(1) if kind.rank > _RANKS[0] else 0
+
+    def verify_invariants(self) -> bool:
+        """Element types, equal extents in front of the columns, and enough factors."""
+        for name in ("factors", "wide"):
+            if (count := len(getattr(self, name))) > 1:
+                return self._fail(f"at most one tensor as {name}, got {count}")
+        narrow = self.narrow.type
+        if not isinstance(narrow, ir.RankedTensorType) or narrow.rank not in _RANKS:
+            return self._fail(
+                f"narrow to be a tensor [rows, columns] or [pages, page, columns], got {narrow}"
+            )
+        if any(narrow.is_dynamic_dim(axis) for axis in range(1, narrow.rank)):
+            return self._fail(f"narrow to have static columns, and a static page, got {narrow}")
+        columns = narrow.get_dim_size(narrow.rank - 1)
+        if not 1 <= self.group.value <= columns:
+            return self._fail(f"a group of 1 to {columns} columns, got {self.group.value}")
+        tensors = [("narrow", self.narrow, (NARROW,), 1)]
+        tensors += [
+            ("factors", x, FACTOR_TYPES, -(-columns // self.group.value)) for x in self.factors
+        ]
+        tensors += [("wide", x, (WIDE,), 1) for x in self.wide]
+        if not all(self._check(*told) for told in tensors):
+            return False
+        expected = latent_rows_type(narrow, [x.type for x in self.wide])
+        if self.view.type != expected:
+            return self._fail(f"a result of type {expected}, got {self.view.type}")
+        return True
+
+    def _check(self, name: str, value: Any, elements: Sequence[str], least: int) -> bool:
+        """Whether a tensor has these elements, `narrow`'s rows and at least so many columns."""
+        kind, narrow = value.type, self.narrow.type
+        if not isinstance(kind, ir.RankedTensorType) or str(kind.element_type) not in elements:
+            return self._fail(f"{name} to be a tensor of {' or '.join(elements)}, got {kind}")
+        if list(kind.shape)[:-1] != list(narrow.shape)[:-1]:
+            return self._fail(f"{name} to have the rows of {narrow}, got {kind}")
+        if kind.is_dynamic_dim(kind.rank - 1) or kind.get_dim_size(kind.rank - 1) < least:
+            return self._fail(f"{name} to have {least} columns at least, got {kind}")
+        return True
+
+    def _fail(self, message: str) -> bool:
+        self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {message}")
+        return False
+
+
+def latent_rows_type(narrow: Any, wide: Sequence[Any]) -> ViewType:
+    """The view of rows: all their columns as bf16, from tensor types."""
+    columns = sum(kind.get_dim_size(kind.rank - 1) for kind in (narrow, *wide))
+    with ir.Location.unknown(narrow.context):
+        element = ir.Type.parse(WIDE)
+        shape = [ir.ShapedType.get_dynamic_size(), columns]
+        return view_type(ir.RankedTensorType.get(shape, element), narrow)
+
+
+def make_latent_rows(
+    narrow: Any, factors: Sequence[Any], wide: Sequence[Any], group: int
+) -> LatentRowsOp:
+    """The operation, at the insertion point; arguments as its operands."""
+    kind = latent_rows_type(narrow.type, [x.type for x in wide])
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), group)
+    return LatentRowsOp(narrow, list(factors), list(wide), number, kind)

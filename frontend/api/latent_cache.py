@@ -1,0 +1,150 @@
+"""Rows of a latent cache as a caller passes them: views of what each row is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+from attn_mlir.dialect.attn.latent_formats import GROUPS, LatentFormat
+from attn_mlir.errors import SpecError
+from attn_mlir.runtime.scalars import MAX_I32, integer
+from attn_mlir.runtime.tensors import TensorView, view
+
+BYTES = ("u8", "i8", "e4m3")  # dtypes of a cache that is passed as bytes
+ALIGNED = 16  # bytes: what a thread reads at once
+MAX_PAGE = 1 << 20  # rows; far above any cache
+_BESIDE_PAGES = "[pages, page, 1, {bytes}]"
+_BESIDE_ROWS = "[s_kv, 1, {bytes}] or " + _BESIDE_PAGES
+
+
+class StoredRows(NamedTuple):
+    """A cache of 8 bits, as the operands of a kernel.
+
+    Attributes:
+      given: views by the names of operands, those of `row_operands`.
+      group: columns that share a factor of a tensor; None without such factors.
+      page: rows of a page, where the format has to know them; else None.
+    """
+
+    given: dict[str, TensorView]
+    group: int | None
+    page: int | None
+
+
+def stored_rows(form: LatentFormat, kv: TensorView, kv_scale: object) -> StoredRows:
+    """Takes a cache of 8 bits apart.
+
+    Args:
+      form: how its rows are stored.
+      kv: [s_kv, 1, bytes] or [pages, page, 1, bytes] of u8, i8 or e4m3.
+      kv_scale: [s_kv, n] or [pages, page, n] of f32, or None.
+
+    Raises:
+      SpecError: a shape, a dtype or where rows lie; names the tensor.
+    """
+    _check(form, kv)
+    page = integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE) if form.is_in_pages else None
+    if page is None:
+        rows = as_rows("kv", kv)
+        shape, steps = rows.shape[:1], rows.strides[:1]
+    else:
+        _check_pages(form, kv)
+        shape, steps = kv.shape[:2], (kv.strides[0], form.row_bytes)
+    if kv.address % ALIGNED or any(
+        step % ALIGNED for step, count in zip(steps, shape, strict=True) if count > 1
+    ):
+        raise SpecError(
+            f"kv must have rows that begin at multiples of {ALIGNED} bytes, got address "
+            f"{kv.address:#x} and strides {list(kv.strides)}"
+        )
+
+    def part(dtype: str, at: int, columns: int, pitch: int = steps[-1]) -> TensorView:
+        """Some columns of every row, from a byte on, `pitch` bytes from row to row."""
+        moved = dataclasses.replace(kv, dtype=dtype, address=kv.address + at)
+        strides = [step // moved.item_bytes for step in (*steps[:-1], pitch)]
+        return moved.reshaped((*shape, columns), (*strides, 1))
+
+    given, factors, group = {"kv": part("e4m3", 0, form.narrow)}, form.factors, None
+    if factors.place == "row":
+        given["kv_scale"] = part(factors.dtype, form.factors_at, factors.stored)
+    elif page is not None:
+        begin = page * form.row_bytes
+        given["kv_scale"] = part(factors.dtype, begin, factors.stored, factors.stored)
+    elif kv_scale is not None:
+        given["kv_scale"], group = _factors(form, kv, kv_scale)
+    if form.wide:
+        given["kv_rope"] = part("bf16", form.wide_at, form.wide)
+    if factors.place != "outside" and kv_scale is not None:
+        raise SpecError(
+            f"kv_scale must be None: rows of kv_format {form.name!r} hold their factors"
+        )
+    return StoredRows(given, group, page)
+
+
+def as_rows(name: str, kv: TensorView) -> TensorView:
+    """Pages [pages, page, ...] as the rows that they are in memory, [pages x page, ...].
+
+    Raises:
+      SpecError: pages are not one behind the other.
+    """
+    if len(kv.shape) != len(("pages", "page", "heads", "columns")):
+        return kv
+    (pages, page, *row), (step, *steps) = kv.shape, kv.strides
+    if pages > 1 and page > 1 and step != page * steps[0]:
+        raise SpecError(
+            f"{name} must have its pages one behind the other, {page * steps[0]} elements from each "
+            f"to the next, got {step}"
+        )
+    pitch = step if page == 1 else steps[0]
+    return kv.reshaped((pages * page, *row), (pitch, *steps[1:]))
+
+
+def _check(form: LatentFormat, kv: TensorView) -> None:
+    """Refuses a cache that is none of that format."""
+    layout = _BESIDE_PAGES if form.is_in_pages else _BESIDE_ROWS
+    ranks = (4,) if form.is_in_pages else (3, 4)
+    fits = len(kv.shape) in ranks and kv.shape[-2:] == (1, form.token_bytes)
+    if not fits or not 1 <= math.prod(kv.shape[:-2]) <= MAX_I32:
+        wanted = layout.format(bytes=form.token_bytes)
+        raise SpecError(
+            f"kv must be {wanted} with 1 to {MAX_I32} rows for kv_format {form.name!r}, got "
+            f"{list(kv.shape)}"
+        )
+    if kv.dtype not in BYTES:
+        allowed = " or ".join(BYTES)
+        raise SpecError(f"kv must be {allowed} for kv_format {form.name!r}, got {kv.dtype}")
+    if kv.strides[-1] != 1:
+        raise SpecError(f"kv must have its last dimension contiguous, got strides {kv.strides}")
+
+
+def _check_pages(form: LatentFormat, kv: TensorView) -> None:
+    """Refuses pages that are not dense: their rows, and then the factors of these."""
+    if kv.shape[1] > 1 and kv.strides[1] != form.token_bytes:
+        raise SpecError(
+            f"kv must have {form.token_bytes} bytes from each row of a page to the next for kv_format "
+            f"{form.name!r}, got {kv.strides[1]}"
+        )
+
+
+def _factors(form: LatentFormat, kv: TensorView, value: object) -> tuple[TensorView, int]:
+    """The factors of a tensor, and how many columns share one."""
+    found = view(value, "kv_scale")
+    groups = {form.groups(group): group for group in reversed(GROUPS)}
+    rows, shape = kv.shape[:-2], found.shape
+    if shape[:-1] != rows or found.dtype != "f32" or shape[-1:] == () or shape[-1] not in groups:
+        counts = ", ".join(map(str, sorted(groups)))
+        raise SpecError(
+            f"kv_scale must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside this "
+            f"kv, got {list(shape)} of {found.dtype}"
+        )
+    if len(shape) > len(("rows", "groups")):
+        flat = as_rows("kv_scale", found.reshaped((*rows, 1, shape[-1]), _with_head(found)))
+        found = flat.reshaped((flat.shape[0], shape[-1]), (flat.strides[0], flat.strides[-1]))
+    return found, groups[shape[-1]]
+
+
+def _with_head(found: TensorView) -> tuple[int, ...]:
+    """Strides of [pages, page, n] as [pages, page, 1, n]."""
+    *outer, inner = found.strides
+    return (*outer, found.shape[-1] * inner, inner)

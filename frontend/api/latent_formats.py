@@ -1,0 +1,110 @@
+"""Rows of a latent cache packed in 8 bits, and what packed rows hold: `pack_latent`, `unpack_latent`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attn_mlir.api.latent_cache import BYTES, stored_rows
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, LatentFormat
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.reference.latent_formats import BF16, Array, packed, rows_f64
+from attn_mlir.runtime.tensors import TensorView, host_array, view
+
+FLOATS = {"bf16": BF16, "f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
+
+
+class PackedRows(NamedTuple):
+    """A latent cache in 8 bits.
+
+    Attributes:
+      kv: u8, [s_kv, 1, bytes] or [pages, page, 1, bytes]: `kv` of `sparse_mla`.
+      kv_scale: f32, [s_kv, n] or [pages, page, n]: `kv_scale` of it; None where it has none.
+    """
+
+    kv: Array
+    kv_scale: Array | None
+
+
+def pack_latent(kv: Any, kv_format: str, *, group: int | None = None) -> PackedRows:
+    """Packs rows of latent attention in a format of 8 bits.
+
+    Columns of 8 bits are divided by a factor that a group of them shares, and rounded to e4m3. A factor
+    is the least power of two that brings the largest of its group to 448 or below, 2^-13 at least;
+    this is FlashMLA's rule. Without factors what is larger than 448 becomes 448.
+
+    Args:
+      kv: [s_kv, 1, columns] or [pages, page, 1, columns] of bf16, f16 or f32, in the host's memory:
+        512 columns for `model1`, which is in pages, 576 for the others.
+      kv_format: `v32`, `model1`, `e4m3` or `e4m3_rope16`; see `sparse_mla`.
+      group: with `e4m3` and `e4m3_rope16` the columns that share a factor, 32, 64, 128, 256, 512 or
+        576; None for rows without factors.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    form, found = _form(kv_format, group), _on_host(view(kv, "kv"), "kv", (*FLOATS,))
+    ranks = (4,) if form.is_in_pages else (3, 4)
+    if len(found.shape) not in ranks or found.shape[-2:] != (1, form.columns) or found.empty:
+        rows = "" if form.is_in_pages else f"[s_kv, 1, {form.columns}] or "
+        raise SpecError(
+            f"kv must be {rows}[pages, page, 1, {form.columns}] for kv_format {kv_format!r}, got "
+            f"{list(found.shape)}"
+        )
+    return PackedRows(*packed(host_array(found, FLOATS[found.dtype])[..., 0, :], form))
+
+
+def unpack_latent(kv: Any, kv_format: str, *, kv_scale: Any = None) -> Array:
+    """The rows that a packed cache stands for, rounded to bf16 as kernels round them.
+
+    Args:
+      kv, kv_format, kv_scale: as of `sparse_mla`, in the host's memory.
+
+    Returns:
+      bf16, [s_kv, 1, columns] or [pages, page, 1, columns].
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    found, form = _on_host(view(kv, "kv"), "kv", BYTES), _form(kv_format, None)
+    scale = None if kv_scale is None else _on_host(view(kv_scale, "kv_scale"), "kv_scale", ("f32",))
+    stored = stored_rows(form, found, scale)
+    if stored.group is not None:
+        form = form.with_factors(stored.group)
+    factors = None if scale is None else host_array(scale)
+    with np.errstate(over="ignore"):
+        rows = rows_f64(host_array(found, np.dtype(np.uint8)), form, factors).astype(BF16)
+    return rows.reshape(*found.shape[:-1], form.columns)
+
+
+def _form(kv_format: object, group: object) -> LatentFormat:
+    """The format of that name, with factors of their own for every `group` columns if that is no None."""
+    form = FORMATS.get(kv_format) if isinstance(kv_format, str) else None
+    if form is None:
+        raise SpecError(
+            f"kv_format must be one of {', '.join(FORMATS)}, got {shown(kv_format, 40)}"
+        )
+    if group is None:
+        return form
+    if form.factors.place != "outside" or isinstance(group, bool) or group not in GROUPS:
+        allowed = ", ".join(map(str, GROUPS)) if form.factors.place == "outside" else "none"
+        raise SpecError(
+            f"group for kv_format {kv_format!r} must be None or one of {allowed}, got {shown(group, 40)}"
+        )
+    assert isinstance(group, int)
+    return form.with_factors(group)
+
+
+def _on_host(found: TensorView, name: str, dtypes: tuple[str, ...]) -> TensorView:
+    """The tensor itself.
+
+    Raises:
+      SpecError: it is in a GPU's memory, or of another dtype.
+    """
+    if found.device != "cpu" or found.dtype not in dtypes:
+        raise SpecError(
+            f"{name} must be of {', '.join(dtypes)} in the host's memory, got {found.dtype} on "
+            f"{found.place}"
+        )
+    return found

@@ -1,0 +1,120 @@
+"""What rows of a latent cache stored in 8 bits hold, in float64 from their bytes, and how such bytes are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from attn_mlir.dialect.attn.latent_formats import LatentFormat
+
+Array = npt.NDArray[Any]
+
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+LARGEST = 448.0  # of e4m3; OCP 8-bit floating point, 1.0
+LEAST_FACTOR = 1e-4  # before it is rounded up to a power of two, as FlashMLA's quantiser has it
+PAGE_STEP = 576  # bytes: pages of `model1` begin at multiples of it, as FlashMLA's do
+EXPONENT_BIAS, NO_EXPONENT = 127, 255  # of a factor of 8 bits; OCP Microscaling Formats, E8M0
+
+
+def rows_f64(
+    kv: Array, form: LatentFormat, kv_scale: Array | None = None
+) -> npt.NDArray[np.float64]:
+    """The rows [rows, columns] that bytes stand for.
+
+    Args:
+      kv: bytes, [s_kv, 1, token] or [pages, page, 1, token]; pages of `model1` have factors behind
+        their rows.
+      form: with the group of its factors, where these have a tensor of their own.
+      kv_scale: that tensor, [s_kv, n] or [pages, page, n].
+    """
+    told = kv.view(np.uint8)[..., 0, :]
+    if form.is_in_pages:
+        told, tail = _page_parts(told, form)
+        exponents = tail.astype(np.float64)
+        factors = np.where(exponents == NO_EXPONENT, np.nan, 2.0 ** (exponents - EXPONENT_BIAS))
+    elif form.factors.place == "row":
+        end = form.factors_at + 4 * form.factors.stored
+        factors = _as(told[..., form.factors_at : end], np.dtype(np.float32))
+    else:
+        factors = kv_scale
+    values = _as(told[..., : form.narrow], E4M3).astype(np.float64)
+    if factors is not None:
+        group = form.factors.group
+        wide = np.repeat(factors.astype(np.float64), group, axis=-1)[..., : form.narrow]
+        with np.errstate(invalid="ignore"):
+            values = values * wide
+    rope = _as(told[..., form.wide_at : form.wide_at + 2 * form.wide], BF16).astype(np.float64)
+    rows = np.concatenate([values, rope], axis=-1) if form.wide else values
+    return rows.reshape(-1, form.columns)
+
+
+def packed(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
+    """Rows as bytes, and the tensor of their factors where the format has one of its own.
+
+    Args:
+      rows: [s_kv, columns] or [pages, page, columns].
+      form: as of `rows_f64`.
+
+    Returns:
+      u8 [s_kv, 1, token] or [pages, page, 1, token], and f32 [..., n] or None.
+    """
+    values, factors = _quantised(rows[..., : form.narrow].astype(np.float32), form)
+    *outer, _ = rows.shape
+    row = np.zeros((*outer, form.row_bytes), np.uint8)
+    row[..., : form.narrow] = values.view(np.uint8)
+    if form.wide:
+        rope = np.ascontiguousarray(rows[..., form.narrow :]).astype(BF16).view(np.uint8)
+        row[..., form.wide_at : form.wide_at + 2 * form.wide] = rope
+    if form.factors.place == "outside" or factors is None:
+        return row[..., None, :], factors
+    if form.factors.place == "row":
+        row[..., form.factors_at : form.factors_at + 4 * form.factors.stored] = factors.view(
+            np.uint8
+        )
+        return row[..., None, :], None
+    pages, page = outer
+    tail = np.zeros((pages, page, form.factors.stored), np.uint8)
+    tail[..., : factors.shape[-1]] = np.log2(factors).astype(np.int64) + EXPONENT_BIAS
+    told = page * form.token_bytes
+    whole = np.zeros((pages, -(-told // PAGE_STEP) * PAGE_STEP), np.uint8)
+    whole[:, : page * form.row_bytes] = row.reshape(pages, -1)
+    whole[:, page * form.row_bytes : told] = tail.reshape(pages, -1)
+    return whole[:, :told].reshape(pages, page, 1, form.token_bytes), None
+
+
+def _quantised(rows: Array, form: LatentFormat) -> tuple[Array, Array | None]:
+    """Elements of e4m3 and factors of f32 whose products are near to rows.
+
+    A factor is the least power of two by which the largest of its group becomes at most 448, and
+    none is below 2^-13: FlashMLA's rule.
+    """
+    group = form.factors.group
+    if not group:
+        return rows.clip(-LARGEST, LARGEST).astype(E4M3), None
+    *outer, columns = rows.shape
+    count = form.groups(group)
+    padded = np.zeros((*outer, count * group), np.float32)
+    padded[..., :columns] = rows
+    parts = padded.reshape(*outer, count, group)
+    least = np.maximum(np.abs(parts).max(-1) / LARGEST, LEAST_FACTOR)
+    factors = np.exp2(np.ceil(np.log2(least))).astype(np.float32)
+    values = (parts / factors[..., None]).reshape(padded.shape)[..., :columns]
+    return values.astype(E4M3), factors
+
+
+def _page_parts(told: Array, form: LatentFormat) -> tuple[Array, Array]:
+    """Of pages [pages, page, token] the rows [pages, page, row], and the factors of each."""
+    pages, page, token = told.shape
+    flat = np.ascontiguousarray(told).reshape(pages, page * token)
+    rows = flat[:, : page * form.row_bytes].reshape(pages, page, form.row_bytes)
+    tail = flat[:, page * form.row_bytes :].reshape(pages, page, token - form.row_bytes)
+    return rows, tail[..., : form.groups(form.factors.group)]
+
+
+def _as(part: Array, dtype: np.dtype[Any]) -> Array:
+    """Bytes as numbers."""
+    return np.ascontiguousarray(part).view(dtype)

@@ -1,0 +1,188 @@
+"""Where the rows of a latent cache come from: rows of 16 bits, or of 8 bits that warps widen.
+
+Rows of 16 bits are copied by the copy engine as they are (`WideRows`). Those of 8 bits go through
+registers (`NarrowRows`): threads read what the rows hold, widen it and write the tile that products
+read, so that what is stored needs no place in shared memory. A block is read while the one before it
+is written.
+
+```text
+a row, v32    512 of 8 bits | 4 factors | 64 of 16 bits
+               |   pieces of 128 columns, 16 of them in a thread: e4m3 -> f16 -> f32 x factor -> bf16
+tile          | 0 .. 127 | 128 .. 255 | 256 .. 383 | 384 .. 511 | 512 .. 575 |
+```
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn
+from attn_mlir.dialect._mlir import arith, ir
+
+from . import builder as b
+from .widening import EXPONENT_BITS, MANTISSA_WIDTH, widened
+
+Value = Any
+
+LOADERS = (
+    4  # threads that gather, each its rows of a tile: copies of one are at least 48 clocks apart
+)
+WIDENERS = (
+    8  # warps: of a block of 64 rows of 656 bytes a thread has 11 reads of 16 bytes in flight
+)
+LINE = 64  # columns of 16 bits in 128 bytes: what is written at least
+MOST = 128  # columns of a piece: two lines
+LEAST_POWER = 0x400000  # bits of 2^-127, the smallest factor of 8 bits
+NOT_A_NUMBER = 0x7FC00000  # bits of a NaN
+
+
+@dataclass(frozen=True)
+class WideRows:
+    """Rows as products read them.
+
+    Attributes:
+      tensor: [rows, columns].
+      loaders: threads that copy parts of a tile of keys.
+    """
+
+    tensor: Value
+    loaders: ClassVar[int] = LOADERS
+
+    def count(self) -> Value:
+        """Rows of the cache."""
+        return b.extent(self.tensor, 0)
+
+
+@dataclass(frozen=True)
+class NarrowRows:
+    """Rows of 8 bits with factors, and 16 bits behind them; see `attn.latent_rows`.
+
+    Attributes:
+      narrow, factors, wide: tensors [rows, columns] or [pages, page, columns]; None for none.
+      group: narrow columns that share a factor.
+      page: rows of a page; 0 without.
+      loaders: none, tiles are written by warps.
+    """
+
+    narrow: Value
+    factors: Value | None
+    wide: Value | None
+    group: int
+    page: int
+    loaders: ClassVar[int] = 0
+
+    def count(self) -> Value:
+        """Rows of the cache."""
+        rows = b.extent(self.narrow, 0)
+        return b.INT.mul(rows, self.page) if self.page else rows
+
+    def read(self, listed: Value) -> list[Value]:
+        """What the rows hold, as it is stored: fragments for `widen`.
+
+        Args:
+          listed: shared tile [n] of i32, the rows of the cache; -1 stands for a row of zeros.
+        """
+        rows = b.load(listed)
+        found = [
+            self._part(self.narrow, rows, column, self._width)
+            for column in range(0, self._columns, self._width)
+        ]
+        if self.factors is not None:
+            groups = -(-self._columns // self.group)
+            found += [self._factor(rows, number) for number in range(groups)]
+        if self.wide is not None:  # threads hold other rows of these
+            found += [self._part(self.wide, b.load(listed), 0, _columns(self.wide))]
+        return found
+
+    def widen(self, found: Sequence[Value], tile: Value) -> None:
+        """Writes rows into a shared tile of bf16; `found` is what `read` gave."""
+        pieces = self._columns // self._width
+        narrow, rest = found[:pieces], list(found[pieces:])
+        wide = [rest.pop()] if self.wide is not None else []
+        for number, piece in enumerate(narrow):
+            first = number * self._width
+            b.store(self._values(piece, rest, first), b.columns(tile, first, self._width))
+        for piece in wide:
+            b.store(piece, b.columns(tile, self._columns, _columns(self.wide)))
+
+    @property
+    def _columns(self) -> int:
+        """Columns of 8 bits."""
+        return _columns(self.narrow)
+
+    @property
+    def _width(self) -> int:
+        """Columns of a piece: whole lines of the tile, and whole groups or a part of one."""
+        return max(math.gcd(self.group, self._columns, MOST), LINE)
+
+    def _part(self, tensor: Value, rows: Value, first: int, count: int) -> Value:
+        """Some columns of rows, of a tensor that is one of those of the cache."""
+        outer = [0] * (ir.MemRefType(tensor.type).rank - 1)
+        return b.load_rows(tensor, rows, count, [*outer, first], [*range(len(outer) + 1)])
+
+    def _factor(self, rows: Value, number: int) -> Value:
+        """The factors of one group, f32 [n]; 0 for rows that there are none of."""
+        tensor, page = self.factors, self.page
+
+        def of(row: Value, _: Value) -> Value:
+            place = [row]
+            if page:
+                outer = b.INT.floordiv(row, page)
+                place = [outer, b.INT.sub(row, b.INT.mul(outer, page))]
+            found = _in_f32(b.element(tensor, [*place, number]))
+            return b.select(b.compare("sge", row, 0), found, b.f32_constant(0.0))
+
+        return b.map_rows(of, rows, element=ir.F32Type.get())
+
+    def _values(self, piece: Value, factors: Sequence[Value], first: int) -> Value:
+        """The columns of a piece from a first one on, times their factors, rounded to bf16."""
+        values = b.map_elements(_extended, widened(piece), element=ir.F32Type.get())
+        if factors:
+            own = factors[first // self.group : (first + self._width - 1) // self.group + 1]
+            values = b.map_elements(b.fmul, values, self._spread(own))
+        return b.rounded(values, ir.BF16Type.get())
+
+    def _spread(self, factors: Sequence[Value]) -> Value:
+        """The factors of a piece's groups for each of its columns."""
+        found = b.broadcast(factors[0], self._width)
+        for number, other in enumerate(factors[1:], 1):
+
+            def chosen(
+                before: Value, own: Value, _: Value, column: Value, begin: int = number * self.group
+            ) -> Value:
+                return b.select(b.compare("slt", column, begin), before, own)
+
+            found = b.map_coordinates(chosen, found, b.broadcast(other, self._width))
+        return found
+
+
+Source = WideRows | NarrowRows
+
+
+def source_of(rows: Value, arguments: Mapping[Value, Value]) -> Source:
+    """Where the rows of an operand come from; `arguments` are those of the kernel by the function's."""
+    if not isinstance(owner := rows.owner, attn.LatentRowsOp):
+        return WideRows(arguments[rows])
+    factors, wide = (
+        next((arguments[x] for x in some), None) for some in (owner.factors, owner.wide)
+    )
+    return NarrowRows(arguments[owner.narrow], factors, wide, owner.group.value, owner.page)
+
+
+def _columns(tensor: Value) -> int:
+    return list(ir.MemRefType(tensor.type).shape)[-1]
+
+
+def _extended(x: Value) -> Value:
+    return arith.ExtFOp(ir.F32Type.get(), x).result
+
+
+def _in_f32(factor: Value) -> Value:
+    """A factor as it is stored as f32: of 8 bits, e stands for 2^(e - 127) and 255 for NaN."""
+    if isinstance(factor.type, ir.F32Type):
+        return factor
+    bits = arith.ShLIOp(arith.ExtUIOp(b.i32(), factor).result, b.constant(MANTISSA_WIDTH)).result
+    power = b.select(b.compare("eq", bits, 0), b.constant(LEAST_POWER), bits)
+    known = b.select(b.compare("eq", bits, EXPONENT_BITS), b.constant(NOT_A_NUMBER), power)
+    return arith.BitcastOp(ir.F32Type.get(), known).result
