@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attn_mlir.api.attention import plan
     from attn_mlir.api.latent_formats import pack_latent, unpack_latent
     from attn_mlir.api.mla import mla
+    from attn_mlir.api.mla_decode import mla_decode
     from attn_mlir.api.plan import Plan
     from attn_mlir.api.sparse_mla import sparse_mla
     from attn_mlir.block_masks.blocks import BlockMask
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from attn_mlir.calls import append_kv, attention
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.latent import MlaSpec
+    from attn_mlir.compiling.mla_decode import MlaDecodeSpec
     from attn_mlir.compiling.spec import MhaSpec, mha
     from attn_mlir.masks import Mask, causal, chunked, full, prefix_lm, sliding_window
     from attn_mlir.runtime.bundle import Bundle
@@ -41,6 +43,7 @@ __all__ = [
     "Kernel",
     "Mask",
     "MhaSpec",
+    "MlaDecodeSpec",
     "MlaSpec",
     "PagedKV",
     "Plan",
@@ -56,6 +59,7 @@ __all__ = [
     "load",
     "mha",
     "mla",
+    "mla_decode",
     "mods",
     "pack_latent",
     "plan",
@@ -77,6 +81,7 @@ _MODULES = {
     "Kernel": "runtime.kernel",
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
+    "MlaDecodeSpec": "compiling.mla_decode",
     "MlaSpec": "compiling.latent",
     "PagedKV": "caches",
     "Plan": "api.plan",
@@ -90,6 +95,7 @@ _MODULES = {
     "load": "runtime.kernel",
     "mha": "compiling.spec",
     "mla": "api.mla",
+    "mla_decode": "api.mla_decode",
     "pack_latent": "api.latent_formats",
     "plan": "api.attention",
     "prefix_lm": "masks",

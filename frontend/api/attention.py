@@ -10,7 +10,15 @@ from attn_mlir.api.caches import cached, check_replaced
 from attn_mlir.api.combining import Split, combination
 from attn_mlir.api.descales import check_scaled, descales_of
 from attn_mlir.api.lengths import NONE_TOLD, Told, check_ranks, told_by
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
+from attn_mlir.api.plan import (
+    Allocation,
+    Plan,
+    Seen,
+    Step,
+    carried_out,
+    named_extents,
+    only_planned,
+)
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
@@ -266,7 +274,7 @@ def planned(
         kernel = with_tiles(spec, told.sizes, target, split=split is not None)
         if split is None and collects_for_other_sizes():
             others = for_all_sizes(spec, told.sizes, target, split=False)
-    sizes = _named_extents(kernel, operands)
+    sizes = named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
     arguments = {**operands, **told.arrays, **told.scalars, **given}
@@ -299,16 +307,6 @@ def planned(
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:
     """What a kernel keeps of its own while it runs: parts of the keys, counters."""
     return [Allocation.of(x, extents) for x in kernel.tensors if x.role == "inout"]
-
-
-def _named_extents(spec: MhaSpec, operands: Mapping[str, TensorView]) -> dict[str, int]:
-    """The extents of the operands that have names in the request, by name."""
-    sizes: dict[str, int] = {}
-    for operand in spec.tensors:
-        if operand.name in operands:
-            pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
-            sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
-    return sizes
 
 
 def spec_of(

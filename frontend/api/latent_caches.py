@@ -4,37 +4,96 @@ from __future__ import annotations
 
 import dataclasses
 
+from attn_mlir.api.cache_scales import POOL_RANK, heads_inside
 from attn_mlir.api.caches import Cached, cached
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.dialect.attn.cache import TABLES
 from attn_mlir.dialect.attn.latent import ROW_COLUMNS
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.tensors import TensorView, view
 
 
-def latent_cached(cache: ContiguousKV | PagedKV) -> Cached:
+def latent_cached(cache: ContiguousKV | PagedKV, columns: int = ROW_COLUMNS) -> Cached:
     """The rows and index arrays of a latent cache: both operands, `k` and `v`, are all of its rows.
 
     Args:
-      cache: with `k_pages` [pages, page, 1, 576] alone, or `k` [rows, positions, 1, 576] and a `v` of
-        None.
+      cache: with `k_pages` [pages, page, 1, columns] alone, or `k` [rows, positions, 1, columns] and a
+        `v` of None.
+      columns: of its rows.
 
     Raises:
       SpecError: values or factors of its own, other columns or heads, or what `cached` refuses.
     """
+    keys, values = _check_alone(cache)
+    found = cached(dataclasses.replace(cache, **{values: getattr(cache, keys)}))
+    _check_columns(keys, found.operands["k"].shape, columns)
+    if found.kind is not None and found.kind.pages == TABLES:
+        raise SpecError("page_table of a latent cache must be [batch, columns]: pages hold both")
+    return found
+
+
+def latent_rows(cache: ContiguousKV | PagedKV, columns: int) -> TensorView:
+    """All rows of a latent cache as [rows, columns]; its tables and lengths are not looked at.
+
+    Args:
+      cache: as of `latent_cached`, with pages of any size, one behind the other in memory.
+      columns: of its rows.
+
+    Raises:
+      SpecError: values or factors of its own, other columns or heads, or pages with gaps between them.
+    """
+    keys, _ = _check_alone(cache)
+    pool = view(getattr(cache, keys), keys)
+    if len(pool.shape) != POOL_RANK:
+        layout = "[pages, page, 1, D]" if keys == "k_pages" else "[rows, positions, 1, D]"
+        raise SpecError(f"{keys} must be {layout}, got shape {list(pool.shape)}")
+    if isinstance(cache, PagedKV) and cache.layout == "HND":
+        pool = heads_inside(pool)
+    _check_columns(keys, pool.shape, columns)
+    rows = one_behind_the_other(pool, keys)
+    step, _, inner = rows.strides
+    return rows.reshaped((rows.shape[0], columns), (step, inner))
+
+
+def one_behind_the_other(pool: TensorView, name: str) -> TensorView:
+    """Pages [pages, page, heads, columns] as the rows [rows, heads, columns] that they are in memory.
+
+    Raises:
+      SpecError: there are gaps between them.
+    """
+    (pages, page, *row), (step, *steps) = pool.shape, pool.strides
+    if pages > 1 and page > 1 and step != page * steps[0]:
+        raise SpecError(
+            f"{name} must have its pages one behind the other, {page * steps[0]} elements from each to "
+            f"the next, got {step}"
+        )
+    pitch = step if page == 1 else steps[0]
+    return pool.reshaped((pages * page, *row), (pitch, *steps[1:]))
+
+
+def _check_alone(cache: ContiguousKV | PagedKV) -> tuple[str, str]:
+    """The names of the fields of keys and of values, which a latent cache has none of its own of.
+
+    Raises:
+      SpecError: it has, or factors.
+    """
     values = "v_pages" if isinstance(cache, PagedKV) else "v"
-    keys = values.replace("v", "k")
     if getattr(cache, values) is not None:
         raise SpecError(f"{values} must be None: the rows of a latent cache hold keys and values")
     for name in ("k_scale", "v_scale"):
         if getattr(cache, name) is not None:
             raise SpecError(f"{name} must be None for a latent cache of 16 bits")
-    found = cached(dataclasses.replace(cache, **{values: getattr(cache, keys)}))
-    shape = found.operands["k"].shape
-    if shape[2:] != (1, ROW_COLUMNS):
+    return values.replace("v", "k"), values
+
+
+def _check_columns(name: str, shape: tuple[int, ...], columns: int) -> None:
+    """Refuses rows of another size, or of several heads.
+
+    Raises:
+      SpecError: says what was got.
+    """
+    if shape[2:] != (1, columns):
         raise SpecError(
-            f"{keys} of a latent cache must have 1 head of {ROW_COLUMNS} columns, got {shape[2]} of "
+            f"{name} of a latent cache must have 1 head of {columns} columns, got {shape[2]} of "
             f"{shape[3]}"
         )
-    if found.kind is not None and found.kind.pages == TABLES:
-        raise SpecError("page_table of a latent cache must be [batch, columns]: pages hold both")
-    return found

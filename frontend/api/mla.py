@@ -10,7 +10,15 @@ from attn_mlir.api.attention import check_scale, output_dtype_of
 from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent_caches import latent_cached
 from attn_mlir.api.lengths import Told, told_by
-from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out, only_planned
+from attn_mlir.api.plan import (
+    Allocation,
+    Plan,
+    Seen,
+    Step,
+    carried_out,
+    named_extents,
+    only_planned,
+)
 from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
@@ -127,7 +135,7 @@ def mla(
         query_tiles = query_tiles_for(chip, told.sizes["sq"], spec.group)
     spec = dataclasses.replace(spec, query_tiles=query_tiles, tile_order=tile_order)
     stream = stream_of(stream, device, q_nope, operands["q_nope"])
-    arguments = {**operands, **told.arrays, **told.scalars, "scale": _scale(scale)}
+    arguments = {**operands, **told.arrays, **told.scalars, "scale": model_scale(scale)}
     return _planned(spec, arguments, operands, model=q_nope, out=out, on=(device, stream, target))
 
 
@@ -156,11 +164,7 @@ def _planned(
     given = None
     if out is not None:
         given = given_output(out, (*q.shape[:-1], spec.v_head_dim), spec.out_dtype, operands)
-    sizes: dict[str, int] = {}
-    for operand in spec.tensors:
-        if operand.name in operands:
-            pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
-            sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
+    sizes = named_extents(spec, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given)
     step = Step(spec, {**arguments, **{x.name: Seen(x.name, x.shape) for x in results}})
@@ -168,8 +172,8 @@ def _planned(
     return Plan([step], results, [], model, q, device, stream, target)
 
 
-def _scale(scale: object) -> float:
-    """The scale of the call.
+def model_scale(scale: object) -> float:
+    """The scale of a call of latent attention.
 
     Raises:
       SpecError: none, or no scale.

@@ -61,6 +61,16 @@ class Allocation:
         return math.prod(self.shape) * dtype_bytes(self.dtype)
 
 
+def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[str, int]:
+    """The extents of the operands that have names in the request, by name."""
+    sizes: dict[str, int] = {}
+    for operand in request.tensors:
+        if operand.name in operands:
+            pairs = zip(operand.extents, operands[operand.name].shape, strict=True)
+            sizes |= {name: extent for name, extent in pairs if isinstance(name, str)}
+    return sizes
+
+
 @dataclass(frozen=True)
 class Seen:
     """A view of a tensor of the plan, as an argument of a kernel.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attn_mlir.api.latent_cache import StoredRows, as_rows, stored_rows
+from attn_mlir.api.packed_rows import StoredRows, as_rows, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
 from attn_mlir.compiling.sparse_mla import (

@@ -195,7 +195,7 @@ def _probabilities(
     total[~seen] = 1.0
     lse = np.where(seen, top + np.log(total), -np.inf)
     if sink is not None:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # -inf less -inf where no key is seen
             weight = np.exp(np.broadcast_to(sink, (len(top), 1))[:, 0] - top)
         total = np.where(seen, total + weight, total)
     return _Probabilities(weights, total, lse)

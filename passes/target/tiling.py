@@ -5,6 +5,7 @@ is a kernel, for its block mask or to count its work tiles. Names with STREAM or
 the schedule for few queries, names with HELD or `held` about the one with sums in registers.
 """
 
+import math
 from typing import NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
@@ -116,14 +117,20 @@ def has_scale_groups(columns: int, groups: int) -> bool:
     return fits and columns // groups % SCALE_STEP == 0
 
 
-def streamed_heads(group: int, *, is_padded: bool = False) -> int:
+def streamed_heads(group: int, *, is_padded: bool = False, v_head_dim: int = 0) -> int:
     """Query heads of a group that share a query tile of the schedule for few queries.
 
     Args:
       is_padded: whether the queries of a sequence may end before its dimension does. A tensor map then
         needs a dimension for this end, and has none left for packed heads.
+      v_head_dim: elements per row of V. Beside more than `MAX_HEAD_DIM` shared memory has no room for
+        rows of queries that do not fill a tile: heads then divide its rows.
     """
-    return 1 if is_padded else max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
+    if is_padded:
+        return 1
+    if v_head_dim > MAX_HEAD_DIM:
+        return math.gcd(group, STREAM_ROWS)
+    return max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:
@@ -152,9 +159,11 @@ class StreamedRows(NamedTuple):
     head_tiles: int
 
     @classmethod
-    def of(cls, group: int, q_tiles: int, *, is_padded: bool = False) -> "StreamedRows":
+    def of(
+        cls, group: int, q_tiles: int, *, is_padded: bool = False, v_head_dim: int = 0
+    ) -> "StreamedRows":
         """The rows of `q_tiles` query tiles, along the heads if the group has enough of them."""
-        packed = streamed_heads(group, is_padded=is_padded)
+        packed = streamed_heads(group, is_padded=is_padded, v_head_dim=v_head_dim)
         along_heads = group > packed and group // packed % q_tiles == 0 and not is_padded
         return cls(packed, q_tiles, q_tiles if along_heads else 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attn_mlir.validation.gpu import (
     appending,
     attention,
+    decode,
     drawn,
     empty_boxes,
     latent,
@@ -19,6 +20,7 @@ __all__ = [
     "appending",
     "attention",
     "checks",
+    "decode",
     "drawn",
     "empty_boxes",
     "latent",

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
@@ -111,10 +112,15 @@ def failure(seed: int) -> str:
     return ""
 
 
-def main() -> int:
-    """The command."""
+def drawn_and_judged(described: str, failure: Callable[[int], str]) -> int:
+    """The command of a module of draws, and its exit code.
+
+    Args:
+      described: how it is called.
+      failure: runs a draw, and says what is wrong.
+    """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=described, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("seed", type=int, nargs="?", help="number of a draw")
     parser.add_argument("--count", type=int, default=1, help="so many draws")
@@ -133,4 +139,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(drawn_and_judged(__doc__ or "", failure))

@@ -221,7 +221,9 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
 def _rows(op: attn.MhaOp, q_tiles: int) -> StreamedRows:
     """The query rows of a work tile."""
     group = op.heads // op.kv_heads
-    return StreamedRows.of(group, q_tiles, is_padded=has_padded_queries(op.q))
+    return StreamedRows.of(
+        group, q_tiles, is_padded=has_padded_queries(op.q), v_head_dim=op.v_head_dim
+    )
 
 
 def _check(op: attn.MhaOp, config: StreamConfig) -> None:

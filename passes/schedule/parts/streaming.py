@@ -323,7 +323,10 @@ def attend(
         ahead = Ahead(problem, tile, visited, first, STRIP_KEYS, groups.values)
         state += [b.fill([rows], zero) for _ in groups.values]
         state += ahead.start()
-    state = visit(visited, visited.phases(way), state, turn_of)
+    if shared:  # long products: tests cost less than a second loop, whose code is as long
+        state = b.loop(0, visited.count, state, lambda *args: turn_of(Test.ALL, *args))
+    else:
+        state = visit(visited, visited.phases(way), state, turn_of)
     known, state = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
     sums, largest = state[: len(sum_parts)], state[len(sum_parts) :]
     if ahead is not None:

@@ -1,4 +1,4 @@
-"""Rows of a latent cache as a caller passes them: views of what each row is made of."""
+"""Packed rows of a latent cache, of 8 bits, as a caller passes them: views of what each is made of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from attn_mlir.api.cache_scales import POOL_RANK
+from attn_mlir.api.latent_caches import one_behind_the_other
 from attn_mlir.dialect.attn.latent_formats import GROUPS, LatentFormat
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.scalars import MAX_I32, integer
@@ -83,21 +85,8 @@ def stored_rows(form: LatentFormat, kv: TensorView, kv_scale: object) -> StoredR
 
 
 def as_rows(name: str, kv: TensorView) -> TensorView:
-    """Pages [pages, page, ...] as the rows that they are in memory, [pages x page, ...].
-
-    Raises:
-      SpecError: pages are not one behind the other.
-    """
-    if len(kv.shape) != len(("pages", "page", "heads", "columns")):
-        return kv
-    (pages, page, *row), (step, *steps) = kv.shape, kv.strides
-    if pages > 1 and page > 1 and step != page * steps[0]:
-        raise SpecError(
-            f"{name} must have its pages one behind the other, {page * steps[0]} elements from each "
-            f"to the next, got {step}"
-        )
-    pitch = step if page == 1 else steps[0]
-    return kv.reshaped((pages * page, *row), (pitch, *steps[1:]))
+    """Rows, or pages as the rows that they are in memory, see `one_behind_the_other`."""
+    return one_behind_the_other(kv, name) if len(kv.shape) == POOL_RANK else kv
 
 
 def _check(form: LatentFormat, kv: TensorView) -> None:

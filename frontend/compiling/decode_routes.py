@@ -1,0 +1,63 @@
+"""How a call of latent attention after absorption is computed: its schedule, work tiles, parts of the keys.
+
+It depends on the machine and on sizes, never on the contents of device arrays, so that recorded launches
+stay valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.compiling.splits import check_num_splits, chosen_splits, key_tiles
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.limits import DEFAULT_TARGET
+from attn_mlir.passes.target.tiling import STREAMED_DECODE, StreamedRows
+from attn_mlir.runtime.kernel import Machine
+
+
+def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
+    """The name of the schedule.
+
+    Raises:
+      SpecError: the target has none for it.
+    """
+    if spec.indices:
+        raise SpecError(
+            f"{target} has no kernel for indices: schedule {STREAMED_DECODE} reads rows in their order"
+        )
+    return STREAMED_DECODE
+
+
+def decode_splits(
+    num_splits: object, spec: MlaDecodeSpec, sizes: Mapping[str, int], machine: Machine
+) -> int:
+    """The number of parts of the keys of a call.
+
+    Args:
+      num_splits: as of `mla_decode`.
+      spec: the request, with its schedule.
+      sizes: `batch`, and the longest `sq` and `sk`.
+      machine: that the call runs on.
+
+    Raises:
+      SpecError: an invalid number of parts.
+    """
+    wanted = check_num_splits(num_splits)
+    if 0 in sizes.values():
+        return 1
+    if wanted:
+        return wanted
+    target = machine.target or DEFAULT_TARGET
+    return chosen_splits(
+        work_tiles=decode_tiles(spec, sizes),
+        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
+        multiprocessors=machine.multiprocessors,
+    )
+
+
+def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:
+    """Number of work tiles of a call without a split."""
+    rows = StreamedRows.of(spec.heads, 1, v_head_dim=LATENT_COLUMNS)
+    return sizes["batch"] * (spec.heads // rows.heads) * -(-sizes["sq"] // rows.positions)

@@ -1,0 +1,99 @@
+"""From `attn.mla_decode` to a `ws.kernel` past whose queries the rows of a latent cache stream.
+
+It is `attn.mha` of one key-value head whose values are the front of the rows of keys (`attn.columns`),
+by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.dialect._mlir import arith, ir, tensor
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.kernels.streaming import MhaStreaming, Options
+from attn_mlir.passes.schedule.registry import register
+from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tiling import STREAMED_DECODE
+
+NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
+
+
+@register
+class MlaDecodeStreaming:
+    """Latent attention after absorption, with sums in the registers of single warps."""
+
+    name: ClassVar[str] = STREAMED_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = Options
+
+    def lacks(self, target: Target) -> str:
+        """Nothing: warps multiply on every target."""
+        return ""
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """All, where there is no other kernel."""
+        return target.accumulator == "registers"
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """As `mha-streaming`.
+
+        Raises:
+          VerifyError: lists of rows, results for parts, or what `mha-streaming` refuses.
+        """
+        if op.is_listed:
+            raise op_error(op, f"has no kernel for indices in {self.name}: rows stream in order")
+        if op.is_partial:
+            raise op_error(
+                op, f"has no kernel for attn.partial in {self.name}: it joins parts by itself"
+            )
+        inner = _attention(op)
+        MhaStreaming().configure(inner, target, options)
+        op.attributes[CONFIG] = inner.attributes[CONFIG]
+        _remove(inner)
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, or the operation has no
+            configuration.
+        """
+        inner = _attention(op)
+        for mine, other in zip(op.operation.results, inner.operation.results, strict=True):
+            mine.replace_all_uses_with(other)
+        op.operation.erase()
+        kernel = MhaStreaming().build(function, inner, target)
+        names = [NAMES.get(name, name) for name in kernel.names]
+        kernel.attributes["arg_names"] = ir.ArrayAttr.get([ir.StringAttr.get(x) for x in names])
+        return kernel
+
+
+def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
+    """The same as `attn.mha` and `attn.columns`, in front of it, with its configuration if any."""
+
+    def modified(
+        score: ir.Value, batch: ir.Value, head: ir.Value, q: ir.Value, k: ir.Value
+    ) -> ir.Value:
+        """The score itself, beside what says how keys are split and which sinks there are."""
+        if memory := op.memory:
+            attn.JoinOp(*memory)
+        for sinks in op.sinks:
+            index = arith.IndexCastOp(ir.IndexType.get(), head).result
+            attn.SinkOp(tensor.ExtractOp(sinks, [index]).result)
+        return score
+
+    with ir.InsertionPoint(op.operation), op.location:
+        values = attn.make_columns(op.kv, 0, op.v_head_dim)
+        operands = (op.q, op.kv, values, op.scale)
+        inner = attn.make_mha(*operands, mask=op.mask_rule, score_mod=modified)
+    if CONFIG in op.attributes:
+        inner.attributes[CONFIG] = op.attributes[CONFIG]
+    return inner
+
+
+def _remove(inner: attn.MhaOp) -> None:
+    """Erases what `_attention` has made."""
+    columns = inner.v.owner
+    inner.operation.erase()
+    columns.operation.erase()

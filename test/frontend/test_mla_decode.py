@@ -1,0 +1,218 @@
+"""`mla_decode` as it is called: what it refuses, by which names, and what it plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.api.mla_decode import plan
+from attn_mlir.compiling.decode_routes import decode_splits
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import SpecError
+from attn_mlir.reference import mla_decode_f64
+from attn_mlir.runtime.devices.idle import IdleDevice
+from attn_mlir.runtime.kernel import Machine
+
+BF16 = ml_dtypes.bfloat16
+HOPPER = am.EmulatorDevice(target="sm_90a", multiprocessors=4)
+
+
+def zeros(*shape: int, dtype: Any = BF16) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def ints(*shape: int) -> Any:
+    return np.zeros(shape, np.int32)
+
+
+def pages(**changed: Any) -> am.PagedKV:
+    """Three pages of 16 rows for each of two sequences."""
+    table = np.arange(6, dtype=np.int32).reshape(2, 3)
+    given: dict[str, Any] = {"k_pages": zeros(6, 16, 1, 576), "page_table": table}
+    return am.PagedKV(**given | changed)
+
+
+def operands(**changed: Any) -> dict[str, Any]:
+    """Two sequences of 2 queries and 48 rows, 16 heads."""
+    return {"q": zeros(2, 2, 16, 576), "cache": pages(), "scale": 0.1} | changed
+
+
+LISTS = ints(2, 2, 8)
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "rank of q": (
+        {"q": zeros(2, 16, 576)},
+        r"q must be \[batch, sq, heads, head_dim\], got shape \[2, 16, 576\]",
+    ),
+    "columns of q": ({"q": zeros(2, 2, 16, 128)}, r"q must have 576 or 512 columns, got 128"),
+    "dtype of q": (
+        {"q": zeros(2, 2, 16, 576, dtype=np.float32)},
+        r"q has dtype f32, allowed are bf16, f16",
+    ),
+    "heads": ({"q": zeros(2, 2, 12, 576)}, r"heads must be a multiple of 8 up to 1024, got 12"),
+    "no cache": (
+        {"cache": zeros(2, 48, 1, 576)},
+        r"cache must be a PagedKV or a ContiguousKV, got ",
+    ),
+    "dtype of the cache": (
+        {"cache": pages(k_pages=zeros(6, 16, 1, 576, dtype=np.float16))},
+        r"k_pages is f16, q is bf16: both must be the same",
+    ),
+    "columns of the cache": (
+        {"q": zeros(2, 2, 16, 512)},
+        r"k_pages of a latent cache must have 1 head of 512 columns, got 1 of 576",
+    ),
+    "values of their own": (
+        {"cache": pages(v_pages=zeros(6, 16, 1, 512))},
+        r"v_pages must be None: the rows of a latent cache hold keys and values",
+    ),
+    "factors": (
+        {"cache": pages(k_scale=np.ones(1, np.float32))},
+        r"k_scale must be None for a latent cache of 16 bits",
+    ),
+    "batch": ({"q": zeros(3, 2, 16, 576)}, r"page_table has batch 2, q has 3"),
+    "pages that are none": (
+        {"cache": pages(page_table=np.full((2, 3), 6, np.int32))},
+        r"page_table\[0, 0\] is 6: k_pages has pages 0 to 5",
+    ),
+    "too many rows": (
+        {"cache": pages(seqused=np.array([48, 49], np.int32))},
+        r"seqused\[1\] is 49: sequence 1 of k_pages has 48",
+    ),
+    "size of pages": (
+        {"cache": pages(k_pages=zeros(6, 12, 1, 576))},
+        r"k_pages with a page size of 12 has no kernel: supported are 8, 16, 32, and multiples of 64",
+    ),
+    "no scale": ({"scale": None}, r"scale must be a number: it is the model's"),
+    "scale": ({"scale": 0.0}, r"scale must be"),
+    "mask": ({"mask": "causal"}, r"mask 'causal' has no kernel"),
+    "shape of sinks": (
+        {"sinks": np.zeros(8, np.float32)},
+        r"sinks must be \[16\] of f32, got \[8\] of f32",
+    ),
+    "dtype of sinks": ({"sinks": zeros(16)}, r"sinks must be \[16\] of f32, got \[16\] of bf16"),
+    "parts": ({"num_splits": 257}, r"num_splits must be .*256.*, got 257"),
+    "lengths of no lists": (
+        {"topk_length": ints(2, 2)},
+        r"topk_length is of the lists in indices, which are None",
+    ),
+    "mask beside lists": (
+        {"indices": LISTS, "mask": am.causal()},
+        r"mask and indices both say what a query sees, got causal",
+    ),
+    "rank of lists": (
+        {"indices": ints(2, 8)},
+        r"indices must be \[2, 2, topk\] of i32 beside this q, got \[2, 8\] of i32",
+    ),
+    "dtype of lists": (
+        {"indices": LISTS.astype(np.int64)},
+        r"indices must be \[2, 2, topk\] of i32 beside this q, got \[2, 2, 8\] of i64",
+    ),
+    "lengths of lists": (
+        {"indices": LISTS, "topk_length": ints(2)},
+        r"topk_length must be \[2, 2\] of i32 beside this q, got \[2\] of i32",
+    ),
+    "gaps between pages": (
+        {"indices": LISTS, "cache": pages(k_pages=zeros(6, 20, 1, 576)[:, :16])},
+        r"k_pages must have its pages one behind the other, 9216 elements from each to the next",
+    ),
+    "shape of out": ({"out": zeros(2, 2, 16, 576)}, r"out"),
+    "dtype of out": (
+        {"out": zeros(2, 2, 16, 512, dtype=np.float16)},
+        r"out has dtype f16, q is bf16: both must be the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    changed, told = REFUSED[name]
+    with pytest.raises(SpecError, match=told):
+        am.mla_decode(**operands(**changed), device=HOPPER)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"head_dim": 128}, r"head_dim must be 576 or 512, got 128"),
+        ({"topk_length": True}, r"topk_length is of the lists in indices, got none"),
+        (
+            {"indices": True, "cache": Cache(page_size=16, pages="table")},
+            r"indices name rows of the whole cache: cache and lengths must be left out",
+        ),
+        ({"lengths": Lengths(used_q=True)}, r"lengths must be those of the cache's sequences"),
+        (
+            {"cache": Cache(page_size=16, pages="table", scale_dtype="f32", k_groups=1)},
+            r"cache must have no factors of positions",
+        ),
+        ({"partial": True, "sinks": True}, r"partial results exclude sinks"),
+        ({"joined": True}, r"joined parts of the keys need a schedule"),
+        ({"schedule": "mha"}, r"schedule must be one of mla-decode-streaming"),
+    ],
+)
+def test_requests_that_have_no_kernel(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        MlaDecodeSpec(**{"heads": 16, **changed})
+
+
+def test_a_call_is_one_launch_also_of_parts() -> None:
+    given = operands(cache=pages(seqused=np.array([48, 5], np.int32)), device=HOPPER)
+    made = plan(**given, num_splits=2, sinks=np.zeros(16, np.float32), mask=am.causal())
+    (step,) = made.steps
+    spec = step.request
+    assert isinstance(spec, MlaDecodeSpec)
+    assert spec.joined and spec.sinks and spec.schedule == "mla-decode-streaming"
+    assert spec.kernel_name == (
+        "attn_mla_decode_causal_stream_sinks_joined_latentp16_uk_bf16_h16_d576"
+    )
+    assert [(x.name, x.shape) for x in made.results] == [
+        ("o", (2, 2, 16, 512)),
+        ("lse", (2, 16, 2)),
+    ]
+    assert [(x.name, x.shape) for x in made.workspace] == [
+        ("part_sums", (2, 4, 16, 16, 32)),
+        ("part_extremes", (2, 2, 4, 1, 16)),
+        ("arrived", (4, 1)),
+    ]
+    assert not plan(**given, num_splits=1).workspace
+
+
+def test_parts_are_chosen_by_sizes() -> None:
+    spec = MlaDecodeSpec(heads=128, schedule="mla-decode-streaming")
+    machine = Machine("sm_90a", 132)
+
+    def count(batch: int, sk: int, sq: int = 1) -> int:
+        return decode_splits(0, spec, {"batch": batch, "sq": sq, "sk": sk}, machine)
+
+    assert count(1, 16384) == 16  # of 8 work tiles of 16 heads
+    assert count(1, 16384, sq=2) == 8
+    assert count(64, 16384) == 1
+    assert count(1, 512) == 1
+    assert count(0, 16384) == 1
+
+
+def test_the_lists_of_a_target_without_a_kernel_for_them() -> None:
+    told = (
+        r"sm_90a has no kernel for indices: schedule mla-decode-streaming reads rows in their order"
+    )
+    with pytest.raises(SpecError, match=told):
+        am.mla_decode(**operands(indices=LISTS), device=IdleDevice("sm_90a"))
+
+
+def test_listed_rows_in_order_are_those_of_a_sequence() -> None:
+    """Of the reference: a list of all rows of a sequence, with entries that do not count between."""
+    random = np.random.default_rng(0)
+    q, kv = (random.standard_normal(shape) for shape in ((2, 1, 8, 512), (2, 5, 1, 512)))
+    sinks = random.standard_normal(8)
+    indices = np.array([[[0, 1, -1, 2, 3, 4, 9]], [[5, 10, 6, 7, 8, 9, 0]]])
+    lengths = np.array([[6], [6]])
+    given: dict[str, Any] = {"scale": 0.1, "sinks": sinks}
+    rows = mla_decode_f64(q, kv, **given)
+    listed = mla_decode_f64(q, kv.reshape(10, 512), **given, indices=indices, topk_length=lengths)
+    for one, other in ((rows.o, listed.o), (rows.lse, listed.lse)):
+        assert np.allclose(one, other, rtol=1e-12)

@@ -1,0 +1,167 @@
+"""Latent attention after absorption on the emulator: every element judged, NaN wherever nothing lies.
+
+Tests with a number provoke the trap of that number in the specification of latent attention.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.compiler import compile
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import VerifyError
+from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.stored import Form
+
+pytestmark = pytest.mark.slow
+
+HOPPER: dict[str, Any] = {"target": "sm_90a", "multiprocessors": 2}
+ADVERSARIAL = {**HOPPER, "schedule": "adversarial", "seed": 3}
+PAGED = DecodeProblem(
+    queries=2,
+    keys=(70, 0),
+    heads=8,
+    sinks="finite",
+    options={"mask": am.causal()},
+    call={"num_splits": 2},
+    device=HOPPER,
+)
+ROWS = DecodeProblem(
+    keys=(40,),
+    cache=Form(),
+    heads=24,
+    columns=512,
+    dtype=np.float16,
+    call={"num_splits": 1},
+    device=ADVERSARIAL,
+)
+
+
+@pytest.mark.parametrize("problem", [PAGED, ROWS], ids=["pages, in parts", "rows, f16"])
+def test_mla_decode(problem: DecodeProblem) -> None:
+    problem.run()
+
+
+def test_the_order_of_a_batch_and_of_pages_does_not_change_bits() -> None:
+    """Nor does a second run, and another order of events."""
+    problem = dataclasses.replace(PAGED, keys=(70, 20), device=ADVERSARIAL)
+    made = problem.made()
+    o, lse = problem.launched(made, am.EmulatorDevice(**HOPPER))
+    assert isinstance(made.cache, am.PagedKV)
+    moved = np.random.default_rng(1).permutation(len(made.cache.k_pages))
+    pool = np.full_like(made.cache.k_pages, np.nan)
+    pool[moved] = made.cache.k_pages
+    table = made.cache.page_table[::-1]
+    table = np.where(
+        (table >= 0) & (table < len(moved)), moved[np.clip(table, 0, len(moved) - 1)], -1
+    )
+    other = made._replace(
+        q=made.q[::-1].copy(),
+        cache=dataclasses.replace(
+            made.cache,
+            k_pages=pool,
+            page_table=table.astype(np.int32),
+            seqused=made.cache.seqused[::-1].copy(),
+        ),
+    )
+    again = problem.launched(other, am.EmulatorDevice(**problem.device))
+    assert [x[::-1].tobytes() for x in again] == [o.tobytes(), lse.tobytes()]
+
+
+@pytest.mark.parametrize("empty", ["batch", "queries", "keys"])
+def test_nothing_of_something(empty: str) -> None:
+    """No batch and no queries give no rows, no keys rows of zeros."""
+    batch, sq, sk = {"batch": (0, 1, 40), "queries": (1, 0, 40), "keys": (1, 1, 0)}[empty]
+    q = np.zeros((batch, sq, 24, 512), np.float16)
+    rows = np.full((batch, sk, 1, 512), np.nan, np.float16)
+    device = am.EmulatorDevice(**HOPPER)
+    cache = am.ContiguousKV(rows, None, np.full(batch, sk, np.int32))
+    o, lse = am.mla_decode(q, cache, scale=0.1, device=device)
+    assert o.shape == (batch, sq, 24, 512) and lse.shape == (batch, 24, sq)
+    assert not o.astype(np.float32).any() and (lse == -np.inf).all()
+
+
+def test_tensors_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    problem = dataclasses.replace(PAGED, keys=(20,), queries=1)
+    made = problem.made()
+    assert isinstance(made.cache, am.PagedKV)
+
+    def tensor(array: Any) -> Any:
+        if array.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    fields = ("k_pages", "page_table", "seqused")
+    cache = am.PagedKV(**{name: tensor(getattr(made.cache, name)) for name in fields})
+    of_torch = made._replace(q=tensor(made.q), cache=cache, sinks=tensor(made.sinks))
+    found: Any = problem.launched(of_torch, am.EmulatorDevice(**HOPPER))
+    assert all(isinstance(x, torch.Tensor) for x in found)
+    o = found[0].view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    assert not (wrong := problem.wrong(made, o, found[1].numpy())), wrong
+
+
+def test_t10_a_query_whose_first_key_tile_is_hidden_altogether() -> None:
+    """Query 0 of two sees no key of a sequence of one, and nothing of the part behind 64 keys."""
+    problem = dataclasses.replace(PAGED, keys=(1, 65), device=ADVERSARIAL)
+    o, lse = problem.run()
+    assert not o[0, 0].astype(np.float32).any() and (lse[0, :, 0] == -np.inf).all()
+
+
+def test_t12_rows_behind_a_sequence_that_hold_nan() -> None:
+    """In its last page and in pages that its table still names; their weights are 0."""
+    made = PAGED.made()
+    assert isinstance(made.cache, am.PagedKV)
+    pool, table = made.cache.k_pages, made.cache.page_table
+    assert np.isnan(pool[table[0, 4], 6:].astype(np.float32)).all()
+    o, _ = PAGED.run()
+    assert np.isfinite(o.astype(np.float32)).all()
+
+
+def test_t21_sinks_of_any_size_do_not_enter_the_lse() -> None:
+    """One of +inf leaves O of 0; one of -inf changes nothing; a sequence without keys keeps -inf."""
+    problem = dataclasses.replace(PAGED, sinks="infinite", keys=(0, 33), heads=8, seed=4)
+    made = problem.made()
+    assert (
+        made.sinks is not None and np.isposinf(made.sinks).any() and np.isneginf(made.sinks).any()
+    )
+    o, lse = problem.run()
+    assert (lse[0] == -np.inf).all() and np.isfinite(lse[1]).all()
+    assert not o[1][:, np.isposinf(made.sinks)].astype(np.float32).any()
+
+
+@pytest.mark.ptxas
+def test_nothing_is_spilled() -> None:
+    spec = MlaDecodeSpec(
+        heads=8,
+        mask=am.causal(),
+        sinks=True,
+        cache=Cache(page_size=16, pages="table"),
+        lengths=Lengths(used_k=True),
+        schedule="mla-decode-streaming",
+        joined=True,
+    )  # that of PAGED
+    assert compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"indices": True},
+            "has no kernel for indices in mla-decode-streaming: rows stream in order",
+        ),
+        ({"partial": True}, "has no kernel for attn.partial in mla-decode-streaming"),
+    ],
+)
+def test_what_has_no_kernel(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(VerifyError, match=told):
+        compile(MlaDecodeSpec(heads=16, **options), target="sm_90a")

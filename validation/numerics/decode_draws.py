@@ -1,0 +1,94 @@
+"""Drawn problems of latent attention after absorption, judged on the emulator; a failure prints its command.
+
+    python -m attn_mlir.validation.numerics.decode_draws 17           one draw, by its number
+    python -m attn_mlir.validation.numerics.decode_draws --count 100  draws 0 to 99; `make numerics`
+
+Exit code: 0 when all passed, 1 when one failed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import Any
+
+os.environ.setdefault("ATTN_MLIR_CHECK", "all")
+
+import ml_dtypes
+import numpy as np
+
+import attn_mlir as am
+from attn_mlir.validation.numerics.decode import SCALE, DecodeProblem
+from attn_mlir.validation.numerics.latent_draws import CACHES, drawn_and_judged
+
+TARGETS = ("sm_90a",)
+LISTED_ON = ()  # targets with a kernel for lists of rows
+LENGTHS = (0, 1, 31, 64, 65, 130, 200)
+MASKS: tuple[am.Mask, ...] = (
+    am.full(),
+    am.causal(),
+    am.causal(),
+    am.sliding_window(70, 0),
+    am.chunked(64),
+)
+PAGES = (1, 2, 16, 61, 64)  # of caches of which lists name rows
+
+
+def drawn(seed: int, target: str = "") -> DecodeProblem:
+    """The problem of a seed.
+
+    Args:
+      target: the chip that it is for; drawn as well when left out.
+    """
+    choose = random.Random(seed)
+    device: dict[str, Any] = {"target": choose.choice(TARGETS), "multiprocessors": 2}
+    if choose.random() < 0.5:
+        device |= {"schedule": "adversarial", "seed": seed % 1000}
+    if target:
+        device["target"] = target
+    queries = choose.choice((1, 1, 2, 3, 4))
+    keys = [choose.choice(LENGTHS) for _ in range(choose.choice((1, 2)))]
+    cache = choose.choice(CACHES)
+    if not cache.counts_new:  # the new keys are among them
+        keys = [max(queries, count) for count in keys]
+    options: dict[str, Any] = {"scale": choose.choice((SCALE, 0.3, 1e-3))}
+    mask = choose.choice(MASKS)
+    topk, has_lengths = 0, False
+    if device["target"] in LISTED_ON and choose.random() < 0.5:
+        topk, has_lengths = choose.choice((1, 50, 64, 130)), choose.random() < 0.5
+        keys = [max(count, 1) for count in keys]
+        cache = type(cache)(choose.choice(PAGES), choose.choice(("NHD", "HND")))
+    else:
+        options["mask"] = mask
+    return DecodeProblem(
+        queries=queries,
+        keys=tuple(keys),
+        cache=cache,
+        heads=choose.choice((8, 16, 24, 32)),
+        columns=choose.choice((576, 576, 512)),
+        dtype=choose.choice((ml_dtypes.bfloat16, np.float16)),
+        topk=topk,
+        has_lengths=has_lengths,
+        sinks=choose.choice(("", "finite", "infinite")),
+        magnitude=choose.choice((1.0, 1.0, 30.0)),
+        options=options,
+        call={"num_splits": choose.choice((0, 1, 2, 3))},
+        device=device,
+        seed=seed,
+    )
+
+
+def failure(seed: int) -> str:
+    """Runs a draw: what is wrong, with the command that repeats it; empty if nothing is."""
+    problem = drawn(seed)
+    try:
+        problem.run()
+    except Exception as error:
+        command = f"python -m attn_mlir.validation.numerics.decode_draws {seed}"
+        return f"{command}\n  {problem}\n  {type(error).__name__}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(drawn_and_judged(__doc__ or "", failure))
