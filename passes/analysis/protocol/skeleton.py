@@ -368,9 +368,9 @@ def _remembering(expr: Expr) -> Evaluator:
     Runs of one kernel ask for the turns of the same loops at the same sizes many times.
     """
     compute = compiled(expr)
-    if not isinstance(expr, tuple):
+    if not (read := sorted(names(expr))):
         return compute
-    values_of = operator.itemgetter(*sorted(names(expr)))
+    values_of = operator.itemgetter(*read)
     found: dict[Any, int] = {}
 
     def value(values: Mapping[str, int]) -> int:
