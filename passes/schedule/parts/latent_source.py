@@ -7,12 +7,15 @@ is written.
 
 ```text
 a row, v32    512 of 8 bits | 4 factors | 64 of 16 bits
-               |   pieces of 128 columns, 16 of them in a thread: e4m3 -> f16 -> f32 x factor -> bf16
-tile          | 0 .. 127 | 128 .. 255 | 256 .. 383 | 384 .. 511 | 512 .. 575 |
+               |   pieces of 64 columns, 16 of them in a thread: e4m3 -> f16 -> f32 x factor -> bf16
+tile          | 0 .. 63 | 64 .. 127 | ... | 448 .. 511 | 512 .. 575 |
 ```
+A piece fills one line of 128 bytes in each row of the tile. Of eight neighbouring threads, which write
+128 bytes at a time, four have one row and four the next: their places differ in the lowest bit of the row,
+so all banks are written once. With pieces of 128 columns eight have one row, in two lines of it, and
+every bank would be written twice.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,10 +32,9 @@ LOADERS = (
     4  # threads that gather, each its rows of a tile: copies of one are at least 48 clocks apart
 )
 WIDENERS = (
-    8  # warps: of a block of 64 rows of 656 bytes a thread has 11 reads of 16 bytes in flight
+    8  # warps: of a block of 64 rows of 656 bytes a thread has 10 reads of 16 bytes in flight
 )
-LINE = 64  # columns of 16 bits in 128 bytes: what is written at least
-MOST = 128  # columns of a piece: two lines
+PIECE = 64  # columns of 16 bits in 128 bytes
 LEAST_POWER = 0x400000  # bits of 2^-127, the smallest factor of 8 bits
 NOT_A_NUMBER = 0x7FC00000  # bits of a NaN
 
@@ -85,8 +87,8 @@ class NarrowRows:
         """
         rows = b.load(listed)
         found = [
-            self._part(self.narrow, rows, column, self._width)
-            for column in range(0, self._columns, self._width)
+            self._part(self.narrow, rows, column, PIECE)
+            for column in range(0, self._columns, PIECE)
         ]
         if self.factors is not None:
             groups = -(-self._columns // self.group)
@@ -97,12 +99,12 @@ class NarrowRows:
 
     def widen(self, found: Sequence[Value], tile: Value) -> None:
         """Writes rows into a shared tile of bf16; `found` is what `read` gave."""
-        pieces = self._columns // self._width
+        pieces = self._columns // PIECE
         narrow, rest = found[:pieces], list(found[pieces:])
         wide = [rest.pop()] if self.wide is not None else []
         for number, piece in enumerate(narrow):
-            first = number * self._width
-            b.store(self._values(piece, rest, first), b.columns(tile, first, self._width))
+            first = number * PIECE
+            b.store(self._values(piece, rest, first), b.columns(tile, first, PIECE))
         for piece in wide:
             b.store(piece, b.columns(tile, self._columns, _columns(self.wide)))
 
@@ -110,11 +112,6 @@ class NarrowRows:
     def _columns(self) -> int:
         """Columns of 8 bits."""
         return _columns(self.narrow)
-
-    @property
-    def _width(self) -> int:
-        """Columns of a piece: whole lines of the tile, and whole groups or a part of one."""
-        return max(math.gcd(self.group, self._columns, MOST), LINE)
 
     def _part(self, tensor: Value, rows: Value, first: int, count: int) -> Value:
         """Some columns of rows, of a tensor that is one of those of the cache."""
@@ -139,13 +136,13 @@ class NarrowRows:
         """The columns of a piece from a first one on, times their factors, rounded to bf16."""
         values = b.map_elements(_extended, widened(piece), element=ir.F32Type.get())
         if factors:
-            own = factors[first // self.group : (first + self._width - 1) // self.group + 1]
+            own = factors[first // self.group : (first + PIECE - 1) // self.group + 1]
             values = b.map_elements(b.fmul, values, self._spread(own))
         return b.rounded(values, ir.BF16Type.get())
 
     def _spread(self, factors: Sequence[Value]) -> Value:
         """The factors of a piece's groups for each of its columns."""
-        found = b.broadcast(factors[0], self._width)
+        found = b.broadcast(factors[0], PIECE)
         for number, other in enumerate(factors[1:], 1):
 
             def chosen(
@@ -153,7 +150,7 @@ class NarrowRows:
             ) -> Value:
                 return b.select(b.compare("slt", column, begin), before, own)
 
-            found = b.map_coordinates(chosen, found, b.broadcast(other, self._width))
+            found = b.map_coordinates(chosen, found, b.broadcast(other, PIECE))
         return found
 
 
