@@ -181,6 +181,18 @@ def test_a_promised_dividend_is_not_negative(operation: str) -> None:
         kernel.run(m=4, n=5)
 
 
+@pytest.mark.parametrize("operation", ["minsi", "addi", "floordivsi"])
+def test_a_count_may_be_computed_of_numbers_alone(operation: str) -> None:
+    def body(inner: str) -> str:
+        return f"""%count = arith.{operation} %four, %c2 : i32
+    scf.for %i = %c0 to %count step %c1 : i32 {{ {inner} }}"""
+
+    kernel = Kernel(role("fill", body(fill("a")), first=0), role("use", body(use("a")), first=1))
+    found = kernel.run().events[kernel.rings["a"], 0]
+    expected = {"minsi": 2, "addi": 6, "floordivsi": 2}[operation]
+    assert sum(event.kind == "commit" for event in found) == expected
+
+
 def test_a_divisor_below_zero_is_unsigned_as_in_code() -> None:
     """m - 1 sequences of a call that names no end: nothing is to do, and that is proved."""
 
