@@ -5,7 +5,9 @@
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --tile-order single counter
     python bench/attention.py --picture docs/attention_speed.svg --of FILE    of what --results FILE kept
 
-16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values. All run in turns from
+16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values; with `--dtype e4m3` or
+e5m2 also these, rounded, beside our own kernel for bf16 (cuDNN has no such attention through torch).
+All run in turns from
 CUDA graphs; a reading lasts `--seconds`, so that clocks settle, and counts the products of the
 pairs that the mask shows. A sample of rows is compared with float32 attention. Exit code: 0 when
 all are right, 1 when one is not.
@@ -38,7 +40,10 @@ TOKENS, WIDTH = 16384, 2048  # of a batch, and of all heads of a token
 HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))  # of Q and K, and of V
 LENGTHS = (1024, 4096, 16384)
 MASKS: Mapping[str, Callable[[], am.Mask]] = {"full": am.full, "causal": am.causal}
-TOLERANCE = 2.0**-7  # of bf16 O against float32, O being means of standard normal values
+TOLERANCES = {"bf16": 2.0**-7, "e4m3": 2.0**-3, "e5m2": 2.0**-2}
+"""Of O against float32 attention of the same operands, O being means of standard normal values: weights
+of 8 bits are off by up to 2^-4 or 2^-3 of each, and a row of causal attention may have few."""
+TORCH_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 SAMPLE = 64  # rows of the first and of the last head that are compared
 CALLS = 4  # in a graph
 
@@ -87,18 +92,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way of ours to compute it; None leaves it to the defaults."""
+    """A way of ours to compute it, of operands of a dtype; None leaves it to the defaults."""
 
     query_tiles: int | None = None
     tile_order: str | None = None
+    dtype: str = "bf16"
 
     def __str__(self) -> str:
         tiles = [] if self.query_tiles is None else [f"{self.query_tiles} query tiles"]
         order = [] if self.tile_order is None else [self.tile_order]
-        return ", ".join(["ours", *tiles, *order])
+        dtype = [] if self.dtype == "bf16" else [self.dtype]
+        return ", ".join(["ours", *dtype, *tiles, *order])
 
-    def __call__(self, mask: am.Mask, q: Any, k: Any, v: Any) -> Any:
-        """O."""
+    def __call__(self, mask: am.Mask, q: Any, k: Any, v: Any, *factor: Any) -> Any:
+        """O; `factor` is that of all operands, where they have 8 bits."""
+        names = ("q_descale", "k_descale", "v_descale")
         return am.attention(
             q,
             k,
@@ -107,7 +115,15 @@ class Variant:
             schedule="mha-registers",
             query_tiles=self.query_tiles,
             tile_order=self.tile_order,
+            **(dict.fromkeys(names, factor[0]) if factor else {}),
         )
+
+    def operands(self, torch: Any, drawn: Sequence[Any]) -> Sequence[Any]:
+        """The operands of a call, of drawn ones."""
+        if self.dtype == "bf16":
+            return drawn
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
+        return [*(x.to(dtype) for x in drawn), torch.ones(1, device="cuda")]
 
 
 def cudnn(torch: Any, mask: str) -> Callable[..., Any]:
@@ -124,18 +140,18 @@ def cudnn(torch: Any, mask: str) -> Callable[..., Any]:
     return call
 
 
-def error(torch: Any, cell: Cell, operands: Sequence[Any], o: Any) -> float:
-    """The largest error of sampled rows, in units of what is allowed."""
+def error(torch: Any, cell: Cell, operands: Sequence[Any], o: Any, dtype: str = "bf16") -> float:
+    """The largest error of sampled rows, in units of what is allowed for operands of a dtype."""
     rows = torch.linspace(0, cell.length - 1, SAMPLE, device="cuda").long()
     keys = torch.arange(cell.length, device="cuda")
     worst = 0.0
     for b, head in {(0, 0), (cell.batch - 1, cell.heads - 1)}:
-        q, k, v = (x[b, :, head].float() for x in operands)
+        q, k, v = (x[b, :, head].float() for x in operands[:3])
         scores = q[rows] @ k.T / cell.head_dim**0.5
         if cell.mask == "causal":
             scores = scores.masked_fill(keys > rows[:, None], float("-inf"))
         difference = (o[b, rows, head].float() - scores.softmax(-1) @ v).abs().max().item()
-        worst = max(worst, difference / TOLERANCE)
+        worst = max(worst, difference / TOLERANCES[dtype])
     return worst
 
 
@@ -151,12 +167,17 @@ def row(
     torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rounds: int
 ) -> tuple[bool, dict[str, Any]]:
     """Measures and prints one cell; whether the sampled rows were right, and what was found."""
-    operands = cell.operands(torch)
+    drawn = cell.operands(torch)
     mask = MASKS[cell.mask]()
     calls: dict[str, Callable[..., Any]] = {str(v): functools.partial(v, mask) for v in variants}
-    calls["cuDNN"] = cudnn(torch, cell.mask)
-    worst = {name: error(torch, cell, operands, call(*operands)) for name, call in calls.items()}
-    graphs = {name: recorded(call, [operands] * CALLS) for name, call in calls.items()}
+    given = {str(v): v.operands(torch, drawn) for v in variants}
+    dtypes = {str(v): v.dtype for v in variants}
+    calls["cuDNN"], given["cuDNN"], dtypes["cuDNN"] = cudnn(torch, cell.mask), drawn, "bf16"
+    worst = {
+        name: error(torch, cell, given[name], call(*given[name]), dtypes[name])
+        for name, call in calls.items()
+    }
+    graphs = {name: recorded(call, [given[name]] * CALLS) for name, call in calls.items()}
     found = replayed(graphs, CALLS, rounds, seconds=seconds)
     said = clock()
     print(f"{cell.title} {cell.length}: {said}")
@@ -184,9 +205,11 @@ def write(
     for cell, variant, target in itertools.product(cells, variants, targets):
         sizes = (cell.head_dim, cell.head_dim, cell.v_head_dim)
         shape = (cell.batch, cell.length, cell.heads)
-        q, k, v = (np.zeros((*shape, size), ml_dtypes.bfloat16) for size in sizes)
+        dtype = getattr(ml_dtypes, TORCH_DTYPES[variant.dtype])
+        q, k, v = (np.zeros((*shape, size), dtype) for size in sizes)
+        factor = [] if variant.dtype == "bf16" else [np.ones(1, np.float32)]
         with recording(keep), launching_on(IdleDevice(target)):
-            variant(MASKS[cell.mask](), q, k, v)
+            variant(MASKS[cell.mask](), q, k, v, *factor)
 
 
 def main() -> int:
@@ -201,6 +224,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--tile-order", nargs="+", default=[""], help="of work tiles; '' chooses", metavar="ORDER"
+    )
+    parser.add_argument(
+        "--dtype", nargs="+", default=["bf16"], choices=sorted(TORCH_DTYPES), help="of Q, K and V"
     )
     parser.add_argument("--seconds", type=float, default=0.5, help="that a reading lasts")
     parser.add_argument("--rounds", type=int, default=3, help="readings that count")
@@ -224,15 +250,15 @@ def main() -> int:
     if not cells:
         each = [(*sizes, mask) for mask in MASKS for sizes in HEAD_DIMS]
         cells = [Cell(*head, length) for head in each for length in given.lengths]
-    pairs = itertools.product(given.query_tiles, given.tile_order)
-    variants = [Variant(tiles or None, order or None) for tiles, order in pairs]
+    ways = itertools.product(given.dtype, given.query_tiles, given.tile_order)
+    variants = [Variant(tiles or None, order or None, dtype) for dtype, tiles, order in ways]
     if given.write is not None:
         write(given.write, given.target or ["sm_90a"], cells, variants)
         return 0
     torch = importlib.import_module("torch")
     caption = (
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}: TFLOP/s of visible pairs over "
-        f"the length of sequences; {TOKENS} tokens, {WIDTH} // D heads, bf16"
+        f"the length of sequences; {TOKENS} tokens, {WIDTH} // D heads, {', '.join(given.dtype)}"
     )
     print(caption)
     found = [row(torch, cell, variants, given.seconds, given.rounds) for cell in cells]

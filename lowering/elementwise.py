@@ -19,7 +19,7 @@ from attn_mlir.dialect.scalars import (
 
 from .approximations import EXPANSIONS
 from .context import BYTE_BITS, Fragment, Lowering, load_input, lowers, lowers_named
-from .inline_ptx import opaque
+from .inline_ptx import opaque, pinned
 from .layouts import Layout
 from .layouts.reductions import folded, reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
@@ -367,3 +367,15 @@ def _fold(low: Lowering, op: ws.FoldOp) -> None:
 def _turn(low: Lowering, op: ws.TurnOp) -> None:
     kind, layout = ws.FragmentType(op.turned.type), low.layouts[op.turned]
     low[op.turned] = Fragment(kind, layout, low[op.fragment].parts)
+
+
+@lowers(ws.PinOp)
+def _pin(low: Lowering, op: ws.PinOp) -> None:
+    kind, layout = ws.FragmentType(op.pinned.type), low.layouts[op.pinned]
+    low[op.pinned] = Fragment(kind, layout, tuple(map(pinned, low[op.fragment].parts)))
+
+
+@lowers(ws.InterleaveOp)
+def _interleave(low: Lowering, op: ws.InterleaveOp) -> None:
+    kind, layout = ws.FragmentType(op.interleaved.type), low.layouts[op.interleaved]
+    low[op.interleaved] = Fragment(kind, layout, low[op.fragment].parts)

@@ -27,6 +27,19 @@ def opaque(value: Value) -> Value:
     ).result
 
 
+def pinned(values: Value) -> Value:
+    """A vector of f32 that the optimiser computes here, whatever uses it later. No instruction."""
+    (count,), f32 = values.type.shape, ir.F32Type.get()
+    struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)])
+    elements = [vector.ExtractOp(values, [], [i]).result for i in range(count)]
+    made = llvm.InlineAsmOp(struct, elements, "", constraints, has_side_effects=True).result
+    found = [
+        llvm.ExtractValueOp(f32, made, ir.DenseI64ArrayAttr.get([i])).result for i in range(count)
+    ]
+    return vector.FromElementsOp(values.type, found).result
+
+
 def add_round_down(pair: Value, other: Value) -> Value:
     """`add.rm.ftz.f32x2` of two vector<2xf32>: no operation above PTX carries the rounding."""
     i64 = ir.IntegerType.get_signless(64)

@@ -87,6 +87,7 @@ def _tiles(spec: MhaSpec, order: str, target: str) -> tuple[int, int] | None:
             spec.head_dim,
             spec.v_head_dim,
             tile_order=order,
+            element_bits=8 if spec.is_narrow else 16,
             output_bits=32 if spec.out_dtype == "f32" else 16,
             groups=spec.query_tiles or 0,
             listed=spec.block is not None,

@@ -11,7 +11,6 @@ import dataclasses
 
 from attn_mlir.compiling.schedules import check_registers, check_tensor
 from attn_mlir.compiling.spec import MhaSpec
-from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     HELD,
@@ -54,12 +53,9 @@ def routed(
     if spec.schedule is not None:
         return spec
     listed = listed or spec.block is not None
-    if listed and spec.is_narrow:
-        raise SpecError(
-            f"{target.chip} has no kernel for a block_mask and {spec.dtype}: pass mask and mask_mod"
-        )
+    has_scales = spec.cache is not None and bool(spec.cache.scale_dtype)
     few = sq * spec.group <= MAX_Q_TILES * STREAM_ROWS and spec.query_tiles is None
-    streams = (few and not listed) or in_parts or spec.is_narrow
+    streams = (few and not listed) or in_parts or has_scales
     return dataclasses.replace(spec, schedule=STREAMED if streams else HELD)
 
 

@@ -49,6 +49,7 @@ def kernel_block(
         tiling = held_tiling_for(
             *sizes,
             tile_order=order,
+            element_bits=8 if spec.is_narrow else 16,
             output_bits=output_bits,
             page_size=page_size,
             groups=0 if listed else tiles or 0,

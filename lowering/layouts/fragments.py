@@ -32,6 +32,7 @@ WORD_BITS = 32  # bits of a register
 PACKED_BITS = (8, 16)  # elements of these widths share a register
 UNIT_BITS = 128  # bytes of the widest access; PTX ISA, ld and st
 MASK_BITS = 32  # columns per word of a mask of bits, see `ws.keep`
+INTERLEAVED_STEPS = {1: 1, 2: 4, 4: 8, 8: 2}  # where `ws.interleave` moves each bit of a number
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,28 @@ def _offsets(digits: Sequence[Digit], axis: int | None) -> tuple[int, ...]:
     for digit in digits:
         step = digit.step if digit.axis == axis else 0
         found = [offset + unit * step for unit in range(digit.count) for offset in found]
+    return tuple(found)
+
+
+def _interleaved(digit: Digit) -> list[Digit]:
+    """The digits of the same elements after `ws.interleave` along the digit's axis."""
+    found: list[Digit] = []
+    count, step = digit.count, digit.step
+    while count % 2 == 0 and step in INTERLEAVED_STEPS:
+        found.append(Digit(2, digit.axis, INTERLEAVED_STEPS[step]))
+        count, step = count // 2, step * 2
+    return [*found, Digit(count, digit.axis, step)] if count > 1 or not found else found
+
+
+def _merged(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+    """The same numbers with one digit in place of neighbours that go on where the other ends."""
+    found: list[Digit] = []
+    for digit in digits:
+        last = found[-1] if found else None
+        if last and (last.axis, last.step * last.count) == (digit.axis, digit.step):
+            found[-1] = replace(last, count=last.count * digit.count)
+        else:
+            found.append(digit)
     return tuple(found)
 
 
@@ -257,6 +280,22 @@ class Layout:
         digits = (exchanged(some) for some in (self.threads, self.strips, self.elements))
         return Layout(*digits, along=1 - self.along)
 
+    def interleaved(self, axis: int) -> "Layout":
+        """The layout of the same elements after `ws.interleave` along an axis."""
+
+        def moved(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+            parts = ([d] if d.axis != axis else _interleaved(d) for d in digits)
+            return tuple(part for some in parts for part in some)
+
+        digits = (moved(some) for some in (self.threads, self.strips, self.elements))
+        return Layout(*digits, along=self.along).merged
+
+    @cached_property
+    def merged(self) -> "Layout":
+        """The same layout with as few digits as there can be, which is equal for equal layouts."""
+        digits = (_merged(some) for some in (self.threads, self.strips, self.elements))
+        return Layout(*digits, along=self.along)
+
     def narrowed(self, columns: int) -> "Layout":
         """The layout of the first `columns` columns, of which every thread has equally many."""
         assert self.along == COLUMN
@@ -321,6 +360,12 @@ class Scheme:
         is_turned = self.name.endswith(end)
         name = self.name.removesuffix(end) if is_turned else self.name + end
         return Scheme(name, self.block.turned())
+
+    def interleaved(self, axis: int) -> "Scheme":
+        """The same elements after `ws.interleave` along an axis."""
+        shape = [self.block.extent(a) for a in AXES]
+        shape[axis] = math.lcm(shape[axis], 2 * max(INTERLEAVED_STEPS))
+        return Scheme(f"{self.name}, interleaved", self.layout(shape).interleaved(axis))
 
 
 def row_per_thread(warps: int) -> Scheme:
@@ -415,7 +460,17 @@ def widened_b(*, is_kn: bool) -> Scheme:
     if not is_kn:
         threads = (Digit(4, COLUMN, 4), Digit(8, ROW, 1))
         return Scheme("widened operand B, nk", Layout(threads, (), (Digit(4, COLUMN, 1),)))
-    threads = (Digit(4, ROW, 2), Digit(8, COLUMN, 2))
+    return Scheme("widened operand B, kn", pairs_of_rows(1).block)
+
+
+def pairs_of_rows(warps: int) -> Scheme:
+    """8 bits as `ldmatrix` loads them transposed: two rows of two columns in a cell, 16 rows a warp.
+
+    A word has rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of a column. Interleaved, these are four
+    neighbours: a word of the transpose.
+    """
+    threads = (Digit(4, ROW, 2), Digit(8, COLUMN, 2), Digit(warps, ROW, 16))
     elements = (Digit(2, ROW, 1), Digit(2, ROW, 8))
-    block = Layout(threads, (Digit(2, COLUMN, 1),), elements, along=ROW)
-    return Scheme("widened operand B, kn", block)
+    strips = (Digit(2, COLUMN, 1),)
+    block = Layout(threads[: 3 if warps > 1 else 2], strips, elements, along=ROW)
+    return Scheme("pairs of rows of 8 bits", block)

@@ -18,8 +18,18 @@ from attn_mlir.dialect._mlir import scf
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.target.limits import HALF_ROWS, WARP_THREADS, WARPGROUP_WARPS
 
-from .fragments import AXES, COLUMN, ROW, Layout, Scheme, accumulator, row_per_thread
+from .fragments import (
+    AXES,
+    COLUMN,
+    ROW,
+    Layout,
+    Scheme,
+    accumulator,
+    pairs_of_rows,
+    row_per_thread,
+)
 
+NARROW_BITS = 8  # elements that `ldmatrix` transposes in pairs
 Value = Any
 View = Callable[[Layout], Layout]
 
@@ -72,6 +82,17 @@ class _Link:
     op: Any
 
 
+@dataclass(frozen=True)
+class _Move:
+    """The layout of `moved` follows from that of `value`, by a function of layouts and of schemes."""
+
+    op: Any
+    value: Value
+    moved: Value
+    layout: View
+    scheme: Callable[[Scheme], Scheme]
+
+
 class Constraints:
     """Collects what the operations of a role demand of layouts, and solves for them.
 
@@ -86,7 +107,7 @@ class Constraints:
         self._numbers: dict[Value, int] = {}
         self._owners: list[int] = []  # for each group the one it was merged into, or itself
         self._links: list[_Link] = []
-        self._turns: list[tuple[Any, Value, Value]] = []  # an operation, and what it exchanges
+        self._moves: list[_Move] = []
         for op in ws.inside(role):
             values = [*op.operation.operands, *op.operation.results]
             for value in values:
@@ -127,7 +148,18 @@ class Constraints:
 
     def turns(self, op: Any, value: Value, turned: Value) -> None:
         """The layout of either fragment is that of the other with its axes exchanged."""
-        self._turns += [(op, value, turned), (op, turned, value)]
+        self._moves += [
+            _Move(op, *pair, Layout.turned, Scheme.turned)
+            for pair in ((value, turned), (turned, value))
+        ]
+
+    def interleaves(self, op: Any, value: Value, interleaved: Value, axis: int) -> None:
+        """The layout of either fragment is that of the other with an axis interleaved, or undone."""
+        layout, scheme = (partial(kind.interleaved, axis=axis) for kind in (Layout, Scheme))
+        self._moves += [
+            _Move(op, value, interleaved, layout, scheme),  # three times is not at all
+            _Move(op, interleaved, value, lambda x: layout(layout(x)), lambda x: scheme(scheme(x))),
+        ]
 
     def fixes(self, op: Any, value: Value, scheme: Scheme) -> None:
         """Demands a scheme: the operation works with no other layout."""
@@ -173,11 +205,11 @@ class Constraints:
             is_news = False
             for link in self._links:
                 is_news |= self._down(link)
-            for op, value, turned in self._turns:
-                group = self._group(value)
+            for move in self._moves:
+                group = self._group(move.value)
                 if group.layout is not None and group.scheme is not None:
-                    exchanged = group.layout.turned(), group.scheme.turned()
-                    is_news |= _assign(self._group(turned), *exchanged, op)
+                    found = move.layout(group.layout), move.scheme(group.scheme)
+                    is_news |= _assign(self._group(move.moved), *found, move.op)
             is_news = is_news or any(self._up(link) for link in self._links)
 
     def _down(self, link: _Link) -> bool:
@@ -220,7 +252,7 @@ def _assign(group: _Group, layout: Layout, scheme: Scheme, op: Any) -> bool:
     if group.layout is None:
         group.layout, group.scheme = layout, scheme
         return True
-    if group.layout != layout:
+    if group.layout.merged != layout.merged:
         assert group.scheme is not None
         raise op_error(
             op,
@@ -260,6 +292,11 @@ def _map(c: Constraints, op: ws.MapOp) -> None:
     c.same(op, [*op.inputs, op.fragment])
 
 
+@constrains(ws.PinOp)
+def _pin(c: Constraints, op: ws.PinOp) -> None:
+    c.same(op, [op.fragment, op.pinned])
+
+
 @constrains(ws.Exp2Op)
 def _exp2(c: Constraints, op: ws.Exp2Op) -> None:
     c.same(op, [op.exponent, op.fragment])
@@ -286,6 +323,14 @@ def _reduce_group(c: Constraints, op: ws.ReduceGroupOp) -> None:
 @constrains(ws.TurnOp)
 def _turn(c: Constraints, op: ws.TurnOp) -> None:
     c.turns(op, op.fragment, op.turned)
+
+
+@constrains(ws.InterleaveOp)
+def _interleave(c: Constraints, op: ws.InterleaveOp) -> None:
+    c.interleaves(op, op.fragment, op.interleaved, op.axis)
+    kind = ws.FragmentType(op.fragment.type)
+    if op.axis == ROW and ws.element_bits(kind.element) == NARROW_BITS:
+        c.prefers(op, op.fragment, pairs_of_rows(c.warps))
 
 
 @constrains(ws.FoldOp)

@@ -9,6 +9,7 @@ from ..coverage import (
     Site,
     check_operand,
     check_warpgroups,
+    check_whole,
     covers,
 )
 from ..layouts import mma_k
@@ -18,9 +19,9 @@ from .descriptors import ELEMENT_NAMES, ROWS
 @covers(ws.ProductOp)
 def _check_product(site: Site, op: ws.ProductOp) -> None:
     check_warpgroups(site, op, "a product")
-    for operand in (op.a, op.b):
+    for operand, is_mn_major in ((op.a, False), (op.b, op.b_layout.value == "kn")):
         if isinstance(operand.type, ws.TileType):
-            check_operand(op, operand)
+            (check_operand if is_mn_major else check_whole)(op, operand)
     element = ws.TileType(op.b.type).element
     if str(element) not in ELEMENT_NAMES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_NAMES)}, got {element}")

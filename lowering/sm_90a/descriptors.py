@@ -15,6 +15,8 @@ SWIZZLE_128B = 1 << 62  # bits 62..63
 def warpgroup_operand(rows: int, columns: int, element_bits: int, *, is_mn_major: bool) -> Operand:
     """A shared tile [rows, columns] as an operand; its columns are K, or its rows if `is_mn_major`.
 
+    An operand whose columns are K may be some rows of a larger tile, whose rows are given then.
+
     Worked, 16 bits: [64, 64] K-major: descriptor 0x4000004000010000, steps 0, 32, 64, 96; 64 rows
     of K, MN-major: descriptor 0x4000004002000000, steps 0, 2048, 4096, 6144.
     """

@@ -73,8 +73,8 @@ def _a_operand(low: Lowering, a: Value, bits: int) -> Walk | Registers:
 def _walk(low: Lowering, value: Value, bits: int, *, is_mn_major: bool) -> Walk:
     """The descriptors of a shared tile, K step by K step."""
     tile = low.tile(value)
-    rows, columns = tile.kind.shape
-    operand = warpgroup_operand(rows, columns, bits, is_mn_major=is_mn_major)
+    columns = tile.kind.shape[1]
+    operand = warpgroup_operand(tile.pitch, columns, bits, is_mn_major=is_mn_major)
     steps = tuple(step >> ADDRESS_UNIT_BITS for step in operand.step_bytes)
     return Walk(low_word(low, tile, operand), operand.descriptor >> 32, steps)
 

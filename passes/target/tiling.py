@@ -52,16 +52,25 @@ SWAPPED_ROWS = (
 SWAPPED_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
 SWAPPED_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
 SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
-HELD_KEYS = tuple(range(128, 0, -16))  # allowed keys of a tile: multiples of a 16-bit product's K
+HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(192, 0, -32))}
+"""Allowed keys of a tile, by bits of an element: multiples of a product's K."""
 FEWEST_HELD_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
 HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
 MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
 HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
 HELD_FOR_READS = 16  # the same where each score needs elements of tensors
 HELD_FOR_WIDE, WIDE = 8, 128  # the same where work tiles with more columns of Q are drawn
-OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
+OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_THAT_TRANSPOSE, OTHERS_OF_PAGES = (
+    24,
+    32,
+    40,
+    40,
+    56,
+)
 """Least registers of threads that copy."""
 MOST_OF_OTHERS = 72
+HELD_SUMS, MOST_HELD_SUMS = 64, 128
+"""Columns of sums beside those of O, with operands of 8 bits, and up to how many columns O has them whole."""
 LISTED_ROWS = 128  # of a work tile of this schedule where lists name key tiles, as PyTorch's do
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 SMEM_FOR_BARRIERS = 2048  # bytes left for barriers and row statistics
@@ -483,6 +492,16 @@ def tiling_for(
     )
 
 
+def held_widths(v_columns: int) -> list[int]:
+    """Columns of each of the products by which a key tile of 8 bits is added to O.
+
+    Their sums take registers beside those of O.
+    """
+    if v_columns <= MOST_HELD_SUMS:
+        return [v_columns]
+    return [min(HELD_SUMS, v_columns - first) for first in range(0, v_columns, HELD_SUMS)]
+
+
 def held_registers(
     target: Target,
     groups: int,
@@ -490,12 +509,13 @@ def held_registers(
     page_size: int = 0,
     *,
     listed: bool = False,
+    transposes: bool = False,
 ) -> tuple[int, int]:
     """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that copies.
 
     All threads are launched with equal shares, and those that copy keep what the others do not take.
-    They need more where a CTA works on several tiles, lists name the key tiles, or a key tile has
-    several pages, whose numbers are read ahead.
+    They need more where a CTA works on several tiles, lists name the key tiles, some of them transpose
+    values, or a key tile has several pages, whose numbers are read ahead.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
     least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
@@ -503,7 +523,9 @@ def held_registers(
         least = OTHERS_THAT_DRAW
     if listed:
         least = OTHERS_IN_TURNS
-    if 0 < page_size < max(HELD_KEYS):
+    if transposes:
+        least = OTHERS_THAT_TRANSPOSE
+    if 0 < page_size < max(HELD_KEYS[16]):
         least = OTHERS_OF_PAGES
     attending = (pool - least) // groups // step * step
     attending = min(attending, MOST_HELD)
@@ -516,6 +538,7 @@ def held_tiling_for(
     v_head_dim: int,
     *,
     tile_order: str = "single",
+    element_bits: int = 16,
     output_bits: int = 16,
     page_size: int = 0,
     groups: int = 0,
@@ -523,11 +546,12 @@ def held_tiling_for(
     listed: bool = False,
     reads: bool = False,
 ) -> Tiling:
-    """The tiles of a kernel whose groups of threads hold S, P and O in registers, with 16-bit operands.
+    """The tiles of a kernel whose groups of threads hold S, P and O in registers.
 
     Three groups if each thread then has registers for a tile of at least 80 keys, else fewer; then the
     largest key tile that registers allow and that fits twice in shared memory. Three groups keep the
-    tensor core busy, and K and V are read from the L2 cache once for all groups of a CTA.
+    tensor core busy, and K and V are read from the L2 cache once for all groups of a CTA. With operands
+    of 8 bits, values are there twice: as they are loaded, and transposed.
 
     Args:
       target: its registers and shared memory are the limits.
@@ -535,7 +559,7 @@ def held_tiling_for(
       v_head_dim: of V and O.
       tile_order: the order of work tiles. A CTA that computes only one stages O where Q was, if both
         have the same size.
-      output_bits: width of an element of O.
+      element_bits, output_bits: width of an element of Q, K and V, and of O.
       page_size: positions of a page of keys and values; 0 without pages.
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
       listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
@@ -545,27 +569,33 @@ def held_tiling_for(
     Raises:
       SpecError: no tiles fit.
     """
-    rows = target.rows_per_product
-    q_bytes = shared_tile_bytes(rows, head_dim, 16)
+    rows, is_narrow = target.rows_per_product, element_bits == 8
+    q_bytes = shared_tile_bytes(rows, head_dim, element_bits)
     o_bytes = shared_tile_bytes(rows, v_head_dim, output_bits)
     shares = tile_order not in LOOPING_ORDERS and q_bytes == o_bytes
     row_bytes = q_bytes if shares else q_bytes + o_bytes
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
-    allowed = [tile_n] if tile_n else [n for n in HELD_KEYS if _goes_with_pages(n, page_size)]
+    allowed = [tile_n] if tile_n else _keys_for(element_bits, page_size)
     if listed:
         groups, allowed = groups or LISTED_ROWS // rows, [n for n in allowed if n in TILE_N]
     for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
         if groups not in (0, count):
             continue
-        attending, _ = held_registers(target, count, tile_order, page_size, listed=listed)
+        attending, _ = held_registers(
+            target, count, tile_order, page_size, listed=listed, transposes=is_narrow
+        )
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
         rest += HELD_FOR_READS if reads else 0
         rest += HELD_FOR_WIDE if tile_order == "counter" and head_dim > WIDE else 0
-        budget = attending - rest - -(-v_head_dim // 16) * 8
+        widths = held_widths(-(-v_head_dim // 16) * 16) if is_narrow else []
+        budget = attending - rest - -(-v_head_dim // 16) * 8 - max(widths, default=0) // 2
         for columns in allowed:
-            stage = sum(shared_tile_bytes(columns, size, 16) for size in (head_dim, v_head_dim))
+            sizes = (head_dim, v_head_dim)
+            stage = sum(shared_tile_bytes(columns, size, element_bits) for size in sizes)
+            stage += shared_tile_bytes(v_head_dim, columns, element_bits) if is_narrow else 0
             stages = (left_bytes - count * row_bytes) // stage
-            fits = tile_n or (columns >= least and 3 * columns <= 4 * budget)
+            held = columns * (32 + element_bits) // 64  # registers of S and P
+            fits = tile_n or (columns >= least and held <= budget)
             if fits and stages >= 2:
                 return Tiling(count, columns, min(stages, MOST_HELD_STAGES))
     raise SpecError(
@@ -573,6 +603,11 @@ def held_tiling_for(
         f"no kernel: two key tiles and what is staged of Q and O exceed shared memory, or S, P and "
         f"O the registers of {target.chip}"
     )
+
+
+def _keys_for(element_bits: int, page_size: int) -> list[int]:
+    """Allowed keys of a tile, most first."""
+    return [n for n in HELD_KEYS[element_bits] if _goes_with_pages(n, page_size)]
 
 
 def _goes_with_pages(tile_n: int, page_size: int) -> bool:

@@ -10,6 +10,7 @@ from attn_mlir.validation.gpu import (
     empty_boxes,
     latent,
     launches,
+    narrow,
     pytorch_graphs,
     recipes,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "empty_boxes",
     "latent",
     "launches",
+    "narrow",
     "pytorch_graphs",
     "recipes",
 ]

@@ -15,7 +15,7 @@ from attn_mlir.dialect.orders import LOOPING_ORDERS, TILE_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
-from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
     is_ragged,
@@ -36,7 +36,6 @@ from attn_mlir.passes.target.tiling import (
 
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
-NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
 FIXED_WARPGROUPS = (
     2  # warpgroups of correction and of all other roles, beside one for each query tile
 )

@@ -6,6 +6,7 @@ itself; behind the groups one warp stores O and one loads.
 ```text
 load --q,k,v--> attend[0..2] --out--> leave
 ```
+With operands of 8 bits two more warps transpose values between `load` and `attend`.
 """
 
 import dataclasses
@@ -24,12 +25,13 @@ from attn_mlir.passes.schedule.parts.attention import (
     every_tile_with_queries,
     when_it_has_queries,
 )
-from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS, NARROW_RESCALE_THRESHOLD, Config
 from attn_mlir.passes.schedule.parts.held import HeldStorage, attend
+from attn_mlir.passes.schedule.parts.held_values import TRANSPOSING_WARPS, TransposedValues
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.modifier import Modifier
 from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
-from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.problem import PRODUCT_BYTES, Problem, WorkTile
 from attn_mlir.passes.schedule.parts.transport import epilogue, load
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
@@ -42,7 +44,7 @@ from attn_mlir.passes.target.tiling import (
     packed_heads,
 )
 
-ELEMENT_TYPES = ("bf16", "f16")
+ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class MhaRegisters:
         return target.lacks_sums_in("registers")
 
     def takes(self, op: attn.MhaOp, target: Target) -> bool:
-        """Any attention of 16 bits."""
+        """Any attention whose operands have one type of 16 or 8 bits."""
         return str(op.element_type) in ELEMENT_TYPES
 
     def configure(self, op: attn.MhaOp, target: Target, options: Mapping[str, Any]) -> None:
@@ -156,12 +158,15 @@ def chosen_config(
       VerifyError: an operation without a kernel, or an impossible configuration.
     """
     order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(queries))
+    bits = ws.element_bits(op.element_type)
+    is_narrow = bits == NARROW_BITS
     try:
         tiles = held_tiling_for(
             target,
             op.head_dim,
             op.v_head_dim,
             tile_order=order,
+            element_bits=bits,
             output_bits=ws.element_bits(op.output_type),
             page_size=page_size,
             groups=wishes.q_tiles,
@@ -170,7 +175,9 @@ def chosen_config(
         )
     except SpecError as error:
         raise op_error(op, f"has no kernel: {error}") from error
-    attending, others = held_registers(target, tiles.q_tiles, order, page_size, listed=listed)
+    attending, others = held_registers(
+        target, tiles.q_tiles, order, page_size, listed=listed, transposes=is_narrow
+    )
     group = op.heads // op.kv_heads
     chosen = HeldConfig(
         tile_m=target.rows_per_product,
@@ -181,6 +188,7 @@ def chosen_config(
         tile_order=order,
         attend_registers=attending,
         other_registers=others,
+        **({"rescale_threshold": NARROW_RESCALE_THRESHOLD} if is_narrow else {}),
     )
     config = dataclasses.replace(chosen, **HeldConfig.given(op))
     _check(op, config, target, queries, counted=counted)
@@ -209,8 +217,9 @@ def _check(op: Any, config: HeldConfig, target: Target, queries: Any, *, counted
         raise op_error(op, f"expects tile_m of {rows}, that of a product, got {config.tile_m}")
     if config.q_tiles not in (1, 2, 3):
         raise op_error(op, f"expects q_tiles of 1 to 3, got {config.q_tiles}")
-    if config.tile_n % 16 or not 16 <= config.tile_n <= 256:
-        raise op_error(op, f"expects tile_n in multiples of 16 up to 256, got {config.tile_n}")
+    step = PRODUCT_BYTES * 8 // ws.element_bits(op.element_type)
+    if config.tile_n % step or not step <= config.tile_n <= 256:
+        raise op_error(op, f"expects tile_n in multiples of {step} up to 256, got {config.tile_n}")
     if config.kv_stages < 2:
         raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
     if config.exp2_period:
@@ -264,3 +273,7 @@ def emit_roles(
         work(lambda tile: epilogue(problem, storage.out, tile))
     with b.role("load", first=warps + 1, warps=1, lanes=1, registers=rest):
         load_and_draw()
+    if isinstance(storage.values, TransposedValues):
+        values = storage.values
+        with b.role("transpose", first=warps + 2, warps=TRANSPOSING_WARPS, registers=rest):
+            work(lambda tile: values.transpose(problem, tile))

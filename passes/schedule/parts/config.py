@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Protocol
 from attn_mlir.passes.schedule.entries import Entries
 
 NARROW_BITS = 8
+NARROW_RESCALE_THRESHOLD = 2  # rescale threshold for 8-bit P, see `Config`
 
 
 @dataclass(frozen=True)

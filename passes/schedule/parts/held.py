@@ -14,14 +14,18 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
+import itertools
+
+from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 
 from . import builder as b
+from .held_values import held_values
 from .key_slots import WholeKeys
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
-from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
+from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import VisitedTiles, visit
 
 
@@ -32,7 +36,7 @@ class HeldStorage:
     load --q,k,v--> attend --out--> leave
     ```
     Keys and values have rings of their own, since a step uses the keys of a tile and the values of
-    the one before it. `answers` name the CTA's further work tiles, if `load` draws them: one at a
+    the one before it; `values` is how these are read (`held_values`). `answers` name the CTA's further work tiles, if `load` draws them: one at a
     time, when the copies for its tile are issued and the last products of that are yet to come.
     """
 
@@ -43,7 +47,8 @@ class HeldStorage:
         self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"), ways=ways)
         self.k = b.Ring("k", b.tile([keys, problem.columns], element, "shared"), stages=stages)
         self.keys = WholeKeys(problem, self.k)
-        self.v = b.Ring("v", b.tile([keys, columns], element, "shared"), stages=stages)
+        self.values = held_values(problem)
+        self.v = self.values.loaded
         self.out = b.Ring("out", b.tile([rows, columns], problem.output, "shared"), ways=ways)
         self.answers: b.Ring | None = None
         if problem.tile_counter is not None:
@@ -56,13 +61,13 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     visited = problem.key_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
-    sums = b.fill([config.tile_m, problem.v_columns], b.f32_constant(0.0))
-    state = [*Rows.none(row, config.tile_m), sums]
+    widths, zero = storage.values.widths, b.f32_constant(0.0)
+    state = [*Rows.none(row, config.tile_m), *(b.fill([config.tile_m, n], zero) for n in widths)]
     steps = _Steps(problem, storage, tile, way, visited, row, row0)
-    *found, sums = b.chosen(
+    state = b.chosen(
         visited.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
     )
-    rows = Rows(*found)
+    rows, sums = Rows(*state[:ROW_VALUES]), state[ROW_VALUES:]
     maximum, total = rows.maximum, rows.total()
     divisor = with_sink(problem, row, tile, row0, maximum, total)
     output = problem.output_factor(tile)
@@ -70,12 +75,14 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     store_lse(problem, row, tile, row0, maximum, total)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
     slot = storage.out.acquire(way)
-    b.store(b.rounded(b.times_rows(sums, inverse), problem.output), slot)
+    for first, own in zip(itertools.accumulate(widths, initial=0), sums, strict=False):
+        columns = b.columns(slot, first, ws.FragmentType(own.type).shape[1])
+        b.store(b.rounded(b.times_rows(own, inverse), problem.output), columns)
     b.commit(slot, "warps")
 
 
 class _Steps:
-    """The turns of one work tile, at least one; the state of a group is (*rows, O)."""
+    """The turns of one work tile, at least one; the state of a group is (*rows, *O)."""
 
     def __init__(
         self,
@@ -93,7 +100,8 @@ class _Steps:
 
     def all(self, state: list[Value]) -> list[Value]:
         """Every turn: the first product of scores alone, then steps, then the last O alone."""
-        visited, turn, (*found, sums) = self._visited, b.constant(0), state
+        visited, turn, values = self._visited, b.constant(0), self._storage.values
+        found, sums = state[:ROW_VALUES], state[ROW_VALUES:]
         phases = visited.phases(self._way)
         self._queries = self._storage.q.wait(self._way)
         slot = self._storage.k.wait()
@@ -106,31 +114,38 @@ class _Steps:
             lambda: [self._seen(scores, Test.ALL if phases.left is not None else None, turn)],
         )
         first = weigh(self._problem, self._row, scores, Rows(*found))
-        state = [*first.rows, sums, b.rounded(first.weights, self._problem.element)]
-        *found, sums, narrow = visit(visited, phases, state, self._step, first=1)
+        state = [*first.rows, *sums, values.operand(first.weights)]
+        state = visit(visited, phases, state, self._step, first=1)
         b.release(self._queries, "warps")
-        values = self._storage.v.wait()
-        sums = b.settle(self._weighted(sums, narrow, values))
-        b.release(values, "warps")
-        return [*found, sums]
+        found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
+        slot = values.wait()
+        weighted = values.start(sums, narrow, slot)
+        sums = values.finish(*values.go_on(weighted, sums, narrow, slot))
+        b.release(slot, "warps")
+        return [*found, *sums]
 
     def _step(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
         """The scores of a turn, beside the values of the turn before."""
-        *found, sums, narrow = state
+        found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
+        values = self._storage.values
         key = self._storage.k.wait()
         raw = self._scores(key)
-        values = self._storage.v.wait()
-        weighted = self._weighted(sums, narrow, values)
+        slot = values.wait()
+        weighted = values.start(sums, narrow, slot)
         scores = b.settle(raw, newest=1)
         b.release(key, "warps")
+        weighted, sums = values.go_on(weighted, sums, narrow, slot)
         scores = self._seen(scores, test, turn)
         step = weigh(self._problem, self._row, scores, Rows(*found))
-        sums = b.settle(weighted)
-        b.release(values, "warps")
-        (sums,) = b.chosen(
-            step.moved, [sums.type], lambda: [b.times_rows(sums, step.factor)], lambda: [sums]
+        sums = values.finish(weighted, sums)
+        b.release(slot, "warps")
+        sums = b.chosen(
+            step.moved,
+            [own.type for own in sums],
+            lambda: [b.times_rows(own, step.factor) for own in sums],
+            lambda: sums,
         )
-        return [*step.rows, sums, b.rounded(step.weights, self._problem.element)]
+        return [*step.rows, *sums, values.operand(step.weights)]
 
     def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
         visited, row0, scale = self._visited, self._row0, self._scale
@@ -141,7 +156,3 @@ class _Steps:
         config, zero = self._problem.config, b.f32_constant(0.0)
         empty = b.fill([config.tile_m, config.tile_n], zero)
         return b.product(empty, self._queries, keys, accumulate=False, b_layout="nk")
-
-    def _weighted(self, sums: Value, narrow: Value, values: Value) -> Value:
-        """O + P V, pending."""
-        return b.product(sums, narrow, values, accumulate=True, b_layout="kn")

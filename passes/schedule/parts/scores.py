@@ -91,6 +91,9 @@ class Rows(NamedTuple):
         return b.reduce_rows("add", self.totals, b.fill([count], b.f32_constant(0.0)))
 
 
+ROW_VALUES = len(Rows._fields)  # of what a loop carries
+
+
 class Weighed(NamedTuple):
     """The result of a step of online softmax over one tile of scores.
 

@@ -20,7 +20,7 @@ from .masking import Test
 from .online import Row
 from .position_factors import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
 from .problem import Problem, Value, WorkTile
-from .scores import Rows, reciprocal, seen, store_lse, weigh, with_sink
+from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
 from .visited import visit
 from .widening import WideQueries, widened
 
@@ -28,7 +28,6 @@ SUM_COLUMNS = 32  # of O at a time: what is loaded of V beside it takes 16 regis
 DEPTH_COLUMNS = 64  # of Q and K at a time: what is loaded of K takes 32 registers
 MOST_HELD = 320  # columns of Q and O together whose registers a thread has; beyond, Q is read again
 MOST_HELD_BESIDE_GROUPS = 224  # where a row of K or V has several factors
-ROW_VALUES = len(Rows._fields)  # of what a loop carries
 
 
 class StreamStorage:

@@ -122,6 +122,19 @@ def turned(fragment: Value) -> Value:
     return ws.TurnOp(fragment, ws.fragment_type(kind.shape[::-1], kind.element)).turned
 
 
+def interleaved(fragment: Value, axis: str = "columns") -> Value:
+    """The halves of every 16 columns, or rows, interleaved by pairs."""
+    op = ws.InterleaveOp(fragment, fragment.type)
+    if axis != "columns":
+        op.operation.attributes["axis"] = ir.StringAttr.get(axis)
+    return op.interleaved
+
+
+def pinned(fragment: Value) -> Value:
+    """A fragment of f32 that is computed here."""
+    return ws.PinOp(fragment, fragment.type).pinned
+
+
 def fold(fragment: Value, init: Value) -> Value:
     """Folds [rows, N] onto `init` [rows, n]: its column i plus columns i, i + n, i + 2 n, ..."""
     return ws.FoldOp(fragment, init, init.type).totals

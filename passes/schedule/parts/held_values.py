@@ -1,0 +1,154 @@
+"""Values as the products of groups that hold P in registers read them, and P as these products take it.
+
+Products of 16 bits read a tile of values as it has been loaded. Those of 8 bits take both operands
+with K, here the keys, along their rows (PTX ISA, wgmma: no transposed operands of 8 bits). So threads
+transpose each tile on the way, from the ring that is loaded into another one:
+
+```text
+load --v--> transpose --turned--> attend
+```
+
+With its keys interleaved, P is an operand A as it is, and so is a word of the transpose what a thread
+has got by `ldmatrix`; see `ws.interleave`.
+"""
+
+from collections.abc import Sequence
+
+from attn_mlir.dialect import ws
+from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.passes.target.tiling import held_widths
+
+from . import builder as b
+from .config import NARROW_BITS
+from .problem import Problem, Value, WorkTile
+
+TRANSPOSING_WARPS = 2  # beside the warp that loads and the one that stores, they fill a warpgroup
+MOST_WORDS = 16  # of a tile of values that a thread transposes at a time: registers
+WORD_ELEMENTS = 4  # of 8 bits
+COLUMN_STEP = 16  # columns transposed at a time are a multiple: of `ldmatrix`, 16 bytes
+
+
+class LoadedValues:
+    """Values as they have been loaded, whose products add to O.
+
+    Attributes:
+      loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
+      widths: columns of each of the sums that make up O.
+    """
+
+    def __init__(self, problem: Problem):
+        config, shape = problem.config, [problem.config.tile_n, problem.v_columns]
+        self._element = problem.element
+        tile = b.tile(shape, self._element, "shared")
+        self.loaded = b.Ring("v", tile, stages=config.kv_stages)
+        self.widths = [problem.v_columns]
+
+    def operand(self, weights: Value) -> Value:
+        """P, f32, as an operand of the products: rounded."""
+        return b.rounded(weights, self._element)
+
+    def wait(self) -> Value:
+        """The next slot of values, once they are there."""
+        return self.loaded.wait()
+
+    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+        """Issues the first product of P and V; pending."""
+        return b.product(sums[0], narrow, slot, accumulate=True, b_layout="kn")
+
+    def go_on(
+        self, pending: Value, sums: Sequence[Value], narrow: Value, slot: Value
+    ) -> tuple[Value, list[Value]]:
+        """Issues the others when those before are done; the last one, pending, and O so far."""
+        return pending, [*sums]
+
+    def finish(self, pending: Value, sums: Sequence[Value]) -> list[Value]:
+        """O + P V; nothing reads the slot any more."""
+        return [b.settle(pending)]
+
+
+class TransposedValues(LoadedValues):
+    """Values of 8 bits, [v_columns, tile_n] with the keys interleaved, which threads have made of them.
+
+    The tensor core aligns the addends of a product of 8 bits to the largest of them and keeps 13 bits
+    behind its binary point, of what is in the accumulator as well. Adding up many key tiles there loses
+    a part of O that grows with their number (2 % at 2048 keys of values about 1). So each key tile has
+    sums of its own, which are added to O in f32, some columns at a time where registers ask for it.
+    """
+
+    def __init__(self, problem: Problem):
+        super().__init__(problem)
+        config = problem.config
+        self._scale = problem.scale
+        self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
+        tile = b.tile([self._columns, self._keys], self._element, "shared")
+        self._turned = b.Ring("turned", tile, stages=config.kv_stages)
+        self.widths = held_widths(self._columns)
+
+    def operand(self, weights: Value) -> Value:
+        """As of `LoadedValues`, with the keys in the order of the transpose."""
+        return b.interleaved(super().operand(weights))
+
+    def wait(self) -> Value:
+        """As of `LoadedValues`: a slot with a transpose."""
+        return self._turned.wait()
+
+    def start(self, sums: Sequence[Value], narrow: Value, slot: Value) -> Value:
+        """As of `LoadedValues`, for the first columns."""
+        return self._product(0, narrow, slot)
+
+    def go_on(
+        self, pending: Value, sums: Sequence[Value], narrow: Value, slot: Value
+    ) -> tuple[Value, list[Value]]:
+        """As of `LoadedValues`."""
+        found = [*sums]
+        for number in range(1, len(sums)):
+            part = b.settle(pending)
+            added = b.map_elements(b.fadd, sums[number - 1], part)
+            found[number - 1] = b.pinned(added)
+            pending = self._product(number, narrow, slot, part)
+        return pending, found
+
+    def finish(self, pending: Value, sums: Sequence[Value]) -> list[Value]:
+        """As of `LoadedValues`."""
+        return [*sums[:-1], b.map_elements(b.fadd, sums[-1], b.settle(pending))]
+
+    def _product(self, number: int, narrow: Value, slot: Value, over: Value | None = None) -> Value:
+        """The product of P and some columns of V, pending.
+
+        Args:
+          over: sums of as many columns that nobody needs any more. The assembler takes their
+            registers, and not others, for sums that a product may add to, so it does: if the scale,
+            which is above 0, were not.
+        """
+        first, count = sum(self.widths[:number]), self.widths[number]
+        columns = b.rows(slot, first, count)
+        if over is None or ws.FragmentType(over.type).shape[1] != count:
+            over = b.fill([self._rows, count], b.f32_constant(0.0))
+            return b.product(over, narrow, columns, accumulate=False, b_layout="nk")
+        never = b.fcompare("OLT", self._scale, b.f32_constant(0.0))
+        return b.product(over, narrow, columns, accumulate=never, b_layout="nk")
+
+    def transpose(self, problem: Problem, tile: WorkTile) -> None:
+        """The work of the warps that transpose, for a work tile: each of its key tiles once."""
+        visited = problem.key_tiles(tile)
+
+        def turn_of(turn: Value) -> list[Value]:
+            loaded = self.loaded.wait()
+            turned = self._turned.acquire()
+            for first in range(0, self._columns, step):
+                count = min(step, self._columns - first)
+                part = b.interleaved(b.load(b.columns(loaded, first, count)), "rows")
+                b.store(b.turned(part), b.rows(turned, first, count))
+            b.release(loaded, "warps")
+            b.commit(turned, "warps")
+            return []
+
+        words = MOST_WORDS * TRANSPOSING_WARPS * WARP_THREADS
+        step = max(words * WORD_ELEMENTS // self._keys // COLUMN_STEP, 1) * COLUMN_STEP
+        b.loop(0, visited.count, [], turn_of)
+
+
+def held_values(problem: Problem) -> LoadedValues:
+    """The values of a problem."""
+    is_narrow = ws.element_bits(problem.element) == NARROW_BITS
+    return (TransposedValues if is_narrow else LoadedValues)(problem)
