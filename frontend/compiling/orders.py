@@ -73,10 +73,12 @@ def _is_drawn(spec: MhaSpec, sizes: Mapping[str, int], target: str) -> bool:
     if spec.schedule != HELD or spec.cache is not None or spec.lengths.ragged_q:
         return False
     is_long, differ = sizes["sk"] > LONG_KEYS, grows(spec.mask)
-    if (is_long and not differ) or work_tiles(spec, sizes, target) < LEAST_COUNTED:
+    if (is_long and not differ and not spec.is_narrow) or work_tiles(
+        spec, sizes, target
+    ) < LEAST_COUNTED:
         return False
     costs = _tiles(spec, "counter", target) != _tiles(spec, "single", target)
-    return not costs or (differ and not is_long and spec.block is None)
+    return not costs or (differ and not is_long and spec.block is None and not spec.is_narrow)
 
 
 def _tiles(spec: MhaSpec, order: str, target: str) -> tuple[int, int] | None:

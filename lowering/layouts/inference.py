@@ -155,7 +155,8 @@ class Constraints:
 
     def interleaves(self, op: Any, value: Value, interleaved: Value, axis: int) -> None:
         """The layout of either fragment is that of the other with an axis interleaved, or undone."""
-        layout, scheme = (partial(kind.interleaved, axis=axis) for kind in (Layout, Scheme))
+        layout: View = partial(Layout.interleaved, axis=axis)
+        scheme = partial(Scheme.interleaved, axis=axis)
         self._moves += [
             _Move(op, value, interleaved, layout, scheme),  # three times is not at all
             _Move(op, interleaved, value, lambda x: layout(layout(x)), lambda x: scheme(scheme(x))),

@@ -5,8 +5,8 @@ i / 2 % 2 in block i / 4 of 8 columns; A of one K step is word 0 of either strip
 
 An accumulator that is rounded to a narrower type can be used as A without moving elements. With 16
 bits its columns are in order. With 8 bits the register of A for columns 4 q .. 4 q + 3 has columns
-2 q, 2 q + 1, 2 q + 8 and 2 q + 9: the product is right if the rows of B are in the same order,
-`narrowed_order`.
+2 q, 2 q + 1, 2 q + 8 and 2 q + 9: the product is right if the rows of B are in the same order, see
+`ws.interleave`.
 
 Source: PTX ISA, wgmma register fragments, mma.sync m16n8k16 and m16n8k32.
 """
@@ -18,7 +18,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, vector
 
 from ..context import Fragment
-from .fragments import AXES, COLUMN, WORD_BITS, Layout, accumulator, in_fours
+from .fragments import AXES, Layout, in_fours
 from .values import words_of_strips
 
 Value = Any
@@ -96,17 +96,3 @@ def b_registers(fragment: Fragment) -> list[list[list[Value]]]:
         [strip[first : first + B_REGISTERS] for first in range(0, len(strip), B_REGISTERS)]
         for strip in words_of_strips(fragment)
     ]
-
-
-def narrowed_order(k_elements: int, element_bits: int) -> tuple[int, ...]:
-    """The columns of a narrowed accumulator that are in the place of A's columns 0, 1, 2, ...
-
-    Worked: 8 bits: 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, and so in each 16.
-    """
-    per_word = WORD_BITS // element_bits
-    layout = accumulator(1).layout([16, k_elements])
-    order: list[int] = []
-    for first in range(0, len(layout.element_offsets), per_word):
-        for quad in range(4):
-            order += [layout.place(quad, 0, first + i)[COLUMN] for i in range(per_word)]
-    return tuple(order)

@@ -52,8 +52,9 @@ SWAPPED_ROWS = (
 SWAPPED_TILES = (1, 2, 4)  # query tiles of a work tile: N is 8, 16 or 32
 SWAPPED_COLUMNS = (64, 128)  # of a tile of V: M of a product is 128, or half of it taken twice
 SPARE_ROWS = 1.05  # most computed rows per existing row; measured on an H200, `bench/attention.py`
-HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(192, 0, -32))}
-"""Allowed keys of a tile, by bits of an element: multiples of a product's K."""
+HELD_KEYS = {16: tuple(range(128, 0, -16)), 8: tuple(range(128, 0, -32))}
+"""Allowed keys of a tile, by bits of an element: multiples of a product's K. What sums of 8 bits lose
+grows with the square of the keys: 0.9 thousandths with 192, 0.2 with 96 (values of one sign)."""
 FEWEST_HELD_KEYS = 80  # with three groups; smaller tiles wait for shared memory (measured)
 HELD_FOR_REST = 32  # registers beside S, P and O: row maxima and sums, descriptors, masks
 MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the assembler
@@ -69,8 +70,10 @@ OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_THAT_TRANSPOSE, OTHERS_OF_PAGE
 )
 """Least registers of threads that copy."""
 MOST_OF_OTHERS = 72
-HELD_SUMS, MOST_HELD_SUMS = 64, 128
-"""Columns of sums beside those of O, with operands of 8 bits, and up to how many columns O has them whole."""
+WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
+"""With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of 64, and
+of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200, TFLOP/s of 4096 keys:
+128 columns and 96 keys 716, 64 and 128 keys 751 (`bench/attention.py --dtype e4m3`, 2026-11-23)."""
 LISTED_ROWS = 128  # of a work tile of this schedule where lists name key tiles, as PyTorch's do
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 SMEM_FOR_BARRIERS = 2048  # bytes left for barriers and row statistics
@@ -492,14 +495,18 @@ def tiling_for(
     )
 
 
-def held_widths(v_columns: int) -> list[int]:
+def held_widths(v_columns: int, groups: int) -> list[int]:
     """Columns of each of the products by which a key tile of 8 bits is added to O.
 
     Their sums take registers beside those of O.
+
+    Args:
+      v_columns: of O.
+      groups: of a CTA.
     """
-    if v_columns <= MOST_HELD_SUMS:
-        return [v_columns]
-    return [min(HELD_SUMS, v_columns - first) for first in range(0, v_columns, HELD_SUMS)]
+    whole = v_columns if v_columns <= WHOLE_SUMS else HELD_SUMS
+    width = SUMS_OF_THREE if groups == MOST_GROUPS else whole
+    return [min(width, v_columns - first) for first in range(0, v_columns, width)]
 
 
 def held_registers(
@@ -587,7 +594,7 @@ def held_tiling_for(
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
         rest += HELD_FOR_READS if reads else 0
         rest += HELD_FOR_WIDE if tile_order == "counter" and head_dim > WIDE else 0
-        widths = held_widths(-(-v_head_dim // 16) * 16) if is_narrow else []
+        widths = held_widths(-(-v_head_dim // 16) * 16, count) if is_narrow else []
         budget = attending - rest - -(-v_head_dim // 16) * 8 - max(widths, default=0) // 2
         for columns in allowed:
             sizes = (head_dim, v_head_dim)

@@ -31,7 +31,8 @@ HOPPER = target_named("sm_90a")
         ("sm_90a", (2, 2), 33, {}, "mha-registers"),
         ("sm_90a", (3, 1), 5, {}, "mha-streaming"),  # 15 rows
         ("sm_90a", (1, 1), 1, {"query_tiles": 1}, "mha-registers"),
-        ("sm_90a", (1, 1), 500, {"dtype": "e4m3"}, "mha-streaming"),
+        ("sm_90a", (1, 1), 500, {"dtype": "e4m3"}, "mha-registers"),
+        ("sm_90a", (1, 1), 20, {"dtype": "e4m3"}, "mha-streaming"),
         ("sm_90a", (1, 1), 500, {"schedule": "mha-streaming"}, "mha-streaming"),
         ("sm_100a", (8, 1), 1, {}, None),
         (None, (8, 1), 1, {}, None),
@@ -156,12 +157,12 @@ def test_a_counter_is_for_products_into_registers() -> None:
 
 
 def test_lists_of_blocks_on_hopper() -> None:
-    """Blocks of 128 rows, also of few queries, and of as many keys as fit; not of 8 bits."""
+    """Blocks of 128 rows, also of few queries, and of as many keys as fit."""
     machine = Machine("sm_90a", 132)
     for head_dim, heads, block in ((64, (4, 4), (128, 1, 128)), (256, (8, 1), (16, 8, 64))):
         spec = am.mha(heads=heads[0], kv_heads=heads[1], head_dim=head_dim)
         for sq in (1, 4096):
             found, blocks = with_block(spec, sq, machine)
             assert (found.schedule, found.block, tuple(blocks)) == ("mha-registers", block, block)
-    with pytest.raises(SpecError, match="sm_90a has no kernel for a block_mask and e4m3"):
-        with_block(am.mha(heads=1, head_dim=64, dtype="e4m3"), 4096, machine)
+    narrow, _ = with_block(am.mha(heads=1, head_dim=64, dtype="e4m3"), 4096, machine)
+    assert (narrow.schedule, narrow.block) == ("mha-registers", (128, 1, 128))

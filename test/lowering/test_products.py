@@ -222,6 +222,62 @@ def test_an_operand_that_the_same_threads_have_written(seed: int | None) -> None
     assert (run(kernel, 32, a, right, seed=seed) == (rows - columns) @ wide(right)).all()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("element", "k", "n"), [("f8E4M3FN", 64, 48), ("f8E5M2", 192, 32)])
+def test_an_operand_of_8_bits_that_threads_transpose(
+    element: str, k: int, n: int, seed: int | None
+) -> None:
+    """Both operands interleaved along K: nothing moves between threads, and the product is the same."""
+    kind = DTYPES[element]
+
+    def multiply(right: b.Value, turned: b.Value) -> b.Value:
+        wanted = ir.Type.parse(f"{element}")
+
+        def number(row: b.Value, column: b.Value) -> b.Value:
+            small = arith.AndIOp(b.INT.add(row, b.INT.mul(column, 3)), b.constant(3)).result
+            return arith.SIToFPOp(ir.F32Type.get(), small).result
+
+        part = b.interleaved(b.load(right), "rows")
+        b.store(b.turned(part), turned)
+        ws.BarrierOp()
+        left = b.rounded(b.generate(number, [ROWS, k], ir.F32Type.get()), wanted)
+        return b.settle(
+            b.product(zeros(n), b.interleaved(left), turned, accumulate=False, b_layout="nk")
+        )
+
+    kernel = compiled([(k, n), (n, k)], element, n, multiply)
+    right = drawn(k, n, element, 0)
+    rows, columns = np.indices((ROWS, k))
+    left = (rows + 3 * columns & 3).astype(np.float64)
+    assert (run(kernel, n, right, np.zeros((n, k), kind), seed=seed) == left @ wide(right)).all()
+
+
+def test_a_product_of_some_rows_of_a_slot() -> None:
+    """An operand whose columns are K may be some rows of a slot, also where these have two lines."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        part = b.rows(right, 16, 32)
+        return b.settle(b.product(zeros(32), a, part, accumulate=False, b_layout="nk"))
+
+    kernel = compiled([(ROWS, 128), (64, 128)], "bf16", 32, multiply)
+    a, right = drawn(ROWS, 128, "bf16", 0), drawn(64, 128, "bf16", 1)
+    assert (run(kernel, 32, a, right) == wide(a) @ wide(right)[16:48].T).all()
+
+
+def test_sums_are_pinned() -> None:
+    """What is computed stays where it is, and what it is."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        first = b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
+        doubled = b.pinned(b.map_elements(b.fadd, first, first))
+        again = b.settle(b.product(zeros(32), a, right, accumulate=False, b_layout="nk"))
+        return b.map_elements(b.fadd, doubled, again)
+
+    kernel = compiled([(ROWS, 64), (32, 64)], "bf16", 32, multiply)
+    a, right = drawn(ROWS, 64, "bf16", 0), drawn(32, 64, "bf16", 1)
+    assert (run(kernel, 32, a, right) == 3 * wide(a) @ wide(right).T).all()
+
+
 def test_a_product_takes_all_rows_of_a_slot() -> None:
     def multiply(a: b.Value, right: b.Value) -> b.Value:
         part = ws.RowsOp(right, b.INT.const(0), b.tile([64, 64], ir.BF16Type.get(), "shared")).part

@@ -23,7 +23,7 @@ from .config import NARROW_BITS
 from .problem import Problem, Value, WorkTile
 
 TRANSPOSING_WARPS = 2  # beside the warp that loads and the one that stores, they fill a warpgroup
-MOST_WORDS = 16  # of a tile of values that a thread transposes at a time: registers
+MOST_WORDS = 12  # of a tile of values that a thread transposes at a time: registers
 WORD_ELEMENTS = 4  # of 8 bits
 COLUMN_STEP = 16  # columns transposed at a time are a multiple: of `ldmatrix`, 16 bytes
 
@@ -82,7 +82,7 @@ class TransposedValues(LoadedValues):
         self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
         tile = b.tile([self._columns, self._keys], self._element, "shared")
         self._turned = b.Ring("turned", tile, stages=config.kv_stages)
-        self.widths = held_widths(self._columns)
+        self.widths = held_widths(self._columns, config.q_tiles)
 
     def operand(self, weights: Value) -> Value:
         """As of `LoadedValues`, with the keys in the order of the transpose."""

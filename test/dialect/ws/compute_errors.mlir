@@ -408,3 +408,45 @@ func.func @f(%s: !ws.frag<vector<8xf32>>) {
   %0 = "ws.turn"(%s) : (!ws.frag<vector<8xf32>>) -> !ws.frag<vector<8xf32>>
   func.return
 }
+
+// -----
+
+// Fragments under other names.
+
+func.func @f(%s: !ws.frag<vector<8x24xf32>>) {
+  // expected-error @below {{'ws.interleave' op expects columns in multiples of 16, got 24}}
+  %0 = "ws.interleave"(%s) : (!ws.frag<vector<8x24xf32>>) -> !ws.frag<vector<8x24xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<16x16xf32>>) {
+  // expected-error @below {{'ws.interleave' op expects axis of rows, columns, got keys}}
+  %0 = "ws.interleave"(%s) {axis = "keys"} : (!ws.frag<vector<16x16xf32>>) -> !ws.frag<vector<16x16xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<16x16xf32>>) {
+  // expected-error @below {{'ws.interleave' op expects a type of rank 2 and a result of it, got !ws.frag<vector<16x16xf32>>}}
+  %0 = "ws.interleave"(%s) : (!ws.frag<vector<16x16xf32>>) -> !ws.frag<vector<16x32xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<16xf32>>) {
+  // expected-error @below {{'ws.pin' op expects a fragment of rank 2 and f32, got !ws.frag<vector<16xf32>>}}
+  %0 = "ws.pin"(%s) : (!ws.frag<vector<16xf32>>) -> !ws.frag<vector<16xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<16x8xf32>>) {
+  // expected-error @below {{'ws.pin' op expects a result of type !ws.frag<vector<16x8xf32>>, got !ws.frag<vector<16x16xf32>>}}
+  %0 = "ws.pin"(%s) : (!ws.frag<vector<16x8xf32>>) -> !ws.frag<vector<16x16xf32>>
+  func.return
+}

@@ -13,11 +13,11 @@ from attn_mlir.lowering.layouts.fragments import (
     in_fours,
     operand_a,
     operand_b,
+    pairs_of_rows,
     row_per_thread,
     widened_b,
 )
 from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, SPLIT, matrices_of
-from attn_mlir.lowering.layouts.operands import narrowed_order
 from attn_mlir.runtime.emulator.machine import fragments as machine
 
 LAYOUTS: dict[str, Layout] = {
@@ -36,6 +36,7 @@ LAYOUTS: dict[str, Layout] = {
     "in fours": in_fours().layout([32, 48]),
     "widened B": widened_b(is_kn=False).layout([16, 64]),
     "widened B, turned": widened_b(is_kn=True).layout([32, 48]),
+    "a warp, pairs of rows": pairs_of_rows(1).layout([48, 32]),
 }
 
 
@@ -211,16 +212,38 @@ def test_extents_come_in_blocks() -> None:
     assert row_per_thread(4).misfit([64, 64]) == "rows in multiples of 128"
 
 
-def test_order_of_a_narrowed_accumulator() -> None:
-    """Operand A of 8 bits has columns 4 q on in a word; what the accumulator gives there."""
-    assert narrowed_order(32, 16) == tuple(range(32))
-    order = narrowed_order(64, 8)
-    assert sorted(order) == list(range(64))
-    natural = operand_a(1, 8).layout([16, 64])
-    given = accumulator(1).layout([16, 64])
-    for lane, element in itertools.product(range(32), range(16)):
-        stands = natural.place(lane, 0, element)[COLUMN]
-        assert order[stands] == given.place(lane, 0, element)[COLUMN]
+INTERLEAVED = (0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)  # of every 16, in its order
+
+
+@pytest.mark.parametrize("name", ["wgmma", "in fours", "a warp, pairs of rows"])
+@pytest.mark.parametrize("axis", [ROW, COLUMN])
+def test_interleaved(name: str, axis: int) -> None:
+    """Element i of 16 is what was element `INTERLEAVED[i]`; three times is not at all."""
+    layout = LAYOUTS[name]
+    changed = layout.interleaved(axis)
+    for where in everywhere(layout):
+        place, found = list(layout.place(*where)), list(changed.place(*where))
+        block, i = divmod(found[axis], 16)
+        found[axis] = 16 * block + INTERLEAVED[i]
+        assert found == place
+    assert changed.interleaved(axis).interleaved(axis) == layout.merged
+
+
+@pytest.mark.parametrize("columns", [32, 96, 192])
+def test_an_interleaved_accumulator_is_operand_a(columns: int) -> None:
+    given = accumulator(4).layout([64, columns]).interleaved(COLUMN)
+    assert given == operand_a(4, 8).layout([64, columns]).merged
+
+
+@pytest.mark.parametrize(("warps", "shape"), [(1, [16, 16]), (2, [96, 48]), (4, [128, 80])])
+def test_pairs_of_rows_are_words_of_the_transpose(warps: int, shape: list[int]) -> None:
+    """What `ldmatrix` and byte permutes give a thread goes to the transpose by 32 bits."""
+    layout = pairs_of_rows(warps).layout(shape)
+    matrices = matrices_of(layout, 8)
+    assert matrices is not None and matrices.is_split
+    turned = layout.interleaved(ROW).turned()
+    assert [turned.extent(axis) for axis in (ROW, COLUMN)] == shape[::-1]
+    assert {access.count for access in turned.accesses(16)} == {4}
 
 
 @pytest.mark.parametrize(

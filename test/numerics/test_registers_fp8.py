@@ -1,0 +1,109 @@
+"""Attention of 8 bits with S, P and O in registers, for sm_90a, on the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir import mods
+from attn_mlir.reference import check_attention
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.emulator.emulator import Emulator
+
+DTYPES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+FACTORS = {"q_descale": np.float32([0.5]), "k_descale": np.float32([1.5]), "v_descale": np.float32([3])}  # fmt: skip
+
+
+def operands(
+    dtype: str, sq: int, sk: int, d: int, dv: int, heads: int = 1, kv_heads: int = 1, batch: int = 1
+) -> Any:
+    """Random q, k and v."""
+    rng = np.random.default_rng(sq * 1000 + sk)
+    shapes = ((sq, heads, d), (sk, kv_heads, d), (sk, kv_heads, dv))
+    return [rng.standard_normal((batch, *s), np.float32).astype(DTYPES[dtype]) for s in shapes]
+
+
+def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
+    """What is wrong with O and LSE of a call, or nothing."""
+    options = {**FACTORS, **options}
+    kind = "adversarial" if seed else "fair"
+    device = EmulatorDevice(kind, seed, multiprocessors=2, target="sm_90a")
+    asked = {"schedule": "mha-registers", **options}
+    o, lse = am.attention(q, k, v, **asked, return_lse=True, device=device)
+    for name in ("num_splits", "tile_order", "query_tiles", "out_dtype"):
+        options.pop(name, None)
+    verdict = check_attention(q, k, v, o, lse, **options)
+    return "" if verdict.ok else str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "d", "dv", "mask", "seed"),
+    [
+        ("e4m3", 64, 64, am.causal(), 0),
+        ("e5m2", 96, 96, am.full(), 1),
+        ("e4m3", 128, 128, am.sliding_window(60, 40), 2),
+        ("e4m3", 256, 256, am.causal(), 3),  # O is added to by four products
+        ("e5m2", 80, 176, am.causal(), 0),  # of unequal widths; lines of a tile not full
+    ],
+)
+def test_numbers(dtype: str, d: int, dv: int, mask: am.Mask, seed: int) -> None:
+    """Every number of products, both dtypes; work tiles and keys end within a tile."""
+    assert not wrong(*operands(dtype, 70, 230, d, dv), seed, mask=mask)
+
+
+def test_factors_of_heads_and_tiles_in_turns() -> None:
+    """Two CTAs draw 6 tiles of packed heads; each sequence and head has factors of its own."""
+    given = operands("e4m3", 60, 90, 64, 64, heads=2, kv_heads=2, batch=3)
+    table = {"q_descale": 0.6, "k_descale": 1.7, "v_descale": 0.1}
+    rows = np.linspace(0.5, 2, 6, dtype=np.float32).reshape(3, 2)
+    factors = {name: rows * np.float32(number) for name, number in table.items()}
+    spread = {"tile_order": "counter", "query_tiles": 1}
+    assert not wrong(*given, 1, mask=am.causal(), **factors, **spread)
+
+
+def test_modifiers_sinks_and_f32() -> None:
+    options: dict[str, Any] = {"score_mod": mods.softcap(5.0), "sinks": np.float32([0.5, -1.0])}
+    given = operands("e4m3", 70, 150, 64, 64, heads=2)
+    assert not wrong(*given, **options, mask=am.causal(), out_dtype="f32")
+
+
+def test_parts_of_the_keys() -> None:
+    assert not wrong(*operands("e4m3", 70, 600, 64, 64), 1, num_splits=3)
+
+
+def test_maxima_that_move() -> None:
+    """Scores that grow along the keys: each step moves a maximum."""
+    q, k, v = operands("e4m3", 70, 500, 64, 64)
+    k = (k.astype(np.float32) * np.linspace(0, 30, 500)[None, :, None, None]).astype(k.dtype)
+    assert not wrong(q, k, v)
+
+
+def test_sequences_of_unequal_lengths() -> None:
+    q, k, v = operands("e4m3", 100, 300, 64, 64)
+    ends_q, ends_k = np.int32([0, 37, 100]), np.int32([0, 200, 300])
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, target="sm_90a")
+    o, lse = am.attention(
+        q[0], k[0], v[0], cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, mask=am.causal(),
+        schedule="mha-registers", return_lse=True, device=device, **FACTORS,
+    )  # fmt: skip
+    for b in range(2):
+        rows, own = slice(*ends_q[b : b + 2]), slice(*ends_k[b : b + 2])
+        verdict = check_attention(
+            q[:, rows], k[:, own], v[:, own], o[None, rows], lse[None, :, rows],
+            mask=am.causal(), **FACTORS,
+        )  # fmt: skip
+        assert verdict.ok, str(verdict)
+
+
+def test_long_sums_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor core of 13 bits loses nothing that one of f32 keeps: the sum of each key tile is its own."""
+    q, k, v = operands("e4m3", 16, 2000, 64, 64)
+    v = (v.astype(np.float32) / 4 + 1).astype(v.dtype)
+    settings = Emulator.__init__.__kwdefaults__
+    assert settings is not None
+    monkeypatch.setitem(settings, "numeric", "fused")
+    assert not wrong(q, k, v, out_dtype="f32")
