@@ -13,7 +13,7 @@ from attn_mlir.passes.infrastructure.diagnostics import op_error
 from .clusters import landing, receivers
 from .copy_coverage import slot_of
 from .coverage import Site, check_one_thread, covers
-from .rings import landing_bytes, loads_into
+from .rings import landing_bytes
 from .sm_100a.tensor_memory import works_in_pairs
 
 ORDERS = (
@@ -32,14 +32,18 @@ def _check_tiles(_: Site, op: ws.TilesOp) -> None:
 
 @covers(ws.AcquireOp)
 def _check_acquire(site: Site, op: ws.AcquireOp) -> None:
-    """Checks that a CTA whose barrier gets bytes arrives there itself, once for all bytes of a turn."""
+    """Checks that a CTA whose barrier gets bytes arrives there itself, once for all bytes of a turn.
+
+    Where branches decide over copies, every CTA arrives for those that fill its own slot.
+    """
     ring, ranks = op.ring.owner, site.role.ranks
-    loads = loads_into(op.slot)
+    loads = ws.loads_into(op.slot)
     across = [load for load in loads if _is_across(ring, load)]
+    is_at_once = ws.is_told_at_once(op)
     for load in across:
-        if load.operation.block != op.operation.block:
+        if not is_at_once and any(receivers(load)[rank] != (rank,) for rank in ranks):
             raise op_error(load, "expects a copy for other CTAs beside its ws.acquire")
-    if across:
+    if across and is_at_once:
         for rank in landing(ring, site.role, loads, landing_bytes):
             if rank not in ranks or rank not in ring.full_at[rank]:
                 raise op_error(
@@ -53,8 +57,9 @@ def _is_across(ring: ws.AllocRingOp, load: Any) -> bool:
     return any(ws.crossing(receivers(load))) or any(ws.crossing(ring.full_at))
 
 
+@covers(ws.GatherInOp)
 @covers(ws.CopyInOp)
-def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
+def _check_copy_in(site: Site, op: ws.CopyInOp | ws.GatherInOp) -> None:
     slot = slot_of(op.target)
     if not isinstance(slot.owner, ws.AcquireOp):
         return  # refused by the checks of copies
@@ -63,7 +68,7 @@ def _check_copy_in(site: Site, op: ws.CopyInOp) -> None:
         return
     in_pairs: list[bool] = []
     for rank in site.role.ranks:
-        to, told = op.receivers[rank], ring.full_at[rank]
+        to, told = receivers(op)[rank], ring.full_at[rank]
         halves = [tuple(sorted({ws.pair_of(x)[half] for x in to})) for half in range(ws.PAIR)]
         if not to or (told != to and told not in halves):
             raise op_error(

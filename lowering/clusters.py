@@ -101,6 +101,35 @@ def arrive(low: Lowering, barriers: BarrierRun, number: Value, lists: ws.Targets
             nvvm.MBarrierArriveOp(address, scope=scope)
 
 
+def announce_at(
+    low: Lowering, barriers: BarrierRun, number: Value, byte_count: int, lists: ws.Targets
+) -> None:
+    """Makes a phase wait for more bytes, at the barrier of the one CTA in its rank's list."""
+    mine = in_role(low, lists)
+    if is_own(mine):
+        barriers.announce(number, byte_count)
+        return
+    address = in_cta(low, barriers.address(number), {rank: to for rank, (to,) in mine.items()})
+    scope = ir.Attribute.parse(CLUSTER_SCOPE)
+    nvvm.MBarrierExpectTxOp(address, constant(byte_count), scope=scope)
+
+
+def counted_at(
+    low: Lowering, barrier: Value, receivers: Mapping[int, Sequence[int]], lists: ws.Targets
+) -> tuple[Value, dict[str, Any]]:
+    """The barrier that counts the bytes of a copy, and the options by which the copy finds it.
+
+    Args:
+      barrier: pointer to that of this CTA.
+      receivers, lists: the CTAs that the copy fills, and those whose barriers are told.
+    """
+    told = in_role(low, lists)
+    if receivers == told:
+        return barrier, {}
+    there = in_cta(low, barrier, {rank: to[0] for rank, to in told.items()})
+    return as_shared(there), {"group": ir.Attribute.parse(f"#nvvm.cta_group<cta_{ws.PAIR}>")}
+
+
 def barrier_of(told: Sequence[int], receiver: int) -> int | None:
     """The CTA whose barrier counts the bytes that arrive in `receiver`: itself, or one of its pair."""
     if receiver in told:

@@ -7,7 +7,7 @@ from attn_mlir.dialect._mlir import arith, builtin, ir, llvm, nvgpu, nvvm
 from attn_mlir.dialect.scalars import INT, constant
 
 from .barriers import index, memref_struct
-from .clusters import as_shared, in_cta, in_role, is_own, mask_of, only_in
+from .clusters import as_shared, counted_at, in_cta, in_role, is_own, mask_of, only_in
 from .context import Lowering, Slot, TileRef, lowers
 from .layouts import SWIZZLE_BYTES, line_elements
 from .rings import announce, landing_bytes
@@ -66,7 +66,7 @@ def _box_start(
 def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.tensor_map(op.source, op.target, op.dims)
-    announce(slot, op)
+    announce(low, slot, op)
     if slot.ring.is_crossing or any(ws.crossing(op.receivers)):
         _copy_across(low, op, slot, parameter)
         return
@@ -82,12 +82,8 @@ def _copy_in(low: Lowering, op: ws.CopyInOp) -> None:
 
 def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMap) -> None:
     """Emits a copy to several CTAs, or one that reports its bytes to the other CTA of a pair."""
-    receivers, told = in_role(low, op.receivers), in_role(low, slot.ring.full_at)
-    barrier = slot.ring.full.address(slot.index)
-    options: dict[str, Any] = {}
-    if receivers != told:
-        barrier = as_shared(in_cta(low, barrier, {rank: to[0] for rank, to in told.items()}))
-        options["group"] = ir.Attribute.parse(f"#nvvm.cta_group<cta_{ws.PAIR}>")
+    receivers, ring = in_role(low, op.receivers), slot.ring
+    barrier, options = counted_at(low, ring.full.address(slot.index), receivers, ring.full_at)
     if not is_own(receivers):
         options["multicastMask"] = mask_of(low, receivers)
     remote = ir.Type.parse("!llvm.ptr<7>")

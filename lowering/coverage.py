@@ -212,6 +212,14 @@ def check_line(op: Any, tile: Any) -> None:
 @covers(ws.ViewOp)
 def _check_view(_: Site, op: ws.ViewOp) -> None:
     check_whole(op, op.source)
+    rows = ws.TileType(op.source.type).shape[0]
+    if rows != ws.TileType(op.view.type).shape[0]:
+        if rows % ATOM_ROWS:
+            raise op_error(
+                op, f"expects a multiple of {ATOM_ROWS} rows to put others below, got {rows}"
+            )
+        if (pitch := ws.pitch_rows(op.source)) != rows:
+            raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")
 
 
 @covers(ws.RowsOp)

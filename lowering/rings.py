@@ -24,7 +24,8 @@ another one still signals it.
 
 If all copies into a slot stand in the same block as its `ws.acquire`, one arrival there tells the
 full barrier how many bytes to wait for. If branches or loops decide over copies, each copy
-announces its own bytes when it is issued, and `ws.commit` arrives.
+announces its own bytes when it is issued, and `ws.commit` arrives, in a cluster at the barrier of
+the CTA where they are counted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from attn_mlir.passes.target.limits import WARP_THREADS, shared_tile_bytes
 
 from .barriers import BarrierRun
 from .clusters import (
+    announce_at,
     arrive,
     by_rank,
     in_role,
@@ -294,9 +296,8 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
         if _is_tensor(low, ring):
             fence_tensor("after")
     if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
-        loads = loads_into(op.slot)
-        if all(_are_beside(load, op) for load in loads):
-            _arm(low, ring, slot, loads)
+        if ws.is_told_at_once(op):
+            _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
             slot = replace(slot, is_armed=False)
     low[op.slot] = slot
@@ -326,21 +327,6 @@ def drain(low: Lowering) -> None:
                 ring.wait(ring.empty, ring.index(way, stage), parity)
 
 
-def _are_beside(a: Any, b: Any) -> bool:
-    """Whether two operations stand in the same block, so that they run equally often."""
-    return a.operation.block == b.operation.block
-
-
-LOADS = (ws.CopyInOp, ws.GatherInOp, ws.ClaimOp)  # operations that report bytes to a full barrier
-
-
-def loads_into(slot: Value) -> list[Any]:
-    """The operations that fill a slot and whose bytes are reported to its full barrier."""
-    users = list(ws.users(slot))
-    across = [user for user in users if isinstance(user, ws.CopyAcrossOp) and user.target == slot]
-    return across + [user for user in users if isinstance(user, LOADS)]
-
-
 def landing_bytes(load: Any) -> int:
     """Bytes that the copy engine reports when a copy or an answer has arrived."""
     if isinstance(load, ws.ClaimOp):
@@ -350,13 +336,13 @@ def landing_bytes(load: Any) -> int:
     return shared_tile_bytes(rows, columns, ws.element_bits(kind.element))
 
 
-def announce(slot: Slot, load: Any) -> None:
+def announce(low: Lowering, slot: Slot, load: Any) -> None:
     """Announces the bytes of a copy before it, unless `ws.acquire` has told the barrier of them.
 
     Bytes may arrive before that, as the phase cannot complete before the commit's arrival.
     """
     if not slot.is_armed:
-        slot.ring.full.announce(slot.index, landing_bytes(load))
+        announce_at(low, slot.ring.full, slot.index, landing_bytes(load), slot.ring.full_at)
 
 
 @lowers(ws.WaitOp)
@@ -375,7 +361,7 @@ def _commit(low: Lowering, op: ws.CommitOp) -> None:
     slot: Slot = low[op.slot]
     if op.by.value == "copy_engine":
         if not slot.is_armed:
-            slot.ring.full.arrive(slot.index)
+            arrive(low, slot.ring.full, slot.index, slot.ring.full_at)
         return  # the bytes complete the phase
     ring = slot.ring
     _hand_over(low, slot, op.by.value, ring.full, ring.full_at, engine_follows=ring.read_by_engine)

@@ -277,7 +277,7 @@ def _check_draw(site: Site, op: ws.DrawOp) -> None:
 @lowers(ws.ClaimOp)
 def _claim(low: Lowering, op: ws.ClaimOp) -> None:
     slot = low.slot(op.slot)
-    announce(slot, op)
+    announce(low, slot, op)
     answer = low.shared_pointer(slot.tile.start())
     nvvm.ClusterLaunchControlTryCancelOp(answer, slot.ring.full.address(slot.index))
 

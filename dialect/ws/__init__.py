@@ -48,6 +48,7 @@ from .dialect import (
 from .dot import WIDENED, DotOp
 from .global_memory import LoadGlobalOp, LoadRowsOp, StoreGlobalOp, StoreRowsOp
 from .grid import ArriveLastOp, GridDependencyWaitOp, LaunchDependentsOp
+from .loads import is_told_at_once, loads_into
 from .memory import (
     ColumnsOp,
     CopyInOp,
@@ -156,7 +157,9 @@ __all__ = [
     "element_bits",
     "fragment_type",
     "inside",
+    "is_told_at_once",
     "known_first_row",
+    "loads_into",
     "pair_of",
     "pending_type",
     "pitch_rows",

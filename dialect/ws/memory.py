@@ -7,19 +7,22 @@ from typing import Any
 from attn_mlir.dialect._mlir import I32, Pure, arith, ext, ir
 
 from .cluster import Targets, check_targets, targets
-from .dialect import WS, FragmentType, TileType, fail, tile_bytes
+from .dialect import WS, FragmentType, TileType, element_bits, fail, tile_bytes
 
 DIMS = MappingProxyType(
     {"dims": ir.DenseI32ArrayAttr}
 )  # attributes that the binding cannot declare
 OUT_KINDS = ("add",)  # kinds of reductions into tensors
+LINE_BITS = 128 * 8  # a line of columns of a shared tile
 
 
 class ViewOp(WS.Operation, name="view", traits=[Pure]):
     """A view of the first bytes of a tile as a tile of another type in the same space.
 
     Operands:
-      source: the tile; the view has the same number of rows and at most as many bytes.
+      source: the tile; the view has the same number of rows and at most as many bytes. Or a whole
+        shared tile [R, n C] as [n R, C], where C columns are whole lines of 128 bytes: row i R + r of
+        the view is the i-th part of row r.
 
     Memory effects: none, both are the same memory. Hardware: that of the tile's space.
 
@@ -33,15 +36,24 @@ class ViewOp(WS.Operation, name="view", traits=[Pure]):
 
     @staticmethod
     def verify_invariants(op: "ViewOp") -> bool:
-        """Checks for the same space and rows, and no more bytes."""
+        """Checks for the same space and rows, or parts of rows below one another, and no more bytes."""
         source, view = TileType(op.source.type), TileType(op.view.type)
         if source.space != view.space:
             return fail(op, f"expects a view in {source.space} memory, got {view.space}")
-        if source.shape[0] != view.shape[0]:
+        if source.shape[0] != view.shape[0] and not _is_stacked(source, view):
             return fail(op, f"expects {source.shape[0]} rows, got {view.shape[0]}")
         if tile_bytes(view) > tile_bytes(source):
             return fail(op, f"expects at most {tile_bytes(source)} bytes, got {tile_bytes(view)}")
         return True
+
+
+def _is_stacked(source: TileType, view: TileType) -> bool:
+    """Whether a view [n R, C] of a shared tile [R, n C] has parts of rows that are whole lines."""
+    if (source.space, source.element) != ("shared", view.element) or len(view.shape) != 2:
+        return False
+    (rows, columns), (more, fewer) = source.shape, view.shape
+    in_lines = fewer * element_bits(view.element) % LINE_BITS == 0
+    return in_lines and more % rows == 0 and rows * columns == more * fewer
 
 
 class ColumnsOp(WS.Operation, name="columns", traits=[Pure]):
@@ -136,9 +148,12 @@ def known_first_row(op: RowsOp) -> int | None:
 def pitch_rows(tile: Any) -> int:
     """Rows of the whole tile that a tile is part of: lines between its 128-byte columns."""
     owner = tile.owner
+    rows = TileType(tile.type).shape[0]
+    if isinstance(owner, ViewOp) and TileType(owner.source.type).shape[0] != rows:
+        return rows
     if isinstance(owner, RowsOp | ColumnsOp | ViewOp):
         return pitch_rows(owner.source)
-    return TileType(tile.type).shape[0]
+    return rows
 
 
 def users(tile: Any) -> Iterator[Any]:

@@ -75,7 +75,8 @@ class MmaOp(WS.Operation, name="mma"):
       b_layout: whether b lies as `kn` or, transposed, as `nk`.
       ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
         has its own M rows of a and d, and of b its half of the N columns, those of the even rank
-        first, at the same places. 1 where it is absent.
+        first, at the same places. 1 where it is absent. Of a pair d may be [2 M, N / 2]: the rows for
+        the even rank's half of b, and below them those for the odd rank's.
 
     Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
 
@@ -105,6 +106,12 @@ class MmaOp(WS.Operation, name="mma"):
         attributes = self.operation.attributes
         return ir.IntegerAttr(attributes["ctas"]).value if "ctas" in attributes else 1
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether d has the halves of its columns, one for each CTA's part of b, below one another."""
+        (rows, _), (mine, _) = TileType(self.d.type).shape, TileType(self.a.type).shape
+        return self.cta_count == PAIR and self.a_order == "mk" and rows == PAIR * mine
+
     @staticmethod
     def verify_invariants(op: "MmaOp") -> bool:
         """Checks that spaces, element types and extents agree."""
@@ -117,7 +124,10 @@ class MmaOp(WS.Operation, name="mma"):
             return fail(op, f"expects a_layout of {', '.join(A_LAYOUTS)}, got {op.a_order}")
         if op.a_order == "km" and a.space != "shared":
             return fail(op, f"expects a as km in shared memory, got {a}")
-        return _check_operands(op, d.shape, a, b, a_layout=op.a_order, ctas=op.cta_count)
+        if len(d.shape) != 2 or len(a.shape) != 2:
+            return fail(op, f"expects d and a of two dimensions, got {d.shape} and {a.shape}")
+        sums = [d.shape[0] // PAIR, d.shape[1] * PAIR] if op.is_stacked else d.shape
+        return _check_operands(op, sums, a, b, a_layout=op.a_order, ctas=op.cta_count)
 
 
 class ProductOp(WS.Operation, name="product"):

@@ -47,6 +47,8 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
     (rows, columns), k = d.shape, a.shape[op.a_order == "mk"]
     if rows not in (HALF_ROWS, MMA_ROWS):
         raise op_error(op, f"expects M of {HALF_ROWS} or {MMA_ROWS}, got {rows}")
+    if op.is_stacked and rows != MMA_ROWS:
+        raise op_error(op, f"expects sums of {MMA_ROWS} rows, two for each of a, got {rows}")
     line = line_elements(ws.element_bits(a.element))
     if op.a_order == "km" and a.shape[1] not in (line, rows):
         raise op_error(op, f"expects {line} or {rows} columns of a as km, got {a.shape[1]}")
@@ -57,6 +59,8 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
         most *= 2
     transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
     step = (NARROW_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
+    if op.is_stacked:
+        columns, most = columns * ws.PAIR, most * ws.PAIR
     if columns % step or columns > most:
         raise op_error(op, f"expects N a multiple of {step} to {most}, got {columns}")
     step = mma_k(ws.element_bits(a.element))

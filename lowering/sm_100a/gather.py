@@ -12,6 +12,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, llvm, nvvm
 from attn_mlir.dialect.scalars import INT, loop
 
+from ..clusters import counted_at, in_role, receivers
 from ..context import Lowering, lowers
 from ..copies import box_offset
 from ..layouts import SWIZZLE_BYTES
@@ -27,9 +28,9 @@ _CLUSTER = "!llvm.ptr<7>"  # address space of a cluster's shared memory, which c
 def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
     slot = low.slot(op.target)
     parameter = low.signature.gather_map(op)
-    announce(slot, op)
-    tile = low.tile(op.target)
-    barrier = slot.ring.full.address(slot.index)
+    announce(low, slot, op)
+    tile, own = low.tile(op.target), in_role(low, receivers(op))
+    barrier, options = counted_at(low, slot.ring.full.address(slot.index), own, slot.ring.full_at)
     mode = ir.Attribute.parse("#nvvm.tma_load_mode<tile_gather4>")
     first, column = low[op.coords[0]], low[op.coords[1]]
 
@@ -50,6 +51,7 @@ def _gather_in(low: Lowering, op: ws.GatherInOp) -> None:
                 barrier,
                 [],
                 mode=mode,
+                **options,
             )
         return []
 

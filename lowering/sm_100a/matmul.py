@@ -41,12 +41,13 @@ def _mma(low: Lowering, op: ws.MmaOp) -> None:
     kind = ir.Attribute.parse(f"#nvvm.tcgen05_mma_kind<{name}>")
     group = low.tensor_group
     always = arith.ConstantOp(i1(), ir.IntegerAttr.get(i1(), 1)).result
-    for first in range(0, columns, MMA_MAX_COLUMNS):
-        n = min(columns - first, MMA_MAX_COLUMNS)
+    below = ws.PAIR if op.is_stacked else 1  # columns of the product in one of d
+    for first in range(0, columns, MMA_MAX_COLUMNS // below):
+        n = min(columns - first, MMA_MAX_COLUMNS // below)
         descriptor = instruction_descriptor(
             str(a.kind.element),
-            m=m * op.cta_count,
-            n=n,
+            m=m * op.cta_count // below,
+            n=n * below,
             a_is_mn_major=a_is_mn_major,
             b_is_mn_major=b_is_mn_major,
         )

@@ -107,5 +107,7 @@ def test_what_has_no_code() -> None:
     )
     crossing = crossing.replace('sym_name = "k"', 'cluster = 2 : i64, sym_name = "k"')
     refused(
-        crossing, "'ws.gather_in' op expects a ring that is full in its own CTA, r is in others"
+        crossing,
+        r"expects the commits of CTA 0 at the full barriers of its receivers \[0\] or of one half of "
+        r"their pairs, got \[0, 1\]",
     )

@@ -18,6 +18,23 @@ func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
 
 // -----
 
+func.func @lines_below_one_another(%s: !ws.tile<vector<8x128xbf16>, "shared">) {
+  %0 = "ws.view"(%s) : (!ws.tile<vector<8x128xbf16>, "shared">) -> !ws.tile<vector<16x64xbf16>, "shared">
+  // expected-error @below {{'ws.view' op expects 8 rows, got 24}}
+  %1 = "ws.view"(%s) : (!ws.tile<vector<8x128xbf16>, "shared">) -> !ws.tile<vector<24x64xbf16>, "shared">
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.tile<vector<8x128xf32>, "tensor">) {
+  // expected-error @below {{'ws.view' op expects 8 rows, got 16}}
+  %0 = "ws.view"(%s) : (!ws.tile<vector<8x128xf32>, "tensor">) -> !ws.tile<vector<16x64xf32>, "tensor">
+  func.return
+}
+
+// -----
+
 func.func @f(%s: !ws.tile<vector<8x64xbf16>, "shared">) {
   // expected-error @below {{'ws.view' op expects at most 1024 bytes, got 2048}}
   %0 = "ws.view"(%s) : (!ws.tile<vector<8x64xbf16>, "shared">) -> !ws.tile<vector<8x64xf32>, "shared">

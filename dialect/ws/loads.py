@@ -1,0 +1,28 @@
+"""Copies and answers whose bytes the full barrier of a slot counts, and when it is told of them."""
+
+from typing import Any
+
+from .cluster import CopyAcrossOp
+from .memory import CopyInOp, users
+from .ring import AcquireOp
+from .rows import GatherInOp
+from .tiles import ClaimOp
+
+LOADS = (CopyInOp, GatherInOp, ClaimOp)  # operations that report bytes to a full barrier
+
+
+def loads_into(slot: Any) -> list[Any]:
+    """The operations that fill a slot and whose bytes are reported to its full barrier."""
+    found = list(users(slot))
+    across = [user for user in found if isinstance(user, CopyAcrossOp) and user.target == slot]
+    return across + [user for user in found if isinstance(user, LOADS)]
+
+
+def is_told_at_once(acquire: AcquireOp) -> bool:
+    """Whether all copies into the slot stand beside its acquire, so that each runs once in its turn.
+
+    Then one arrival tells the barrier of all bytes, in the CTA where they arrive. If branches or
+    loops decide over copies, each copy announces its own bytes, and every commit arrives.
+    """
+    block = acquire.operation.block
+    return all(load.operation.block == block for load in loads_into(acquire.slot))

@@ -1,0 +1,77 @@
+"""Products of 64 rows in each CTA of a pair, of rows that either CTA gathers where its own branch says."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.ws.checks import copy, refused
+from attn_mlir.validation.ws.clusters import built, compiled
+from attn_mlir.validation.ws.pair_gathers import ROWS, gathered_product
+
+BF16 = ml_dtypes.bfloat16
+DEPTH, COLUMNS = 128, 32
+
+
+@pytest.mark.parametrize(("layout", "count"), [("nk", COLUMNS), ("kn", 512)])
+def test_both_halves_are_gathered_once(layout: str, count: int) -> None:
+    """Three blocks, of which the second has no product; 512 columns take two instructions."""
+    random = np.random.default_rng(3)
+    a = random.integers(-3, 4, (2 * ROWS, DEPTH)).astype(np.float32)
+    listed, columns = (count, DEPTH) if layout == "nk" else (DEPTH, count)
+    x = random.integers(-3, 4, (200, columns)).astype(np.float32)
+    entries = random.integers(-5, 205, 3 * listed).astype(np.int32)
+    entries[::listed] = 7, -1, 0
+    exists = (entries >= 0) & (entries < len(x))
+    rows = np.where(exists[:, None], x[entries.clip(0, 199)], 0).reshape(3, listed, columns)
+    blocks = [block.T if layout == "nk" else block for block in rows]
+    kernel = compiled(lambda: gathered_product(count, DEPTH, layout), "sm_100a")
+    for schedule in ("fair", "adversarial"):
+        found = np.full((2, 2 * ROWS, count // 2), np.nan, np.float32)
+        machine = EmulatorDevice(schedule, seed=1, check="all")
+        kernel(a.astype(BF16), x.astype(BF16), entries, found, device=machine)
+        halves = found.reshape(2, 2, ROWS, count // 2).transpose(0, 2, 1, 3)
+        assert np.array_equal(halves.reshape(2 * ROWS, count), a @ (blocks[0] + blocks[2]))
+
+
+def test_every_copy_announces_its_bytes_where_they_count() -> None:
+    """Two arrivals at the leader, each after bytes that its copies have announced, and none elsewhere."""
+    ptx = compiled(lambda: gathered_product(COLUMNS, DEPTH, "nk"), "sm_100a").bundle.ptx
+    assert "mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64" in ptx
+    assert "tile::gather4.mbarrier::complete_tx::bytes.cta_group::2" in ptx
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"128x16xf32": "64x32xf32"}, "expects M of 128 in each CTA of a pair, got 64"),
+        (
+            {"128x16xf32": "64x16xf32", "128x64xbf16": "64x64xbf16", "<64x128xbf": "<32x128xbf"},
+            "expects sums of 128 rows, two for each of a, got 64",
+        ),
+    ],
+)
+def test_products_without_code(changes: dict[str, str], message: str) -> None:
+    text = str(built(lambda: gathered_product(COLUMNS, DEPTH, "nk")))
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    refused(text, message)
+
+
+@pytest.mark.parametrize(
+    ("tile", "part", "view", "message"),
+    [
+        ("4x128", "4x128", "8x64", "expects a multiple of 8 rows to put others below, got 4"),
+        ("16x128", "8x128", "16x64", "expects all rows of a shared tile, got 8 of 16"),
+    ],
+)
+def test_views_without_code(tile: str, part: str, view: str, message: str) -> None:
+    whole, piece, seen = (f'!ws.tile<vector<{x}xbf16>, "shared">' for x in (tile, part, view))
+    rows = f"""%p = "ws.rows"(%s, %c0) : (!t, i32) -> {piece}
+    %v = "ws.view"(%p) : ({piece}) -> {seen}
+    """
+    text = copy(whole, "memref<?x64xbf16>", target="%v", before=rows, kind=seen)
+    refused(text, f"'ws.view' op {message}")
