@@ -11,6 +11,20 @@ from attn_mlir.runtime.emulator.emulator import Stats
 
 
 @pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Stats]:
+    """What each launch on the emulator does."""
+    found: list[Stats] = []
+    original = Emulator.launch
+
+    def launch(self: Emulator, *arguments: Any, **options: Any) -> Stats:
+        found.append(original(self, *arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(Emulator, "launch", launch)
+    return found
+
+
+@pytest.fixture
 def product_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of products that each launch on the emulator executes."""
     counts: list[int] = []

@@ -1,6 +1,6 @@
 """What kernels of sparse latent attention have got wrong elsewhere; a test is named after its trap.
 
-The others of the list belong to pairs of CTAs, to 8 bits or to dense keys.
+Those of pairs of CTAs are in `test_sparse_mla_pair`, the others belong to 8 bits or to dense keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from attn_mlir.flash_mla import flash_mla_sparse_fwd
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.runtime.manifest import TensorMapParam
 
@@ -50,20 +49,6 @@ def judge(given: dict[str, Any], device: Any = "emulator") -> SparseAttention:
 
 def bits(found: SparseAttention) -> list[bytes]:
     return [array.tobytes() for array in vars(found).values()]
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[Stats]:
-    """What each launch on the emulator does."""
-    found: list[Stats] = []
-    original = Emulator.launch
-
-    def launch(self: Emulator, *arguments: Any, **options: Any) -> Stats:
-        found.append(original(self, *arguments, **options))
-        return found[-1]
-
-    monkeypatch.setattr(Emulator, "launch", launch)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """From `attn.sparse_mla` to a `ws.kernel`: one query in one CTA, its heads the rows of a tile.
 
-A tile has 64 heads: a query of fewer has some of them twice, one of 128 is the work of two CTAs.
+A tile has 64 heads: a query of fewer has some of them twice, one of 192 is the work of three CTAs.
 Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
 gather, 6 also moves Q and O, and 10 and 11 issue the two products. The rows of the cache that a block of 64 entries
 names are gathered once: the tile of keys, as it lies in shared memory, is also that of values. Where
@@ -32,6 +32,7 @@ from attn_mlir.passes.target.limits import HALF_ROWS, Target
 
 Role = Callable[[Query], None]
 
+PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
 
 DIMS = {
@@ -74,14 +75,16 @@ class SparseMla:
     name: ClassVar[str] = "sparse-mla"
     operation: ClassVar[type[Any]] = attn.SparseMlaOp
     options: ClassVar[type[Any]] = NoOptions
+    ctas: ClassVar[int] = 1  # that work on a query together
+    config: ClassVar[type[SparseConfig]] = SparseConfig
 
     def lacks(self, target: Target) -> str:
         """Tensor memory for 512 columns of O, and copies that gather rows."""
         return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
 
     def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
-        """Any sparse latent attention."""
-        return True
+        """All but what pairs of CTAs take."""
+        return not is_for_pairs(op)
 
     def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
         """Fixed tiles, if there are heads for them."""
@@ -92,7 +95,7 @@ class SparseMla:
                 f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
                 f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
             )
-        op.attributes[CONFIG] = SparseConfig(**SparseConfig.given(op)).to_attr()
+        op.attributes[CONFIG] = self.config(**self.config.given(op)).to_attr()
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
@@ -110,7 +113,37 @@ class SparseMla:
             raise op_error(op, "expects the function's arguments as its operands, in order")
         if list(others[1].operation.operands) != list(op.operation.results):
             raise op_error(others[1], "expects to return the results of the attn.sparse_mla")
-        return _schedule(op, operands, function.sym_name.value)
+        return self._declare(op, operands, function.sym_name.value)
+
+    def _declare(self, op: attn.SparseMlaOp, operands: Mapping[str, Any], name: str) -> ws.KernelOp:
+        """The kernel of that name, at the insertion point."""
+        tensors = {**operands, **{label: op.tensors[label] for label in RESULTS}}
+        arguments = [_argument(*told) for told in tensors.items()]
+        kernel = b.declare_kernel(name, arguments, cluster=self.ctas)
+        with ir.InsertionPoint(kernel.body.blocks[0]):
+            values = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
+            stored = {value: values[label] for label, value in operands.items()}
+            problem = SparseProblem(
+                source=source_of(op.kv, stored),
+                **{label: values.get(label) for label in SEEN},
+                page_size=op.page_size,
+                heads=op.heads,
+                head_dim=op.head_dim,
+                element=op.q.type.element_type,
+                config=self.config.of(op),
+                ctas=self.ctas,
+            )
+            self.emit_roles(problem)
+        return kernel
+
+    def emit_roles(self, problem: SparseProblem) -> None:
+        """The roles with their rings, in the kernel at the insertion point."""
+        _emit_roles(problem, SparseStorage(problem))
+
+
+def is_for_pairs(op: attn.SparseMlaOp) -> bool:
+    """Whether pairs of CTAs have a kernel: whole pairs of tiles of heads, and rows of 16 bits."""
+    return op.heads % PAIR_HEADS == 0 and not isinstance(op.kv.owner, attn.LatentRowsOp)
 
 
 def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
@@ -122,26 +155,6 @@ def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:
     given = {name: value for name in OPTIONAL for value in getattr(op, name)}
     first = {"q": op.q, "kv": parts.pop("kv"), "indices": op.indices, "scale": op.scale}
     return first | parts | given
-
-
-def _schedule(op: attn.SparseMlaOp, operands: Mapping[str, Any], name: str) -> ws.KernelOp:
-    """The kernel of that name, at the insertion point."""
-    tensors = {**operands, **{label: op.tensors[label] for label in RESULTS}}
-    kernel = b.declare_kernel(name, [_argument(*told) for told in tensors.items()])
-    with ir.InsertionPoint(kernel.body.blocks[0]):
-        arguments = dict(zip(kernel.names, kernel.body.blocks[0].arguments, strict=True))
-        stored = {value: arguments[label] for label, value in operands.items()}
-        problem = SparseProblem(
-            source=source_of(op.kv, stored),
-            **{label: arguments.get(label) for label in SEEN},
-            page_size=op.page_size,
-            heads=op.heads,
-            head_dim=op.head_dim,
-            element=op.q.type.element_type,
-            config=SparseConfig.of(op),
-        )
-        _emit_roles(problem, SparseStorage(problem))
-    return kernel
 
 
 def _argument(label: str, value: Any) -> b.Argument:

@@ -8,8 +8,9 @@ lists name.
 import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
@@ -21,7 +22,7 @@ from .scores import Rows, reciprocal, weigh
 Value = Any
 Scores = Callable[[], tuple[Value, Value | None]]
 
-PIECE = 64  # columns of O in registers at a time: 32 registers of a thread
+PIECE = 64 * 64  # elements of O in registers at a time: 32 registers of a thread
 
 
 class Absorbed(Configured, Protocol):
@@ -88,6 +89,23 @@ class Work(Protocol):
         ...
 
 
+class Softened(Protocol):
+    """The rings and buffers of a softmax that leaves O in tensor memory; see `AbsorbedStorage`.
+
+    Rows of S may be more than the heads, each with some of a head's keys, and of O, each with some of its
+    columns. A tile of P has the same lines of shared memory, each head's behind one another.
+    """
+
+    s: b.Ring
+    p: b.Ring
+    o: b.Buffer
+    settled: b.Ring
+
+    def across(self, combine: Callable[[Value, Value], Value], rows: Value) -> Value:
+        """Numbers of rows [rows], combined over the rows of each head."""
+        ...
+
+
 class AbsorbedStorage:
     """The rings and buffers of these roles.
 
@@ -119,6 +137,11 @@ class AbsorbedStorage:
         self.settled = b.Ring("settled", None)
         self.unread = b.Ring("unread", None)
         self.out = b.Ring("out", b.tile([rows, LATENT_COLUMNS], problem.output, "shared"))
+
+    def across(self, combine: Callable[[Value, Value], Value], rows: Value) -> Value:
+        """As `Softened.across`: a head has one row."""
+        del combine
+        return rows
 
 
 def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
@@ -159,49 +182,74 @@ def sum_up(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     b.loop(0, work.count, [b.false()], block)
 
 
-def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
-    """Turns S into P, keeps O in step with the maximum, and writes the results of the work tile."""
-    config, keeps = problem.config, work.keeps_largest
-    row = Row.scaled(problem.scale, config.rescale_threshold)
+class Attended(NamedTuple):
+    """What the softmax knows of its rows after the last block.
+
+    Attributes:
+      row: the arithmetic of a row.
+      begun: i1, whether any key counts.
+      maximum, total: [rows], of each row's head.
+      inverse: [rows], what O is to be multiplied by.
+      largest: [rows], the largest score of the row's head, where the work is told.
+    """
+
+    row: Row
+    begun: Value
+    maximum: Value
+    total: Value
+    inverse: Value
+    largest: Value | None
+
+
+def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
+    """Turns S into P, block by block, and keeps O in step with the maximum."""
+    keeps, shape = work.keeps_largest, list(ws.TileType(storage.s.tile).shape)
+    row = Row.scaled(problem.scale, problem.config.rescale_threshold)
 
     def block(scores_of: Scores, begun: Value, *state: Value) -> list[Value]:
         scores, counts = scores_of()
         largest, known = ([state[0]], state[1:]) if keeps else ([], state)
-        largest = [b.reduce_rows("max", scores, x) for x in largest]
+        largest = [storage.across(b.fmax, b.reduce_rows("max", scores, x)) for x in largest]
         rows, moved, factor, weights = weigh(problem, row, scores, Rows(*known), *largest)
         settled = storage.settled.wait()
         with b.when(arith.AndIOp(moved, begun).result):
-            for part in _pieces(storage.o.at()):
+            for part in pieces(storage.o.at()):
                 b.store(b.times_rows(b.load(part), factor), part)
         b.release(settled, "threads")
         slot = storage.p.acquire()
-        b.store(b.rounded(weights, problem.element), slot)
+        b.store(b.rounded(weights, problem.element), b.view(slot, shape, problem.element))
         b.commit(slot, "threads")
         return [_either(begun, counts), *largest, *rows]
 
-    largest = [b.fill([config.tile_m], b.f32_constant(-math.inf))] if keeps else []
-    state = [b.false(), *largest, *Rows.none(row, config.tile_m)]
+    largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if keeps else []
+    state = [b.false(), *largest, *Rows.none(row, shape[0])]
     begun, *state = work.visit(storage.s, state, block)
     if keeps:
         largest, state = state[:1], state[1:]
     rows = Rows(*state)
-    total = rows.total()
+    total = storage.across(b.fadd, rows.total())
     divisor = work.divisor(row, rows.maximum, total)
     inverse = b.map_elements(lambda t: reciprocal(t, None), divisor)
+    return Attended(row, begun, rows.maximum, total, inverse, *(largest or [None]))
+
+
+def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
+    """Turns S into P, keeps O in step with the maximum, and writes the results of the work tile."""
+    row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
     settled = storage.settled.wait()
     b.release(storage.unread.wait(), "threads")
     slot = storage.out.acquire()
     with b.either(begun) as (some, none):
         with some:
-            for part, target in zip(_pieces(storage.o.at()), _pieces(slot), strict=True):
+            for part, target in zip(pieces(storage.o.at()), pieces(slot), strict=True):
                 b.store(b.rounded(b.times_rows(b.load(part), inverse), problem.output), target)
         with none:
-            nothing = b.fill([config.tile_m, PIECE], b.f32_constant(0.0))
-            for target in _pieces(slot):
+            for target in pieces(slot):
+                nothing = b.fill(ws.TileType(target.type).shape, b.f32_constant(0.0))
                 b.store(b.rounded(nothing, problem.output), target)
     b.release(settled, "threads")
     b.commit(slot, "threads")
-    work.leave(row, rows.maximum, total, *(largest or [None]))
+    work.leave(row, maximum, total, largest)
 
 
 @contextmanager
@@ -219,5 +267,8 @@ def _either(begun: Value, counts: Value | None) -> Value:
     return b.true() if counts is None else arith.OrIOp(begun, counts).result
 
 
-def _pieces(tile: Value) -> list[Value]:
-    return [b.columns(tile, c, PIECE) for c in range(0, LATENT_COLUMNS, PIECE)]
+def pieces(tile: Value) -> list[Value]:
+    """The columns of a tile in parts of which a thread has 32 elements."""
+    rows, columns = ws.TileType(tile.type).shape
+    width = PIECE // rows
+    return [b.columns(tile, c, width) for c in range(0, columns, width)]

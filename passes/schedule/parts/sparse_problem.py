@@ -43,6 +43,7 @@ class SparseProblem:
       heads, head_dim: static sizes.
       element: of q, of tiles of keys, and of o.
       config: tile sizes and stages; a tile of keys is a block of entries.
+      ctas: CTAs that work on a query together, each for its own heads.
     """
 
     q: Value
@@ -61,6 +62,7 @@ class SparseProblem:
     head_dim: int
     element: Any
     config: Config
+    ctas: int = 1
 
     @property
     def output(self) -> Any:
@@ -84,15 +86,25 @@ class SparseProblem:
 
     @property
     def tile_heads(self) -> int:
-        """Heads of a work tile."""
+        """Heads of a CTA in a work tile."""
         return min(self.heads, self.config.tile_m)
+
+    def sink(self, query: Query, row: Value) -> Value:
+        """The logit of the sink of a row's head, where there are sinks; of several rows a head has."""
+        head = row
+        if self.ctas > 1:
+            head = b.INT.sub(row, b.INT.mul(b.INT.floordiv(row, self.tile_heads), self.tile_heads))
+        return b.element(self.sinks, [b.INT.add(query.head, head)])
 
     def every_query(self, body: Callable[[Query], None]) -> None:
         """Runs the part of a role in the CTA's work tile; those of a query are neighbours."""
-        tiles = self.heads // self.tile_heads
+        heads = self.tile_heads * self.ctas
+        tiles = self.heads // heads
         with b.tiles([b.INT.mul(b.extent(self.q, 0), tiles)], "single") as (tile,):
             number = b.INT.floordiv(tile, tiles)
-            head = b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), self.tile_heads)
+            head = b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), heads)
+            if self.ctas > 1:
+                head = b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
             entries = b.extent(self.indices, 1)
             if self.topk_length is not None:
                 length = b.element(self.topk_length, [number])
@@ -121,3 +133,14 @@ class SparseStorage(AbsorbedStorage):
         self.rows = b.Ring("rows", entries, stages=BLOCKS_AHEAD)
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
         super().__init__(problem, loaders=problem.source.loaders)
+
+    def tell(self, words: Value) -> None:
+        """Says which entries of a block count, given a bit for each."""
+        slot = self.seen.acquire()
+        b.store(words, slot)
+        b.commit(slot, "threads")
+
+    def word(self, row: Value, place: Value) -> Value:
+        """Which word of a block has the bits of a row's 32 scores at a place."""
+        del row
+        return place

@@ -7,9 +7,11 @@ of them.
 import functools
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
+from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import absorbed
 from . import builder as b
@@ -20,7 +22,18 @@ from .sparse_problem import Query, SparseProblem, SparseStorage, Value
 NOWHERE = -1  # a row that no cache has
 
 
-def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
+class Lists(Protocol):
+    """The rings by which a kernel's keys are found; attributes and methods as of `SparseStorage`."""
+
+    rows: b.Ring
+    seen: b.Ring
+
+    def tell(self, words: Value) -> None: ...
+
+    def word(self, row: Value, place: Value) -> Value: ...
+
+
+def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
     """Reads the list of the query; an entry that does not count becomes a row that no cache has.
 
     Nothing reads a row of the cache that is masked, then: it may hold NaN, which a weight of 0 does
@@ -42,9 +55,7 @@ def find(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
         slot = storage.rows.acquire()
         b.store(found, slot)
         b.commit(slot, "threads")
-        slot = storage.seen.acquire()
-        b.store(b.bits(b.map_elements(_is_row, found, element=b.i1())), slot)
-        b.commit(slot, "threads")
+        storage.tell(b.bits(b.map_elements(_is_row, found, element=b.i1())))
         return []
 
     b.loop(0, query.blocks, [], block)
@@ -154,13 +165,13 @@ class SparseWork:
 
     keeps_largest = True
 
-    def __init__(self, problem: SparseProblem, storage: SparseStorage, query: Query):
+    def __init__(self, problem: SparseProblem, storage: Lists, query: Query):
         self._problem, self._storage, self._query = problem, storage, query
         self.count = query.blocks
 
-    def counts(self) -> Value:
-        """Waits for the bits of a block; whether any of its entries counts."""
-        seen = self._storage.seen.wait()
+    def counts(self, ring: b.Ring | None = None) -> Value:
+        """Waits for the bits of a block, by `seen` or another ring; whether any of its entries counts."""
+        seen = (ring or self._storage.seen).wait()
         found = self._any_bit(seen)
         b.release(seen, "threads")
         return found
@@ -176,14 +187,13 @@ class SparseWork:
         return b.loop(0, self.count, state, block)
 
     def _scores(self, ring: b.Ring) -> tuple[Value, Value]:
-        problem, seen = self._problem, self._storage.seen.wait()
-        shape = [problem.config.tile_m, problem.config.tile_n]
+        seen, shape = self._storage.seen.wait(), list(ws.TileType(ring.tile).shape)
         hidden = b.f32_constant(-math.inf)
 
-        def word(_: Value, place: Value) -> Value:
-            return b.entry(seen, place)
+        def word(row: Value, place: Value) -> Value:
+            return b.entry(seen, self._storage.word(row, place))
 
-        words = b.generate(word, [problem.config.tile_m, problem.words], b.i32())
+        words = b.generate(word, [shape[0], shape[1] // WORD_BITS], b.i32())
         is_seen = self._any_bit(seen)
         b.release(seen, "threads")
         slot = ring.wait()
@@ -207,7 +217,7 @@ class SparseWork:
             return total
 
         def element(m: Value, t: Value, place: Value) -> Value:
-            sink = b.element(problem.sinks, [b.INT.add(self._query.head, place)])
+            sink = problem.sink(self._query, place)
             zero = b.f32_constant(0.0)
             return b.select(b.fcompare("OEQ", t, zero), zero, b.fadd(t, row.of_logit(sink, m)))
 
@@ -217,9 +227,15 @@ class SparseWork:
         """Writes LSE and the largest logit of each head."""
         problem, place = self._problem, [self._query.number, self._query.head]
         lse = b.map_elements(row.lse, maximum, total)
-        b.store_global(lse, problem.lse, place, [1])
+        b.store_global(lse, self._line(problem.lse), place, [1])
         logits = b.map_elements(lambda s: b.fmul(s, problem.scale), largest)
-        b.store_global(logits, problem.max_logits, place, [1])
+        b.store_global(logits, self._line(problem.max_logits), place, [1])
+
+    def _line(self, tensor: Value) -> Value:
+        """A tensor as this CTA writes its lines: of a pair its own heads, which are the first rows."""
+        if self._problem.ctas == 1:
+            return tensor
+        return b.limit(tensor, b.INT.add(self._query.head, self._problem.tile_heads), 1)
 
 
 def _is_row(row: Value) -> Value:

@@ -11,6 +11,17 @@ func.func @f(%q: tensor<?x72x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?x
 
 // -----
 
+func.func @f(%q: tensor<?x64x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?xi32>, %scale: f32)
+    -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>) {
+  // expected-error @below {{'attn.sparse_mla' op has no kernel of pairs for 64 heads: supported are multiples of 128}}
+  %o, %l, %m = "attn.sparse_mla"(%q, %kv, %i, %scale) {attn.schedule = "sparse-mla-pair", operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
+    : (tensor<?x64x512xbf16>, tensor<?x512xbf16>, tensor<?x?xi32>, f32)
+      -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
+  func.return %o, %l, %m : tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>
+}
+
+// -----
+
 func.func @f(%q: tensor<?x8x512xbf16>, %kv: tensor<?x512xbf16>, %i: tensor<?x?xi32>, %scale: f32)
     -> tensor<?x8x512xbf16> {
   %o, %l, %m = "attn.sparse_mla"(%q, %kv, %i, %scale) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}

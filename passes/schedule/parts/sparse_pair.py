@@ -1,0 +1,256 @@
+"""Sparse latent attention of 128 heads by a pair of CTAs, which share what they gather.
+
+Each CTA has 64 heads, and of a block of 128 entries the keys of 64 and half of the columns of the
+values of all: products of pairs read both halves. So a row is gathered once as key and once as value,
+and no score or weight leaves the CTA of its head.
+
+A tile of scores has each head twice, in rows h and 64 + h, with 64 entries each; O has it with 256
+columns each. The two threads of a head tell each other maximum and sum in shared memory.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir
+from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
+from attn_mlir.dialect.ws.compute import WORD_BITS
+
+from . import builder as b
+from .absorbed import attend, pieces
+from .latent_source import LOADERS, WideRows
+from .sparse_problem import Query, SparseProblem
+from .sparse_roles import SparseWork
+
+Value = Any
+
+BLOCKS_AHEAD = 2  # of entries; more of them have no room
+STRIP = 64  # columns of a line of shared memory, staged at a time for each half of O
+MAX_CHUNK = 192  # columns of keys in a slot
+KEY_HALVES = 2  # parts of a block's values, by entries
+
+
+class PairStorage:
+    """The rings and buffers of the kernel; what arrows mean is said in `SparseStorage`.
+
+    ```
+    find --rows--> keys0..3 --k--> score --s--> softmax --p--> sum_up
+      |      '---> values0..3 -------------------)----------v----^
+      '--seen--> (all)                           '<-settled-'
+    ```
+    Keys come in chunks of columns and values in halves of entries, each with a slot of its own, so that
+    a slot is filled again while the others are in use. The even CTA issues the products: bytes and
+    handovers for them arrive there, and what they have read is free in both. It hears by `counted`
+    which blocks have an entry that counts.
+    """
+
+    def __init__(self, problem: SparseProblem):
+        config, element = problem.config, problem.element
+        f32, heads = ir.F32Type.get(), config.tile_m
+        self.entries = config.tile_n // ws.PAIR  # of a block whose keys a CTA has
+        self.chunk = chunk_columns(problem.head_dim)
+        leader, pair = [(0,), (0,)], [(0, 1), (0, 1)]
+        to_leader = partial(b.Ring, full_at=leader, empty_at=pair)
+        to_pair = partial(b.Ring, full_at=pair, empty_at=leader)
+        gathered = partial(to_leader, producers=("copy_engine",) * LOADERS)
+        listed, words = (
+            b.tile([count], b.i32(), "shared") for count in (config.tile_n, problem.words)
+        )
+        self.rows = b.Ring("rows", listed, stages=BLOCKS_AHEAD)
+        self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
+        self.counted = b.Ring("counted", words, stages=BLOCKS_AHEAD)
+        self.q = to_leader("q", b.tile([heads, problem.head_dim], element, "shared"))
+        self.k = gathered(
+            "k",
+            b.tile([self.entries, self.chunk], element, "shared"),
+            stages=problem.head_dim // self.chunk,
+        )
+        self.v = gathered(
+            "v",
+            b.tile([config.tile_n // KEY_HALVES, LATENT_COLUMNS // ws.PAIR], element, "shared"),
+            stages=KEY_HALVES,
+        )
+        rows = ws.PAIR * heads
+        scores = b.tile([rows, self.entries], f32, "tensor")
+        self.s = to_pair("s", scores, stages=2)
+        self.p = to_leader("p", b.tile([heads, config.tile_n], element, "shared"))
+        self.o = b.Buffer("o", b.tile([rows, LATENT_COLUMNS // ws.PAIR], f32, "tensor"))
+        self.settled = to_pair("settled", None)
+        strips = LATENT_COLUMNS // ws.PAIR // STRIP
+        self.out = b.Ring("out", b.tile([rows, STRIP], element, "shared"), stages=strips)
+        self._told = b.Buffer("told", b.tile([rows], f32, "shared"))
+        self._heads = heads
+
+    def tell(self, words: Value) -> None:
+        """As `SparseStorage.tell`; in the even CTA also to the roles that issue products."""
+        self._pass_on(self.seen, words)
+        with b.when(b.compare("eq", b.rank(), 0)):
+            self._pass_on(self.counted, words)
+
+    @staticmethod
+    def _pass_on(ring: b.Ring, words: Value) -> None:
+        slot = ring.acquire()
+        b.store(words, slot)
+        b.commit(slot, "threads")
+
+    def word(self, row: Value, place: Value) -> Value:
+        """As `SparseStorage.word`: rows below have the second half of the entries."""
+        half = b.INT.floordiv(row, self._heads)
+        return b.INT.add(b.INT.mul(half, self.entries // WORD_BITS), place)
+
+    def across(self, combine: Callable[[Value, Value], Value], rows: Value) -> Value:
+        """As `SparseStorage.across`: of the two rows of each head."""
+        told = self._told.at()
+        b.barrier()  # all have read what was told before
+        b.store(rows, told)
+        b.barrier()
+
+        def both(own: Value, row: Value) -> Value:
+            other = arith.XOrIOp(row, b.constant(self._heads)).result
+            return combine(own, b.entry(told, other))
+
+        return b.map_rows(both, rows)
+
+
+def chunk_columns(head_dim: int) -> int:
+    """Columns of keys in a slot: whole lines, as many as divide the columns of a row."""
+    return next(c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
+
+
+def load_keys(
+    problem: SparseProblem, storage: PairStorage, source: WideRows, query: Query, *, part: int
+) -> None:
+    """Gathers a part of this CTA's half of the keys; the first part also moves Q in and O out."""
+    if part == 0:
+        slot = storage.q.acquire()
+        b.copy_in(problem.q, slot, [query.number, query.head, 0], [1, 2])
+        b.commit(slot, "copy_engine")
+    count = storage.entries // LOADERS
+    first = b.INT.add(b.INT.mul(b.rank(), storage.entries), part * count)
+    work = SparseWork(problem, storage, query)
+
+    def block(_: Value) -> list[Value]:
+        rows, is_seen = storage.rows.wait(), work.counts()
+        for column in range(0, problem.head_dim, storage.chunk):
+            slot = storage.k.acquire()
+            target = b.rows(slot, part * count, count)
+            with b.when(is_seen):
+                b.gather_in(source.tensor, target, [0, column], lambda row: _at(rows, row, first))
+            b.commit(slot, "copy_engine")
+        b.release(rows, "threads")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+    if part == 0:
+        _leave(problem, storage, query)
+
+
+def _at(rows: Value, row: Value, first: Value | int) -> Value:
+    return b.entry(rows, b.INT.add(row, first))
+
+
+def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Copies O out, strip by strip: a strip has its columns of the first half, and of the second."""
+    heads, half = problem.config.tile_m, LATENT_COLUMNS // ws.PAIR
+    for column in range(0, half, STRIP):
+        slot = storage.out.wait()
+        for number in range(ws.PAIR):
+            place = [query.number, query.head, number * half + column]
+            b.copy_out(b.rows(slot, number * heads, heads), problem.o, place, [1, 2])
+        b.release(slot, "copy_engine")
+
+
+def load_values(
+    problem: SparseProblem, storage: PairStorage, source: WideRows, query: Query, *, part: int
+) -> None:
+    """Gathers this CTA's half of the columns of a part of the values."""
+    entries = problem.config.tile_n // KEY_HALVES
+    count = entries // LOADERS
+    column, work = (
+        b.INT.mul(b.rank(), LATENT_COLUMNS // ws.PAIR),
+        SparseWork(problem, storage, query),
+    )
+
+    def block(_: Value) -> list[Value]:
+        rows, is_seen = storage.rows.wait(), work.counts()
+        for half in range(KEY_HALVES):
+            slot, first = storage.v.acquire(), half * entries + part * count
+            target = b.rows(slot, part * count, count)
+            with b.when(is_seen):
+                b.gather_in(
+                    source.tensor,
+                    target,
+                    [0, column],
+                    lambda row, first=first: _at(rows, row, first),
+                )
+            b.commit(slot, "copy_engine")
+        b.release(rows, "threads")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+
+
+def score(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Issues S = Q K^T for both CTAs, chunk by chunk of the columns."""
+    queries, work = storage.q.wait(), SparseWork(problem, storage, query)
+
+    def block(_: Value) -> list[Value]:
+        is_seen, scores = work.counts(storage.counted), storage.s.acquire()
+        for column in range(0, problem.head_dim, storage.chunk):
+            keys = storage.k.wait()
+            with b.when(is_seen):
+                part = b.columns(queries, column, storage.chunk)
+                b.mma(scores, part, keys, accumulate=column > 0, b_layout="nk", ctas=ws.PAIR)
+            b.release(keys, "tensor_core")
+        b.commit(scores, "tensor_core")
+        return []
+
+    b.loop(0, query.blocks, [], block)
+    b.release(queries, "tensor_core")
+
+
+def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Issues O += P V for both CTAs, by halves of the entries."""
+    b.commit(storage.settled.acquire(), "tensor_core")
+    entries, work = problem.config.tile_n // KEY_HALVES, SparseWork(problem, storage, query)
+
+    def block(_: Value, begun: Value) -> list[Value]:
+        is_seen = work.counts(storage.counted)
+        settled, weights = storage.settled.acquire(), storage.p.wait()
+        for half in range(KEY_HALVES):
+            values = storage.v.wait()
+            more = True if half else begun
+            with b.when(is_seen):
+                part = b.columns(weights, half * entries, entries)
+                b.mma(storage.o.at(), part, values, accumulate=more, b_layout="kn", ctas=ws.PAIR)
+            b.release(values, "tensor_core")
+        b.release(weights, "tensor_core")
+        b.commit(settled, "tensor_core")
+        return [b.INT.either(begun, is_seen)]
+
+    b.loop(0, query.blocks, [b.false()], block)
+
+
+def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """As the softmax of one CTA; the result leaves strip by strip while the next one is made."""
+    work = SparseWork(problem, storage, query)
+    row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
+    settled = storage.settled.wait()
+    sums = storage.o.at()
+    for column in range(0, LATENT_COLUMNS // ws.PAIR, STRIP):
+        slot = storage.out.acquire()
+        parts = zip(pieces(b.columns(sums, column, STRIP)), pieces(slot), strict=True)
+        for part, target in parts:
+            shape = ws.TileType(part.type).shape
+            kinds = [ws.fragment_type(shape, ir.F32Type.get())]
+            (found,) = b.chosen(
+                begun,
+                kinds,
+                lambda part=part: [b.times_rows(b.load(part), inverse)],
+                lambda shape=shape: [b.fill(shape, b.f32_constant(0.0))],
+            )
+            b.store(b.rounded(found, problem.element), target)
+        b.commit(slot, "threads")
+    b.release(settled, "threads")
+    work.leave(row, maximum, total, largest)

@@ -1,0 +1,123 @@
+"""Sparse latent attention of 128 heads by a pair of CTAs, on the emulator: every element, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
+from attn_mlir.expr import evaluate
+from attn_mlir.reference.sparse_mla import SparseAttention
+from attn_mlir.runtime.bundle import Bundle
+from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
+
+HEADS, BLOCK = 128, 128
+FAIR = EmulatorDevice(check="all")
+
+
+def attend(given: dict[str, Any], device: EmulatorDevice = FAIR) -> SparseAttention:
+    return SparseAttention(*am.sparse_mla(**given, device=device))
+
+
+def bits(found: SparseAttention) -> list[bytes]:
+    return [array.tobytes() for array in vars(found).values()]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Bundle:
+    """The kernel without options."""
+    return am.compile(SparseMlaSpec(heads=HEADS, head_dim=512), target="sm_100a")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(s_kv=300, topk=200, heads=HEADS, lengths=True, sinks=True),  # two blocks, one not full
+        Case(s_q=2, s_kv=95, heads=HEADS, d_qk=512, sinks=True, empty=True),
+    ],
+    ids=str,
+)
+def test_every_element_late_and_out_of_order(case: Case) -> None:
+    given = problem(case, seed=1)
+    fair = attend(given)
+    assert not wrong(given, fair)
+    assert bits(attend(given, EmulatorDevice("adversarial", 1, check="all"))) == bits(fair)
+
+
+def test_two_halves_of_the_heads_agree() -> None:
+    """The kernels of one CTA: sums in another order, of blocks of 64 entries."""
+    given = problem(Case(s_kv=64, topk=64, heads=HEADS, d_qk=512))
+    whole = attend(given)
+    for first in (0, 64):
+        part = attend({**given, "q": given["q"][:, first : first + 64]})
+        for one, other in zip(vars(whole).values(), vars(part).values(), strict=True):
+            mine = one[:, first : first + 64].astype(np.float32)
+            assert np.allclose(mine, other.astype(np.float32), rtol=2**-7, atol=2**-12)
+
+
+def test_pages_are_rows_elsewhere() -> None:
+    given = problem(Case(s_kv=60, topk=64, heads=HEADS, d_qk=512))
+    given["kv"] = np.ascontiguousarray(np.nan_to_num(given["kv"]))
+    table, positions = np.array([[2, 0, 1]], np.int32), np.arange(60, dtype=np.int32)[None]
+    rows = table[0, positions // 20] * 20 + positions % 20
+    pages = {"page_table": table, "batch_of_query": np.zeros(1, np.int32), "indices": positions}
+    found = attend({**given, **pages, "kv": given["kv"].reshape(3, 20, 1, -1)})
+    assert bits(found) == bits(attend({**given, "indices": rows}))
+
+
+def test_rows_are_gathered_once_as_key_and_once_as_value(launches: list[Stats]) -> None:
+    """A pair's block is 128 rows of 512 + 512 columns in copies of 4 rows by 64 columns, 512 / 16 products
+    for S, and 128 / 16 for each half of O; a block in which nothing counts is nothing."""
+    given = problem(Case(s_kv=3 * BLOCK, topk=3 * BLOCK, heads=HEADS, d_qk=512))
+    is_empty = np.arange(3 * BLOCK) // BLOCK == 1
+    counted: list[tuple[int, int]] = []
+    for indices in (given["indices"][:, :BLOCK], np.where(is_empty, -1, given["indices"])):
+        case = {**given, "indices": np.ascontiguousarray(indices, np.int32)}
+        assert not wrong(case, attend(case, EmulatorDevice()))
+        counted.append((launches[-1].mma_count, launches[-1].counters["tensor_loads"]))
+    products, copies = 512 // 16 + 2 * BLOCK // 16, (512 + 512) // 64 * BLOCK // 4
+    queries = 2  # boxes of Q, one for each CTA
+    assert counted == [(products, copies + queries), (2 * products, 2 * copies + queries)]
+
+
+def test_t6_barriers_are_there_before_another_cta_uses_them(plain: Bundle) -> None:
+    first = plain.ptx.index
+    meeting = first("barrier.cluster.arrive")
+    assert first("mbarrier.init") < meeting < first("barrier.cluster.wait")
+    for use in ("cp.async.bulk.tensor.2d", "mapa.shared::cluster", "tcgen05.mma"):
+        assert meeting < first(use)
+
+
+def test_t7_bytes_of_both_ctas_count_at_the_first(plain: Bundle) -> None:
+    copies = [line for line in plain.ptx.splitlines() if "cp.async.bulk.tensor.2d.shared" in line]
+    assert copies and all(".cta_group::2" in line for line in copies)
+    assert "mbarrier.expect_tx.relaxed.cluster.shared::cluster" in plain.ptx
+
+
+def test_t23_pairs_are_in_the_first_extent_of_the_grid(plain: Bundle) -> None:
+    known = {"s_q": 70000, "s_kv": 256, "topk": 256}
+    assert [evaluate(extent, known) for extent in plain.manifest.grid] == [140000, 1, 1]
+    assert plain.manifest.cluster == (2, 1, 1)
+
+
+def test_t28_both_ctas_free_tensor_memory_when_neither_works(plain: Bundle) -> None:
+    meetings = [at.start() for at in re.finditer(r"barrier\.cluster\.wait", plain.ptx)]
+    assert "tcgen05.alloc.cta_group::2" in plain.ptx[: meetings[0]]
+    assert len(meetings) == 2 and "tcgen05.dealloc.cta_group::2" in plain.ptx[meetings[1] :]
+
+
+def test_memory_of_a_cta(plain: Bundle) -> None:
+    """As in docs/kernel.md, for rows of 512 columns; O is staged where keys were."""
+    regions: Any = plain.report["memory_map"]
+    places = {x["what"]: (x["begin"], x["end"]) for x in regions}
+    extents = {name: end - begin for name, (begin, end) in places.items()}
+    assert {name: extents[name] for name in "qkvpos"} == {
+        "q": 65536, "k": 65536, "v": 65536, "p": 16384, "o": 256, "s": 128
+    }  # fmt: skip
+    assert places["k"][0] <= places["out"][0] < places["out"][1] <= places["k"][1]
