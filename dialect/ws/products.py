@@ -76,7 +76,8 @@ class MmaOp(WS.Operation, name="mma"):
       ctas (optional): 2 for a product of a pair, issued by the even rank alone for both: each CTA
         has its own M rows of a and d, and of b its half of the N columns, those of the even rank
         first, at the same places. 1 where it is absent. Of a pair d may be [2 M, N / 2]: the rows for
-        the even rank's half of b, and below them those for the odd rank's.
+        the even rank's half of b, and below them those for the odd rank's. Then a in tensor memory
+        is [2 M, K], where either half of its rows is multiplied with one half of b.
 
     Memory effects: reads a and b, reads and writes d, asynchronously. Hardware: sm_100.
 
@@ -109,8 +110,12 @@ class MmaOp(WS.Operation, name="mma"):
     @property
     def is_stacked(self) -> bool:
         """Whether d has the halves of its columns, one for each CTA's part of b, below one another."""
-        (rows, _), (mine, _) = TileType(self.d.type).shape, TileType(self.a.type).shape
-        return self.cta_count == PAIR and self.a_order == "mk" and rows == PAIR * mine
+        if self.cta_count != PAIR or self.a_order != "mk":
+            return False
+        return (
+            TileType(self.d.type).shape[1]
+            == TileType(self.b.type).shape[self.b_layout.value == "kn"]
+        )
 
     @staticmethod
     def verify_invariants(op: "MmaOp") -> bool:
@@ -124,9 +129,13 @@ class MmaOp(WS.Operation, name="mma"):
             return fail(op, f"expects a_layout of {', '.join(A_LAYOUTS)}, got {op.a_order}")
         if op.a_order == "km" and a.space != "shared":
             return fail(op, f"expects a as km in shared memory, got {a}")
-        if len(d.shape) != 2 or len(a.shape) != 2:
-            return fail(op, f"expects d and a of two dimensions, got {d.shape} and {a.shape}")
-        sums = [d.shape[0] // PAIR, d.shape[1] * PAIR] if op.is_stacked else d.shape
+        if any(len(tile.shape) != 2 for tile in (d, a, b)):
+            return fail(
+                op, f"expects tiles of two dimensions, got {d.shape}, {a.shape} and {b.shape}"
+            )
+        sums = d.shape
+        if op.is_stacked:
+            sums = [d.shape[0] // (PAIR if a.space == "shared" else 1), d.shape[1] * PAIR]
         return _check_operands(op, sums, a, b, a_layout=op.a_order, ctas=op.cta_count)
 
 

@@ -29,6 +29,7 @@ from .tensor_memory import products_of
 MMA_ROWS = 128
 HALF_STEP = 8  # columns of an access to a tile of 64 rows
 MMA_COLUMN_STEP = 8
+PAIR_TENSOR_STEP = 32  # N of a pair is a multiple of it if a is in tensor memory
 NARROW_MN_STEP = 16  # N is a multiple of it if b has 8-bit elements and layout kn
 REGISTER_BITS = 32
 
@@ -59,6 +60,8 @@ def _check_mma(site: Site, op: ws.MmaOp) -> None:
         most *= 2
     transposed = op.b_layout.value == "kn" and ws.element_bits(a.element) == NARROW_BITS
     step = (NARROW_MN_STEP if transposed else MMA_COLUMN_STEP) * op.cta_count
+    if op.cta_count == ws.PAIR and a.space == "tensor":
+        step = PAIR_TENSOR_STEP
     if op.is_stacked:
         columns, most = columns * ws.PAIR, most * ws.PAIR
     if columns % step or columns > most:
@@ -90,8 +93,6 @@ def _check_pair(site: Site, op: ws.MmaOp) -> None:
         return
     if ws.cta_count(kernel) % ws.PAIR:
         raise op_error(op, f"expects a cluster of pairs, got {ws.cta_count(kernel)} CTAs")
-    if ws.TileType(op.a.type).space != "shared":
-        raise op_error(op, f"expects a of a pair in shared memory, got {op.a.type}")
     if any(rank % ws.PAIR for rank in role.ranks):
         raise op_error(op, f"expects a role of even ranks, got {role.ranks} in {role.label}")
 

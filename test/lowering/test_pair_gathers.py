@@ -15,8 +15,11 @@ BF16 = ml_dtypes.bfloat16
 DEPTH, COLUMNS = 128, 32
 
 
-@pytest.mark.parametrize(("layout", "count"), [("nk", COLUMNS), ("kn", 512)])
-def test_both_halves_are_gathered_once(layout: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("layout", "count", "space"),
+    [("nk", COLUMNS, "shared"), ("kn", 512, "shared"), ("nk", COLUMNS, "tensor")],
+)
+def test_both_halves_are_gathered_once(layout: str, count: int, space: str) -> None:
     """Three blocks, of which the second has no product; 512 columns take two instructions."""
     random = np.random.default_rng(3)
     a = random.integers(-3, 4, (2 * ROWS, DEPTH)).astype(np.float32)
@@ -27,7 +30,7 @@ def test_both_halves_are_gathered_once(layout: str, count: int) -> None:
     exists = (entries >= 0) & (entries < len(x))
     rows = np.where(exists[:, None], x[entries.clip(0, 199)], 0).reshape(3, listed, columns)
     blocks = [block.T if layout == "nk" else block for block in rows]
-    kernel = compiled(lambda: gathered_product(count, DEPTH, layout), "sm_100a")
+    kernel = compiled(lambda: gathered_product(count, DEPTH, layout, a_space=space), "sm_100a")
     for schedule in ("fair", "adversarial"):
         found = np.full((2, 2 * ROWS, count // 2), np.nan, np.float32)
         machine = EmulatorDevice(schedule, seed=1, check="all")
@@ -59,6 +62,11 @@ def test_products_without_code(changes: dict[str, str], message: str) -> None:
         assert old in text
         text = text.replace(old, new)
     refused(text, message)
+
+
+def test_a_in_tensor_memory_has_products_of_32_columns() -> None:
+    text = str(built(lambda: gathered_product(16, DEPTH, "nk", a_space="tensor")))
+    refused(text, "expects N a multiple of 32 to 512, got 16")
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,22 @@ from attn_mlir.passes.schedule.parts import builder as b
 ROWS = 64  # of a CTA
 
 
-def gathered_product(count: int, depth: int, layout: str) -> ws.KernelOp:
+def gathered_product(
+    count: int, depth: int, layout: str, *, a_space: str = "shared"
+) -> ws.KernelOp:
     """y[rank, 64 h + r] = row r of this CTA's rows of a x, and h-th half of its columns.
 
     Added up are the products of those blocks of the list whose first entry is a row.
 
     For `nk`, x has the rows that a block of `count` entries lists, transposed: each CTA gathers half of
     them. For `kn`, each gathers `depth` rows of its half of `count` columns. CTAs decide for themselves
-    whether a block is gathered; the even one issues the products. Threads copy a, two rows a line.
+    whether a block is gathered; the even one issues the products.
 
     Args:
       count: columns of y.
       depth: columns of a, an even number of lines.
+      a_space: where the product finds a: in `shared` memory, written by threads as two rows below one
+        another for each of a; or in `tensor` memory, where its rows are twice.
     """
     bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
     dynamic = ir.ShapedType.get_dynamic_size()
@@ -38,8 +42,12 @@ def gathered_product(count: int, depth: int, layout: str) -> ws.KernelOp:
     leader, pair = [(0,), (0,)], [(0, 1), (0, 1)]
     with ir.InsertionPoint(kernel.body.blocks[0]):
         a, x, entries, y = kernel.body.blocks[0].arguments
-        ring_a = b.Ring("a", b.tile([ROWS, depth], bf16, "shared"), full_at=leader, empty_at=pair)
-        own = b.Ring("own", b.tile([ROWS, depth], bf16, "shared"))
+        in_tensor = a_space == "tensor"
+        rows = 2 * ROWS if in_tensor else ROWS
+        held = b.Buffer("held", b.tile([rows, depth], bf16, "tensor")) if in_tensor else None
+        tile = None if in_tensor else b.tile([ROWS, depth], bf16, "shared")
+        ring_a = b.Ring("a", tile, full_at=leader, empty_at=pair)
+        own = b.Ring("own", b.tile([rows, depth], bf16, "shared"))
         ring_b = b.Ring("b", b.tile(gathered, bf16, "shared"), full_at=leader, empty_at=pair)
         tile = b.tile([2 * ROWS, mine], f32, "tensor")
         sums = b.Ring("sums", tile, full_at=pair, empty_at=leader)
@@ -54,7 +62,8 @@ def gathered_product(count: int, depth: int, layout: str) -> ws.KernelOp:
 
         def fetch() -> None:
             slot = own.acquire()
-            b.copy_in(a, slot, [b.INT.mul(b.rank(), ROWS), 0], [0, 1])
+            for first in range(0, rows, ROWS):
+                b.copy_in(a, b.rows(slot, first, ROWS), [b.INT.mul(b.rank(), ROWS), 0], [0, 1])
             b.commit(slot, "copy_engine")
             with b.turns(blocks) as block:
                 slot = ring_b.acquire()
@@ -71,21 +80,25 @@ def gathered_product(count: int, depth: int, layout: str) -> ws.KernelOp:
                 b.commit(slot, "copy_engine")
 
         def multiply() -> None:
-            left, total = ring_a.wait(), sums.acquire()
+            filled, total = ring_a.wait(), sums.acquire()
+            left = filled if held is None else held.at()
             with b.turns(blocks) as block:
                 slot = ring_b.wait()
                 with b.when(counts(block)):
                     more = b.compare("ne", block, 0)
                     b.mma(total, left, slot, accumulate=more, b_layout=layout, ctas=ws.PAIR)
                 b.release(slot, "tensor_core")
-            b.release(left, "tensor_core")
+            b.release(filled, "tensor_core")
             b.commit(total, "tensor_core")
 
         def write() -> None:
             source, slot = own.wait(), ring_a.acquire()
             stacked = [ws.PAIR * ROWS, depth // ws.PAIR]
-            left, right = (b.view(part, stacked, bf16) for part in (source, slot))
-            b.store(b.load(left), right)
+            if held is None:
+                source_part, target = (b.view(part, stacked, bf16) for part in (source, slot))
+            else:
+                source_part, target = source, held.at()
+            b.store(b.load(source_part), target)
             b.release(source, "threads")
             b.commit(slot, "threads")
             total = sums.wait()

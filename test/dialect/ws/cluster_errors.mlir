@@ -78,9 +78,27 @@ func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128
 
 // -----
 
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x64xbf16>, "shared">, %b: !ws.tile<vector<16x64xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N / 2], got [128, 64], [128, 64], [64, 16]}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk", ctas = 2 : i64} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x64xbf16>, "shared">, !ws.tile<vector<16x64xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+// Of sums below one another a has half as many rows in shared memory, as many in tensor memory.
+
 func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<128x64xbf16>, "shared">, %b: !ws.tile<vector<64x64xbf16>, "shared">, %c: i1) {
-  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N / 2], got [128, 64], [128, 64], [64, 64]}}
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N / 2], got [64, 128], [128, 64], [64, 64]}}
   "ws.mma"(%d, %a, %b, %c) {b_layout = "nk", ctas = 2 : i64} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<128x64xbf16>, "shared">, !ws.tile<vector<64x64xbf16>, "shared">, i1) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%d: !ws.tile<vector<128x64xf32>, "tensor">, %a: !ws.tile<vector<64x64xbf16>, "tensor">, %b: !ws.tile<vector<64x64xbf16>, "shared">, %c: i1) {
+  // expected-error @below {{'ws.mma' op expects [M, N] = [M, K] x [K, N / 2], got [128, 128], [64, 64], [64, 64]}}
+  "ws.mma"(%d, %a, %b, %c) {b_layout = "nk", ctas = 2 : i64} : (!ws.tile<vector<128x64xf32>, "tensor">, !ws.tile<vector<64x64xbf16>, "tensor">, !ws.tile<vector<64x64xbf16>, "shared">, i1) -> ()
   func.return
 }
 
