@@ -15,6 +15,7 @@ from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.runtime.manifest import TensorMapParam
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
 
 HEADS, BLOCK = 128, 128
@@ -82,7 +83,9 @@ def test_rows_are_gathered_once_as_key_and_once_as_value(launches: list[Stats]) 
         assert not wrong(case, attend(case, EmulatorDevice()))
         counted.append((launches[-1].mma_count, launches[-1].counters["tensor_loads"]))
     products, copies = 512 // 16 + 2 * BLOCK // 16, (512 + 512) // 64 * BLOCK // 4
-    queries = 2  # boxes of Q, one for each CTA
+    queries = 2 * (
+        1 + 2 * 384 // 64
+    )  # boxes of Q: of each CTA the first columns, and twice the rest
     assert counted == [(products, copies + queries), (2 * products, 2 * copies + queries)]
 
 
@@ -113,11 +116,27 @@ def test_t28_both_ctas_free_tensor_memory_when_neither_works(plain: Bundle) -> N
 
 
 def test_memory_of_a_cta(plain: Bundle) -> None:
-    """As in docs/kernel.md, for rows of 512 columns; O is staged where keys were."""
+    """As in docs/kernel.md, but for eight chunks of 128 columns; O is staged where keys were."""
     regions: Any = plain.report["memory_map"]
     places = {x["what"]: (x["begin"], x["end"]) for x in regions}
     extents = {name: end - begin for name, (begin, end) in places.items()}
-    assert {name: extents[name] for name in "qkvpos"} == {
-        "q": 65536, "k": 65536, "v": 65536, "p": 16384, "o": 256, "s": 128
-    }  # fmt: skip
+    shared = {"q": 16384, "k": 131072, "v": 65536, "p": 16384}
+    tensor = {"o": 256, "rest": 192, "s": 64}
+    assert {name: extents[name] for name in shared | tensor} == shared | tensor
     assert places["k"][0] <= places["out"][0] < places["out"][1] <= places["k"][1]
+
+
+def test_t8_a_in_tensor_memory_is_there_twice(plain: Bundle) -> None:
+    """A strip of 64 columns comes as two boxes of 64 heads; the first columns are a box of two lines."""
+    params = [x for x in plain.manifest.params if isinstance(x, TensorMapParam) and x.tensor == "q"]
+    assert sorted(tuple(x.box) for x in params) == [(64, 64, 1, 1), (64, 64, 2, 1)]
+    copies = re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", plain.ptx)
+    assert len(copies) == 1 + 2 * 384 // 64
+
+
+def test_t17_values_wait_until_queries_have_left_their_place(plain: Bundle) -> None:
+    regions: Any = plain.report["memory_map"]
+    places = {x["what"]: (x["begin"], x["end"]) for x in regions}
+    assert places["tail"] == places["v"]
+    given = problem(Case(s_kv=64, topk=64, heads=HEADS, d_qk=512), seed=2)
+    assert not wrong(given, attend(given, EmulatorDevice("adversarial", 5, check="all")))

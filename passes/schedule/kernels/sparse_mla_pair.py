@@ -22,6 +22,8 @@ from attn_mlir.passes.target.limits import Target
 
 from .sparse_mla import PAIR_HEADS, SparseConfig, SparseMla, is_for_pairs
 
+SOFTMAX_REGISTERS, OTHER_REGISTERS = 224, 96  # of a thread, of what four warpgroups have together
+
 
 @dataclass(frozen=True)
 class PairConfig(SparseConfig):
@@ -69,11 +71,11 @@ class SparseMlaPair(SparseMla):
             "score": partial(roles.score, problem, storage),
             "sum_up": partial(roles.sum_up, problem, storage),
         }
-        with b.role("softmax", first=0, warps=4):
+        with b.role("softmax", first=0, warps=4, registers=SOFTMAX_REGISTERS):
             problem.every_query(partial(roles.softmax, problem, storage))
-        with b.role("find", first=4, warps=2):
+        with b.role("find", first=4, warps=2, registers=OTHER_REGISTERS):
             problem.every_query(partial(find, problem, storage))
         for warp, (name, role) in enumerate((loaders | issuers).items(), 6):
             ranks = [0] if name in issuers else None
-            with b.role(name, first=warp, warps=1, lanes=1, ranks=ranks):
+            with b.role(name, first=warp, warps=1, lanes=1, registers=OTHER_REGISTERS, ranks=ranks):
                 problem.every_query(role)

@@ -5,7 +5,8 @@ values of all: products of pairs read both halves. So a row is gathered once as 
 and no score or weight leaves the CTA of its head.
 
 A tile of scores has each head twice, in rows h and 64 + h, with 64 entries each; O has it with 256
-columns each. The two threads of a head tell each other maximum and sum in shared memory.
+columns each. The two threads of a head tell each other maximum and sum in shared memory. All but the
+first columns of Q are moved to tensor memory, also twice, before values come to where they have passed.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.sparse_mla import LATENT_COLUMNS
 from attn_mlir.dialect.ws.compute import WORD_BITS
+from attn_mlir.passes.target.limits import shared_tile_bytes
 
 from . import builder as b
 from .absorbed import attend, pieces
@@ -26,23 +28,27 @@ from .sparse_roles import SparseWork
 Value = Any
 
 BLOCKS_AHEAD = 2  # of entries; more of them have no room
+TAIL_STRIPS = 4  # strips of Q on their way to tensor memory
 STRIP = 64  # columns of a line of shared memory, staged at a time for each half of O
 MAX_CHUNK = 192  # columns of keys in a slot
 KEY_HALVES = 2  # parts of a block's values, by entries
+KEY_BYTES = 1 << 17  # of the slots of keys: as many as there is room for
 
 
 class PairStorage:
     """The rings and buffers of the kernel; what arrows mean is said in `SparseStorage`.
 
     ```
-    find --rows--> keys0..3 --k--> score --s--> softmax --p--> sum_up
-      |      '---> values0..3 -------------------)----------v----^
-      '--seen--> (all)                           '<-settled-'
+    find --rows--> keys0..3 --q,k--> score --s--> softmax --p--> sum_up
+      |      '---> values0..3 ----tail--^-moved-'  |  ^ |          ^  ^
+      |                 '----------------------v---)--)-)----------'  |
+      '--seen--> (all)                             |  '-)--settled----'
     ```
     Keys come in chunks of columns and values in halves of entries, each with a slot of its own, so that
     a slot is filled again while the others are in use. The even CTA issues the products: bytes and
     handovers for them arrive there, and what they have read is free in both. It hears by `counted`
-    which blocks have an entry that counts.
+    which blocks have an entry that counts. `q` is the first chunk of the columns of Q; softmax takes the
+    others from `tail` to the buffer `rest`, and `moved` says that both CTAs have them there.
     """
 
     def __init__(self, problem: SparseProblem):
@@ -60,11 +66,11 @@ class PairStorage:
         self.rows = b.Ring("rows", listed, stages=BLOCKS_AHEAD)
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
         self.counted = b.Ring("counted", words, stages=BLOCKS_AHEAD)
-        self.q = to_leader("q", b.tile([heads, problem.head_dim], element, "shared"))
+        self.q = to_leader("q", b.tile([heads, self.chunk], element, "shared"))
         self.k = gathered(
             "k",
             b.tile([self.entries, self.chunk], element, "shared"),
-            stages=problem.head_dim // self.chunk,
+            stages=key_slots(self.entries, self.chunk, ws.element_bits(element)),
         )
         self.v = gathered(
             "v",
@@ -73,12 +79,17 @@ class PairStorage:
         )
         rows = ws.PAIR * heads
         scores = b.tile([rows, self.entries], f32, "tensor")
-        self.s = to_pair("s", scores, stages=2)
+        self.s = to_pair("s", scores)
         self.p = to_leader("p", b.tile([heads, config.tile_n], element, "shared"))
         self.o = b.Buffer("o", b.tile([rows, LATENT_COLUMNS // ws.PAIR], f32, "tensor"))
         self.settled = to_pair("settled", None)
+        strip = b.tile([rows, STRIP], element, "shared")
+        self.tail = b.Ring("tail", strip, stages=TAIL_STRIPS)
+        rest = b.tile([rows, problem.head_dim - self.chunk], element, "tensor")
+        self.rest = b.Buffer("rest", rest)
+        self.moved = b.Ring("moved", None, full_at=pair, empty_at=pair)
         strips = LATENT_COLUMNS // ws.PAIR // STRIP
-        self.out = b.Ring("out", b.tile([rows, STRIP], element, "shared"), stages=strips)
+        self.out = b.Ring("out", strip, stages=strips)
         self._told = b.Buffer("told", b.tile([rows], f32, "shared"))
         self._heads = heads
 
@@ -118,10 +129,16 @@ def chunk_columns(head_dim: int) -> int:
     return next(c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
 
 
+def key_slots(rows: int, columns: int, element_bits: int) -> int:
+    """Slots of keys."""
+    return KEY_BYTES // shared_tile_bytes(rows, columns, element_bits)
+
+
 def load_keys(
     problem: SparseProblem, storage: PairStorage, source: WideRows, query: Query, *, part: int
 ) -> None:
-    """Gathers a part of this CTA's half of the keys; the first part also moves Q in and O out."""
+    """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's first
+    columns in."""
     if part == 0:
         slot = storage.q.acquire()
         b.copy_in(problem.q, slot, [query.number, query.head, 0], [1, 2])
@@ -164,7 +181,11 @@ def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
 def load_values(
     problem: SparseProblem, storage: PairStorage, source: WideRows, query: Query, *, part: int
 ) -> None:
-    """Gathers this CTA's half of the columns of a part of the values."""
+    """Gathers this CTA's half of the columns of a part of the values, once Q's other columns, which the
+    first part copies in, are out of their place."""
+    if part == 0:
+        _load_tail(problem, storage, query)
+    b.release(storage.moved.wait(), "threads")
     entries = problem.config.tile_n // KEY_HALVES
     count = entries // LOADERS
     column, work = (
@@ -191,23 +212,38 @@ def load_values(
     b.loop(0, query.blocks, [], block)
 
 
+def _load_tail(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Copies strips of Q in, each twice, one below the other."""
+    heads = problem.config.tile_m
+    for column in range(storage.chunk, problem.head_dim, STRIP):
+        slot = storage.tail.acquire()
+        for number in range(ws.PAIR):
+            target = b.rows(slot, number * heads, heads)
+            b.copy_in(problem.q, target, [query.number, query.head, column], [1, 2])
+        b.commit(slot, "copy_engine")
+
+
 def score(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Issues S = Q K^T for both CTAs, chunk by chunk of the columns."""
     queries, work = storage.q.wait(), SparseWork(problem, storage, query)
+    moved, rest = storage.moved.wait(), storage.rest.at()
 
     def block(_: Value) -> list[Value]:
         is_seen, scores = work.counts(storage.counted), storage.s.acquire()
         for column in range(0, problem.head_dim, storage.chunk):
             keys = storage.k.wait()
             with b.when(is_seen):
-                part = b.columns(queries, column, storage.chunk)
+                part = queries
+                if column:
+                    part = b.columns(rest, column - storage.chunk, storage.chunk)
                 b.mma(scores, part, keys, accumulate=column > 0, b_layout="nk", ctas=ws.PAIR)
             b.release(keys, "tensor_core")
         b.commit(scores, "tensor_core")
         return []
 
     b.loop(0, query.blocks, [], block)
-    b.release(queries, "tensor_core")
+    for read in (queries, moved):
+        b.release(read, "tensor_core")
 
 
 def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
@@ -234,7 +270,13 @@ def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
 
 def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """As the softmax of one CTA; the result leaves strip by strip while the next one is made."""
-    work = SparseWork(problem, storage, query)
+    work, rest = SparseWork(problem, storage, query), storage.rest.at()
+    moved = storage.moved.acquire()
+    for column in range(0, problem.head_dim - storage.chunk, STRIP):
+        slot = storage.tail.wait()
+        b.store(b.load(slot), b.columns(rest, column, STRIP))
+        b.release(slot, "threads")
+    b.commit(moved, "threads")
     row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
     settled = storage.settled.wait()
     sums = storage.o.at()
