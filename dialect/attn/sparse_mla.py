@@ -9,7 +9,7 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.attn.storage import logical_type
 
-ELEMENT_TYPES = ("bf16",)
+ELEMENT_TYPES = ("bf16", "f8E4M3FN")
 HEAD_DIMS = (576, 512)  # with 64 rotated columns behind the latent ones, or among them
 PAGE_SIZE = "attn.page_size"  # attribute
 
@@ -31,6 +31,7 @@ _ELEMENTS = {
     "sinks": "f32",
     "page_table": "i32",
     "batch_of_query": "i32",
+    "o": "bf16",
     "lse": "f32",
     "max_logits": "f32",
 }
@@ -59,9 +60,10 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
       max_logits: [sq, heads], f32: the largest s; -inf likewise.
 
     Operands:
-      q: [sq, heads, head_dim], bf16; head_dim is 576 or 512, and static like heads.
-      kv: [rows, head_dim], bf16: the cache, of one head. A tensor, or rows stored in 8 bits, the
-        view of `attn.latent_rows`.
+      q: [sq, heads, head_dim], bf16 or e4m3; head_dim is 576 or 512, and static like heads.
+      kv: [rows, head_dim], of q's type: the cache, of one head. A tensor, or rows stored in 8 bits for
+        products of bf16, the view of `attn.latent_rows`. With e4m3 the weights of a row are rounded to
+        it as well, times a power of two.
       indices: [sq, topk], i32.
       scale: f32.
       topk_length: none, or [sq], i32: how many entries of each list count; taken into range.
@@ -165,6 +167,9 @@ class SparseMlaOp(AttnDialect.Operation, name="sparse_mla", traits=[Pure]):
                     return self._fail(
                         f"{axis} of {name} to be {expected} as in {first}, got {length}"
                     )
+        elements = [logical_type(x).element_type for x in (self.q, self.kv)]
+        if elements[0] != elements[1]:
+            return self._fail(f"kv elements of q's type {elements[0]}, got {elements[1]}")
         if self.head_dim not in HEAD_DIMS:
             allowed = " or ".join(map(str, HEAD_DIMS))
             return self._fail(f"head_dim of {allowed}, got {self.head_dim}")

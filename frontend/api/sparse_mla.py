@@ -12,6 +12,7 @@ from attn_mlir.compiling.sparse_mla import (
     HEAD_DIMS,
     KV_FORMATS,
     MAX_PAGE,
+    NATIVE,
     V_DIM,
     SparseMlaSpec,
 )
@@ -50,7 +51,8 @@ def sparse_mla(
     and entries that do not count change no result but by rounding.
 
     Args:
-      q: [s_q, heads, d_qk] bf16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512.
+      q: [s_q, heads, d_qk] bf16: heads a multiple of 8 up to 64, or of 64; d_qk 576 or 512. Or e4m3, for
+        a cache of `e4m3` without `kv_scale`: then both products are of 8 bits.
       kv: [s_kv, 1, d_qk] bf16. Rows may lie apart, by multiples of 16 bytes. Or pages,
         [pages, page, 1, d_qk], one behind the other in memory. With a `kv_format` of 8 bits bytes, u8,
         i8 or e4m3, in the place of columns; `pack_latent` makes them.
@@ -66,7 +68,8 @@ def sparse_mla(
       batch_of_query: [s_q] i32, the sequence of each query; with `page_table`.
       kv_format: how rows are stored: `bf16`; FlashMLA's `v32`, 656 bytes for d_qk 576, and `model1`,
         pages of 576 bytes a row and behind them 8 a row, for 512; `e4m3`, 576 bytes, and
-        `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way, times their factors.
+        `e4m3_rope16`, 640 bytes, for 576. 8 bits are widened to bf16 on the way, times their factors,
+        unless `q` is of 8 bits as well.
       kv_scale: with `e4m3` and `e4m3_rope16` the factors of 8-bit columns, [s_kv, n] or
         [pages, page, n] of f32: n of 1, 2, 3, 5, 9, 18 or 1, 2, 4, 8, 16, for all columns or every 512,
         256, 128, 64, 32 of them; None for 1. Else None.
@@ -87,7 +90,7 @@ def sparse_mla(
     integer("v_dim", v_dim, V_DIM, V_DIM)
     page_size = _page_size(operands["kv"], page_table, batch_of_query)
     _check(operands["q"], operands["indices"])
-    stored = _stored(operands["kv"], operands["q"].shape[2], kv_format, kv_scale)
+    stored = _stored(operands["kv"], operands["q"], kv_format, kv_scale)
     s_q, heads, head_dim = operands["q"].shape
     optional = {
         "topk_length": (topk_length, "i32", s_q),
@@ -146,13 +149,18 @@ def _page_size(kv: TensorView, page_table: object, batch_of_query: object) -> in
     return integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE)
 
 
-def _stored(kv: TensorView, columns: int, kv_format: str, kv_scale: object) -> StoredRows:
-    """The cache as the operands of a kernel, beside queries of so many columns.
+def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> StoredRows:
+    """The cache as the operands of a kernel, beside these queries.
 
     Raises:
-      SpecError: it is none of that format.
+      SpecError: it is none of that format, or not for queries of that dtype.
     """
-    form = FORMATS.get(kv_format)
+    columns, form = q.shape[2], FORMATS.get(kv_format)
+    if q.dtype == NATIVE and (kv_format != NATIVE or kv_scale is not None):
+        raise SpecError(
+            f"q must be {PLAIN} unless kv_format is {NATIVE!r} without kv_scale, got {q.dtype} for "
+            f"{kv_format!r}"
+        )
     if form is not None:
         if form.columns != columns:
             raise SpecError(
@@ -170,8 +178,8 @@ def _stored(kv: TensorView, columns: int, kv_format: str, kv_scale: object) -> S
             f"kv must be [s_kv, 1, {columns}] with 1 to {MAX_I32} rows beside this q, got "
             f"{list(kv.shape)}"
         )
-    if rows.dtype not in DTYPES:
-        raise SpecError(f"kv must be {' or '.join(DTYPES)}, got {rows.dtype}")
+    if rows.dtype != PLAIN:
+        raise SpecError(f"kv must be {PLAIN}, got {rows.dtype}")
     return StoredRows({"kv": rows.reshaped((count, columns), (step, inner))}, None, None)
 
 

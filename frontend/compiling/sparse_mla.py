@@ -24,7 +24,9 @@ MAX_HEADS = 1024
 HEAD_DIMS = (576, 512)
 V_DIM = 512
 MAX_PAGE = 1 << 20  # rows; far above any cache
-DTYPES = ("bf16",)
+DTYPES = ("bf16", "e4m3")
+NATIVE = "e4m3"  # `kv_format` of rows that products of 8 bits take as they are
+O_DTYPE = "bf16"
 KV_FORMATS = (PLAIN, *FORMATS)
 
 
@@ -59,7 +61,8 @@ class SparseMlaSpec(Request):
     Args:
       heads: query heads: multiples of 8 up to 64, and multiples of 64.
       head_dim: columns of a query and of a row of the cache, 576 or 512.
-      dtype: of q, kv and o, `bf16`.
+      dtype: of q and of both products, `bf16`; or `e4m3` for a cache of kv_format `e4m3` without
+        factors. O is bf16.
       topk_length: whether lists have lengths of their own.
       sinks: whether heads have sinks.
       page_size: rows of a page, where entries are positions of sequences in pages; else None.
@@ -94,6 +97,11 @@ class SparseMlaSpec(Request):
     def check_together(self) -> None:
         """A row has the columns of a query; factors and pages are told where the format leaves them open."""
         stored = FORMATS.get(self.kv_format)
+        if self.is_narrow and (self.kv_format != NATIVE or self.kv_group is not None):
+            raise SpecError(
+                f"kv_format must be {NATIVE!r} without kv_group with dtype {self.dtype!r}, got "
+                f"{self.kv_format!r} and {self.kv_group}"
+            )
         if stored is not None and stored.columns != self.head_dim:
             raise SpecError(
                 f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got "
@@ -113,9 +121,14 @@ class SparseMlaSpec(Request):
             raise SpecError(f"page_size must be kv_page, {self.kv_page}, got {self.page_size}")
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether products are of 8 bits."""
+        return self.dtype == NATIVE
+
+    @property
     def form(self) -> LatentFormat | None:
-        """How rows are stored, with the group of their factors; None for 16 bits."""
-        stored = FORMATS.get(self.kv_format)
+        """How rows are stored that are widened, with the group of their factors; None for others."""
+        stored = None if self.is_narrow else FORMATS.get(self.kv_format)
         if stored is None or self.kv_group is None:
             return stored
         return stored.with_factors(self.kv_group)
@@ -148,7 +161,7 @@ class SparseMlaSpec(Request):
     def _results(self) -> tuple[Operand, ...]:
         rows = ("s_q", self.heads)
         return (
-            Operand("o", self.dtype, (*rows, V_DIM), "out"),
+            Operand("o", O_DTYPE, (*rows, V_DIM), "out"),
             Operand("lse", "f32", rows, "out"),
             Operand("max_logits", "f32", rows, "out"),
         )
@@ -158,7 +171,7 @@ class SparseMlaSpec(Request):
         """The dtype, the heads and their size."""
         options = [name for name in ("topk_length", "sinks") if getattr(self, name)]
         options += [f"pages{self.page_size}"] if self.page_size else []
-        if self.kv_format != PLAIN:
+        if self.kv_format != PLAIN and not self.is_narrow:
             options.append(self.kv_format)
             options += [f"by{self.kv_group}"] if self.kv_group else []
             options += [f"page{self.kv_page}"] if self.kv_page else []

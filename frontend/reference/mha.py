@@ -138,10 +138,7 @@ def attention_yardstick(
     dtype = q.dtype
     output = np.dtype(dtype if out_dtype is None else out_dtype)
     o = np.zeros((*q.shape[:3], v.shape[3]), output)
-    own, finer = _step(dtype), _step(output)
-    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)  # the largest P of a row
-    if dtype.itemsize == 1:
-        largest *= NARROW_P
+    largest = largest_weight(dtype, output)
     lse = np.full((q.shape[0], q.shape[2], q.shape[1]), -np.inf, np.float32)
     for b, h, rows, visible in _blocks(q, k, mask or full()):
         g = h // (q.shape[2] // k.shape[2])
@@ -161,6 +158,13 @@ def _descale(factors: Any, k: Array, first_batch: int) -> Array:
     if table.ndim == 2 and len(table) > 1:
         table = table[first_batch : first_batch + k.shape[0]]
     return np.broadcast_to(table, (k.shape[0], k.shape[2]))
+
+
+def largest_weight(dtype: np.dtype[Any], output: np.dtype[Any]) -> np.float32:
+    """The largest P of a row of a yardstick, given the types of P and O; see `attention_yardstick`."""
+    own, finer = _step(dtype), _step(output)
+    largest = np.float32(1.0 + own / 4 if finer < own else 1.0)
+    return largest * NARROW_P if dtype.itemsize == 1 else largest
 
 
 def _step(dtype: np.dtype[Any]) -> float:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.reference.mha import Attention
+from attn_mlir.reference.mha import Attention, largest_weight
 from attn_mlir.reference.verdict import Comparison, compare
 
 Array = npt.NDArray[Any]
 
+BF16 = np.dtype(ml_dtypes.bfloat16)
 V_DIM = 512  # columns of a row of the cache that are its value
 
 
@@ -98,7 +100,9 @@ def sparse_mla_yardstick(
     topk_length: Array | None = None,
     sinks: Array | None = None,
 ) -> SparseAttention:
-    """The same in a kernel's types: float32, P rounded to q's dtype, O rounded to it at the end.
+    """The same in a kernel's types: float32, P rounded to q's dtype, O to 16 bits at the end.
+
+    P of 8 bits is rounded as that of `attention_yardstick` is.
 
     Arguments as of `sparse_mla_f64`.
     """
@@ -116,7 +120,8 @@ def _attention(
     """Both formulas; in float32 weights and results are rounded as a kernel rounds them."""
     is_truth = precision is np.float64
     shape = q.shape[:2]
-    o = np.zeros((*shape, V_DIM), precision if is_truth else q.dtype)
+    is_narrow = q.dtype.itemsize == 1
+    o = np.zeros((*shape, V_DIM), precision if is_truth else BF16 if is_narrow else q.dtype)
     lse, top = (np.full(shape, -np.inf, precision) for _ in range(2))
     for number, entries in enumerate(lists):
         if not len(entries):
@@ -130,8 +135,10 @@ def _attention(
         if sinks is not None:
             with np.errstate(over="ignore"):
                 total = total + np.exp(sinks.astype(precision) - top[number])
-        rounded = weights if is_truth else weights.astype(q.dtype).astype(precision)
-        o[number] = (rounded @ keys[:, :V_DIM] / total[:, None]).astype(o.dtype)
+        if not is_truth:
+            largest = largest_weight(q.dtype, o.dtype)
+            weights = (weights * largest).astype(q.dtype).astype(precision) / largest
+        o[number] = (weights @ keys[:, :V_DIM] / total[:, None]).astype(o.dtype)
     return SparseAttention(o, lse, top)
 
 

@@ -10,7 +10,7 @@ func.func @f(%a0: tensor<?x576xbf16>, %a1: tensor<?x576xbf16>, %a2: tensor<?x?xi
 // -----
 
 func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xf16>, %a2: tensor<?x?xi32>, %a3: f32) {
-  // expected-error @below {{'attn.sparse_mla' op expects kv elements of type bf16, got f16}}
+  // expected-error @below {{'attn.sparse_mla' op expects kv elements of type bf16, f8E4M3FN, got f16}}
   %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<?x64x576xbf16>, tensor<?x576xf16>, tensor<?x?xi32>, f32) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
   func.return
@@ -130,5 +130,14 @@ func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xbf16>, %a2: tensor<?x
   // expected-error @below {{'attn.sparse_mla' op expects page_table to be a tensor [batch, pages], got tensor<?xi32>}}
   %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3, %a4, %a5) {attn.page_size = 4 : i64, operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 1>}
     : (tensor<?x64x576xbf16>, tensor<?x576xbf16>, tensor<?x?xi32>, f32, tensor<?xi32>, tensor<?xi32>) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
+  func.return
+}
+
+// -----
+
+func.func @f(%a0: tensor<?x64x576xbf16>, %a1: tensor<?x576xf8E4M3FN>, %a2: tensor<?x?xi32>, %a3: f32) {
+  // expected-error @below {{'attn.sparse_mla' op expects kv elements of q's type bf16, got f8E4M3FN}}
+  %o, %l, %m = "attn.sparse_mla"(%a0, %a1, %a2, %a3) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0>}
+    : (tensor<?x64x576xbf16>, tensor<?x576xf8E4M3FN>, tensor<?x?xi32>, f32) -> (tensor<?x64x512xbf16>, tensor<?x64xf32>, tensor<?x64xf32>)
   func.return
 }

@@ -127,6 +127,12 @@ MODEL1_CALL = {"kv_format": "model1", "q": np.zeros((2, 16, 512), BF16)}
             E4M3_CALL | {"kv_scale": np.ones((4, 1), np.float32)},
             r"kv_scale must be \[5, n\] .* \[4, 1\]",
         ),
+        ({"q": np.zeros((2, 16, 576), E4M3)}, "q must be bf16 unless kv_format is 'e4m3' without"),
+        (
+            E4M3_CALL
+            | {"q": np.zeros((2, 16, 576), E4M3), "kv_scale": np.ones((5, 1), np.float32)},
+            "q must be bf16 unless kv_format is 'e4m3' without kv_scale, got e4m3 for 'e4m3'",
+        ),
         (E4M3_CALL | {"kv_scale": np.ones((5, 1), BF16)}, "kv_scale must be .* of bf16"),
     ],
     ids=str,
@@ -171,7 +177,14 @@ def test_what_a_kernel_is_called() -> None:
     }
     for name, spec in names.items():
         assert spec.kernel_name == f"attn_sparse_mla_bf16_h8_d{spec.head_dim}_{name}"
+    assert SparseMlaSpec(heads=8, dtype="e4m3", kv_format="e4m3").kernel_name.endswith(
+        "e4m3_h8_d576"
+    )
     wrong = (
+        (
+            {"dtype": "e4m3"},
+            "kv_format must be 'e4m3' without kv_group with dtype 'e4m3', got 'bf16'",
+        ),
         ({"kv_format": "model1", "kv_page": 4}, "head_dim must be 512 with kv_format 'model1'"),
         (
             {"kv_format": "v32", "kv_group": 64},

@@ -38,7 +38,7 @@ def given(**changed: Any) -> dict[str, Any]:
     [
         ({"q": np.zeros((2, 576), BF16)}, r"q must be \[s_q, heads, d_qk\], got \[2, 576\]"),
         ({"q": np.zeros((2, 16, 64), BF16)}, "q must have 576 or 512 columns, got 64"),
-        ({"q": np.zeros((2, 16, 576), np.float16)}, "q must be bf16, got f16"),
+        ({"q": np.zeros((2, 16, 576), np.float16)}, "q must be bf16 or e4m3, got f16"),
         ({"q": np.zeros((2, 12, 576), BF16)}, "heads must be a multiple of 8 up to 64, or of 64"),
         ({"q": np.zeros((2, 72, 576), BF16)}, "heads must be a multiple of 8 up to 64, or of 64"),
         ({"kv": np.zeros((5, 576), BF16)}, r"kv must be \[s_kv, 1, d_qk\], got \[5, 576\]"),
@@ -83,7 +83,7 @@ def test_what_a_kernel_is_called() -> None:
     assert SparseMlaSpec(heads=64).kernel_name == "attn_sparse_mla_bf16_h64_d576"
     spec = SparseMlaSpec(heads=8, head_dim=512, sinks=True, topk_length=True)
     assert spec.kernel_name == "attn_sparse_mla_bf16_h8_d512_topk_length_sinks"
-    with pytest.raises(SpecError, match="dtype must be bf16, got 'f16'"):
+    with pytest.raises(SpecError, match="dtype must be bf16 or e4m3, got 'f16'"):
         SparseMlaSpec(heads=8, dtype="f16")
 
 

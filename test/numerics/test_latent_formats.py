@@ -18,6 +18,7 @@ from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, rows_of, wrong
 
 BF16: Any = ml_dtypes.bfloat16
+E4M3: Any = ml_dtypes.float8_e4m3fn
 FAIR = EmulatorDevice(check="all")
 E4M3_NAN = (0x7F, 0xFF)
 
@@ -80,6 +81,36 @@ def test_late_and_out_of_order() -> None:
     case = Case(s_kv=200, topk=150, heads=8, lengths=True, sinks=True, kv_format="v32")
     given = problem(case)
     assert bits(attend(given, EmulatorDevice("adversarial", 1, check="all"))) == bits(attend(given))
+
+
+def test_products_of_8_bits() -> None:
+    """Fair, and late and out of order."""
+    case = Case(s_q=2, s_kv=200, topk=150, heads=8, lengths=True, sinks=True, kv_format="e4m3")
+    given = problem(case._replace(narrow=True))
+    found = attend(given)
+    assert not wrong(given, found)
+    assert bits(attend(given, EmulatorDevice("adversarial", 2, check="all"))) == bits(found)
+
+
+def test_t27_sinks_have_the_power_of_two_of_the_weights() -> None:
+    """P of 8 bits is 2^6 at a maximum: so is a sink that equals it, which halves O and no LSE."""
+    rows = np.full((64, 1, 576), 0x38, np.uint8)  # 1
+    q = np.zeros((1, 8, 576), E4M3)
+    q[:, 4:] = 1.0
+    sinks = np.log(64.0) + np.repeat([0.0, 576.0], 4)
+    given = {
+        "q": q,
+        "kv": rows,
+        "indices": np.arange(64, dtype=np.int32)[None],
+        "scale": 1.0,
+        "kv_format": "e4m3",
+        "sinks": sinks.astype(np.float32),
+        "topk_length": np.array([64], np.int32),
+    }
+    found = attend(given)
+    assert np.abs(found.o.astype(np.float32) - 0.5).max() < 2.0**-8
+    assert np.allclose(found.lse[0], np.repeat([np.log(64.0), np.log(64.0) + 576], 4), atol=1e-4)
+    assert np.array_equal(found.max_logits[0], np.repeat([0.0, 576.0], 4))
 
 
 def test_pages_are_rows_elsewhere() -> None:

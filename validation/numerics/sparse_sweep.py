@@ -82,6 +82,19 @@ def formats() -> Iterator[Case]:
             kv_format=kv_format,
             group=group,
         )
+        if kv_format == "e4m3" and group is None:
+            for s_kv, topk in OTHERS:
+                yield Case(
+                    2,
+                    s_kv,
+                    topk,
+                    64,
+                    d_qk,
+                    lengths=True,
+                    sinks=True,
+                    kv_format=kv_format,
+                    narrow=True,
+                )
         if group is None:
             yield Case(1, 32, 2048, 64, d_qk, lengths=True, kv_format=kv_format, group=group)
 

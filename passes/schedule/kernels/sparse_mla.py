@@ -19,7 +19,7 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_roles as roles
-from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.latent_source import (
     LOADERS,
     WIDENERS,
@@ -68,6 +68,10 @@ class SparseConfig(Config):
     exp2_period: int = 0
 
 
+NARROW: dict[str, Any] = {"kv_stages": 4, "rescale_threshold": 2}
+"""Where everything has 8 bits: slots are half as large; P is 2^6 at a maximum, and 2^8 at most."""
+
+
 @register
 class SparseMla:
     """Sparse latent attention in one CTA, with O in tensor memory."""
@@ -95,7 +99,8 @@ class SparseMla:
                 f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
                 f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
             )
-        op.attributes[CONFIG] = self.config(**self.config.given(op)).to_attr()
+        chosen = (NARROW if _is_narrow(op) else {}) | self.config.given(op)
+        op.attributes[CONFIG] = self.config(**chosen).to_attr()
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
@@ -130,6 +135,7 @@ class SparseMla:
                 heads=op.heads,
                 head_dim=op.head_dim,
                 element=op.q.type.element_type,
+                output=op.o.type.element_type,
                 config=self.config.of(op),
                 ctas=self.ctas,
             )
@@ -143,7 +149,13 @@ class SparseMla:
 
 def is_for_pairs(op: attn.SparseMlaOp) -> bool:
     """Whether pairs of CTAs have a kernel: whole pairs of tiles of heads, and rows of 16 bits."""
-    return op.heads % PAIR_HEADS == 0 and not isinstance(op.kv.owner, attn.LatentRowsOp)
+    is_wide = not _is_narrow(op) and not isinstance(op.kv.owner, attn.LatentRowsOp)
+    return is_wide and op.heads % PAIR_HEADS == 0
+
+
+def _is_narrow(op: attn.SparseMlaOp) -> bool:
+    """Whether queries and rows are multiplied as they are, in 8 bits."""
+    return ws.element_bits(op.q.type.element_type) == NARROW_BITS
 
 
 def _operands(op: attn.SparseMlaOp) -> dict[str, Any]:

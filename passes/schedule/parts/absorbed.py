@@ -15,8 +15,9 @@ from attn_mlir.dialect._mlir import arith, ir
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 
 from . import builder as b
-from .config import Configured
+from .config import NARROW_BITS, Configured
 from .online import Row
+from .problem import MAX_EXPONENT
 from .scores import Rows, reciprocal, weigh
 
 Value = Any
@@ -204,7 +205,7 @@ class Attended(NamedTuple):
 def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
     """Turns S into P, block by block, and keeps O in step with the maximum."""
     keeps, shape = work.keeps_largest, list(ws.TileType(storage.s.tile).shape)
-    row = Row.scaled(problem.scale, problem.config.rescale_threshold)
+    row = Row.scaled(problem.scale, problem.config.rescale_threshold, lift_of(problem))
 
     def block(scores_of: Scores, begun: Value, *state: Value) -> list[Value]:
         scores, counts = scores_of()
@@ -250,6 +251,12 @@ def softmax(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     b.release(settled, "threads")
     b.commit(slot, "threads")
     work.leave(row, maximum, total, largest)
+
+
+def lift_of(problem: Absorbed) -> int:
+    """P is 2^this where a score equals the row's maximum: above 0 for P of 8 bits, see `Problem.lift`."""
+    narrow = ws.element_bits(problem.element) == NARROW_BITS
+    return MAX_EXPONENT - problem.config.rescale_threshold if narrow else 0
 
 
 @contextmanager

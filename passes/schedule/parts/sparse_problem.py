@@ -41,7 +41,7 @@ class SparseProblem:
       topk_length, sinks, page_table, batch_of_query: None where the operation has none.
       page_size: rows of a page; 0 without a table.
       heads, head_dim: static sizes.
-      element: of q, of tiles of keys, and of o.
+      element, output: types of q and tiles of keys, and of o.
       config: tile sizes and stages; a tile of keys is a block of entries.
       ctas: CTAs that work on a query together, each for its own heads.
     """
@@ -61,13 +61,9 @@ class SparseProblem:
     heads: int
     head_dim: int
     element: Any
+    output: Any
     config: Config
     ctas: int = 1
-
-    @property
-    def output(self) -> Any:
-        """Element type of o."""
-        return self.element
 
     @property
     def columns(self) -> int:
