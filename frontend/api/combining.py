@@ -49,7 +49,7 @@ def combination(spec: MhaSpec, split: Split, sizes: Mapping[str, int]) -> Step:
     total = count * rows
     # position of the parts' axis in the LSE of a ragged batch
     between = (heads * total, rows, 0, total, 1) if is_ragged else None
-    return _step(
+    return combination_step(
         parts=Seen("partial_o", (count, batch, rows, heads, columns)),
         lses=Seen("partial_lse", (LSE_TERMS, count, batch, heads, rows), between),
         sinks=split.sinks,
@@ -81,7 +81,9 @@ def combination_of(
       out_dtype, return_lse, out: as in `attention`.
       device, stream: as in `attention`.
     """
-    step = _step(parts=parts, lses=lses, sinks=None, out_dtype=out_dtype, return_lse=return_lse)
+    step = combination_step(
+        parts=parts, lses=lses, sinks=None, out_dtype=out_dtype, return_lse=return_lse
+    )
     sizes = {"batch": parts.shape[1], "sq": parts.shape[2]}
     results: list[Allocation] = []
     for operand in step.request.tensors:
@@ -92,7 +94,7 @@ def combination_of(
     return Plan([step], results, [], model, parts, device, stream)
 
 
-def _step(
+def combination_step(
     *,
     parts: Seen | TensorView,
     lses: Seen | TensorView,
@@ -100,7 +102,14 @@ def _step(
     out_dtype: str,
     return_lse: bool,
 ) -> Step:
-    """The launch for these parts and lses; results have the names `o` and `lse` in the plan."""
+    """The launch that combines these parts; results have the names `o` and `lse` in the plan.
+
+    Args:
+      parts: [splits, batch, sq, heads, v_head_dim] of f32.
+      lses: [splits, batch, heads, sq] of f32, or [2, splits, batch, heads, sq], terms to be added.
+      sinks: [heads], which the parts have left out; None without.
+      out_dtype, return_lse: of `CombineSpec`.
+    """
     _, batch, rows, heads, columns = parts.shape
     request = CombineSpec(
         heads=heads,

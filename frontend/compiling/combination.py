@@ -10,12 +10,14 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.spec import LSE_TERMS
+from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import flag, integer
 
 OUT_DTYPES = ("bf16", "f16", "f32")
 SINK_DTYPES = ("bf16", "f16", "f32")
+MAX_V_DIM = LATENT_COLUMNS
 
 
 def _dtype(name: str, value: str | None, *, allowed: Sequence[str], otherwise: str = "") -> Any:
@@ -37,7 +39,7 @@ class CombineSpec(Request):
 
     Args:
       heads: query heads.
-      v_head_dim: elements per head of O.
+      v_head_dim: elements per head of O, up to 512, the values of a latent cache.
       out_dtype: dtype of O: `bf16`, `f16` or `f32`.
       sinks: dtype of the sinks; None without sinks.
       return_lse: whether the kernel takes and writes LSE.
@@ -52,7 +54,9 @@ class CombineSpec(Request):
     operation: ClassVar[str] = "combine"
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
-    v_head_dim: int = option(converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP))
+    v_head_dim: int = option(
+        converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP, most=MAX_V_DIM)
+    )
     out_dtype: str = option(converter=partial(_dtype, "out_dtype", allowed=OUT_DTYPES))
     sinks: str | None = option(
         converter=partial(_dtype, "sinks", allowed=SINK_DTYPES, otherwise=" or None"), default=None

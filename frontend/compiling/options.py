@@ -97,20 +97,20 @@ def split_size(value: object) -> int:
     return keys
 
 
-def head_dim(name: str, size: object, step: int) -> int:
+def head_dim(name: str, size: object, step: int, most: int = MAX_HEAD_DIM) -> int:
     """A head size.
 
     Raises:
-      SpecError: one that has no kernel: no multiple of `step`, or too large.
+      SpecError: one that has no kernel: no multiple of `step`, or above `most`.
     """
     found = as_int(size)
-    if found is not None and not found % step and 0 < found <= MAX_HEAD_DIM:
+    if found is not None and not found % step and 0 < found <= most:
         return found
     above = 0 if found is None else -(-found // step) * step
-    hint = f" (pad to {above}?)" if 0 < above <= MAX_HEAD_DIM else ""
+    hint = f" (pad to {above}?)" if 0 < above <= most else ""
     raise SpecError(
         f"{name} {shown(size, 40)} has no kernel: supported are multiples of {step} up to "
-        f"{MAX_HEAD_DIM}{hint}"
+        f"{most}{hint}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import Target, shared_tile_bytes
+from attn_mlir.passes.target.limits import HALF_ROWS, Target, shared_tile_bytes
 
 TILE_N = (64, 128)  # keys of a tile; S takes as many columns of tensor memory
 PAGE_STEP = 8  # pages fill whole swizzle patterns of 8 rows
@@ -28,7 +28,12 @@ SCHEDULES = {
     SWAPPED: "swapped",
 }  # of attention, each with what it adds to a bundle's name
 STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
-DECODE_SCHEDULES = {STREAMED_DECODE: "stream"}  # of that operation, as `SCHEDULES`
+TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
+DECODE_SCHEDULES = {
+    STREAMED_DECODE: "stream",
+    TENSOR_DECODE: "tensor",
+}  # of that operation, as `SCHEDULES`
+HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
@@ -143,6 +148,30 @@ def streamed_heads(group: int, *, is_padded: bool = False, v_head_dim: int = 0) 
     if v_head_dim > MAX_HEAD_DIM:
         return math.gcd(group, STREAM_ROWS)
     return max(n for n in range(1, STREAM_ROWS + 1) if group % n == 0)
+
+
+class HalfTileRows(NamedTuple):
+    """The rows of a tile of 64 in the kernels of absorbed latent attention.
+
+    Attributes:
+      heads: of a query, side by side.
+      positions: of queries.
+    """
+
+    heads: int
+    positions: int
+
+    @classmethod
+    def of(cls, heads: int, *, is_listed: bool) -> "HalfTileRows":
+        """As many heads as divide all of them, a multiple of 8, and of queries as many as fit.
+
+        Args:
+          heads: of a query, a multiple of 8: the copy engine fills whole patterns of a tile.
+          is_listed: whether each query has keys of its own.
+        """
+        counts = range(HALF_TILE_HEADS, HALF_ROWS + 1, HALF_TILE_HEADS)
+        own = max(count for count in counts if heads % count == 0)
+        return cls(own, 1 if is_listed else HALF_ROWS // own)
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:

@@ -57,7 +57,8 @@ class Stats:
       warp_instructions: instructions executed, counted once per warp (or part of a diverged one).
       seconds: wall-clock time of the launch, translation included.
       mma_count: tensor-core instructions: tcgen05.mma, wgmma (per warpgroup), mma.sync (per warp).
-      counters: other counts by name.
+      counters: other counts by name, such as `tensor_loads` and the bytes that they bring,
+        `tensor_load_bytes`.
     """
 
     warp_instructions: int

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
+from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.passes.schedule.registry import operations, schedule_for, schedules
 from attn_mlir.passes.target.limits import target_named
 from attn_mlir.runtime.bundle import Bundle
@@ -68,5 +70,20 @@ def test_families_have_every_schedule() -> None:
 def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
     spec = SparseMlaSpec(**{"heads": 64, "topk_length": True, "sinks": True, **options})
     bundle = am.compile(spec, target="sm_100a")
+    assert bundle.cubin[:4] == b"\x7fELF"
+    assert bundle.report["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask": am.causal(), "cache": Cache(page_size=64, pages="table"), "sinks": True},
+        {"heads": 24, "head_dim": 512, "partial": True},
+        {"indices": True, "topk_length": True, "partial": True},
+    ],
+    ids=["pages", "parts", "lists"],
+)
+def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
+    bundle = am.compile(MlaDecodeSpec(**{"heads": 64} | options), target="sm_100a")
     assert bundle.cubin[:4] == b"\x7fELF"
     assert bundle.report["spill_bytes"] == 0

@@ -137,8 +137,14 @@ def rows_of(given: dict[str, Any]) -> NDArray[Any]:
     return rows_f64(given["kv"], form, scale)
 
 
-def agrees(given: NDArray[Any], truth: NDArray[Any], absolute: float, relative: float) -> bool:
-    """FlashMLA's comparison of an output with its reference."""
+def agrees(
+    given: NDArray[Any],
+    truth: NDArray[Any],
+    absolute: float,
+    relative: float,
+    apart: float = 7e-6,
+) -> bool:
+    """FlashMLA's comparison of an output with its reference: for each element, and of all together."""
     given, truth = given.astype(np.float64), truth.astype(np.float64)
     is_finite = np.isfinite(truth)
     if not np.array_equal(given[~is_finite], truth[~is_finite], equal_nan=True):
@@ -147,8 +153,8 @@ def agrees(given: NDArray[Any], truth: NDArray[Any], absolute: float, relative: 
     error = np.abs(given - truth)
     close = (error < absolute) | (error / (np.abs(truth) + 1e-6) < relative)
     squares = (given**2 + truth**2).sum()
-    apart = 1 - 2 * (given * truth).sum() / squares if (truth**2).sum() >= 1e-12 else 0.0
-    return bool(close.all()) and abs(apart) < 7e-6
+    angle = 1 - 2 * (given * truth).sum() / squares if (truth**2).sum() >= 1e-12 else 0.0
+    return bool(close.all()) and abs(angle) < apart
 
 
 def wrong(given: dict[str, Any], found: SparseAttention) -> str:

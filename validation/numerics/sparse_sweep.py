@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from typing import TypeVar
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS
@@ -24,6 +25,7 @@ from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
 
+CaseT = TypeVar("CaseT")
 MOST_ENTRIES, MOST_QUERIES = 16384, 3
 REGULAR = ((128, 128), (256, 256), (512, 512))  # s_kv and topk
 OTHERS = ((592, 128), (1840, 256), (1592, 384), (1521, 512), (95, 128), (153, 256), (114, 384))
@@ -111,14 +113,26 @@ def run(case: Case) -> str:
     return reason if fair == late else f"{reason}; an adversarial schedule has other bits"
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def swept(
+    about: str, cases: Iterable[CaseT], run: Callable[[CaseT], str], subject: str = "cases"
+) -> int:
+    """The command line of a sweep.
+
+    Args:
+      about: the program's docstring.
+      cases: in their order.
+      run: what is wrong with a case; nothing where it is right.
+      subject: what the cases are of.
+
+    Returns:
+      The exit code.
+    """
+    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="part of a case's text")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     options = parser.parse_args()
-    chosen = [case for case in (*cases(), *formats()) if options.only in str(case)]
+    chosen = [case for case in cases if options.only in str(case)]
     if options.list:
         print(*chosen, sep="\n")
         return 0
@@ -128,9 +142,9 @@ def main() -> int:
             failed += bool(reason)
             print(f"{'WRONG' if reason else 'ok'} {case} {reason}".strip(), flush=True)
     seconds = time.perf_counter() - begin
-    print(f"{len(chosen)} cases of sparse latent attention, {failed} wrong, {seconds:.0f} s")
+    print(f"{len(chosen)} {subject}, {failed} wrong, {seconds:.0f} s")
     return 1 if failed or not chosen else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(swept(__doc__ or "", (*cases(), *formats()), run, "cases of sparse latent attention"))

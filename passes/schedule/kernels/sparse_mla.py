@@ -144,7 +144,7 @@ class SparseMla:
 
     def emit_roles(self, problem: SparseProblem) -> None:
         """The roles with their rings, in the kernel at the insertion point."""
-        _emit_roles(problem, SparseStorage(problem))
+        emit_roles(problem, SparseStorage(problem))
 
 
 def is_for_pairs(op: attn.SparseMlaOp) -> bool:
@@ -177,7 +177,9 @@ def _argument(label: str, value: Any) -> b.Argument:
     return b.Argument(label, "out" if label in RESULTS else "in", kind, dims)
 
 
-def _emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+def emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
+    """The roles of a kernel whose keys are named by lists."""
+
     def of(role: Callable[..., None]) -> Role:
         """A role that works on the query's blocks wherever they come from."""
         return lambda query: role(problem, storage, roles.SparseWork(problem, storage, query))

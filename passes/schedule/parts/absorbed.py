@@ -33,7 +33,6 @@ class Absorbed(Configured, Protocol):
       scale: f32, multiplies Q K^T.
       element, output: element types of Q and keys, and of O.
       columns: of a tile of Q or keys.
-      loaded_rows: of the box that Q is loaded by, at least those of a tile.
     """
 
     @property
@@ -47,9 +46,6 @@ class Absorbed(Configured, Protocol):
 
     @property
     def columns(self) -> int: ...
-
-    @property
-    def loaded_rows(self) -> int: ...
 
 
 class Work(Protocol):
@@ -127,7 +123,7 @@ class AbsorbedStorage:
         """With so many threads that copy parts of a tile of keys; 0 where warps write it."""
         config, element = problem.config, problem.element
         f32, rows = ir.F32Type.get(), config.tile_m
-        self.q = b.Ring("q", b.tile([problem.loaded_rows, problem.columns], element, "shared"))
+        self.q = b.Ring("q", b.tile([rows, problem.columns], element, "shared"))
         keys = b.tile([config.tile_n, problem.columns], element, "shared")
         self.keys = b.Ring(
             "keys", keys, stages=config.kv_stages, producers=("copy_engine",) * loaders
@@ -148,13 +144,12 @@ class AbsorbedStorage:
 def score(problem: Absorbed, storage: AbsorbedStorage, work: Work) -> None:
     """Issues S = Q K^T, block by block, as far ahead of the softmax as there is room for S."""
     queries, unread = storage.q.wait(), storage.unread.acquire()
-    rows = b.rows(queries, 0, problem.config.tile_m)
 
     def block(_: Value) -> list[Value]:
         counts = work.counts()
         keys, scores = storage.keys.wait(), storage.s.acquire()
         with _where(counts):
-            b.mma(scores, rows, keys, accumulate=False, b_layout="nk")
+            b.mma(scores, queries, keys, accumulate=False, b_layout="nk")
         b.commit(scores, "tensor_core")
         b.release(keys, "tensor_core")
         return []

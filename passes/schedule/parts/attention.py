@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from attn_mlir.dialect import attn, ws
@@ -51,13 +52,18 @@ class Opened(NamedTuple, Generic[ConfigT]):
 
 @contextmanager
 def opened(
-    function: Any, op: Any, dims: Mapping[str, Dims], kind: type[ConfigT]
+    function: Any,
+    op: Any,
+    dims: Mapping[str, Dims],
+    kind: type[ConfigT],
+    captured_dims: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Generator[Opened[ConfigT]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
 
     Args:
       dims: the operation's tensors in the order of the kernel's call; the scale follows, then what
         is captured.
+      captured_dims: names of the run-time extents of what is captured, where they are not its own.
       kind: of the operation's configuration.
 
     Raises:
@@ -67,7 +73,7 @@ def opened(
     check_function(function, op)
     default_scale, captures = default_of(function, "scale"), captures_of(function)
     config = kind.of(op)
-    kernel = _declare(op, function.sym_name.value, dims, default_scale, captures)
+    kernel = _declare(op, function.sym_name.value, dims, default_scale, captures, captured_dims)
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = list(kernel.body.blocks[0].arguments)
         own = len(arguments) - len(captures)
@@ -174,10 +180,11 @@ def _declare(
     tensors: Mapping[str, Dims],
     default_scale: float | None,
     captures: Sequence[Capture],
+    captured_dims: Mapping[str, Sequence[str]],
 ) -> ws.KernelOp:
     """Builds the `ws.kernel` with its arguments and an empty body."""
     arguments: list[b.Argument] = []
-    is_partial = isinstance(op, attn.MhaOp) and op.is_partial
+    is_partial = not isinstance(op, attn.MlaOp) and op.is_partial
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
     for label, dims_by_rank in tensors.items():
         if (is_output := label in OUTPUT_DIMS) and not list(getattr(op, label).uses):
@@ -194,7 +201,7 @@ def _declare(
         kind = ir.MemRefType.get(list(tensor.shape), tensor.element_type)
         arguments.append(b.Argument(label, "out" if is_output else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
-    arguments += [_captured(capture) for capture in captures]
+    arguments += [_captured(x, captured_dims.get(x.name, ())) for x in captures]
     kernel = b.declare_kernel(name, arguments)
     if default_scale is not None:
         value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
@@ -202,13 +209,17 @@ def _declare(
     return kernel
 
 
-def _captured(capture: Capture) -> b.Argument:
-    """The kernel argument for a captured tensor or scalar, with a name for each run-time extent."""
+def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:
+    """The kernel argument for a captured tensor or scalar, with a name for each run-time extent.
+
+    Args:
+      shared: these names, where other arguments have such extents as well; else none.
+    """
     kind = capture.value.type
     if not isinstance(kind, ir.RankedTensorType):
         return b.Argument(capture.name, "scalar", kind, ())
     axes = _axes_of_memory(capture.value)
-    names = axes or [f"{capture.name}_{i}" for i in range(kind.rank)]
+    names = axes or shared or [f"{capture.name}_{i}" for i in range(kind.rank)]
     dims = [name if kind.is_dynamic_dim(i) else "" for i, name in enumerate(names)]
     memref = ir.MemRefType.get(list(kind.shape), kind.element_type)
     return b.Argument(capture.name, "inout" if axes else "in", memref, dims)

@@ -46,8 +46,8 @@ def check_function(function: Any, op: Any) -> None:
 
 
 def captures_of(function: Any) -> list[Capture]:
-    """The arguments after the operation's own operands, which storage and the score modifier read."""
-    own = len(operand_names(function))
+    """The arguments after the scale: what storage, the score modifier and optional operands read."""
+    own = operand_names(function).index("scale") + 1
     arguments = list(function.arguments)[own:]
     names = names_of(function)[own:]
     return [

@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
 
 from . import builder as b
@@ -107,13 +108,18 @@ class Queries:
 
         Rows past the end of the sequence get any values, rows outside the tensor zeros.
 
-        The slot has room for `loaded_rows`.
+        The slot has room for `loaded_rows`, or is a tile: then what whole positions leave of it gets
+        some heads of the first one.
         """
         coords, dims = self._place(sequence, head, position)
-        rows = b.rows(slot, 0, self.loaded_rows)
-        heads = len(sequence.lead) + 1
-        for tensor, part in zip(self.q, _side_by_side(rows, self.q), strict=True):
-            b.copy_in(self._by_heads(tensor, heads), part, coords, dims)
+        (room, _), heads = ws.TileType(slot.type).shape, len(sequence.lead) + 1
+        parts = [(0, self.loaded_rows, dims)]
+        if room < self.loaded_rows:
+            parts = [(0, self.rows, dims), (self.rows, room - self.rows, dims[1:])]
+        for first, count, along in parts:
+            rows = b.rows(slot, first, count)
+            for tensor, part in zip(self.q, _side_by_side(rows, self.q), strict=True):
+                b.copy_in(self._by_heads(tensor, heads), part, coords, along)
 
     def store(self, slot: Value, sequence: Sequence, head: Value, position: Value) -> None:
         """Writes a shared tile to O; rows past the end are dropped."""

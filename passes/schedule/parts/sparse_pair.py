@@ -141,7 +141,7 @@ def load_keys(
     columns in."""
     if part == 0:
         slot = storage.q.acquire()
-        b.copy_in(problem.q, slot, [query.number, query.head, 0], [1, 2])
+        b.copy_in(problem.q, slot, [*query.place, query.head, 0], [1, 2])
         b.commit(slot, "copy_engine")
     count = storage.entries // LOADERS
     first = b.INT.add(b.INT.mul(b.rank(), storage.entries), part * count)
@@ -173,7 +173,7 @@ def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     for column in range(0, half, STRIP):
         slot = storage.out.wait()
         for number in range(ws.PAIR):
-            place = [query.number, query.head, number * half + column]
+            place = [*query.result, query.head, number * half + column]
             b.copy_out(b.rows(slot, number * heads, heads), problem.o, place, [1, 2])
         b.release(slot, "copy_engine")
 
@@ -219,7 +219,7 @@ def _load_tail(problem: SparseProblem, storage: PairStorage, query: Query) -> No
         slot = storage.tail.acquire()
         for number in range(ws.PAIR):
             target = b.rows(slot, number * heads, heads)
-            b.copy_in(problem.q, target, [query.number, query.head, column], [1, 2])
+            b.copy_in(problem.q, target, [*query.place, query.head, column], [1, 2])
         b.commit(slot, "copy_engine")
 
 

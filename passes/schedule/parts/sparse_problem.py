@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from attn_mlir.dialect.ws.compute import WORD_BITS
 
 from . import builder as b
 from .absorbed import AbsorbedStorage
 from .config import Config
+from .key_parts import Parts
 from .latent_source import Source
+from .online import Row
 
 Value = Any
 
@@ -20,15 +22,19 @@ class Query(NamedTuple):
     """A work tile: one query and, where there are more than fit a tile, some of its heads; i32 each.
 
     Attributes:
-      number: of the query.
+      place: its coordinates, in front of the heads of Q and of the entries of its list.
+      result: its coordinates in O, in front of the heads.
       head: the first of the heads.
       entries: how many entries of its list count.
-      blocks: of entries, at least 1, so that every role has a turn.
+      first: of the blocks of entries that the work tile walks.
+      blocks: how many of them, at least 1, so that every role has a turn.
     """
 
-    number: Value
+    place: tuple[Value, ...]
+    result: tuple[Value, ...]
     head: Value
     entries: Value
+    first: Value
     blocks: Value
 
 
@@ -38,12 +44,13 @@ class SparseProblem:
 
     Attributes:
       source: where the rows of kv come from.
-      topk_length, sinks, page_table, batch_of_query: None where the operation has none.
+      max_logits, topk_length, sinks, page_table, batch_of_query: None where the operation has none.
       page_size: rows of a page; 0 without a table.
       heads, head_dim: static sizes.
       element, output: types of q and tiles of keys, and of o.
       config: tile sizes and stages; a tile of keys is a block of entries.
       ctas: CTAs that work on a query together, each for its own heads.
+      overlaps: whether launches overlap.
     """
 
     q: Value
@@ -52,7 +59,7 @@ class SparseProblem:
     scale: Value
     o: Value
     lse: Value
-    max_logits: Value
+    max_logits: Value | None
     topk_length: Value | None
     sinks: Value | None
     page_table: Value | None
@@ -63,17 +70,13 @@ class SparseProblem:
     element: Any
     output: Any
     config: Config
-    ctas: int = 1
+    ctas: int
+    overlaps: ClassVar[bool] = False
 
     @property
     def columns(self) -> int:
         """Columns of a tile of Q or keys."""
         return self.head_dim
-
-    @property
-    def loaded_rows(self) -> int:
-        """Rows that Q is loaded to: those of a tile."""
-        return self.config.tile_m
 
     @property
     def words(self) -> int:
@@ -101,12 +104,85 @@ class SparseProblem:
             head = b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), heads)
             if self.ctas > 1:
                 head = b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
-            entries = b.extent(self.indices, 1)
-            if self.topk_length is not None:
-                length = b.element(self.topk_length, [number])
-                entries = b.INT.max(b.INT.min(length, entries), 0)
+            entries = self.entries_of((number,))
             blocks = b.INT.max(b.INT.ceildiv(entries, self.config.tile_n), 1)
-            body(Query(number, head, entries, blocks))
+            body(Query((number,), (number,), head, entries, b.constant(0), blocks))
+
+    def entries_of(self, place: tuple[Value, ...]) -> Value:
+        """How many entries of a query's list count."""
+        entries = b.extent(self.indices, len(place))
+        if self.topk_length is None:
+            return entries
+        return b.INT.max(b.INT.min(b.element(self.topk_length, place), entries), 0)
+
+    def store_lines(
+        self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
+        """Writes LSE and the largest logit of each head."""
+        place, lines = [*query.result, query.head], [self.lse, self.max_logits]
+        if self.ctas > 1:  # of the rows of both the first ones are this CTA's
+            end = b.INT.add(query.head, self.tile_heads)
+            lines = [b.limit(line, end, 1) for line in lines]
+        logits = b.map_elements(lambda s: b.fmul(s, self.scale), largest)
+        for line, found in zip(
+            lines, (b.map_elements(row.lse, maximum, total), logits), strict=True
+        ):
+            b.store_global(found, line, place, [1])
+
+
+@dataclass(frozen=True)
+class SparseDecode(SparseProblem):
+    """Of `attn.mla_decode` with lists: queries have two coordinates, and lists may be split.
+
+    Attributes:
+      parts: how entries are split; None if they are not.
+    """
+
+    parts: Parts | None
+    overlaps: ClassVar[bool] = True
+
+    @property
+    def tile_heads(self) -> int:
+        """Heads of a work tile."""
+        return self.config.packed_heads
+
+    def every_query(self, body: Callable[[Query], None]) -> None:
+        """Runs the part of a role in the CTA's work tile; there is one for each part of a list.
+
+        It begins when the kernels before this one are over.
+        """
+        b.grid_dependency_wait()
+        batch, count, tiles = (
+            b.extent(self.q, 0),
+            b.extent(self.q, 1),
+            self.heads // self.tile_heads,
+        )
+        sequences = batch if self.parts is None else b.INT.mul(batch, self.parts.count())
+        with b.tiles([b.constant(tiles), count, sequences], "single") as (tile, position, number):
+            part, sequence = (None, number) if self.parts is None else self.parts.of(number, batch)
+            place = (sequence, position)
+            entries = self.entries_of(place)
+            first, end = b.constant(0), b.INT.ceildiv(entries, self.config.tile_n)
+            if part is not None:
+                first, end = part.tiles(first, end)
+                entries = b.INT.min(entries, b.INT.mul(end, self.config.tile_n))
+            head = b.INT.mul(tile, self.tile_heads)
+            blocks = b.INT.max(b.INT.sub(end, first), 1)
+            body(Query(place, (number, position), head, entries, first, blocks))
+
+    def store_lines(
+        self, query: Query, row: Row, maximum: Value, total: Value, largest: Value | None
+    ) -> None:
+        """Writes LSE, of a part as two terms."""
+        sequence, position = query.result
+        formulas = [row.lse] if self.parts is None else [row.lse_first, row.lse_rest]
+        heads = len(formulas)  # dimension of LSE: after the terms, if any, and the sequences
+        end = b.INT.add(query.head, self.tile_heads)
+        lines = self.lse if self.tile_heads == self.config.tile_m else b.limit(self.lse, end, heads)
+        for number, formula in enumerate(formulas):
+            place = [*([] if self.parts is None else [number]), sequence, query.head, position]
+            lse = b.map_elements(formula, maximum, total)
+            b.store_global(lse, lines, place, [heads])
 
 
 class SparseStorage(AbsorbedStorage):

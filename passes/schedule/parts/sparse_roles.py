@@ -43,14 +43,15 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
     row_of = rows_of(problem, query)
 
     def block(number: Value) -> list[Value]:
-        first = b.INT.mul(number, count)
+        first = b.INT.mul(b.INT.add(query.first, number), count)
 
         def kept(entry: Value, place: Value) -> Value:
             row, exists = row_of(entry)
             counts = b.compare("slt", b.INT.add(first, place), query.entries)
             return b.select(b.INT.both(exists, counts), row, b.constant(NOWHERE))
 
-        entries = b.load_global(problem.indices, [count], [query.number, first], [1])
+        lists = len(query.place)
+        entries = b.load_global(problem.indices, [count], [*query.place, first], [lists])
         found = b.map_rows(kept, entries)
         slot = storage.rows.acquire()
         b.store(found, slot)
@@ -67,7 +68,7 @@ def rows_of(problem: SparseProblem, query: Query) -> Callable[[Value], tuple[Val
     if table is None:
         return lambda entry: (entry, _is_below(entry, rows))
     page = problem.page_size
-    sequence = b.element(problem.batch_of_query, [query.number])
+    sequence = b.element(problem.batch_of_query, query.place)
     is_sequence = _is_below(sequence, b.extent(table, 0))
     pages = b.INT.floordiv(rows, page)
 
@@ -110,6 +111,8 @@ def load(
 
     b.loop(0, query.blocks, [], block)
     if part == 0:
+        if problem.overlaps:
+            b.launch_dependents()
         _store_result(problem, storage, query)
 
 
@@ -141,6 +144,8 @@ def move_and_score(problem: SparseProblem, storage: SparseStorage, query: Query)
     """As `absorbed.score`, in one thread with the copies of Q before and of O after it."""
     _load_queries(problem, storage, query)
     absorbed.score(problem, storage, SparseWork(problem, storage, query))
+    if problem.overlaps:
+        b.launch_dependents()
     _store_result(problem, storage, query)
 
 
@@ -149,25 +154,26 @@ def _load_queries(problem: SparseProblem, storage: SparseStorage, query: Query) 
     for first in range(0, problem.config.tile_m, heads):
         count = min(heads, problem.config.tile_m - first)
         part = b.rows(slot, first, count)
-        b.copy_in(problem.q, part, [query.number, query.head, 0], [1, 2])
+        dims = [len(query.place), len(query.place) + 1]
+        b.copy_in(problem.q, part, [*query.place, query.head, 0], dims)
     b.commit(slot, "copy_engine")
 
 
 def _store_result(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
     slot = storage.out.wait()
     part = b.rows(slot, 0, problem.tile_heads)
-    b.copy_out(part, problem.o, [query.number, query.head, 0], [1, 2])
+    dims = [len(query.result), len(query.result) + 1]
+    b.copy_out(part, problem.o, [*query.result, query.head, 0], dims)
     b.release(slot, "copy_engine")
 
 
 class SparseWork:
     """One query: blocks of the entries of its list, and its lines of results."""
 
-    keeps_largest = True
-
     def __init__(self, problem: SparseProblem, storage: Lists, query: Query):
         self._problem, self._storage, self._query = problem, storage, query
         self.count = query.blocks
+        self.keeps_largest = problem.max_logits is not None
 
     def counts(self, ring: b.Ring | None = None) -> Value:
         """Waits for the bits of a block, by `seen` or another ring; whether any of its entries counts."""
@@ -224,18 +230,8 @@ class SparseWork:
         return b.map_rows(element, maximum, total)
 
     def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
-        """Writes LSE and the largest logit of each head."""
-        problem, place = self._problem, [self._query.number, self._query.head]
-        lse = b.map_elements(row.lse, maximum, total)
-        b.store_global(lse, self._line(problem.lse), place, [1])
-        logits = b.map_elements(lambda s: b.fmul(s, problem.scale), largest)
-        b.store_global(logits, self._line(problem.max_logits), place, [1])
-
-    def _line(self, tensor: Value) -> Value:
-        """A tensor as this CTA writes its lines: of a pair its own heads, which are the first rows."""
-        if self._problem.ctas == 1:
-            return tensor
-        return b.limit(tensor, b.INT.add(self._query.head, self._problem.tile_heads), 1)
+        """Writes what the operation has for each head."""
+        self._problem.store_lines(self._query, row, maximum, total, largest)
 
 
 def _is_row(row: Value) -> Value:

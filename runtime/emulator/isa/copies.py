@@ -107,6 +107,7 @@ def tensor_load(
                 byte_count = engine(tmap, at, memory, cta.shared, offset)
                 _seen(s, line, cta, offset, byte_count, True)
                 _landed(s, line, signal, where, byte_count)
+                s.launch.count("tensor_load_bytes", byte_count)
 
         s.launch.scheduler.post(None, run, None, s, line, lane=lane)
 

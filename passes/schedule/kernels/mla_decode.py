@@ -1,0 +1,129 @@
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in tensor memory.
+
+The roles that multiply are those of sparse latent attention (`parts.absorbed`): a tile of 64 keys is read once,
+as keys and as values. Rows of a tile are the heads of a query, and of as many queries as fit.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.kernels import sparse_mla
+from attn_mlir.passes.schedule.parts import absorbed
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import every_tile
+from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.operands import page_size_of
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.sparse_problem import SparseStorage
+from attn_mlir.passes.schedule.parts.streaming import stream
+from attn_mlir.passes.schedule.parts.transport import epilogue
+from attn_mlir.passes.schedule.parts.walked import WalkedStorage, WalkedWork
+from attn_mlir.passes.schedule.registry import NoOptions, register
+from attn_mlir.passes.target.limits import HALF_ROWS, Target
+from attn_mlir.passes.target.tiling import (
+    HALF_TILE_HEADS,
+    TENSOR_DECODE,
+    HalfTileRows,
+    key_tiles_for,
+)
+
+KEYS = 64  # of a tile
+CHOSEN = ("kv_stages",)  # of the configuration, what may be given
+
+
+@dataclass(frozen=True)
+class DecodeConfig(Config):
+    """Tiles of 64 rows and of 64 keys."""
+
+    tile_m: int = HALF_ROWS
+    q_tiles: int = 1
+    tile_n: int = KEYS
+    kv_stages: int = 2
+    exp2_period: int = 0
+
+
+@register
+class MlaDecode:
+    """Latent attention after absorption, with O in tensor memory."""
+
+    name: ClassVar[str] = TENSOR_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Tensor memory for 512 columns of O, and copies that gather rows."""
+        return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """Any."""
+        return True
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs as many heads into a tile as divide them.
+
+        Raises:
+          VerifyError: an operation without a kernel.
+        """
+        if op.heads % HALF_TILE_HEADS:
+            raise op_error(
+                op,
+                f"has no kernel for {op.heads} heads: supported are multiples of {HALF_TILE_HEADS}",
+            )
+        if op.memory:
+            raise op_error(op, "has no kernel that puts parts together: leave out the workspace")
+        page = 0 if op.is_listed else page_size_of(op.kv)
+        if KEYS not in key_tiles_for(page):
+            raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {KEYS}")
+        packed = HalfTileRows.of(op.heads, is_listed=op.is_listed).heads
+        fixed = DecodeConfig(packed_heads=packed)
+        config = dataclasses.replace(fixed, **DecodeConfig.given(op))
+        for field in dataclasses.fields(fixed):
+            want, got = getattr(fixed, field.name), getattr(config, field.name)
+            if field.name not in CHOSEN and want != got:
+                raise op_error(op, f"expects {field.name} of {want}, got {got}")
+        op.attributes[CONFIG] = config.to_attr()
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one such operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: as `decode_kernel`.
+        """
+        if op.is_listed:
+            with listed_kernel(function, op, DecodeConfig) as (kernel, listed):
+                sparse_mla.emit_roles(listed, SparseStorage(listed))
+            return kernel
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, source):
+            _emit_roles(problem, WalkedStorage(problem), source)
+        return kernel
+
+
+def _emit_roles(problem: Problem, storage: WalkedStorage, source: KVSource) -> None:
+    def of(role: Callable[..., None]) -> Callable[[WorkTile], None]:
+        """A role that works on a tile's blocks wherever they come from."""
+        return lambda tile: role(problem, storage, WalkedWork(problem, tile))
+
+    def move(tile: WorkTile) -> None:
+        stream(problem, storage, source, tile)
+        b.launch_dependents()
+        epilogue(problem, storage.out, tile)
+
+    def work(role: Callable[[WorkTile], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with every_tile(problem) as tile:
+            role(tile)
+
+    with b.role("softmax", first=0, warps=4):
+        work(of(absorbed.softmax))
+    single = {"move": move, "score": of(absorbed.score), "sum_up": of(absorbed.sum_up)}
+    for warp, (name, role) in enumerate(single.items(), 4):
+        with b.role(name, first=warp, warps=1, lanes=1):
+            work(role)

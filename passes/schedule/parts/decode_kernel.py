@@ -1,0 +1,122 @@
+"""The kernel of an `attn.mla_decode` before it has roles: its arguments, and their problem."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from attn_mlir.dialect import attn, ws
+
+from . import builder as b
+from .attention import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
+from .config import Config
+from .factors import Factors
+from .key_parts import Parts
+from .kv_source import KVSource, PagedKV, TensorKV
+from .latent_source import WideRows
+from .modifier import Unmodified
+from .operands import check_pages, pages_of, sequences_of
+from .problem import Problem, Value
+from .sparse_problem import SparseDecode
+from .visited import KeyTiles
+
+TENSOR_DIMS = {"q": QUERY_DIMS, "kv": KEY_DIMS, **OUTPUT_DIMS}
+LISTED_DIMS = TENSOR_DIMS | {"kv": {2: ("rows", "")}}
+LIST_DIMS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}
+
+
+class HeadSinks(Unmodified):
+    """Scores stay as they are; rows see a sink where heads have one."""
+
+    def __init__(self, sinks: Value | None):
+        """With logits [heads]."""
+        super().__init__()
+        self.has_sink = sinks is not None
+        self._sinks = sinks
+
+    def sink(self, batch: Value, head: Value, q: Value) -> Value:
+        """The logit of the row's head."""
+        return b.element(self._sinks, [head])
+
+
+@contextmanager
+def listed_kernel(
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config]
+) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
+    """The kernel of a function of one `attn.mla_decode` of the rows that lists name; as `decode_kernel`."""
+    with opened(function, op, LISTED_DIMS, kind, LIST_DIMS) as opening:
+        kernel, tensors, captured, config = opening
+        given = {
+            name: captured[value]
+            for name in ("indices", "topk_length", "sinks")
+            for value in getattr(op, name)
+        }
+        own = {name: value for name, value in tensors.items() if name != "kv"}
+        problem = SparseDecode(
+            **dict.fromkeys(("topk_length", "sinks"), None) | given | own,
+            source=WideRows(tensors["kv"]),
+            max_logits=None,
+            page_table=None,
+            batch_of_query=None,
+            page_size=0,
+            parts=_parts(op, tensors),
+            heads=op.heads,
+            head_dim=op.head_dim,
+            element=op.element_type,
+            output=op.o.type.element_type,
+            config=config,
+            ctas=1,
+        )
+        yield kernel, problem
+
+
+def _parts(op: attn.MlaDecodeOp, tensors: Mapping[str, Value]) -> Parts | None:
+    return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
+
+
+@contextmanager
+def decode_kernel(
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config]
+) -> Generator[tuple[ws.KernelOp, Problem, KVSource]]:
+    """The kernel of a function of one `attn.mla_decode` of whole sequences.
+
+    What is built inside is its body.
+
+    Args:
+      kind: of the operation's configuration.
+
+    Raises:
+      VerifyError: the function computes something else as well, or the operation has no
+        configuration of this kind, or operands whose storage has no code.
+    """
+    check_pages(op, op.kv)
+    with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
+        problem = Problem(
+            q=(tensors["q"],),
+            k=tensors["kv"],
+            v=tensors["kv"],
+            o=tensors["o"],
+            lse=tensors["lse"],
+            scale=tensors["scale"],
+            parts=_parts(op, tensors),
+            query_sequences=sequences_of(op.q, tensors["q"], captured),
+            key_sequences=sequences_of(op.kv, tensors["kv"], captured),
+            factors=Factors(None, None, None),
+            position_factors=None,
+            heads=op.heads,
+            kv_heads=1,
+            head_dim=op.head_dim,
+            v_head_dim=op.v_head_dim,
+            element=op.element_type,
+            stored=op.element_type,
+            output=op.o.type.element_type,
+            mask=op.mask_rule,
+            modifier=HeadSinks(captured[op.sinks[0]] if len(op.sinks) else None),
+            visited=KeyTiles,
+            config=config,
+        )
+        yield kernel, problem, _source(op, problem, captured)
+
+
+def _source(op: attn.MlaDecodeOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
+    pages = pages_of(op.kv, problem.k, captured)
+    return TensorKV(problem) if pages is None else PagedKV(problem, pages, pages)

@@ -1,0 +1,69 @@
+"""Absorbed latent attention over whole sequences of keys: which blocks a work tile walks, and its results."""
+
+from collections.abc import Callable
+
+from . import builder as b
+from .absorbed import AbsorbedStorage
+from .masking import Test
+from .online import Row
+from .problem import Problem, Value, WorkTile
+from .scores import seen, store_lse, with_sink
+from .visited import visit
+
+
+class WalkedStorage(AbsorbedStorage):
+    """The rings of the kernel, as `stream` fills them.
+
+    Attributes:
+      k, v: the ring of keys, whose tiles are those of values as well.
+      columns: of a tile of values as it is loaded.
+    """
+
+    def __init__(self, problem: Problem):
+        """With one thread that loads."""
+        super().__init__(problem)
+        self.k = self.v = self.keys
+        self.columns = problem.columns
+
+
+class WalkedWork:
+    """A work tile whose keys are those of one sequence that the mask shows to any of its rows."""
+
+    keeps_largest = False
+
+    def __init__(self, problem: Problem, tile: WorkTile):
+        self._problem, self._tile = problem, tile
+        self._visited = problem.key_tiles(tile)
+        self.count = self._visited.count
+
+    def counts(self) -> None:
+        """A tile that no row sees is not visited."""
+
+    def visit(
+        self, ring: b.Ring, state: list[Value], turn_of: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """A loop for each kind of test of scores against the mask."""
+        problem, tile = self._problem, self._tile
+        row0, scale = problem.first_position(tile, 0), problem.scale
+
+        def block(test: Test | None, turn: Value, *state: Value) -> list[Value]:
+            def scores() -> tuple[Value, None]:
+                slot = ring.wait()
+                raw = b.load(slot)
+                b.release(slot, "threads")
+                return seen(problem, tile, raw, test, self._visited, turn, row0, scale), None
+
+            return turn_of(scores, *state)
+
+        return visit(self._visited, self._visited.phases(0), state, block)
+
+    def divisor(self, row: Row, maximum: Value, total: Value) -> Value:
+        """l with the weight of the sink of each row's head."""
+        problem, tile = self._problem, self._tile
+        return with_sink(problem, row, tile, problem.first_position(tile, 0), maximum, total)
+
+    def leave(self, row: Row, maximum: Value, total: Value, largest: Value | None) -> None:
+        """Writes LSE."""
+        problem, tile = self._problem, self._tile
+        row0 = problem.first_position(tile, 0)
+        store_lse(problem, row, tile, row0, maximum, total)
