@@ -67,6 +67,7 @@ numerics: setup  ## every case of the numerics sweep, 300 random problems, all d
 	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.latent_draws --count 200
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_draws --count 100
+	@$(BIN)/python -m attn_mlir.validation.numerics.decode_sweep --jobs $(JOBS)
 	@$(BIN)/python validation/fuzz/fuzz.py all --jobs $(JOBS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.api.attention import output_dtype_of
+from attn_mlir.api.combining import combination_step
 from attn_mlir.api.latent_caches import latent_cached, latent_rows
 from attn_mlir.api.lengths import NONE_TOLD, Told, told_by
 from attn_mlir.api.mla import model_scale
@@ -24,6 +25,7 @@ from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
 from attn_mlir.compiling.decode_routes import decode_schedule, decode_splits, decode_tiles
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
+from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -141,7 +143,7 @@ def _planned(
     out: object,
     on: tuple[DeviceChoice, object | None],
 ) -> Plan:
-    """One launch.
+    """One launch, or two where a kernel of its own puts parts of the keys together.
 
     Args:
       spec: the request without a schedule.
@@ -164,17 +166,48 @@ def _planned(
             raise SpecError(f"out has dtype {dtype}, q is {spec.dtype}: both must be the same")
         o = next(x for x in spec.tensors if x.name == "o")
         given = given_output(out, (*q.shape[:3], int(o.extents[-1])), spec.dtype, operands)
-    spec = dataclasses.replace(spec, joined=count > 1)
     sizes = named_extents(spec, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given)
-    extents = {"splits": count, "tiles": decode_tiles(spec, told.sizes)}
-    memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
-    seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
+    if count > 1 and not spec.is_streamed:
+        steps, memory = _combined(spec, arguments, results, count)
+    else:
+        spec = dataclasses.replace(spec, joined=count > 1)
+        extents = {"splits": count, "tiles": decode_tiles(spec, told.sizes)}
+        memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
+        seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
+        steps = [Step(spec, {**arguments, **seen})]
     stream = stream_of(stream, device, model, q)
-    return Plan(
-        [Step(spec, {**arguments, **seen})], results, memory, model, q, device, stream, target
+    return Plan(steps, results, memory, model, q, device, stream, target)
+
+
+def _combined(
+    spec: MlaDecodeSpec, arguments: Mapping[str, object], results: Sequence[Allocation], count: int
+) -> tuple[list[Step], list[Allocation]]:
+    """Launches and memory where results for parts are put together by a kernel of its own.
+
+    Args:
+      spec: the request without a split.
+      arguments: of its kernel, but for results.
+      results: O and LSE.
+      count: of parts.
+    """
+    o, lse = (x.shape for x in results)
+    part = dataclasses.replace(spec, partial=True, sinks=False)
+    memory = [
+        Allocation("partial_o", "f32", (count * o[0], *o[1:])),
+        Allocation("partial_lse", "f32", (LSE_TERMS, count * lse[0], *lse[1:])),
+    ]
+    seen = {"o": Seen("partial_o", memory[0].shape), "lse": Seen("partial_lse", memory[1].shape)}
+    given = {name: value for name, value in arguments.items() if name != "sinks"}
+    combine = combination_step(
+        parts=Seen("partial_o", (count, *o)),
+        lses=Seen("partial_lse", (LSE_TERMS, count, *lse)),
+        sinks=arguments.get("sinks"),
+        out_dtype=spec.dtype,
+        return_lse=True,
     )
+    return [Step(part, {**given, **seen}), combine], memory
 
 
 def _check_queries(q: TensorView) -> None:

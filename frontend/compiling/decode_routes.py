@@ -12,8 +12,13 @@ from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.splits import check_num_splits, chosen_splits, key_tiles
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
-from attn_mlir.passes.target.limits import DEFAULT_TARGET
-from attn_mlir.passes.target.tiling import STREAMED_DECODE, StreamedRows
+from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
+from attn_mlir.passes.target.tiling import (
+    STREAMED_DECODE,
+    TENSOR_DECODE,
+    HalfTileRows,
+    StreamedRows,
+)
 from attn_mlir.runtime.kernel import Machine
 
 
@@ -23,6 +28,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
     Raises:
       SpecError: the target has none for it.
     """
+    if not target_named(target).lacks_sums_in("tensor"):
+        return TENSOR_DECODE
     if spec.indices:
         raise SpecError(
             f"{target} has no kernel for indices: schedule {STREAMED_DECODE} reads rows in their order"
@@ -59,5 +66,8 @@ def decode_splits(
 
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:
     """Number of work tiles of a call without a split."""
+    if spec.schedule == TENSOR_DECODE:
+        tile = HalfTileRows.of(spec.heads, is_listed=spec.indices)
+        return sizes["batch"] * (spec.heads // tile.heads) * -(-sizes["sq"] // tile.positions)
     rows = StreamedRows.of(spec.heads, 1, v_head_dim=LATENT_COLUMNS)
     return sizes["batch"] * (spec.heads // rows.heads) * -(-sizes["sq"] // rows.positions)

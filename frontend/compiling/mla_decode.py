@@ -135,8 +135,11 @@ class MlaDecodeSpec(Request):
         if self.partial and (self.joined or self.sinks):
             other = "joined parts" if self.joined else "sinks, which belong to what combines them"
             raise SpecError(f"partial results exclude {other}")
-        if self.joined and self.schedule is None:
-            raise SpecError("joined parts of the keys need a schedule, whose memory they lie in")
+        if self.joined and not self.is_streamed:
+            raise SpecError(
+                f"joined parts of the keys need schedule {STREAMED_DECODE}, got {self.schedule}: others "
+                "have partial results"
+            )
 
     @property
     def is_streamed(self) -> bool:

@@ -1,5 +1,15 @@
 """Latent attention with the names and conventions of FlashMLA, for code that calls it."""
 
+from attn_mlir.flash_mla.decoding import (
+    FlashMLASchedMeta,
+    flash_mla_with_kvcache,
+    get_mla_metadata,
+)
 from attn_mlir.flash_mla.sparse import flash_mla_sparse_fwd
 
-__all__ = ["flash_mla_sparse_fwd"]
+__all__ = [
+    "FlashMLASchedMeta",
+    "flash_mla_sparse_fwd",
+    "flash_mla_with_kvcache",
+    "get_mla_metadata",
+]

@@ -10,7 +10,8 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.api.mla_decode import plan
-from attn_mlir.compiling.decode_routes import decode_splits
+from attn_mlir.compiling.combination import CombineSpec
+from attn_mlir.compiling.decode_routes import decode_splits, decode_tiles
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
@@ -151,7 +152,10 @@ def test_refused(name: str) -> None:
             r"cache must have no factors of positions",
         ),
         ({"partial": True, "sinks": True}, r"partial results exclude sinks"),
-        ({"joined": True}, r"joined parts of the keys need a schedule"),
+        (
+            {"joined": True},
+            r"joined parts of the keys need schedule mla-decode-streaming, got None",
+        ),
         ({"schedule": "mha"}, r"schedule must be one of mla-decode-streaming"),
     ],
 )
@@ -180,6 +184,45 @@ def test_a_call_is_one_launch_also_of_parts() -> None:
         ("arrived", (4, 1)),
     ]
     assert not plan(**given, num_splits=1).workspace
+
+
+def test_tensor_memory_has_a_kernel_of_its_own() -> None:
+    """One launch, and a second one that puts parts together, which adds the sinks."""
+    device, sinks = IdleDevice("sm_100a"), np.zeros(16, np.float32)
+    given = operands(device=device, sinks=sinks, indices=LISTS, topk_length=ints(2, 2))
+    one = plan(**given, num_splits=1)
+    assert [step.request.kernel_name for step in one.steps] == [
+        "attn_mla_decode_tensor_indices_topk_length_sinks_bf16_h16_d576"
+    ]
+    parts = plan(**given, num_splits=3)
+    spec, combine = (step.request for step in parts.steps)
+    assert isinstance(spec, MlaDecodeSpec) and spec.partial and not spec.sinks
+    assert (
+        combine.fields()
+        == CombineSpec(
+            heads=16,
+            v_head_dim=512,
+            out_dtype="bf16",
+            sinks="f32",
+            return_lse=True,
+            heads_along_rows=True,
+            lse_terms=2,
+        ).fields()
+    )
+    assert [(x.name, x.dtype, x.shape) for x in parts.workspace] == [
+        ("partial_o", "f32", (6, 2, 16, 512)),
+        ("partial_lse", "f32", (2, 6, 16, 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heads", "listed", "tiles"),
+    [(64, False, 3), (16, False, 1), (16, True, 3), (24, False, 2), (128, True, 6), (72, False, 6)],
+)
+def test_work_tiles_of_64_rows(heads: int, listed: bool, tiles: int) -> None:
+    """Of three queries of a sequence; 72 heads are three times 24, of which two queries fill a tile."""
+    spec = MlaDecodeSpec(heads=heads, indices=listed, schedule="mla-decode")
+    assert decode_tiles(spec, {"batch": 1, "sq": 3, "sk": 100}) == tiles
 
 
 def test_parts_are_chosen_by_sizes() -> None:

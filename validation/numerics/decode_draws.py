@@ -22,8 +22,8 @@ import attn_mlir as am
 from attn_mlir.validation.numerics.decode import SCALE, DecodeProblem
 from attn_mlir.validation.numerics.latent_draws import CACHES, drawn_and_judged
 
-TARGETS = ("sm_90a",)
-LISTED_ON = ()  # targets with a kernel for lists of rows
+TARGETS = ("sm_90a", "sm_100a")
+LISTED_ON = ("sm_100a",)  # targets with a kernel for lists of rows
 LENGTHS = (0, 1, 31, 64, 65, 130, 200)
 MASKS: tuple[am.Mask, ...] = (
     am.full(),

@@ -1,0 +1,182 @@
+"""FlashMLA's decoding: few queries over a latent cache in pages, whole or of rows that lists name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.api.mla_decode import mla_decode
+from attn_mlir.caches import PagedKV
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.masks import causal as causal_mask
+from attn_mlir.masks import full
+from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.tensors import view
+
+V_DIM = 512
+QUERY_RANK = 4
+
+
+@dataclass
+class FlashMLASchedMeta:
+    """What FlashMLA keeps between calls of equal sizes: here the sizes themselves, and nothing else.
+
+    Attributes:
+      config: the sizes and options of the first call, by FlashMLA's names; None before it.
+    """
+
+    config: dict[str, object] | None = None
+
+    def agree(self, config: dict[str, object]) -> None:
+        """Notes the sizes of the first call, and compares those of others with it.
+
+        Raises:
+          SpecError: names what differs.
+        """
+        if self.config is None:
+            self.config = config
+        for name, got in config.items():
+            if got != (was := self.config[name]):
+                raise SpecError(
+                    f"tile_scheduler_metadata is of calls with {name} = {was}, got {got}: make others "
+                    "with get_mla_metadata()"
+                )
+
+
+def get_mla_metadata(*arguments: Any, **options: Any) -> tuple[FlashMLASchedMeta, None]:
+    """As FlashMLA's `get_mla_metadata`: metadata of no call yet, and None.
+
+    Args:
+      arguments, options: of older versions of FlashMLA; they are not looked at.
+    """
+    del arguments, options
+    return FlashMLASchedMeta(), None
+
+
+def flash_mla_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    block_table: Any,
+    cache_seqlens: Any,
+    head_dim_v: int,
+    tile_scheduler_metadata: FlashMLASchedMeta,
+    num_splits: None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    is_fp8_kvcache: bool = False,
+    indices: Any = None,
+    attn_sink: Any = None,
+    extra_k_cache: Any = None,
+    extra_indices_in_kvcache: Any = None,
+    topk_length: Any = None,
+    extra_topk_length: Any = None,
+    *,
+    device: DeviceChoice = None,
+    stream: object = None,
+) -> tuple[Any, Any]:
+    """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
+
+    What differs: caches are of 16 bits, also with `indices`; `attn_sink` may be given without them; any
+    number of entries, heads in multiples of 8, pages of further sizes. What FlashMLA checks by
+    assertions is refused by a `SpecError`.
+
+    Args:
+      q: [batch, seq_len_q, num_heads_q, head_dim], bf16 or f16; head_dim 576 or 512.
+      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype.
+      block_table: [batch, max_num_blocks_per_seq] i32; not looked at with `indices`, and may be None.
+      cache_seqlens: [batch] i32, rows of each sequence, likewise.
+      head_dim_v: 512.
+      tile_scheduler_metadata: of `get_mla_metadata`, for calls of equal sizes.
+      num_splits: None.
+      softmax_scale: of the scores; 1 / sqrt(head_dim) where it is None.
+      causal: whether a query sees the rows up to its own alone; not with `indices`.
+      is_fp8_kvcache: False.
+      indices: [batch, seq_len_q, topk] i32, block x page_block_size + offset; -1, and any other number that
+        is no row, does not count.
+      attn_sink: [num_heads_q] f32, a logit per head.
+      extra_k_cache, extra_indices_in_kvcache, extra_topk_length: None.
+      topk_length: [batch] i32, how many entries of each list of a sequence count.
+      device, stream: see `attn_mlir.attention`.
+
+    Returns:
+      (out, softmax_lse): [batch, seq_len_q, num_heads_q, 512] in q's dtype, and [batch, num_heads_q,
+      seq_len_q] f32, natural logarithm. For a query that sees no row out is 0 and softmax_lse +inf.
+
+    Raises:
+      SpecError: an argument is wrong or has no kernel.
+    """
+    extra = {
+        "extra_k_cache": extra_k_cache,
+        "extra_indices_in_kvcache": extra_indices_in_kvcache,
+        "extra_topk_length": extra_topk_length,
+    }
+    for name, value in extra.items():
+        if value is not None:
+            raise SpecError(f"{name} has no kernel yet: a call attends to one cache")
+    if flag("is_fp8_kvcache", is_fp8_kvcache):
+        raise SpecError("is_fp8_kvcache True has no kernel yet: k_cache must be of 16 bits")
+    if num_splits is not None:
+        raise SpecError(f"num_splits must be None, got {shown(num_splits, 40)}")
+    integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
+    if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(
+            "tile_scheduler_metadata must be what get_mla_metadata returns first, got "
+            f"{shown(tile_scheduler_metadata, 40)}"
+        )
+    is_causal = flag("causal", causal)
+    if indices is None and (block_table is None or cache_seqlens is None):
+        raise SpecError("block_table and cache_seqlens must be given without indices")
+    if indices is None and topk_length is not None:
+        raise SpecError("topk_length is of the lists in indices, which are None")
+    if indices is not None and is_causal:
+        raise SpecError("causal must be False with indices, which say what a query sees")
+    queries, rows = view(q, "q"), view(k_cache, "k_cache")
+    for name, found in (("q", queries), ("k_cache", rows)):
+        if len(found.shape) != QUERY_RANK:
+            raise SpecError(f"{name} must have 4 dimensions, got {list(found.shape)}")
+    tile_scheduler_metadata.agree(
+        {
+            "b": queries.shape[0],
+            "s_q": queries.shape[1],
+            "h_q": queries.shape[2],
+            "page_block_size": rows.shape[1],
+            "h_k": rows.shape[2],
+            "causal": is_causal,
+            "topk": None if indices is None else view(indices, "indices").shape[-1],
+        }
+    )
+    options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
+    if indices is not None:
+        options = {"indices": indices}
+        if topk_length is not None:
+            options["topk_length"] = _of_each_query(topk_length, indices)
+        block_table, cache_seqlens = np.zeros((1, 1), np.int32), None
+    out, lse = mla_decode(
+        q,
+        PagedKV(k_cache, None, block_table, cache_seqlens),
+        scale=queries.shape[3] ** -0.5 if softmax_scale is None else softmax_scale,
+        sinks=attn_sink,
+        device=device,
+        stream=stream,
+        **options,
+    )
+    lse[lse == -math.inf] = math.inf
+    return out, lse
+
+
+def _of_each_query(lengths: Any, indices: Any) -> Any:
+    """[batch] as [batch, seq_len_q], in the library of both arrays.
+
+    Raises:
+      SpecError: lengths of another shape or dtype.
+    """
+    found, lists = view(lengths, "topk_length"), view(indices, "indices")
+    if found.shape != lists.shape[:1] or found.dtype != "i32":
+        raise SpecError(
+            f"topk_length must be [{lists.shape[0]}] of i32, got {list(found.shape)} of {found.dtype}"
+        )
+    return lengths[:, None] + 0 * indices[..., 0]

@@ -1,0 +1,115 @@
+"""FlashMLA's decoding on top of `mla_decode`: its arguments, its metadata, what it returns for queries without a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.errors import SpecError
+from attn_mlir.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata
+
+BF16: Any = ml_dtypes.bfloat16
+EMULATOR = am.EmulatorDevice(target="sm_100a")
+
+
+def given(**changed: Any) -> dict[str, Any]:
+    """A call that is right but for what is changed."""
+    right: dict[str, Any] = {
+        "q": np.zeros((2, 1, 16, 576), BF16),
+        "k_cache": np.zeros((3, 64, 1, 576), BF16),
+        "block_table": np.zeros((2, 1), np.int32),
+        "cache_seqlens": np.ones(2, np.int32),
+        "head_dim_v": 512,
+        "tile_scheduler_metadata": get_mla_metadata()[0],
+    }
+    return right | changed
+
+
+LISTS = np.zeros((2, 1, 5), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"head_dim_v": 256}, "head_dim_v must be an integer from 512 to 512"),
+        ({"num_splits": 4}, "num_splits must be None, got 4"),
+        (
+            {"tile_scheduler_metadata": None},
+            "must be what get_mla_metadata returns first, got None",
+        ),
+        ({"block_table": None}, "block_table and cache_seqlens must be given without indices"),
+        ({"causal": True, "indices": LISTS}, "causal must be False with indices"),
+        ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel yet"),
+        ({"extra_k_cache": LISTS}, "extra_k_cache has no kernel yet"),
+        ({"extra_topk_length": LISTS}, "extra_topk_length has no kernel yet"),
+        ({"topk_length": np.ones(2, np.int32)}, "topk_length is of the lists in indices"),
+        ({"k_cache": np.zeros((3, 576), BF16)}, r"k_cache must have 4 dimensions, got \[3, 576\]"),
+        (
+            {"indices": LISTS, "topk_length": np.ones((2, 1), np.int32)},
+            r"topk_length must be \[2\] of i32, got \[2, 1\] of i32",
+        ),
+    ],
+)
+def test_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        flash_mla_with_kvcache(**given(**changed), device="emulator")
+
+
+def test_metadata_are_of_calls_of_equal_sizes() -> None:
+    """An older form's arguments are not looked at."""
+    metadata, splits = get_mla_metadata(np.ones(2, np.int32), 16, 1)
+    assert splits is None and metadata == FlashMLASchedMeta()
+    metadata.agree({"b": 2, "causal": True})
+    metadata.agree({"b": 2, "causal": True})
+    with pytest.raises(SpecError, match="is of calls with b = 2, got 3"):
+        metadata.agree({"b": 3, "causal": True})
+
+
+def test_whole_sequences_with_tensors_of_pytorch() -> None:
+    """The second of two sequences is empty; the scale is that of head_dim."""
+    torch: Any = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    q, pool = ((torch.randn(shape) / 4).bfloat16() for shape in ((2, 2, 8, 576), (3, 64, 1, 576)))
+    table, lengths = (torch.tensor(x, dtype=torch.int32) for x in ([[2, 0], [1, 1]], [70, 0]))
+    metadata, splits = get_mla_metadata()
+    options: dict[str, Any] = {"causal": True, "device": EMULATOR}
+    out, lse = flash_mla_with_kvcache(q, pool, table, lengths, 512, metadata, splits, **options)
+    rows = torch.cat([pool[2], pool[0]])[:, 0].float()
+    for query, count in enumerate((69, 70)):
+        keys = rows[:count]
+        scores = 576**-0.5 * (q[0, query].float() @ keys.T)
+        assert (out[0, query].float() - torch.softmax(scores, 1) @ keys[:, :512]).abs().max() < 3e-3
+        assert (lse[0, :, query] - torch.logsumexp(scores, 1)).abs().max() < 1e-5
+    assert not out[1].any() and torch.isposinf(lse[1]).all()
+    with pytest.raises(SpecError, match="is of calls with s_q = 2, got 1"):
+        flash_mla_with_kvcache(q[:, :1], pool, table, lengths, 512, metadata, **options)
+
+
+def test_lists_with_lengths_of_sequences() -> None:
+    """As `mla_decode` with the same lengths for all queries of a sequence, but for the LSE of none."""
+    random = np.random.default_rng(0)
+    q, pool = (
+        (random.standard_normal(x) / 4).astype(BF16) for x in ((2, 2, 16, 512), (3, 5, 1, 512))
+    )
+    indices = random.integers(-1, 15, (2, 2, 20)).astype(np.int32)
+    lengths, sinks = np.array([13, 0], np.int32), random.standard_normal(16).astype(np.float32)
+    call = given(q=q, k_cache=pool, block_table=None, cache_seqlens=None)
+    out, lse = flash_mla_with_kvcache(
+        **call,
+        softmax_scale=0.3,
+        indices=indices,
+        attn_sink=sinks,
+        topk_length=lengths,
+        device=EMULATOR,
+    )
+    cache = am.PagedKV(pool, None, np.zeros((1, 1), np.int32))
+    each = np.repeat(lengths[:, None], 2, 1)
+    wanted, log = am.mla_decode(
+        q, cache, scale=0.3, indices=indices, topk_length=each, sinks=sinks, device=EMULATOR
+    )
+    assert out.tobytes() == wanted.tobytes()
+    assert lse[0].tobytes() == log[0].tobytes() and np.isposinf(lse[1]).all()
