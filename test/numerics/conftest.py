@@ -37,17 +37,3 @@ def product_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Emulator, "launch", launch)
     return counts
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[Stats]:
-    """What each launch on the emulator does."""
-    found: list[Stats] = []
-    original = Emulator.launch
-
-    def launch(self: Emulator, *arguments: Any, **options: Any) -> Stats:
-        found.append(original(self, *arguments, **options))
-        return found[-1]
-
-    monkeypatch.setattr(Emulator, "launch", launch)
-    return found
