@@ -1,0 +1,59 @@
+"""The ring proof of sparse latent attention in pairs: each signal between the CTAs is needed."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from attn_mlir.compiling.sparse_mla import SparseMlaSpec
+from attn_mlir.dialect._mlir import make_context
+from attn_mlir.dialect.attn import build_module
+from attn_mlir.errors import VerifyError
+from attn_mlir.validation.ws.kernels import lowered
+
+PAIR, LEADER, OWN = (
+    f"[array<i32: {first}>, array<i32: {second}>]"
+    for first, second in (("0, 1", "0, 1"), ("0", "0"), ("0", "1"))
+)
+PLAN = "builtin.module(ws-plan-memory{target=sm_100a})"
+
+
+@functools.cache
+def kernel() -> str:
+    """The kernel before its rings are proved and placed."""
+    module = str(build_module(make_context(), SparseMlaSpec(heads=128, head_dim=512)))
+    schedule = "attn-configure{target=sm_100a},convert-attn-to-ws{target=sm_100a}"
+    return str(lowered(module, f"builtin.module({schedule})"))
+
+
+def without(label: str, signal: str) -> str:
+    """The kernel in which one signal of a ring stays within its CTA."""
+    lines = kernel().splitlines()
+    (number,) = [
+        n for n, x in enumerate(lines) if f'label_name = "{label}"' in x and "alloc_ring" in x
+    ]
+    lists = PAIR if f"{signal} = {PAIR}" in lines[number] else LEADER
+    assert f"{signal} = {lists}" in lines[number]
+    lines[number] = lines[number].replace(f"{signal} = {lists}", f"{signal} = {OWN}")
+    return "\n".join(lines)
+
+
+def test_as_it_is_it_is_accepted() -> None:
+    assert "ws.plan" in str(lowered(kernel(), PLAN))
+
+
+@pytest.mark.parametrize(
+    ("label", "signal", "message"),
+    [
+        ("k", "full_at", r"needs a role that reads slots of ring k\[0\] in CTA 1"),
+        ("v", "empty_at", "never returns with"),
+        ("p", "full_at", r"needs a role that reads slots of ring p\[0\] in CTA 1"),
+        ("s", "full_at", r"needs one role that fills slots of ring s\[0\] in CTA 1"),
+        ("settled", "empty_at", r"in CTA 1 that role softmax of CTA 1 may not have waited for"),
+        ("moved", "full_at", r"moved\[0\] in CTA 1 that role softmax of CTA 1 may not have acquired"),
+    ],
+)  # fmt: skip
+def test_signals_that_stay_within_a_cta(label: str, signal: str, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        lowered(without(label, signal), PLAN)
