@@ -91,8 +91,12 @@ class Softened(Protocol):
 
     Rows of S may be more than the heads, each with some of a head's keys, and of O, each with some of its
     columns. A tile of P has the same lines of shared memory, each head's behind one another.
+
+    Attributes:
+      agent: by which the softmax hands over S, P and O.
     """
 
+    agent: str
     s: b.Ring
     p: b.Ring
     o: b.Buffer
@@ -118,6 +122,8 @@ class AbsorbedStorage:
     maximum; the first time nothing is in O. `unread` says that `score` has read all of Q and K: the result
     may be staged in their place.
     """
+
+    agent = "threads"
 
     def __init__(self, problem: Absorbed, *, loaders: int = 1):
         """With so many threads that copy parts of a tile of keys; 0 where warps write it."""
@@ -211,10 +217,10 @@ def attend(problem: Absorbed, storage: Softened, work: Work) -> Attended:
         with b.when(arith.AndIOp(moved, begun).result):
             for part in pieces(storage.o.at()):
                 b.store(b.times_rows(b.load(part), factor), part)
-        b.release(settled, "threads")
+        b.release(settled, storage.agent)
         slot = storage.p.acquire()
         b.store(b.rounded(weights, problem.element), b.view(slot, shape, problem.element))
-        b.commit(slot, "threads")
+        b.commit(slot, storage.agent)
         return [_either(begun, counts), *largest, *rows]
 
     largest = [b.fill(shape[:1], b.f32_constant(-math.inf))] if keeps else []

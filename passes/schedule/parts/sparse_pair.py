@@ -48,8 +48,11 @@ class PairStorage:
     a slot is filled again while the others are in use. The even CTA issues the products: bytes and
     handovers for them arrive there, and what they have read is free in both. It hears by `counted`
     which blocks have an entry that counts. `q` is the first chunk of the columns of Q; softmax takes the
-    others from `tail` to the buffer `rest`, and `moved` says that both CTAs have them there.
+    others from `tail` to the buffer `rest`, and `moved` says that both CTAs have them there. A warp
+    arrives for its threads, as every arrival at the other CTA is a message.
     """
+
+    agent = "warps"
 
     def __init__(self, problem: SparseProblem):
         config, element = problem.config, problem.element
@@ -275,8 +278,8 @@ def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     for column in range(0, problem.head_dim - storage.chunk, STRIP):
         slot = storage.tail.wait()
         b.store(b.load(slot), b.columns(rest, column, STRIP))
-        b.release(slot, "threads")
-    b.commit(moved, "threads")
+        b.release(slot, storage.agent)
+    b.commit(moved, storage.agent)
     row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
     settled = storage.settled.wait()
     sums = storage.o.at()
@@ -293,6 +296,6 @@ def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
                 lambda shape=shape: [b.fill(shape, b.f32_constant(0.0))],
             )
             b.store(b.rounded(found, problem.element), target)
-        b.commit(slot, "threads")
-    b.release(settled, "threads")
+        b.commit(slot, storage.agent)
+    b.release(settled, storage.agent)
     work.leave(row, maximum, total, largest)

@@ -25,6 +25,7 @@ NOWHERE = -1  # a row that no cache has
 class Lists(Protocol):
     """The rings by which a kernel's keys are found; attributes and methods as of `SparseStorage`."""
 
+    agent: str
     rows: b.Ring
     seen: b.Ring
 
@@ -209,7 +210,7 @@ class SparseWork:
             lambda: [b.load(slot)],
             lambda: [b.fill(shape, hidden)],
         )
-        b.release(slot, "threads")
+        b.release(slot, self._storage.agent)
         return b.keep(scores, words, hidden), is_seen
 
     def _any_bit(self, seen: Value) -> Value:
