@@ -92,13 +92,31 @@ def compile_request(
       ResourceError: the kernel needs more memory or registers than the target has.
       TargetError: no ptxas.
     """
-    report = _Report(request.kernel_name, progress)
+    return _compiled(_Report(request.kernel_name, progress), request, target)
+
+
+def compile_with_clocks(request: Request, *, target: str, role: str = "attend") -> bytes:
+    """Compiles a kernel that also writes down when a role does what; see `ws-record-clocks`.
+
+    Its bundle does not say what it computes, since it has an output more than the request.
+
+    Args:
+      request, target: as `compile_request`; raises the same.
+      role: the role that is watched.
+    """
+    record = Stage("clocks", f"ws-record-clocks{{role={role}}}")
+    return _compiled(_Report(request.kernel_name, None), request, target, record)
+
+
+def _compiled(report: _Report, request: Request, target: str, *changes: Stage) -> bytes:
+    """The bytes of a bundle file; with stages that change the kernel in `ws` it has no request."""
     context = report.run("mlir", make_context)
     options = " ".join(f"{name}={value}" for name, value in request.schedule_options.items())
     with context, ir.Location.unknown():
         module = report.build("attn", lambda: attn.build_module(context, request))
-        way = stages(target=target, configure=options, for_bundle=True)
-        return _bundle(report, module, way, request.kernel_name, request)
+        to_ws, *way = stages(target=target, configure=options, for_bundle=True)
+        said = None if changes else request
+        return _bundle(report, module, (to_ws, *changes, *way), request.kernel_name, said)
 
 
 def compile_kernel(name: str, build: Callable[[], Any], *, target: str) -> bytes:

@@ -10,6 +10,7 @@ from attn_mlir.passes.target.module import target_of
 
 from . import (
     chosen_rows,
+    clock,
     cluster_coverage,
     clusters,
     control,
@@ -36,6 +37,7 @@ from .structure import lower_kernel, thread_count
 
 FAMILIES = (
     chosen_rows,
+    clock,
     cluster_coverage,
     clusters,
     control,

@@ -70,6 +70,7 @@ TOUCHING = (  # operations that access tensors
     ws.StoreGlobalOp,
     ws.LoadRowsOp,
     ws.StoreRowsOp,
+    ws.StoreEntryOp,
     ws.ElementOp,
     ws.ArriveLastOp,
     ws.DrawOp,

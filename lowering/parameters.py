@@ -159,6 +159,8 @@ class Signature:
             yield from self._addressed(op.source)
         elif isinstance(op, ws.ArriveLastOp | ws.DrawOp):
             yield from self._addressed(op.counter)
+        elif isinstance(op, ws.StoreEntryOp):
+            yield from self._addressed(op.target)
         elif isinstance(op, ws.CopyRowsOp):
             self._wide.add(view_of(self.kernel, op.source).argument)
             yield from self._addressed(op.source)

@@ -1,5 +1,6 @@
 """The `ws` dialect: warp-specialised kernels as roles, rings, tiles and fragments."""
 
+from .clock import ClockOp, StoreEntryOp
 from .cluster import (
     PAIR,
     CopyAcrossOp,
@@ -97,6 +98,7 @@ __all__ = [
     "BroadcastOp",
     "BufferType",
     "ClaimOp",
+    "ClockOp",
     "CollapseOp",
     "ColumnsOp",
     "CommitOp",
@@ -141,6 +143,7 @@ __all__ = [
     "RowsOp",
     "SettleOp",
     "SpreadOp",
+    "StoreEntryOp",
     "StoreGlobalOp",
     "StoreOp",
     "StoreRowsOp",

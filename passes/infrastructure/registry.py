@@ -19,6 +19,7 @@ PLUGINS = [
     "attn_mlir.passes.configure",
     "attn_mlir.passes.infrastructure.legality",
     "attn_mlir.passes.check_names",
+    "attn_mlir.passes.record_clocks",
     "attn_mlir.passes.schedule.convert",
     "attn_mlir.lowering",
 ]

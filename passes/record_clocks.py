@@ -1,0 +1,139 @@
+"""`ws-record-clocks`: a kernel that also writes down when it does what, for one of its roles.
+
+The kernel gets one more output, `clocks` [coordinates of the work tile, groups, entries] of i32. Each
+group of the role writes what it reads from the cycle counter, in this order:
+
+| entry | when |
+| --- | --- |
+| 0 | the work tile begins |
+| 1 | the first product may begin: its operands have arrived |
+| 2 | the first loop begins |
+| 3 + 2 i | loop i has ended; entry 4 + 2 i says how many turns it had |
+| the last but one | a place for the output is asked for |
+| the last | the output is handed over |
+
+Loops are those that lie in no other one. Nothing is written within them, so that their turns take as
+long as in the kernel without clocks, but for registers that the compiler assigns otherwise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import ws
+from attn_mlir.dialect._mlir import arith, ir, scf
+from attn_mlir.dialect.scalars import constant, i32
+from attn_mlir.errors import VerifyError
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.infrastructure.registry import register
+
+CLOCKS = "clocks"  # name of the output
+BEGIN, OPERANDS, LOOPS = 0, 1, 2  # entries; those of loops follow, then two of the output
+FIXED_ENTRIES = 5
+
+
+def entry_count(loops: int) -> int:
+    """Entries of a group for a role with so many loops."""
+    return FIXED_ENTRIES + 2 * loops
+
+
+@register
+@dataclass(frozen=True)
+class RecordClocks:
+    """Adds the output `clocks` to each kernel that has the role.
+
+    Attributes:
+      role: the role that is watched.
+    """
+
+    name: ClassVar[str] = "ws-record-clocks"
+    role: str = "attend"
+
+    def run(self, module: Any) -> None:
+        """Changes kernels; their other operations stay as they are.
+
+        Raises:
+          VerifyError: no kernel has the role, it has no loop over work tiles, or that loop no
+            product, inner loop or output.
+        """
+        roles = [
+            (kernel, role)
+            for kernel in ir.get_ops_of_type(module, ws.KernelOp)
+            for role in kernel.roles()
+            if role.label == self.role
+        ]
+        if not roles:
+            raise VerifyError(f"'builtin.module' op holds no kernel with a role {self.role}")
+        for kernel, role in roles:
+            _record(kernel, role)
+
+
+def _record(kernel: ws.KernelOp, role: ws.RoleOp) -> None:
+    """Adds the output, and what writes to it."""
+    tiles = next((op for op in ws.inside(role) if isinstance(op, ws.TilesOp)), None)
+    if tiles is None:
+        raise op_error(role, "expects a loop over work tiles, whose times are recorded")
+    inner = list(ws.inside(tiles))
+    products = [op for op in inner if isinstance(op, ws.ProductOp | ws.MmaOp | ws.DotOp)]
+    loops = [op for op in inner if isinstance(op, scf.ForOp) and not _is_nested(op)]
+    outputs = [op for op in inner if isinstance(op, ws.AcquireOp)]
+    handed = [op for op in inner if isinstance(op, ws.CommitOp)]
+    for found, what in ((products, "product"), (loops, "loop"), (outputs, "output ring")):
+        if not found:
+            raise op_error(tiles, f"expects a {what} in a role whose times are recorded")
+    coordinates = list(tiles.body.blocks[0].arguments)
+    clocks = _argument(kernel, len(coordinates), role.group_count, entry_count(len(loops)))
+    place = [*coordinates, role.body.blocks[0].arguments[0]]
+
+    def put(value: Any, entry: int) -> None:
+        ws.StoreEntryOp(value, clocks, [*place, constant(entry)])
+
+    def read(entry: int) -> None:
+        put(ws.ClockOp().cycles, entry)
+
+    with ir.InsertionPoint.at_block_begin(tiles.body.blocks[0]):
+        read(BEGIN)
+    with ir.InsertionPoint(products[0]):
+        read(OPERANDS)
+    with ir.InsertionPoint(loops[0]):
+        read(LOOPS)
+    for number, loop in enumerate(loops):
+        with ir.InsertionPoint.after(loop):
+            read(LOOPS + 1 + 2 * number)
+            turns = arith.SubIOp(loop.upperBound, loop.lowerBound).result
+            turns = arith.MaxSIOp(turns, constant(0)).result
+            put(turns, LOOPS + 2 + 2 * number)
+    last = entry_count(len(loops)) - 1
+    with ir.InsertionPoint(outputs[-1]):
+        read(last - 1)
+    with ir.InsertionPoint.after(handed[-1]):
+        read(last)
+
+
+def _is_nested(loop: Any) -> bool:
+    """Whether a loop lies in another loop."""
+    parent = loop.operation.parent
+    while not isinstance(parent.opview, ws.TilesOp):
+        if isinstance(parent.opview, scf.ForOp | scf.WhileOp):
+            return True
+        parent = parent.operation.parent
+    return False
+
+
+def _argument(kernel: ws.KernelOp, coordinates: int, groups: int, entries: int) -> Any:
+    """The new output of the kernel."""
+    if CLOCKS in kernel.names:
+        raise op_error(kernel, f"has an argument {CLOCKS} already")
+    dims = [f"{CLOCKS}_{axis}" for axis in range(coordinates)]
+    dynamic = ir.ShapedType.get_dynamic_size()
+    kind = ir.MemRefType.get([*[dynamic] * coordinates, groups, entries], i32())
+    _append(kernel, "arg_names", ir.StringAttr.get(CLOCKS))
+    _append(kernel, "arg_roles", ir.StringAttr.get("out"))
+    names = [ir.StringAttr.get(name) for name in (*dims, "", "")]
+    _append(kernel, "arg_dims", ir.ArrayAttr.get(names))
+    return kernel.body.blocks[0].add_argument(kind, kernel.operation.location)
+
+
+def _append(kernel: ws.KernelOp, name: str, value: Any) -> None:
+    held: Sequence[Any] = list(ir.ArrayAttr(kernel.operation.attributes[name]))
+    kernel.operation.attributes[name] = ir.ArrayAttr.get([*held, value])
