@@ -2,7 +2,7 @@
 
 A program, not a module of the benchmarks: `bench/_peers.py` makes the environment that it needs and starts it as
 `python _fa4_peer.py --head-dim 128 --causal --out DIR`. The tensors are fake (torch's FakeTensorMode), the number of
-multiprocessors that FlashAttention-4's tile scheduler asks the driver for is fixed at 148 (B200), and CuTe DSL writes
+multiprocessors that FlashAttention-4's tile scheduler asks the driver for is that of a B200 or H200, and CuTe DSL writes
 what it made into DIR: `NAME.ptx`, `NAME.cubin` and `NAME.json` (shapes, entry, seconds per stage); with `--record` also
 `NAME.launch.json`, the launch with the bytes of every parameter (see `_fa4_record.py`), which `bench/emulator.py
 --recorded DIR/NAME` runs.
@@ -21,20 +21,26 @@ import sys  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-SM_COUNT = 148  # multiprocessors of a B200; read by FlashAttention-4's schedulers
+SM_COUNTS = {
+    "sm_100a": 148,
+    "sm_90a": 132,
+}  # multiprocessors of a B200 and an H200; schedulers read it
 
 
-class _FakeHardware:
-    """Answers cutlass.utils.HardwareInfo's questions for a B200, without a driver."""
+def fake_hardware(target: str) -> type:
+    """A class that answers cutlass.utils.HardwareInfo's questions for a target, without a driver."""
 
-    def __init__(self, device_id: int = 0) -> None:
-        self.device_id = device_id
+    class FakeHardware:
+        def __init__(self, device_id: int = 0) -> None:
+            self.device_id = device_id
 
-    def get_device_multiprocessor_count(self) -> int:
-        return SM_COUNT
+        def get_device_multiprocessor_count(self) -> int:
+            return SM_COUNTS[target]
 
-    def get_max_active_clusters(self, cluster_size: int = 1, **_: object) -> int:
-        return SM_COUNT // cluster_size
+        def get_max_active_clusters(self, cluster_size: int = 1, **_: object) -> int:
+            return SM_COUNTS[target] // cluster_size
+
+    return FakeHardware
 
 
 def arguments() -> argparse.Namespace:
@@ -64,7 +70,7 @@ def set_environment(target: str, dump: Path) -> None:
         CUTE_DSL_DUMP_DIR=str(dump),
         CUTE_DSL_DISABLE_FILE_CACHING="1",
         FLASH_ATTENTION_ARCH=target,
-        FLASH_ATTENTION_NUM_SMS=str(SM_COUNT),
+        FLASH_ATTENTION_NUM_SMS=str(SM_COUNTS[target]),
         FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED="0",
     )
 
@@ -76,8 +82,7 @@ def compile_kernel(args: argparse.Namespace) -> tuple[object, dict[str, float]]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    hardware_info.HardwareInfo = _FakeHardware
-    cutlass.utils.HardwareInfo = _FakeHardware
+    hardware_info.HardwareInfo = cutlass.utils.HardwareInfo = fake_hardware(args.target)
     from flash_attn.cute import interface
 
     imported = time.perf_counter()

@@ -187,14 +187,16 @@ def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
     }
     tensors = [ffi.from_dlpack(tensor) for tensor in backing.values()]
     scale = float(args.head_dim) ** -0.5
-    # cu_seqlens, seqused, page table, windows, sink, descales, block sparsity
-    absent = [None] * 10
-    auxiliary = (None, None)
-    scheduler = [None] * 7  # split counts, semaphores, varlen tables
+    is_hopper = args.target == "sm_90a"
+    # cu_seqlens, seqused, page table, windows, sink, block sparsity; for Blackwell descales as well
+    absent, auxiliary = [None] * (9 if is_hopper else 10), (None, None)
+    # for Hopper varlen tables; for Blackwell split counts, semaphores, varlen tables, the queries
+    scheduler = [None] * 2 if is_hopper else [*[None] * 7, args.sq]
     (result,) = record_calls(
         compiled,
         ptx,
-        lambda launch: launch(*tensors, scale, *absent, auxiliary, *scheduler, args.sq),
+        lambda launch: launch(*tensors, scale, *absent, auxiliary, *scheduler),
+        H200 if is_hopper else B200,
     )
     return {
         **result,

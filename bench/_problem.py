@@ -25,7 +25,8 @@ class Problem:
     def name(self) -> str:
         """Stem of the files that hold it: `d128_causal_bf16_h16k4`."""
         mask = "causal" if self.is_causal else "full"
-        return f"d{self.head_dim}_{mask}_{self.dtype}_h{self.heads}k{self.kv_heads}"
+        target = "" if self.target == "sm_100a" else f"_{self.target}"
+        return f"d{self.head_dim}_{mask}_{self.dtype}_h{self.heads}k{self.kv_heads}{target}"
 
     @property
     def title(self) -> str:

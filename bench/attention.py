@@ -3,6 +3,7 @@
     python bench/attention.py --write DIR [--target sm_90a]       where the compiler is
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py               where the GPU is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/attention.py --cell 128 causal 4096 --tile-order single counter
+    ... --flash-attention DIR     with --write: compiles its Hopper kernel (`.venv-peers`), else runs it
     python bench/attention.py --picture docs/attention_speed.svg --of FILE    of what --results FILE kept
 
 16384 tokens in sequences of a length, 2048 // D heads, bf16, normal values; with `--dtype e4m3` or
@@ -28,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
+from attn_mlir.bench._fa4_launch import FlashAttention
 from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench._peers import record_fa4
 from attn_mlir.bench._picture import picture
+from attn_mlir.bench._problem import Problem
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
@@ -140,6 +144,31 @@ def cudnn(torch: Any, mask: str) -> Callable[..., Any]:
     return call
 
 
+def flash_attention(cell: Cell, folder: Path) -> dict[str, Callable[..., Any]]:
+    """FlashAttention's Hopper kernel for a cell, by its name, if the folder has it."""
+    stem = folder / f"{_problem(cell).name}.{cell.length}"
+    if not stem.with_name(f"{stem.name}.cubin").exists():
+        return {}
+    return {"FlashAttention's": FlashAttention(stem)}
+
+
+def _problem(cell: Cell) -> Problem:
+    """A cell as the problem that the peers' environment compiles."""
+    return Problem(cell.head_dim, "bf16", cell.mask == "causal", cell.heads, cell.heads, "sm_90a")
+
+
+def write_flash_attention(folder: Path, cells: Sequence[Cell]) -> None:
+    """Compiles FlashAttention's Hopper kernel and records its launches, for V as wide as K."""
+    make_folder(folder)
+    for cell in cells:
+        if cell.head_dim != cell.v_head_dim:
+            continue
+        stem = record_fa4(_problem(cell), cell.batch, cell.length, print)
+        for suffix in (".cubin", ".launch.json"):
+            kept = folder / f"{stem.name}.{cell.length}{suffix}"
+            kept.write_bytes(stem.with_name(stem.name + suffix).read_bytes())
+
+
 def error(torch: Any, cell: Cell, operands: Sequence[Any], o: Any, dtype: str = "bf16") -> float:
     """The largest error of sampled rows, in units of what is allowed for operands of a dtype."""
     rows = torch.linspace(0, cell.length - 1, SAMPLE, device="cuda").long()
@@ -164,15 +193,25 @@ def clock() -> str:
 
 
 def row(
-    torch: Any, cell: Cell, variants: Sequence[Variant], seconds: float, rounds: int
+    torch: Any,
+    cell: Cell,
+    variants: Sequence[Variant],
+    seconds: float,
+    rounds: int,
+    peers: Mapping[str, Callable[..., Any]],
 ) -> tuple[bool, dict[str, Any]]:
-    """Measures and prints one cell; whether the sampled rows were right, and what was found."""
+    """Measures and prints one cell; whether the sampled rows were right, and what was found.
+
+    Args:
+      peers: what runs beside ours and cuDNN's, by name.
+    """
     drawn = cell.operands(torch)
     mask = MASKS[cell.mask]()
+    others = {"cuDNN": cudnn(torch, cell.mask), **peers}
     calls: dict[str, Callable[..., Any]] = {str(v): functools.partial(v, mask) for v in variants}
-    given = {str(v): v.operands(torch, drawn) for v in variants}
-    dtypes = {str(v): v.dtype for v in variants}
-    calls["cuDNN"], given["cuDNN"], dtypes["cuDNN"] = cudnn(torch, cell.mask), drawn, "bf16"
+    given = {str(v): v.operands(torch, drawn) for v in variants} | dict.fromkeys(others, drawn)
+    dtypes = {str(v): v.dtype for v in variants} | dict.fromkeys(others, "bf16")
+    calls |= others
     worst = {
         name: error(torch, cell, given[name], call(*given[name]), dtypes[name])
         for name, call in calls.items()
@@ -237,6 +276,9 @@ def main() -> int:
         default=LENGTHS,
         help="of sequences, where no cell is given",
     )
+    parser.add_argument(
+        "--flash-attention", type=Path, metavar="DIR", help="with FlashAttention's own kernel"
+    )
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep what was found as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw results as SVG")
     parser.add_argument("--of", type=Path, metavar="FILE", help="the results to draw")
@@ -254,6 +296,8 @@ def main() -> int:
     variants = [Variant(tiles or None, order or None, dtype) for dtype, tiles, order in ways]
     if given.write is not None:
         write(given.write, given.target or ["sm_90a"], cells, variants)
+        if given.flash_attention is not None:
+            write_flash_attention(given.flash_attention, cells)
         return 0
     torch = importlib.import_module("torch")
     caption = (
@@ -261,7 +305,18 @@ def main() -> int:
         f"the length of sequences; {TOKENS} tokens, {WIDTH} // D heads, {', '.join(given.dtype)}"
     )
     print(caption)
-    found = [row(torch, cell, variants, given.seconds, given.rounds) for cell in cells]
+    place = given.flash_attention
+    found = [
+        row(
+            torch,
+            cell,
+            variants,
+            given.seconds,
+            given.rounds,
+            {} if place is None else flash_attention(cell, place),
+        )
+        for cell in cells
+    ]
     if given.results is not None:
         rows = [kept for _, kept in found]
         given.results.write_text(json.dumps({"caption": caption, "rows": rows}, indent=1))

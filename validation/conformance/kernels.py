@@ -165,6 +165,10 @@ FLASH_ATTENTION = (
         target="sm_90a", queries=[256], keys=[256], kv_heads=2, is_causal=True,
     ),
     _kernel(
+        "fa4-sm90-full", "fa4.forward", "forward D=128, H=4 on 2, S=200x300, bf16",
+        target="sm_90a", queries=[200], keys=[300], heads=4, kv_heads=2,
+    ),
+    _kernel(
         "fa4-sm90-packed", "fa4.forward",
         "forward D=64 causal, H=4 on 1, lengths 100x100 and 30x200 packed, bf16",
         target="sm_90a", queries=[100, 30], keys=[100, 200], heads=4, dim=64, is_packed=True,
