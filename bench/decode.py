@@ -64,9 +64,15 @@ class Shape:
         return drawn(self.queries, HEADS), caches
 
 
-def ours(q: Any, k: Any, v: Any, splits: int) -> Any:
-    """Attention by this package."""
-    return am.attention(q, k, v, mask=am.causal(), num_splits=splits, schedule="mha-streaming")
+def ours(q: Any, k: Any, v: Any, splits: int, tiles: int = 0) -> Any:
+    """Attention by this package; work tiles of `tiles` query tiles, where that is not 0."""
+    return am.attention(
+        *(q, k, v),
+        mask=am.causal(),
+        num_splits=splits,
+        query_tiles=tiles or None,
+        schedule="mha-streaming",
+    )
 
 
 def paged(torch: Any, k: Any, v: Any, size: int) -> Any:
@@ -127,6 +133,7 @@ def row(
     torch: Any,
     shape: Shape,
     splits: Sequence[int],
+    tiles: Sequence[int],
     pages: Sequence[int],
     narrow: Sequence[str],
     rounds: int,
@@ -139,6 +146,10 @@ def row(
         f"ours, {n or 'chosen'} splits": (functools.partial(ours, q, splits=n), caches)
         for n in splits
     }
+    for number in tiles:
+        for n in splits:
+            name = f"ours, {n or 'chosen'} splits, query tiles: {number}"
+            calls[name] = functools.partial(ours, q, splits=n, tiles=number), caches
     if shape.queries == 1:
         calls["cuDNN"] = functools.partial(theirs(torch), q), caches
     for size in pages:
@@ -181,6 +192,7 @@ def write(
     folder: Path,
     targets: Sequence[str],
     queries: int,
+    tiles: Sequence[int],
     pages: Sequence[int],
     narrow: Sequence[str],
 ) -> None:
@@ -192,7 +204,8 @@ def write(
     q, k, v = (np.zeros((1, *size, HEAD_DIM), ml_dtypes.bfloat16) for size in sizes)
     with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
         for splits in (1, 2):
-            ours(q, k, v, splits)
+            for number in (0, *tiles):
+                ours(q, k, v, splits, number)
             for dtype in narrow:
                 kind = getattr(ml_dtypes, NARROW[dtype])
                 ours_narrow(q, k.astype(kind), v.astype(kind), np.ones(1, np.float32), splits)
@@ -213,6 +226,9 @@ def main() -> int:
         "--splits", type=int, nargs="+", default=[0], help="parts of the keys; 0 chooses"
     )
     parser.add_argument(
+        "--query-tiles", type=int, nargs="+", default=[], help="numbers to measure as well"
+    )
+    parser.add_argument(
         "--pages", type=int, nargs="+", default=[], help="sizes of pages to measure as well"
     )
     parser.add_argument(
@@ -221,7 +237,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="replays that count")
     given = parser.parse_args()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"], given.queries, given.pages, given.cache)
+        targets, tiles = given.target or ["sm_90a"], given.query_tiles
+        write(given.write, targets, given.queries, tiles, given.pages, given.cache)
         return 0
     torch = importlib.import_module("torch")
     print(
@@ -229,7 +246,11 @@ def main() -> int:
     )
     shapes = [Shape(batch, keys, given.queries) for batch, keys in given.shape or SHAPES]
     right = [
-        row(torch, shape, given.splits, given.pages, given.cache, given.rounds) for shape in shapes
+        row(
+            *(torch, shape, given.splits, given.query_tiles),
+            *(given.pages, given.cache, given.rounds),
+        )
+        for shape in shapes
     ]
     return int(not all(right))
 
