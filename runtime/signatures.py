@@ -53,6 +53,21 @@ class Signature:
         self.captured: list[int] = []
         self.seen: dict[int, tuple[int, Any]] = {}
 
+    def add_array(self, array: object) -> bool:
+        """Adds an array, one of those that `is_array` tells; returns whether it could be read."""
+        cls = type(array)
+        kind = _KINDS[cls]
+        try:
+            layout, address = kind.layout(array), kind.address(array)
+        except Exception:  # errors of the library: no memory, another layout
+            return False
+        if layout is None or not address:
+            return False
+        self.key += (cls, layout, address % ALIGNMENT)
+        self.arrays.append(array)
+        self.addresses.append(address)
+        return True
+
 
 class Reader:
     """Reads signatures.
@@ -85,17 +100,9 @@ class Reader:
         key = signature.key
         for value in values:
             cls = type(value)
-            kind = _KINDS.get(cls)
-            if kind is not None:
-                try:
-                    layout, address = kind.layout(value), kind.address(value)
-                except Exception:  # errors of the library: no memory, another layout
+            if cls in _KINDS:
+                if not signature.add_array(value):
                     return False
-                if layout is None or not address:
-                    return False
-                key += (cls, layout, address % ALIGNMENT)
-                signature.arrays.append(value)
-                signature.addresses.append(address)
             elif cls in self._by_value or cls in _OF_TORCH or (cls is float and value):
                 key += (cls, value)
             elif (parts_of := self._parts.get(cls)) is not None:

@@ -38,7 +38,11 @@ ASIDE = (
     *("IMPORT", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"),
     *("LOAD_NAME", "LOAD_FROM_DICT", "LOAD_LOCALS"),
 )  # instructions, by how they begin, of code that does more than read what it names
+MOST_FIXED = 512  # tuples that are remembered
+_class_of: Any = type  # whose result the checker knows as little as its argument
 _MISSING = object()
+_met: dict[int, tuple[tuple[Any, ...], object]] = {}  # by id: the tuple, and its stand-in
+_stands_for: dict[tuple[Any, ...], object] = {}  # contents of tuples -> what is in keys for them
 
 
 class Names(NamedTuple):
@@ -57,7 +61,7 @@ class Names(NamedTuple):
 def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
     """Adds a traced function to a signature; whether all that it depends on could be read."""
     before = len(signature.arrays)
-    is_read = _Walk(reader, signature).value(function)
+    is_read = _Walk(signature).value(function)
     signature.captured += range(before, len(signature.arrays))
     return is_read
 
@@ -65,23 +69,25 @@ def add_function(reader: Reader, signature: Signature, function: Any) -> bool:
 class _Walk:
     """Goes through one function."""
 
-    def __init__(self, reader: Reader, signature: Signature):
-        self._reader = reader
+    def __init__(self, signature: Signature):
         self._signature = signature
         self._key = signature.key
         self._seen = signature.seen
 
     def value(self, value: Any) -> bool:
         """Adds what a function finds outside of itself."""
-        cls: Any = cast(Any, type(value))
+        cls = _class_of(value)
         if cls in BY_VALUE:
             self._key += (cls, value)
             return True
         if cls is types.FunctionType:
             return self._once(value, self._function)
         if is_array(value):
-            return self._once(value, self._array)
+            return self._once(value, self._signature.add_array)
         if cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
+            if (fixed := _fixed(value)) is not None:
+                self._key.append(fixed)
+                return True
             self._key += (cls, len(value))
             return self._all(value)
         if cls is float:
@@ -102,9 +108,6 @@ class _Walk:
                 return False
         return True
 
-    def _array(self, array: Any) -> bool:
-        return self._reader.add(self._signature, (array,))
-
     def _once(self, value: Any, add: Callable[[Any], bool]) -> bool:
         """Adds a function or an array; one that was met before by where that was."""
         met = self._seen.get(id(value))
@@ -122,8 +125,9 @@ class _Walk:
         return True
 
     def _function(self, function: types.FunctionType) -> bool:
-        names = _names(function.__code__)
-        self._key.append(function.__code__)
+        code, key = function.__code__, self._key
+        names = _names(code)
+        key.append(code)
         if not names.is_plain:
             return False
         for cell in function.__closure__ or ():
@@ -133,21 +137,26 @@ class _Walk:
                 return False
             if not self.value(content):
                 return False
-        if _is_library(str(function.__globals__.get("__name__", ""))):
+        scope, builtin = function.__globals__, function.__builtins__
+        if _is_library(str(scope.get("__name__", ""))):
             return True
-        for one in (function.__kwdefaults__, vars(function)):
-            self._key += (len(one or ()), *(one or ()))
-            if one and not self._all(one.values()):
+        for one in (function.__kwdefaults__, function.__dict__):
+            if not one:
+                key.append(0)
+                continue
+            key += (len(one), *one)
+            if not self._all(one.values()):
                 return False
         if function.__defaults__ and not self.value(function.__defaults__):
             return False
-        scope, builtin = function.__globals__, function.__builtins__
+        if not (names.scope or names.attributes):
+            return True
         # tracing takes the names of attributes for globals as well, to see whether PyTorch is meant
         for name in (*names.scope, *(x for x in names.attributes if x in scope)):
             value = scope[name] if name in scope else builtin.get(name, _MISSING)
             if value is _MISSING:  # tracing says so
                 return False
-            self._key.append(name)
+            key.append(name)
             is_module = isinstance(value, types.ModuleType)
             if not (self._module(value, names.attributes, 3) if is_module else self.value(value)):
                 return False
@@ -172,9 +181,48 @@ class _Walk:
         return True
 
 
+@functools.lru_cache(maxsize=512)
 def _is_library(name: str) -> bool:
     """Whether a module of that name is a library's."""
     return name in LIBRARIES or name.partition(".")[0] in LIBRARIES
+
+
+def _fixed(value: tuple[Any, ...]) -> object | None:
+    """What stands for a tuple of nothing but values, at any depth: the same for equal ones; None for others.
+
+    Such a tuple never changes, so that one that was met before is known by itself.
+    """
+    met = _met.get(id(value))
+    if met is not None:
+        return met[1]
+    content = _content(value)
+    if content is None:
+        return None
+    if len(_met) >= MOST_FIXED:  # equal tuples have other stand-ins then, which costs plans
+        _met.clear()
+        _stands_for.clear()
+    found = _stands_for.setdefault(content, object())
+    _met[id(value)] = (value, found)
+    return found
+
+
+def _content(value: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A tuple with the class beside each value, and floats by their bits; None if it holds anything else."""
+    found: list[Any] = [type(value)]
+    for x in value:
+        cls = _class_of(x)
+        if cls in BY_VALUE:
+            found += (cls, x)
+        elif cls is float:
+            found += (cls, x.hex())
+        elif cls is tuple or (hasattr(cls, "_fields") and issubclass(cls, tuple)):
+            inner = _content(x)
+            if inner is None:
+                return None
+            found.append(inner)
+        else:
+            return None
+    return tuple(found)
 
 
 def _is_constant(value: Any) -> bool:

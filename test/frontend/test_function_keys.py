@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.api import repeated
+from attn_mlir.api import functions, repeated
 from attn_mlir.runtime.signatures import Signature
 from attn_mlir.runtime.tensors import view
 from attn_mlir.trace import trace, where
@@ -170,3 +170,33 @@ UNREAD: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_may_change_unseen_is_traced_every_time(name: str) -> None:
     assert key_of(UNREAD[name]) is None and key_of(nothing) is not None
+
+
+def test_tuples_of_values_are_told_by_their_contents() -> None:
+    """Equal ones are the same in keys, whatever object they are, and those with arrays are not kept."""
+    array = np.zeros(4, np.float32)
+
+    def holding(held: Any) -> Any:
+        def modified(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+            return score + held[0]
+
+        return key_of(modified)
+
+    def code_of(value: Any) -> Any:
+        found = holding(value)
+        assert found is not None
+        return found
+
+    base, *again = (code_of((1.0, ("a", (number, True)))) for number in (2, 2))
+    assert again == [base]
+    for other in (
+        (1.0, ("a", (2, 1))),
+        (1, ("a", (2, True))),
+        (1.0, ["a"]),
+        (-1.0, ("a", (2, True))),
+    ):
+        assert holding(other) != base
+    assert code_of((0.0,)) != code_of((-0.0,))
+    met = len(functions._met)  # pyright: ignore[reportPrivateUsage]
+    assert code_of((array, 1)) != code_of((array, 2))
+    assert len(functions._met) == met  # pyright: ignore[reportPrivateUsage]
