@@ -248,6 +248,7 @@ def emit_mla_decode(
     mask: Mask,
     lengths: Lengths,
     cache: Cache | None,
+    listed: bool,
     partial: bool,
 ) -> MlaDecodeOp:
     """Builds one `attn.mla_decode` at the insertion point, with storage operations for the cache.
@@ -257,11 +258,12 @@ def emit_mla_decode(
         arrays of `lengths` and `cache` those that there are.
       mask: which rows each query sees.
       lengths: what tells how many rows sequences have.
-      cache: how these lie; None for rows of a tensor, or those of all sequences beside `indices`.
+      cache: how these lie; None for rows of a tensor, or those of all sequences with lists.
+      listed: whether `indices` are the lists of queries, rather than those of a cache's pages.
       partial: whether there is a result for each part of the keys.
     """
     q, kv = arguments["q"], arguments["kv"]
-    if "indices" not in arguments:
+    if not listed:
         told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
         (kv,) = cache_views(cache or Cache(), told, [kv], arguments)
     batch, rows, heads, _ = q.type.shape
@@ -271,7 +273,7 @@ def emit_mla_decode(
         [batch, rows, heads, LATENT_COLUMNS], f32 if partial else q.type.element_type
     )
     lse = ir.RankedTensorType.get([*terms, batch, heads, rows], f32)
-    names = (*_OPTIONAL, *WORKSPACE)
+    names = (*_OPTIONAL, *WORKSPACE) if listed else ("", "", "sinks", *WORKSPACE)
     optional = [[arguments[name]] if name in arguments else [] for name in names]
     op = MlaDecodeOp(o, lse, q, kv, arguments["scale"], *optional, mask_to_attr(mask))
     if partial:

@@ -343,7 +343,67 @@ class PagedCsrOp(AttnDialect.Operation, name="paged_csr", traits=[Pure]):
         return is_told and _is_of_type(self, paged_type(self.pool.type))
 
 
-STORAGE_OPERATIONS = (RaggedOp, LimitedOp, SelectedOp, TrimmedOp, PagedOp, PagedCsrOp)
+class GatheredOp(AttnDialect.Operation, name="gathered", traits=[Pure]):
+    """Rows that lists name, for each query a list of its own.
+
+    For query i of sequence b position j is row indices[b, i, j] if j < lengths[b, i] and there is such
+    a row; else a row of zeros, which the operation that reads the view has to hide (`attn.keep`). Rows
+    that no such entry names are not read.
+
+    Results:
+      view: logically [batch, topk, 1, columns], stored as `rows`.
+
+    Operands:
+      rows: [rows, columns].
+      indices: [batch, sq, topk], i32.
+      lengths: none, or [batch, sq], i32; all of topk without.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %keys = "attn.gathered"(%rows, %indices, %lengths)
+        {operandSegmentSizes = array<i32: 1, 1, 1>}
+        : (tensor<?x576xbf16>, tensor<?x?x?xi32>, tensor<?x?xi32>)
+          -> !attn.view<tensor<?x?x1x576xbf16>, tensor<?x576xbf16>>
+    """
+
+    rows: ext.Operand[Any]
+    indices: ext.Operand[Any]
+    lengths: Sequence[ext.Operand[Any]]
+    view: ext.Result[ViewType]
+
+    def verify_invariants(self) -> bool:
+        """Rows of rank 2, lists and at most one tensor of lengths, and the type of the view."""
+        rows = self.rows.type
+        if not isinstance(rows, ir.RankedTensorType) or rows.rank != SEQUENCE_RANK - 2:
+            return _fail(self, f"rows to be a tensor [rows, columns], got {rows}")
+        if (count := len(self.lengths)) > 1:
+            return _fail(self, f"at most one tensor as lengths, got {count}")
+        lists = {"[batch, sq, topk]": [self.indices], "[batch, sq]": self.lengths}
+        for axes, values in lists.items():
+            for value in values:
+                if not _is_i32(value.type, axes.count(",") + 1):
+                    return _fail(self, f"lists to be tensors {axes} of i32, got {value.type}")
+        return _is_of_type(self, gathered_type(rows))
+
+
+def gathered_type(rows: Tensor) -> ViewType:
+    """The view that `attn.gathered` makes of [rows, columns]."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    with ir.Location.unknown(rows.context):
+        kind = ir.RankedTensorType.get([dynamic, dynamic, 1, rows.shape[1]], rows.element_type)
+        return view_type(kind, rows)
+
+
+STORAGE_OPERATIONS = (
+    RaggedOp,
+    LimitedOp,
+    SelectedOp,
+    TrimmedOp,
+    PagedOp,
+    PagedCsrOp,
+    GatheredOp,
+)
 
 
 def views_of(

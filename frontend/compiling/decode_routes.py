@@ -14,6 +14,7 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
+    STREAM_ROWS,
     STREAMED_DECODE,
     TENSOR_DECODE,
     HalfTileRows,
@@ -30,9 +31,10 @@ def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
     """
     if not target_named(target).lacks_sums_in("tensor"):
         return TENSOR_DECODE
-    if spec.indices:
+    if spec.indices and spec.heads % STREAM_ROWS:
         raise SpecError(
-            f"{target} has no kernel for indices: schedule {STREAMED_DECODE} reads rows in their order"
+            f"{target} has no kernel for indices and {spec.heads} heads: schedule {STREAMED_DECODE} has one "
+            f"for multiples of {STREAM_ROWS}"
         )
     return STREAMED_DECODE
 

@@ -205,7 +205,12 @@ class MlaDecodeSpec(Request):
         from attn_mlir.dialect.attn.mla_decode import emit_mla_decode
 
         op = emit_mla_decode(
-            arguments, mask=self.mask, lengths=self.lengths, cache=self.cache, partial=self.partial
+            arguments,
+            mask=self.mask,
+            lengths=self.lengths,
+            cache=self.cache,
+            listed=self.indices,
+            partial=self.partial,
         )
         if self.schedule is not None:
             name_schedule(op, self.schedule)

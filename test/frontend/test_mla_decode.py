@@ -17,7 +17,6 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import mla_decode_f64
-from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import Machine
 
 BF16 = ml_dtypes.bfloat16
@@ -239,12 +238,13 @@ def test_parts_are_chosen_by_sizes() -> None:
     assert count(0, 16384) == 1
 
 
-def test_the_lists_of_a_target_without_a_kernel_for_them() -> None:
+def test_lists_for_heads_that_do_not_fill_a_tile() -> None:
     told = (
-        r"sm_90a has no kernel for indices: schedule mla-decode-streaming reads rows in their order"
+        r"sm_90a has no kernel for indices and 24 heads: schedule mla-decode-streaming has one for "
     )
-    with pytest.raises(SpecError, match=told):
-        am.mla_decode(**operands(indices=LISTS), device=IdleDevice("sm_90a"))
+    given = operands(indices=LISTS, q=zeros(2, 2, 24, 576))
+    with pytest.raises(SpecError, match=told + "multiples of 16"):
+        plan(**given, device=HOPPER)
 
 
 def test_listed_rows_in_order_are_those_of_a_sequence() -> None:

@@ -18,7 +18,7 @@ from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import VerifyError
-from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.decode import OUTSIDE, DecodeProblem
 from attn_mlir.validation.numerics.stored import Form
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,17 @@ ROWS = DecodeProblem(
     dtype=np.float16,
     call={"num_splits": 1},
     device=ADVERSARIAL,
+)
+
+LISTED = DecodeProblem(
+    queries=2,
+    keys=(61, 40),
+    cache=Form(61, "HND"),
+    topk=70,
+    has_lengths=True,
+    call={"num_splits": 2},
+    device=ADVERSARIAL,
+    seed=3,
 )
 
 
@@ -126,6 +137,22 @@ def test_t12_rows_behind_a_sequence_that_hold_nan() -> None:
     assert np.isfinite(o.astype(np.float32)).all()
 
 
+def test_t12_and_t26_entries_that_do_not_count_are_not_read() -> None:
+    """Numbers that are no rows, and entries behind a list's length, which name rows of NaN; a query of
+    which none counts has O of 0, and an LSE of -inf."""
+    made = LISTED.made()
+    indices, lengths, pool = made.lists["indices"], made.lists["topk_length"], made.rows[0]
+    live = np.arange(LISTED.topk) < lengths[..., None]
+    assert np.isin([*OUTSIDE, len(pool)], indices[live]).all()
+    behind = indices[~live]
+    named = pool[behind[(behind >= 0) & (behind < len(pool))]]
+    assert np.isnan(named.astype(np.float32)).any()
+    o, lse = LISTED.run()
+    nothing = lengths <= 0
+    assert nothing.any() and not o[nothing].astype(np.float32).any()
+    assert (np.isneginf(lse).all(1) == nothing).all()
+
+
 def test_t21_sinks_of_any_size_do_not_enter_the_lse() -> None:
     """One of +inf leaves O of 0; one of -inf changes nothing; a sequence without keys keeps -inf."""
     problem = dataclasses.replace(PAGED, sinks="infinite", keys=(0, 33), heads=8, seed=4)
@@ -157,7 +184,7 @@ def test_nothing_is_spilled() -> None:
     [
         (
             {"indices": True},
-            "has no kernel for indices in mla-decode-streaming: rows stream in order",
+            "expects attn.join, and heads in multiples of 16, beside rows that lists name, got 16",
         ),
         ({"partial": True}, "has no kernel for attn.partial in mla-decode-streaming"),
     ],

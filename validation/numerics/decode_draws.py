@@ -21,9 +21,10 @@ import numpy as np
 import attn_mlir as am
 from attn_mlir.validation.numerics.decode import SCALE, DecodeProblem
 from attn_mlir.validation.numerics.latent_draws import CACHES, drawn_and_judged
+from attn_mlir.validation.numerics.stored import Form
 
 TARGETS = ("sm_90a", "sm_100a")
-LISTED_ON = ("sm_100a",)  # targets with a kernel for lists of rows
+LISTED_HEADS = {"sm_90a": 16, "sm_100a": 8}  # of which queries with lists have a multiple
 LENGTHS = (0, 1, 31, 64, 65, 130, 200)
 MASKS: tuple[am.Mask, ...] = (
     am.full(),
@@ -55,17 +56,18 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
     options: dict[str, Any] = {"scale": choose.choice((SCALE, 0.3, 1e-3))}
     mask = choose.choice(MASKS)
     topk, has_lengths = 0, False
-    if device["target"] in LISTED_ON and choose.random() < 0.5:
+    heads = choose.choice((8, 16, 24, 32))
+    if heads % LISTED_HEADS[device["target"]] == 0 and choose.random() < 0.4:
         topk, has_lengths = choose.choice((1, 50, 64, 130)), choose.random() < 0.5
         keys = [max(count, 1) for count in keys]
-        cache = type(cache)(choose.choice(PAGES), choose.choice(("NHD", "HND")))
+        cache = Form(choose.choice(PAGES), choose.choice(("NHD", "HND")))
     else:
         options["mask"] = mask
     return DecodeProblem(
         queries=queries,
         keys=tuple(keys),
         cache=cache,
-        heads=choose.choice((8, 16, 24, 32)),
+        heads=heads,
         columns=choose.choice((576, 576, 512)),
         dtype=choose.choice((ml_dtypes.bfloat16, np.float16)),
         topk=topk,

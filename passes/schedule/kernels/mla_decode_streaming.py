@@ -4,7 +4,7 @@ It is `attn.mha` of one key-value head whose values are the front of the rows of
 by the schedule for few queries: a work tile has 16 rows, of heads and tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
@@ -17,6 +17,8 @@ from attn_mlir.passes.target.limits import Target
 from attn_mlir.passes.target.tiling import STREAMED_DECODE
 
 NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
+
+LISTS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}  # extents of these
 
 
 @register
@@ -39,10 +41,8 @@ class MlaDecodeStreaming:
         """As `mha-streaming`.
 
         Raises:
-          VerifyError: lists of rows, results for parts, or what `mha-streaming` refuses.
+          VerifyError: results for parts, or what `mha-streaming` refuses.
         """
-        if op.is_listed:
-            raise op_error(op, f"has no kernel for indices in {self.name}: rows stream in order")
         if op.is_partial:
             raise op_error(
                 op, f"has no kernel for attn.partial in {self.name}: it joins parts by itself"
@@ -59,14 +59,21 @@ class MlaDecodeStreaming:
           VerifyError: the function computes something else as well, or the operation has no
             configuration.
         """
-        inner = _attention(op)
+        inner, lists = _attention(op), LISTS if op.is_listed else {}
         for mine, other in zip(op.operation.results, inner.operation.results, strict=True):
             mine.replace_all_uses_with(other)
         op.operation.erase()
         kernel = MhaStreaming().build(function, inner, target)
         names = [NAMES.get(name, name) for name in kernel.names]
-        kernel.attributes["arg_names"] = ir.ArrayAttr.get([ir.StringAttr.get(x) for x in names])
+        kernel.attributes["arg_names"] = _strings(names)
+        own = zip(names, kernel.arg_dims, strict=True)
+        dims = [_strings(lists[name]) if name in lists else known for name, known in own]
+        kernel.attributes["arg_dims"] = ir.ArrayAttr.get(dims)
         return kernel
+
+
+def _strings(texts: Iterable[str]) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
 
 
 def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
@@ -81,11 +88,21 @@ def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
         for sinks in op.sinks:
             index = arith.IndexCastOp(ir.IndexType.get(), head).result
             attn.SinkOp(tensor.ExtractOp(sinks, [index]).result)
+        for indices in op.indices:
+            place = [arith.IndexCastOp(ir.IndexType.get(), x).result for x in (batch, q, k)]
+            entry = tensor.ExtractOp(indices, place).result
+            zero = arith.ConstantOp(ir.IndexType.get(), 0).result
+            rows = arith.IndexCastOp(k.type, tensor.DimOp(op.kv, zero).result).result
+            attn.KeepOp(arith.CmpIOp(arith.CmpIPredicate.ult, entry, rows).result)
         return score
 
     with ir.InsertionPoint(op.operation), op.location:
-        values = attn.make_columns(op.kv, 0, op.v_head_dim)
-        operands = (op.q, op.kv, values, op.scale)
+        keys = op.kv
+        for indices in op.indices:
+            kind = attn.gathered_type(op.kv.type)
+            keys = attn.GatheredOp(op.kv, indices, list(op.topk_length), kind).view
+        values = attn.make_columns(keys, 0, op.v_head_dim)
+        operands = (op.q, keys, values, op.scale)
         inner = attn.make_mha(*operands, mask=op.mask_rule, score_mod=modified)
     if CONFIG in op.attributes:
         inner.attributes[CONFIG] = op.attributes[CONFIG]
@@ -94,6 +111,8 @@ def _attention(op: attn.MlaDecodeOp) -> attn.MhaOp:
 
 def _remove(inner: attn.MhaOp) -> None:
     """Erases what `_attention` has made."""
-    columns = inner.v.owner
+    columns, keys = inner.v.owner, inner.k.owner
     inner.operation.erase()
     columns.operation.erase()
+    if isinstance(keys, attn.GatheredOp):
+        keys.operation.erase()

@@ -26,10 +26,12 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
+from attn_mlir.passes.schedule.parts.gathered_rows import GatheredKV
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
+    is_gathered,
     is_ragged,
     page_size_of,
     position_factors,
@@ -38,6 +40,8 @@ from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.streaming import (
     StreamStorage,
     attend,
+    gather,
+    load_queries,
     merge,
     stream,
 )
@@ -61,6 +65,7 @@ from attn_mlir.passes.target.tiling import (
 )
 
 WARPGROUP = 4  # warps that attend together, with registers of their own
+GATHER_WARPS = 2  # of those that copy rows that lists name, which a warpgroup has left
 REGISTERS = {"one": (216, 72), "slices": (208, 88), "tiles": (192, 120)}
 """Of those that attend, and of the others, where there are three warpgroups: where one of them attends
 and one puts parts together, where two attend to slices of O, and where two attend to query tiles; one
@@ -213,6 +218,12 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         )
     if ws.element_bits(op.stored_element_type) == NARROW_BITS:
         raise op_error(op, f"has no kernel for values in the rows of {op.stored_element_type} keys")
+    if is_gathered(op.k) and (op.join is None or op.heads % STREAM_ROWS):
+        raise op_error(
+            op,
+            f"expects attn.join, and heads in multiples of {STREAM_ROWS}, beside rows that lists name, "
+            f"got {op.heads}",
+        )
     slices = Slices.of(op.v_head_dim)
     if (columns := slices.warps * slices.columns) > op.head_dim:
         raise op_error(op, f"expects rows of keys of at least {columns} columns, got {op.head_dim}")
@@ -299,5 +310,11 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
             work(lambda tile: epilogue(problem, storage.out, tile))
         rest += 2
     with b.role("load", first=rest, warps=1, lanes=1, registers=others):
-        work(lambda tile: stream(problem, storage, source, tile))
+        if isinstance(source, GatheredKV):
+            work(lambda tile: load_queries(problem, storage, tile))
+        else:
+            work(lambda tile: stream(problem, storage, source, tile))
         b.launch_dependents()
+    if isinstance(source, GatheredKV):
+        with b.role("gather", first=rest + 1, warps=GATHER_WARPS, registers=others):
+            work(lambda tile: gather(problem, storage, source, tile))

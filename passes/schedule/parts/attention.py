@@ -13,11 +13,12 @@ from . import builder as b
 from .config import Config
 from .factors import factors_of
 from .function import Capture, captures_of, check_function
+from .gathered_rows import GatheredKV
 from .key_parts import JoinedParts, Parts, Workspace
 from .kv_source import KVSource, PagedKV, TensorKV
 from .listed import ListedTiles
 from .modifier import Modifier
-from .operands import check_storage, dimension_names, pages_of, sequences_of
+from .operands import check_storage, dimension_names, gathered_of, pages_of, root, sequences_of
 from .position_factors import position_factors_of
 from .problem import Problem, Value, WorkTile
 from .visited import KeyTiles
@@ -28,7 +29,7 @@ Dims = Mapping[
 ]  # by rank: with a batch dimension, or rows of all sequences in one
 
 QUERY_DIMS: Dims = {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")}
-KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", "")}
+KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", ""), 2: ("rows", "")}
 LSE_DIMS: Dims = {3: ("batch", "", "sq"), 2: ("", "total_q")}
 OUTPUT_DIMS = {"o": QUERY_DIMS, "lse": LSE_DIMS}
 TENSOR_DIMS = {"q": QUERY_DIMS, "k": KEY_DIMS, "v": KEY_DIMS, **OUTPUT_DIMS}
@@ -99,6 +100,7 @@ def attention_kernel(
     check_storage(op, may_share_rows=kind.shares_rows)
     with opened(function, op, TENSOR_DIMS, kind) as (kernel, tensors, captured, config):
         tensors.setdefault("v", tensors["k"])
+        captured = {**captured, root(op.k): tensors["k"]}
         keys = sequences_of(op.k, tensors["k"], captured)
         visited = ListedTiles.of(op.blocks, captured, config, keys) if op.blocks else KeyTiles
         problem = Problem(
@@ -139,6 +141,8 @@ def _parts(
 
 def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
     """The source that loads tiles of keys and values."""
+    if (gathered := gathered_of(op.k, problem.k, captured)) is not None:
+        return GatheredKV(problem, gathered)
     keys, values = pages_of(op.k, problem.k, captured), pages_of(op.v, problem.v, captured)
     if keys is None or values is None:
         return TensorKV(problem)

@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect import attn
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
+from .gathered_rows import GatheredRows
 from .pages import CsrPages, Pages, TablePages
 from .sequences import Dense, Limited, Ragged, Selected, Sequences, Trimmed
 
@@ -20,7 +21,7 @@ def storage_steps(operand: Value) -> Iterator[Any]:
     while isinstance(owner := operand.owner, _SOURCED):
         yield owner
         operand = owner.source
-    if isinstance(owner, (attn.RaggedOp, *_POOLS)):
+    if isinstance(owner, (attn.RaggedOp, attn.GatheredOp, *_POOLS)):
         yield owner
 
 
@@ -53,7 +54,11 @@ def sequences_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]
       tensor: the kernel's argument that holds its elements.
       arguments: what the storage operations read, as arguments of the kernel.
     """
-    found = pages_of(operand, tensor, arguments) or Dense(tensor)
+    found = (
+        pages_of(operand, tensor, arguments)
+        or gathered_of(operand, tensor, arguments)
+        or Dense(tensor)
+    )
     for owner in reversed(list(storage_steps(operand))):
         match owner:
             case attn.RaggedOp():
@@ -81,6 +86,22 @@ def pages_of(operand: Value, tensor: Value, arguments: Mapping[Value, Value]) ->
             case _:
                 pass
     return None
+
+
+def gathered_of(
+    operand: Value, tensor: Value, arguments: Mapping[Value, Value]
+) -> GatheredRows | None:
+    """The lists of rows of an operand of `attn.mha`; None where it has none. Arguments as `sequences_of`."""
+    for owner in storage_steps(operand):
+        if isinstance(owner, attn.GatheredOp):
+            lengths = next((arguments[value] for value in owner.lengths), None)
+            return GatheredRows(tensor, arguments[owner.indices], lengths)
+    return None
+
+
+def is_gathered(operand: Value) -> bool:
+    """Whether lists name the rows of an operand of `attn.mha`, for each query its own."""
+    return any(isinstance(owner, attn.GatheredOp) for owner in storage_steps(operand))
 
 
 def page_size_of(operand: Value) -> int:
@@ -127,6 +148,8 @@ def check_storage(op: attn.MhaOp, *, may_share_rows: bool = False) -> None:
     """
     for name in ("q", "k") if may_share_rows and op.shares_rows else ("q", "k", "v"):
         check_rows(op, name)
+    if is_gathered(op.k) and not (may_share_rows and op.shares_rows):
+        raise op_error(op, "has no kernel for rows that lists name, but where they hold values too")
     check_alike(op, k=op.k, v=op.v)
     check_queries(op, "q", op.q)
     if position_factors(op.q) is not None:

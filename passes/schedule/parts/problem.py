@@ -11,6 +11,7 @@ from attn_mlir.passes.target.tile_order import grows
 from . import builder as b
 from .config import NARROW_BITS, Config
 from .factors import Factors
+from .gathered_rows import GatheredRows
 from .key_parts import Part, Parts
 from .modifier import Modifier
 from .position_factors import PositionFactors
@@ -149,7 +150,10 @@ class Problem:
         if self.parts is not None:
             part, batch = self.parts.of(batch, self.query_sequences.count())
         queries = self.query_sequences.of(batch)
-        keys = self.key_sequences.of(batch, queries)
+        if isinstance(lists := self.key_sequences, GatheredRows):
+            keys = lists.of_query(batch, self.queries.first_position(block, 0))
+        else:
+            keys = self.key_sequences.of(batch, queries)
         results = queries
         if self.parts is not None and part is not None:
             results = self.parts.results_of(part, queries)

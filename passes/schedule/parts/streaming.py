@@ -15,6 +15,7 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
+from .gathered_rows import GatheredKV
 from .kv_source import KVSource
 from .masking import Test
 from .online import Row
@@ -120,6 +121,34 @@ class Streamed(Protocol):
     columns: int
 
 
+def load_queries(problem: Problem, storage: Streamed, tile: WorkTile) -> None:
+    """Fills Q; one thread."""
+    for way in range(problem.config.q_tiles):
+        slot = storage.q.acquire(way)
+        head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
+        problem.queries.load(slot, tile.queries, head, position)
+        b.commit(slot, "copy_engine")
+
+
+def gather(problem: Problem, storage: Streamed, source: GatheredKV, tile: WorkTile) -> None:
+    """Fills the ring of rows that are keys and values, as lists name them; some warps.
+
+    Entries are read a turn ahead.
+    """
+    config, visited = problem.config, problem.key_tiles(tile)
+
+    def entries(turn: Value | int) -> Value:
+        return source.entries(tile, visited.first_column(turn))
+
+    def turn_of(turn: Value, found: Value) -> list[Value]:
+        slot = storage.k.acquire()
+        source.gather(b.view(slot, [config.tile_n, problem.columns], problem.stored), found)
+        b.commit(slot, "thread_copies")
+        return [entries(b.INT.add(turn, 1))]
+
+    b.loop(0, visited.count, [entries(0)], turn_of)
+
+
 def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile) -> None:
     """Fills Q once, then the rings of K and V in the order K(0) V(0) K(1) V(1) ...; one thread.
 
@@ -128,13 +157,6 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
     to mind the end of the sequence.
     """
     config, visited = problem.config, problem.key_tiles(tile)
-
-    def load_queries() -> None:
-        for way in range(config.q_tiles):
-            slot = storage.q.acquire(way)
-            head, position = problem.query_tile(tile, way).head, problem.first_position(tile, way)
-            problem.queries.load(slot, tile.queries, head, position)
-            b.commit(slot, "copy_engine")
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = visited.first_column(turn)
@@ -160,17 +182,17 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
         return [*both[count:], *source.find(tile, visited, b.INT.add(turn, 2))]
 
     if not source.reads:
-        load_queries()
+        load_queries(problem, storage, tile)
         b.loop(0, visited.count, [], rows_of)
         return
     with b.either(visited.any()) as (some, none):
         with some:
             found, ahead = (source.find(tile, visited, b.constant(turn)) for turn in range(2))
-            load_queries()
+            load_queries(problem, storage, tile)
             fill(0, found)
             b.loop(1, visited.count, [*ahead, *source.find(tile, visited, b.constant(2))], turn_of)
         with none:  # nor any entry
-            load_queries()
+            load_queries(problem, storage, tile)
 
 
 class Groups(NamedTuple):
