@@ -172,8 +172,7 @@ def _planned(
     if count > 1 and not spec.is_streamed:
         steps, memory = _combined(spec, arguments, results, count)
     else:
-        # lists are read by the schedule that puts parts together, also where there is one
-        spec = dataclasses.replace(spec, joined=count > 1 or (spec.indices and spec.is_streamed))
+        spec = dataclasses.replace(spec, joined=count > 1)
         extents = {"splits": count, "tiles": decode_tiles(spec, told.sizes)}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}

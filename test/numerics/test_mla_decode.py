@@ -166,16 +166,23 @@ def test_t21_sinks_of_any_size_do_not_enter_the_lse() -> None:
 
 
 @pytest.mark.ptxas
-def test_nothing_is_spilled() -> None:
-    spec = MlaDecodeSpec(
-        heads=8,
-        mask=am.causal(),
-        sinks=True,
-        cache=Cache(page_size=16, pages="table"),
-        lengths=Lengths(used_k=True),
-        schedule="mla-decode-streaming",
-        joined=True,
-    )  # that of PAGED
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "heads": 8,
+            "mask": am.causal(),
+            "sinks": True,
+            "cache": Cache(page_size=16, pages="table"),
+            "lengths": Lengths(used_k=True),
+        },
+        {"heads": 16, "indices": True, "topk_length": True},
+    ],
+    ids=["pages", "lists"],
+)
+def test_nothing_is_spilled(options: dict[str, Any]) -> None:
+    """Of the kernels of PAGED and LISTED."""
+    spec = MlaDecodeSpec(**options, schedule="mla-decode-streaming", joined=True)
     assert compile(spec, target="sm_90a").report["spill_bytes"] == 0
 
 
@@ -183,12 +190,12 @@ def test_nothing_is_spilled() -> None:
     ("options", "told"),
     [
         (
-            {"indices": True},
-            "expects attn.join, and heads in multiples of 16, beside rows that lists name, got 16",
+            {"indices": True, "heads": 24},
+            "expects heads in multiples of 16 beside rows that lists name, got 24",
         ),
         ({"partial": True}, "has no kernel for attn.partial in mla-decode-streaming"),
     ],
 )
 def test_what_has_no_kernel(options: dict[str, Any], told: str) -> None:
     with pytest.raises(VerifyError, match=told):
-        compile(MlaDecodeSpec(heads=16, **options), target="sm_90a")
+        compile(MlaDecodeSpec(**{"heads": 16, **options}), target="sm_90a")

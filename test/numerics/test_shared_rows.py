@@ -47,3 +47,24 @@ func.func @latent(%q: {q}, %k: {KEYS}, %scale: f32) -> ({o}, {lse}) {{
 def test_what_has_no_kernel(options: dict[str, Any], told: str) -> None:
     with make_context() as context, pytest.raises(VerifyError, match=told):
         run_pipeline(ir.Module.parse(module(**options), context), "attn-to-ws")
+
+
+def test_listed_rows_that_hold_no_values() -> None:
+    q, rows, lists = "tensor<?x?x16x64xbf16>", "tensor<?x64xbf16>", "tensor<?x?x?xi32>"
+    view, lse = f"!attn.view<tensor<?x?x1x64xbf16>, {rows}>", "tensor<?x16x?xf32>"
+    gathered = f"""(%k, %lists) {{operandSegmentSizes = array<i32: 1, 1, 0>}}
+      : ({rows}, {lists}) -> {view}"""
+    text = f"""module attributes {{attn.target = "sm_90a"}} {{
+func.func @listed(%q: {q}, %k: {rows}, %scale: f32, %lists: {lists}) -> ({q}, {lse}) {{
+  %keys = "attn.gathered"{gathered}
+  %values = "attn.gathered"{gathered}
+  %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({{
+  ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
+    "attn.yield"(%s) : (f32) -> ()
+  }}) {{attn.schedule = "mha-streaming", mask = #attn.null}}
+    : ({q}, {view}, {view}, f32) -> ({q}, {lse})
+  func.return %o, %lse : {q}, {lse}
+}} }}"""
+    told = "has no kernel for rows that lists name, but where they hold values too"
+    with make_context() as context, pytest.raises(VerifyError, match=told):
+        run_pipeline(ir.Module.parse(text, context), "attn-to-ws")

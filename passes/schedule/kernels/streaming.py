@@ -65,11 +65,11 @@ from attn_mlir.passes.target.tiling import (
 )
 
 WARPGROUP = 4  # warps that attend together, with registers of their own
-GATHER_WARPS = 2  # of those that copy rows that lists name, which a warpgroup has left
-REGISTERS = {"one": (216, 72), "slices": (208, 88), "tiles": (192, 120)}
+MOST_WARPS = 3 * WARPGROUP  # where each of those that attend has so many registers
+REGISTERS = {"one": (216, 72), "slices": (208, 88), "lists": (200, 104), "tiles": (192, 120)}
 """Of those that attend, and of the others, where there are three warpgroups: where one of them attends
-and one puts parts together, where two attend to slices of O, and where two attend to query tiles; one
-warp puts their parts together."""
+and one puts parts together, where two attend to slices of O, also while others copy rows that lists
+name, and where two attend to query tiles; one warp puts their parts together."""
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 HEAD_DIM_STEP_BYTES = 16  # tensor maps need strides of 16 bytes
 
@@ -218,11 +218,10 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         )
     if ws.element_bits(op.stored_element_type) == NARROW_BITS:
         raise op_error(op, f"has no kernel for values in the rows of {op.stored_element_type} keys")
-    if is_gathered(op.k) and (op.join is None or op.heads % STREAM_ROWS):
+    if is_gathered(op.k) and op.heads % STREAM_ROWS:
         raise op_error(
             op,
-            f"expects attn.join, and heads in multiples of {STREAM_ROWS}, beside rows that lists name, "
-            f"got {op.heads}",
+            f"expects heads in multiples of {STREAM_ROWS} beside rows that lists name, got {op.heads}",
         )
     slices = Slices.of(op.v_head_dim)
     if (columns := slices.warps * slices.columns) > op.head_dim:
@@ -291,6 +290,7 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
     attending, others = (0, 0)
     if has_three:
         kind = "one" if attend_warps == WARPGROUP else "tiles" if storage.q_tiles > 1 else "slices"
+        kind = "lists" if isinstance(source, GatheredKV) else kind
         attending, others = REGISTERS[kind]
     for group in range(storage.groups):
         name, first = "attend" if group == 0 else f"attend_{group}", group * strips
@@ -316,5 +316,6 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
             work(lambda tile: stream(problem, storage, source, tile))
         b.launch_dependents()
     if isinstance(source, GatheredKV):
-        with b.role("gather", first=rest + 1, warps=GATHER_WARPS, registers=others):
+        left = MOST_WARPS - rest - 1
+        with b.role("gather", first=rest + 1, warps=left, registers=others):
             work(lambda tile: gather(problem, storage, source, tile))
