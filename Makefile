@@ -11,7 +11,7 @@ TRANSFORMERS ?= 5.23.0
 GPU_BUNDLES ?= build/gpu-bundles.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help setup torch demo test lit pytest lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
+.PHONY: help setup torch demo test lit pytest long lint format numerics mutants conformance differential gpu-bundles gpu bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ lit: setup  ## only the tests of the IR
 pytest: setup  ## only the tests in Python
 	@$(BIN)/python -m pytest -q test
 
+long: setup  ## the tests in Python that `make test` leaves out, marked `long`
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m long test
+
 lint: $(VENV)/.installed-lint build/typing/attn_mlir  ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,7 +64,7 @@ build/typing/attn_mlir: $(wildcard frontend/*) Makefile
 format: $(VENV)/.installed-lint  ## let ruff write the layout
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-numerics: setup  ## every case of the numerics sweep, 300 random problems, all drawn calls and files (long)
+numerics: long  ## tests marked `long`, the numerics sweep, 300 random problems, all drawn calls and files
 	@$(BIN)/python validation/numerics/sweep.py $(NUMERICS_ARGS)
 	@$(BIN)/python validation/numerics/sparse_sweep.py --jobs $(JOBS)
 	@$(BIN)/python validation/numerics/draws/replay.py --count 300 --jobs $(JOBS)

@@ -1,15 +1,21 @@
-"""Tiny bundles from hand-written PTX, so that the runtime is tested without the compiler."""
+"""What all tests share: their cache, which of them take long, what they cost, and tiny bundles.
+
+The bundles are of hand-written PTX, so that the runtime is tested without the compiler.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import fnmatch
 import gc
 import os
+import resource
 import sys
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +33,7 @@ from attn_mlir.validation.tiny import (
 
 # Tests neither fill nor trust the cache of whoever runs them.
 ROOT = Path(__file__).resolve().parent.parent
+MOST_TESTS = 20  # that `--cpu` names
 os.environ["ATTN_MLIR_CACHE_DIR"] = str(ROOT / "build" / "test-cache")
 # Every kernel that a test runs on the emulator device is checked for races and the like.
 os.environ.setdefault("ATTN_MLIR_CHECK", "all")
@@ -52,6 +59,102 @@ def machine_code() -> Generator[None]:
         if named == "none":
             os.environ["ATTN_MLIR_PTXAS"] = named
         env.settings.cache_clear()
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test is marked `long`, or has parameters whose id the mark names, by a pattern."""
+    mark = item.get_closest_marker("long")
+    if mark is None or not mark.args:
+        return mark is not None
+    return any(names(pattern, item) for pattern in mark.args)
+
+
+def names(pattern: str, item: pytest.Item) -> bool:
+    """Whether a pattern names the parameters of a test."""
+    case = cast("Any", item).callspec.id
+    return case == pattern or fnmatch.fnmatchcase(case, pattern)
+
+
+def check_patterns(items: list[pytest.Item]) -> None:
+    """Refuses marks `long` with a pattern that names no test.
+
+    Raises:
+      UsageError: names the function and the pattern.
+    """
+    marked: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker("long")
+        if mark is not None and mark.args:
+            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for function, cases in marked.items():
+        mark = cases[0].get_closest_marker("long")
+        for pattern in mark.args if mark is not None else ():
+            if not any(names(pattern, case) for case in cases):
+                raise pytest.UsageError(f"{function} has no parameters {pattern!r}, marked `long`")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests that are `long`, unless `-m` speaks of them or a test is named (`file.py::test`)."""
+    is_named = any("::" in argument for argument in config.args)
+    if not is_named:
+        check_patterns(items)
+    for item in items:
+        if not is_long(item):
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "long"]
+    if "long" in config.option.markexpr or is_named:
+        return
+    config.hook.pytest_deselected(items=[x for x in items if x.get_closest_marker("long")])
+    items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--cpu`: which folders and tests took how many seconds of CPU."""
+    parser.addoption("--cpu", action="store_true", help="print CPU seconds by folder, and the most")
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
+
+
+_last = [0.0]  # CPU seconds when the last phase of a test ended
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has cost is no test's."""
+    _last[0] = cpu_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes in a report what its phase has cost: the setup, the call or the teardown."""
+    report = yield
+    begin, _last[0] = _last[0], cpu_seconds()
+    report.cpu_seconds = _last[0] - begin
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Prints what folders and the costliest tests took."""
+    if not config.option.cpu:
+        return
+    folders, tests, counts = Counter[str](), Counter[str](), Counter[str]()
+    for report in (report for found in terminalreporter.stats.values() for report in found):
+        if not isinstance(report, pytest.TestReport):
+            continue
+        folder = "/".join(report.nodeid.split("/")[:2])
+        spent = cast("Any", report).cpu_seconds
+        folders[folder] += spent
+        tests[report.nodeid] += spent
+        counts[folder] += report.when == "setup"
+    terminalreporter.section("CPU seconds")
+    for folder, spent in folders.most_common():
+        terminalreporter.line(f"{spent:7.0f}  {counts[folder]:5}  {folder}")
+    terminalreporter.line(f"{folders.total():7.0f}  {counts.total():5}  in all")
+    for test, spent in tests.most_common(MOST_TESTS):
+        terminalreporter.line(f"{spent:7.1f}  {test}")
 
 
 ASSEMBLED = {"ptxas", "gpu", "sm_90", "sm_100"}  # marks of tests that need machine code

@@ -1,7 +1,8 @@
 """Run the whole suite, lit first and then pytest, and print what each of them counted.
 
-`make test` calls this. The exit code is 0 only when both runners passed and both ran something:
-a suite that finds no tests is a broken suite. Extra arguments go to pytest.
+pytest also prints which folders and tests took most of the CPU, so that growth is seen. `make test`
+calls this. The exit code is 0 only when both runners passed and both ran something: a suite that
+finds no tests is a broken suite. Extra arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def main() -> int:
     args, rest = parser.parse_known_args()
     jobs = max(args.jobs, 1)
     lit = [sys.executable, "-c", LIT, "-s", "-v", f"-j{jobs}", "test"]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal", *rest]
-    results = [run("lit", lit), run("pytest", pytest)]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal", "--cpu"]
+    results = [run("lit", lit), run("pytest", [*pytest, *rest])]
     print("== summary")
     for title, code, text in results:
         print(f"{title:7s} {'ok' if code == 0 else f'FAILED ({code})'}: {text}")

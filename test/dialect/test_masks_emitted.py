@@ -58,6 +58,9 @@ def folded(mask: Mask, row0: int, sq: int, sk: int, columns: list[int]) -> list[
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.long(
+    "~window:70,inf", "chunked:96|window:70,0", "causal&chunked:96", "window:70,9", "window:inf,9"
+)
 def test_emitted_formulas_are_the_formulas(mask: Mask):
     columns = [0, 30, 31, 99, 100, 129, 138, 139, 299, 400]
     for row0, sq, sk in itertools.product((0, 128), (129, 300), (0, 1, 77, 300, 513)):

@@ -110,6 +110,9 @@ def parts(packed: Array, counts: tuple[int, ...]) -> list[Array]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long(
+    "8 bits", "all queries by one row", "own within a window", "ragged, each its own", "pages"
+)
 def test_new_tokens(name: str) -> None:
     """The cache has them where they belong and is elsewhere what it was; attention sees them."""
     case = CASES[name]

@@ -58,6 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.long("window", "chunk", "slopes")
 def test_options(name: str) -> None:
     """Of the scores, for pages under either name of their table."""
     options = OPTIONS[name]

@@ -115,6 +115,7 @@ DECODES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", DECODES)
+@pytest.mark.long("nothing")
 def test_decode(name: str) -> None:
     planned, run, meaning = DECODES[name]
     layout = "HND" if name == "scales" else "NHD"
@@ -191,6 +192,7 @@ PREFILLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", PREFILLS)
+@pytest.mark.long("causal")
 def test_prefill_with_pages(name: str) -> None:
     planned, meaning = PREFILLS[name]
     wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, "NHD")

@@ -52,6 +52,13 @@ def test_mlir_and_the_tools_are_pinned() -> None:
     assert pinned <= exact
 
 
+def test_what_make_test_leaves_out_is_run_by_numerics() -> None:
+    done = subprocess.run(
+        ["make", "-n", "numerics"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert re.search(r"-m pytest .*-m long test$", done.stdout, re.MULTILINE)
+
+
 def test_license_is_whole() -> None:
     text = (ROOT / "LICENSE").read_text()
     assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text

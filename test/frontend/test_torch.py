@@ -62,6 +62,7 @@ MASKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MASKS)
+@pytest.mark.long("float [q, k]", "bool [q, k]", "expanded")
 def test_attn_mask(name: str) -> None:
     q, k, v = operands()
     made = at.scaled_dot_product_attention(q, k, v, attn_mask=MASKS[name])
@@ -89,6 +90,7 @@ def test_views_are_neither_copied_nor_refused() -> None:
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 1, 2)])
+@pytest.mark.long("lead2")
 def test_ranks(lead: tuple[int, ...]) -> None:
     """Heads of rank 3 and less are single ones: a kernel for one head serves them all."""
     q, k = (torch.randn(*lead, length, 64).to(torch.bfloat16) for length in (9, 20))

@@ -84,6 +84,7 @@ def contiguous(k: Any, v: Any) -> Any:
 
 
 @pytest.mark.parametrize("cache_of", [paged, of_one_pool, compressed, contiguous])
+@pytest.mark.long("contiguous", "of_one_pool")
 def test_caches_stay_in_the_graph(cache_of: Callable[..., Any]) -> None:
     k, v = pools()
     q = normal(3, 1, HEADS, DIM)

@@ -79,6 +79,7 @@ class Layer(torch.nn.Module):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.long("aot_eager")
 def test_modifiers_stay_in_the_graph(backend: str) -> None:
     layer, gain = Layer(), torch.tensor([[9.0, 0.5], [9.0, -0.5]])
     compiled = torch.compile(layer, backend=backend, fullgraph=True)

@@ -9,7 +9,7 @@ import pytest
 
 from attn_mlir.validation.fuzz import fuzz
 
-SLICES = {"calls": 60, "bundles": 40, "modules": 40, "ptx": 120}  # cases of `make test`, some 30 s
+SLICES = {"calls": 24, "bundles": 15, "modules": 15, "ptx": 60}  # cases of `make test`, some 10 s
 WAYS = 3  # so that several processes may share a slice
 ASSEMBLED = pytest.mark.ptxas  # what is damaged in bundles is also machine code
 KINDS = [pytest.param(kind, marks=ASSEMBLED if kind == "bundles" else ()) for kind in SLICES]

@@ -44,6 +44,7 @@ def test_only_lines_that_the_subject_reaches_are_changed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_fence_that_others_cover_is_no_mistake() -> None:
     """The last fence of a tile's epilogue: the fences of the next tile come before their loads are overwritten."""
     case = Case(64, "f16", "full", 512, 384, 1)
@@ -60,6 +61,7 @@ def test_a_fence_that_others_cover_is_no_mistake() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_product_whose_scores_are_hidden_may_have_other_operands() -> None:
     """The first tile of keys that the CTA takes is visible to its second tile of queries only."""
     subject, evidence = prepare(ours("causal", Case(64, "bf16", "causal", 256, 384, 1)))
@@ -71,6 +73,7 @@ def test_a_product_whose_scores_are_hidden_may_have_other_operands() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_wait_for_what_the_thread_knows_is_no_mistake() -> None:
     """Commits complete in order: who knows that a slot is free knows it of those multiplied before."""
     case = Case(64, "f16", "full", 512, 384, 1)

@@ -90,6 +90,9 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long(
+    "checkers of whole blocks", "everything", "a mask alone", "a tensor of one query tile"
+)
 def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(), product_counts, **CASES[name])
 
@@ -101,6 +104,7 @@ def test_lists_on_hopper(product_counts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("name", ["a tensor", "packed heads, each its own list"])
+@pytest.mark.long("packed heads, each its own list")
 def test_whatever_the_order(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(schedule="adversarial", seed=5), product_counts, **CASES[name])
 
@@ -162,6 +166,7 @@ def test_full_blocks_are_not_tested(product_counts: list[int]) -> None:
         ([3, 3], [0, 1], 3),  # a list that is too short: its last entry
     ],
 )
+@pytest.mark.long("counts1-indices1-2")
 def test_wrong_lists_stay_inside(
     counts: list[int], indices: list[int], visited: int, product_counts: list[int]
 ) -> None:

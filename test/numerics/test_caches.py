@@ -125,6 +125,14 @@ def run(case: Case) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long(
+    "pages of several tiles",
+    "small pages, wide heads",
+    "one pool",
+    "tables of their own",
+    "compressed rows of large pages",
+    "padded, selected, without the new keys",
+)
 def test_caches(name: str) -> None:
     run(CASES[name])
 
@@ -137,6 +145,12 @@ STREAMED = (
 
 
 @pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.long(
+    "pages of several tiles",
+    "tables of their own in one pool",
+    "without the new keys",
+    "compressed rows",
+)
 def test_by_the_kernel_that_streams_keys(name: str) -> None:
     """For Hopper, which has no other; one of them under a schedule that is not fair."""
     device = {"target": "sm_90a"}
@@ -147,6 +161,7 @@ def test_by_the_kernel_that_streams_keys(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["pages of half a tile", "the smallest pages", "padded rows"])
+@pytest.mark.long("*-2")
 def test_under_adversarial_schedules(name: str, seed: int) -> None:
     case = dataclasses.replace(CASES[name], device={"schedule": "adversarial", "seed": seed})
     fair, other = run(CASES[name]), run(case)

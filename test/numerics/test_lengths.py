@@ -184,6 +184,7 @@ def test_unequal_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [1, 2])
+@pytest.mark.long("2")
 def test_tile_orders_give_the_same_bits(packed: int) -> None:
     """Also with CTAs that take several tiles, and with the queries of two heads in a tile."""
     queries, keys = (70, 0, 300, 1, 0, 129), (100, 5, 300, 0, 0, 129)

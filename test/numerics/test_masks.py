@@ -112,6 +112,9 @@ def tiles_in_range(mask: am.Mask, sq: int, sk: int, positions: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sq", "sk"), LENGTHS)
 @pytest.mark.parametrize("mask", INTERVALS, ids=str)
+@pytest.mark.long(
+    *(f"{mask}-513-200" for mask in INTERVALS[::2]), *(f"{mask}-70-700" for mask in INTERVALS[1::2])
+)
 def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
     assert run(mask, sq, sk, 1, EmulatorDevice(), counts) == ""
@@ -120,6 +123,7 @@ def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", COMBINED, ids=str)
+@pytest.mark.long(*map(str, COMBINED[::2]))
 def test_combined_interval_masks(mask: am.Mask) -> None:
     counts: list[int] = []
     assert run(mask, 300, 500, 1, EmulatorDevice(), counts) == ""
@@ -129,6 +133,7 @@ def test_combined_interval_masks(mask: am.Mask) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sq", "sk"), LENGTHS[:2])
 @pytest.mark.parametrize("mask", OTHERS, ids=str)
+@pytest.mark.long(*(f"{mask}-513-200" for mask in OTHERS[1:3]))
 def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
     assert run(mask, sq, sk, 1, EmulatorDevice(), counts) == ""
@@ -137,6 +142,7 @@ def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [*INTERVALS[1::2], *OTHERS[::3]], ids=str)
+@pytest.mark.long(*map(str, INTERVALS[3::4]))
 def test_masks_under_an_adversarial_schedule(mask: am.Mask) -> None:
     seed = len(str(mask))
     assert run(mask, 140, 300, 1, EmulatorDevice(schedule="adversarial", seed=seed), []) == ""

@@ -57,6 +57,12 @@ def test_the_spread_has_every_length_and_schedule_and_every_pair_of_static_prope
 @pytest.mark.parametrize(
     ("case", "schedule"), RUNS, ids=[f"{case.name}-{schedule.name}" for case, schedule in RUNS]
 )
+@pytest.mark.long(
+    "d128-f16-causal-g1-640x640-adv2",
+    "d128-bf16-full-g1-256x256-adv3",
+    "d64-bf16-full-g4-300x77-adv5",
+    "d64-f16-full-g1-128x128-adv5",
+)
 def test_every_element_is_right(case: Case, schedule: Schedule):
     outcome = check(case, schedule)
     assert outcome.verdict.reason == ""

@@ -165,11 +165,25 @@ def judged(case: Case, device: am.EmulatorDevice) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long(
+    "softcap",
+    "alibi by batch",
+    "bias of rank 3",
+    "bias of -inf",
+    "bias of -1e9",
+    "documents",
+    "padding",
+    "causal from the top",
+    "sinks of bf16, causal",
+    "mask tensor",
+    "relative bias",
+)
 def test_every_element_is_right(name: str) -> None:
     judged(CASES[name], am.EmulatorDevice())
 
 
 @pytest.mark.parametrize("name", ["every operation", "alibi", "documents causal", "sinks"])
+@pytest.mark.long("alibi", "sinks")
 def test_every_element_is_right_whatever_the_order(name: str) -> None:
     judged(CASES[name], am.EmulatorDevice(schedule="adversarial", seed=3))
 

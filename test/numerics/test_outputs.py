@@ -34,6 +34,7 @@ def operands(head_dim: int, v_head_dim: int, dtype: str) -> list[NDArray[Any]]:
         (256, 128, "bf16", "f32"),  # one query tile
     ],
 )
+@pytest.mark.long("64-*-adversarial")
 def test_out_dtype(
     head_dim: int, v_head_dim: int, dtype: str, out_dtype: str, schedule: Any
 ) -> None:

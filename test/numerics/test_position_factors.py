@@ -78,6 +78,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
         (Form(), (256, 256), (2, 2), np.float32, "sm_90a", 0),
     ],
 )  # fmt: skip
+@pytest.mark.long("form0-*", "form5-*", "form6-*", "form9-*")
 def test_caches(
     form: Form, sizes: tuple[int, int], groups: tuple[int, int], scale: Any, target: str, seed: int
 ) -> None:
@@ -85,6 +86,7 @@ def test_caches(
 
 
 @pytest.mark.parametrize("q", [np.float16, E4M3, E5M2])
+@pytest.mark.long("float8_e5m2")
 def test_queries(q: Any) -> None:
     """Queries of 8 bits have a factor of their own."""
     is_narrow = np.dtype(q).itemsize == 1
@@ -107,6 +109,7 @@ def test_modifiers_windows_sinks_and_parts() -> None:
 @pytest.mark.parametrize(
     ("sizes", "groups", "splits"), [((128, 128), (4, 4), 1), ((64, 64), (1, 2), 3)]
 )
+@pytest.mark.long("sizes1-groups1-3")
 def test_two_query_tiles(sizes: tuple[int, int], groups: tuple[int, int], splits: int) -> None:
     """Warps of both tiles read the factors of the key tile that they share."""
     given = made(Form(16, scales_apart=True), sizes, groups, queries=20)

@@ -38,6 +38,9 @@ def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("d", "dv"), [(8, 8), (64, 64), (96, 96), (128, 128), (192, 128), (256, 256)]
 )
+@pytest.mark.long(
+    "8-8-True", "64-64-False", "96-96-True", "128-128-False", "192-128-True", "256-256-False"
+)
 def test_head_sizes(d: int, dv: int, causal: bool) -> None:
     """Every tile that head sizes choose, full and causal; work tiles and keys end within a tile."""
     q, k, v = operands(200, 333, 2, 1, d, dv)
@@ -56,6 +59,7 @@ def test_lengths(sq: int, sk: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("order", ["single", "last_first", "persistent", "counter"])
+@pytest.mark.long("*-2")
 def test_orders_and_schedules(order: str, seed: int) -> None:
     """Of 8 work tiles on 2 multiprocessors; O is staged where Q was, but for those in turns."""
     q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)

@@ -31,6 +31,7 @@ def operands(
     ("d", "dv"),
     [(8, 8), (40, 40), (72, 72), (80, 80), (96, 96), (192, 128), (192, 192), (256, 256)],
 )
+@pytest.mark.long("40-40", "80-80", "96-96")
 def test_head_sizes(d: int, dv: int):
     q, k, v = operands(33, 150, 2, 1, d, dv)
     o, lse = am.attention(q, k, v, mask=am.causal(), return_lse=True, device="emulator")
@@ -43,6 +44,7 @@ def test_head_sizes(d: int, dv: int):
     ("sq", "heads", "kv_heads", "tiles"),
     [(1, 8, 1, 1), (2, 16, 2, 2), (16, 8, 2, 2), (5, 128, 1, 6), (70, 6, 2, 6), (40, 16, 1, 6)],
 )
+@pytest.mark.long("16-8-2-2")
 def test_grouped_heads_of_few_queries(
     sq: int, heads: int, kv_heads: int, tiles: int, product_counts: list[int]
 ):
@@ -75,6 +77,7 @@ def launched(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [am.causal(), am.full()], ids=str)
+@pytest.mark.long("full")
 def test_tile_orders_and_query_tiles_give_the_same_bits(mask: am.Mask):
     """With the full mask, whose tiles are all alike, each order with one or the other."""
     arrays = operands(300, 140, 2, 2, 64, 64, batch=1)
@@ -129,6 +132,7 @@ def test_engines_may_be_late_when_a_cta_is_over():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["persistent", "clc"])
+@pytest.mark.long("clc")
 def test_widest_heads_take_narrow_key_tiles_where_ctas_loop(order: str):
     """Q, the staged O and two key tiles of 128 x 256 do not fit together."""
     arrays = operands(140, 200, 2, 1, 256, 256)

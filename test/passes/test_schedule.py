@@ -63,6 +63,7 @@ def test_rings_agree_for_every_grouping(heads: int, kv_heads: int) -> None:
     "configure", ["", "tile-order=persistent", "tile-order=clc", "kv-stages=2"]
 )
 @pytest.mark.parametrize("block", [(256, 1, 128), (128, 1, 64), (64, 2, 128)])
+@pytest.mark.long("block1-tile-order=clc", "block0-tile-order=persistent", "block0-tile-order=clc")
 def test_rings_agree_for_lists(configure: str, block: tuple[int, int, int]) -> None:
     scheduled(configure, block=block)
 

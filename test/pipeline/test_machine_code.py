@@ -1,12 +1,14 @@
 """Every family of our kernels goes through ptxas: it takes the text, nothing makes it slow, little is spilled.
 
 Most tests run kernels without machine code on the emulator. These are the kernels that are assembled
-in `make test`: those of `validation/numerics/families.py` here, whose axes hold every choice that
-makes other code, masks and head sizes of 64 and 128 in `test/bench`, and the examples.
+in `make test`: those of `validation/numerics/families.py` here that are the first to choose a kernel,
+head sizes, an order or lists, the others in `make long`; masks and head sizes of 64 and 128 in
+`test/bench`, and the examples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,7 +41,29 @@ def schedule_of(bundle: Bundle) -> str:
     return schedule_for(op, target_named(bundle.target)).name
 
 
-@pytest.mark.parametrize("number", range(len(FAMILIES)), ids=lambda number: name(FAMILIES[number]))
+def first_to_choose(*axes: str) -> list[int]:
+    """The families that choose something on these axes which none before them chooses."""
+    choices: set[tuple[str, str | None]] = set()
+    found: list[int] = []
+    for number, family in enumerate(FAMILIES):
+        chosen = {(axis, family.get(axis)) for axis in axes}
+        if not chosen <= choices:
+            found.append(number)
+        choices |= chosen
+    return found
+
+
+FIRST = first_to_choose("kernel", "head sizes", "tile order", "block mask", "parts of the keys")
+
+
+def families() -> Iterator[Any]:
+    """All families; those that are not among the first and spill nothing take long together."""
+    for number, family in enumerate(FAMILIES):
+        is_short = number in FIRST or name(family) in SPILLED
+        yield pytest.param(number, id=name(family), marks=() if is_short else pytest.mark.long)
+
+
+@pytest.mark.parametrize("number", list(families()))
 def test_families_are_assembled(number: int) -> None:
     """A note that code was made slow (C7508 to C7518) fails the compilation itself."""
     for bundle in kernels(number):
@@ -48,7 +72,7 @@ def test_families_are_assembled(number: int) -> None:
 
 
 def test_families_have_every_schedule() -> None:
-    found = {schedule_of(bundle) for number in range(len(FAMILIES)) for bundle in kernels(number)}
+    found = {schedule_of(bundle) for number in FIRST for bundle in kernels(number)}
     of_families = [s.name for s in schedules() if s.operation in (attn.MhaOp, attn.CombineOp)]
     assert found == set(of_families)
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}

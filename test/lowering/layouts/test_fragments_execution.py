@@ -11,6 +11,11 @@ from attn_mlir.validation.ws.kernels import compiled
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long(
+    "one row per thread, 8 bits-sm_90a",
+    "one row per thread-sm_90a",
+    "one row per thread, a warp-sm_90a",
+)
 def test_every_operation(name: str, target: str) -> None:
     case = CASES[name]
     kernel = compiled(text(case), target)
