@@ -24,8 +24,8 @@ from typing import Any
 from attn_mlir.dialect.attn.program import ARGUMENTS, Node, Program
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.tracing.capture import Captures
-from attn_mlir.tracing.excerpt import frame_of_error, place
-from attn_mlir.tracing.graph import Graph, kind_text
+from attn_mlir.tracing.excerpt import located, spot_of_error
+from attn_mlir.tracing.graph import Graph, type_text
 from attn_mlir.tracing.traced import Traced
 
 TOO_DEEP = "{} calls functions in functions too deep to be traced: combine them in one list"
@@ -81,15 +81,15 @@ def trace(
     if mask_mod is not None:
         condition = _run("mask_mod", mask_mod, graph, captures, coordinates[1:])
         if condition.type != "i1":
-            raise graph.refuse(f"returns {kind_text(condition)}, a mask_mod returns a truth value")
-        keeps = (condition.number,)
+            raise graph.refuse(f"returns {type_text(condition)}, a mask_mod returns a truth value")
+        keeps = (condition.node,)
     sink: int | None = None
     if sinks is not None:
         array = captures.array("sinks", sinks)
         if array.ndim != 1:
             raise SpecError(f"sinks must be [heads], got {array.ndim} dimensions")
-        sink = graph.cast(graph.load(array.number, [coordinates[2]]), "f32").number
-    program = Program(tuple(graph.nodes), score.number, keeps, tuple(graph.tensors), sink)
+        sink = graph.cast(graph.load(array.tensor, [coordinates[2]]), "f32").node
+    program = Program(tuple(graph.nodes), score.node, keeps, tuple(graph.tensors), sink)
     return program, captures.arrays
 
 
@@ -108,7 +108,9 @@ def _run(
     except AttnError:
         raise
     except RecursionError as error:
-        raise SpecError(place(TOO_DEEP.format(graph.function), captures.start(function))) from error
+        raise SpecError(
+            located(TOO_DEEP.format(graph.function), captures.start(function))
+        ) from error
     except Exception as error:
         what = f"{graph.function} raised {type(error).__name__}: {error}"
         if (name := _function_of_jax(error)) is not None:
@@ -116,9 +118,9 @@ def _run(
                 f"{graph.function} calls {name} of jax, which takes no traced values: use that of "
                 "attn_mlir.trace or numpy"
             )
-        raise SpecError(place(what, frame_of_error(error, graph.codes))) from error
+        raise SpecError(located(what, spot_of_error(error, graph.codes))) from error
     if result is None:
-        raise SpecError(place(f"{graph.function} returns nothing", captures.start(function)))
+        raise SpecError(located(f"{graph.function} returns nothing", captures.start(function)))
     captures.check_unwritten()
     return graph.lift(result)
 

@@ -18,7 +18,7 @@ from attn_mlir.runtime.fields import DTYPE_BYTES, Reader
 MAP_DTYPES = ("bf16", "f16", "f32", "e4m3", "e5m2", "i32", "i64", "u8")
 SWIZZLE_BYTES = {"none": 4096, "32B": 32, "64B": 64, "128B": 128}  # widest box; cuda.h, 256 x 16 B
 L2_PROMOTIONS = ("none", "64B", "128B", "256B")  # cuda.h, CUtensorMapL2promotion, in its order
-BOX_LINE_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: boxDim[0]
+BOX_WIDTH_MULTIPLE_BYTES = 16  # cuda.h, cuTensorMapEncodeTiled: boxDim[0]
 MAP_BYTES = 128  # of a tensor map; cuda.h, CUtensorMap
 MAX_MAP_RANK = 5  # cuda.h, cuTensorMapEncodeTiled: tensorRank
 MAX_BOX_EXTENT = 256  # cuda.h, cuTensorMapEncodeTiled: boxDim
@@ -30,6 +30,7 @@ class MapDim:
     """One dimension of a tensor map: `extent` steps of `step` elements along an axis.
 
     Attributes:
+      axis: of the tensor.
       first: element of the axis that it begins with; negative, where the map's base lies in front of
         the tensor. See `lowering.tensors` for what that is good for.
       rest: elements of the axis behind what the map has of it.
@@ -69,7 +70,7 @@ class TensorMapParam:
     Attributes:
       dtype: what the map takes the tensor's memory for, by whose elements the dense axis is counted;
         None for the tensor's own.
-      l2: how much of a line that is missed the L2 cache fetches.
+      l2: bytes that the L2 cache fetches where it misses, of `L2_PROMOTIONS`.
     """
 
     tensor: str
@@ -82,22 +83,22 @@ class TensorMapParam:
 
 
 def read_tensor_map(
-    reader: Reader, tensor: str, dtype: str, axes: int, dense: int | None, symbols: Sequence[str]
+    reader: Reader, tensor: str, dtype: str, rank: int, dense: int | None, symbols: Sequence[str]
 ) -> TensorMapParam:
     """The recipe in an entry of `params`.
 
     Args:
       tensor, dtype: the tensor that it is about.
-      axes: how many the tensor has.
+      rank: how many axes the tensor has.
       dense: the axis of stride 1, which a map's first dimension walks.
       symbols: sizes of a call.
 
     Raises:
       SpecError: names the field, what was got and what is allowed.
     """
-    merged = _merged(reader, axes, symbols)
+    merged = _merged(reader, rank, symbols)
     named = symbols if merged is None else (*symbols, merged.extent)
-    dims = tuple(_dim(dim, axes, named) for dim in reader.objects("dims"))
+    dims = tuple(_dim(dim, rank, named) for dim in reader.objects("dims"))
     box = reader.integers("box", 1, MAX_BOX_EXTENT)
     if not 1 <= len(dims) <= MAX_MAP_RANK or len(box) != len(dims):
         allowed = f"as long as dims (1 to {MAX_MAP_RANK}), which has {len(dims)} entries"
@@ -110,31 +111,31 @@ def read_tensor_map(
     if own is None and dtype not in MAP_DTYPES:
         raise reader.wrong("tensor", f"a tensor of {', '.join(MAP_DTYPES)}")
     swizzle = reader.text("swizzle", tuple(SWIZZLE_BYTES))
-    line, widest = box[0] * DTYPE_BYTES[own or dtype], SWIZZLE_BYTES[swizzle]
-    if line % BOX_LINE_MULTIPLE_BYTES or line > widest:
-        allowed = f"a multiple of {BOX_LINE_MULTIPLE_BYTES} bytes wide, at most {widest}"
+    width_bytes, widest = box[0] * DTYPE_BYTES[own or dtype], SWIZZLE_BYTES[swizzle]
+    if width_bytes % BOX_WIDTH_MULTIPLE_BYTES or width_bytes > widest:
+        allowed = f"a multiple of {BOX_WIDTH_MULTIPLE_BYTES} bytes wide, at most {widest}"
         raise reader.wrong("box", f"{allowed} with swizzle {swizzle}")
     l2 = reader.text("l2", L2_PROMOTIONS) if "l2" in reader.fields else "128B"
     return TensorMapParam(tensor, box, swizzle, dims, own, l2, merged)
 
 
-def _dim(reader: Reader, axes: int, symbols: Sequence[str]) -> MapDim:
+def _dim(reader: Reader, rank: int, symbols: Sequence[str]) -> MapDim:
     return MapDim(
         extent=from_list(reader.fields.get("extent"), symbols, where=reader.name("extent")),
-        axis=reader.integer("axis", 0, axes - 1),
+        axis=reader.integer("axis", 0, rank - 1),
         step=reader.integer("step", 1),
         first=reader.integer("first", -FARTHEST) if "first" in reader.fields else 0,
         rest=reader.integer("rest", 0) if "rest" in reader.fields else 0,
     )
 
 
-def _merged(reader: Reader, axes: int, symbols: Sequence[str]) -> Merged | None:
+def _merged(reader: Reader, rank: int, symbols: Sequence[str]) -> Merged | None:
     if "merged" not in reader.fields:
         return None
     fields = Reader(reader.fields["merged"], reader.name("merged"))
     merged = Merged(
-        fields.integer("outer", 0, axes - 1),
-        fields.integer("inner", 0, axes - 1),
+        fields.integer("outer", 0, rank - 1),
+        fields.integer("inner", 0, rank - 1),
         fields.identifier("extent"),
         fields.integer("multiple", 1) if "multiple" in fields.fields else 1,
     )

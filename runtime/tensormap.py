@@ -75,12 +75,12 @@ class _Axes:
     Attributes:
       sizes: elements along each axis; 1 along one that is merged with another.
       strides_bytes: from element to element.
-      names: sizes by name, for the extents of the map.
+      symbols: sizes by name, for the extents of the map.
     """
 
     sizes: list[int]
     strides_bytes: list[int]
-    names: Mapping[str, int]
+    symbols: Mapping[str, int]
 
 
 def describe(
@@ -115,7 +115,7 @@ def describe(
             f"{name} starts at {address:#x}: TMA needs an address that is a multiple of "
             f"{ADDRESS_ALIGNMENT_BYTES} bytes"
         )
-    extents = tuple(max(evaluate(dim.extent, axes.names), 1) for dim in param.dims)
+    extents = tuple(max(evaluate(dim.extent, axes.symbols), 1) for dim in param.dims)
     _check_reach(param, axes, extents)
     if max(extents) > EXTENT_LIMIT:
         raise SpecError(f"{name} has an extent of {max(extents)}: TMA allows up to 2^32")
@@ -165,8 +165,8 @@ def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]
         return 0
     count, pitch = sizes[inner], 0
     if sizes[outer] > 1:
-        pitch, odd = divmod(strides[outer], strides[inner]) if strides[inner] else (0, 1)
-        if odd:
+        pitch, rest = divmod(strides[outer], strides[inner]) if strides[inner] else (0, 1)
+        if rest:
             raise SpecError(
                 f"{name} has strides of {strides[outer]} and {strides[inner]} bytes along the axes "
                 f"{outer} and {inner}, which its tensor map walks as one: the first must be a "
@@ -180,7 +180,7 @@ def _merged_size(name: str, merged: Merged, sizes: list[int], strides: list[int]
         )
     if count >= COORDINATE_LIMIT:
         raise SpecError(
-            f"{name} has {count} rows along the axes {outer} and {inner}: coordinates of TMA have 32 "
+            f"{name} has {count} steps along the axes {outer} and {inner}: coordinates of TMA have 32 "
             "bits; split the tensor"
         )
     return count
@@ -192,13 +192,13 @@ def _check_reach(param: TensorMapParam, axes: _Axes, extents: tuple[int, ...]) -
     Raises:
       SpecError: names the tensor and the axis.
     """
-    last = [0] * len(axes.sizes)  # element that the recipe reaches along each axis
+    last = [0] * len(axes.sizes)  # the last element that the recipe knows of along each axis
     for dim, extent in zip(param.dims, extents, strict=True):
         last[dim.axis] += dim.first + (extent - 1) * dim.step + dim.rest
-    for axis, (reached, size) in enumerate(zip(last, axes.sizes, strict=True)):
-        if size and reached != size - 1:
+    for axis, (end, size) in enumerate(zip(last, axes.sizes, strict=True)):
+        if size and end != size - 1:
             raise SpecError(
-                f"bundle.json: the tensor map of {param.tensor} ends with element {reached} along "
+                f"bundle.json: the tensor map of {param.tensor} ends with element {end} along "
                 f"axis {axis}, the tensor with {size - 1}: compile the bundle again"
             )
 

@@ -31,7 +31,7 @@ from attn_mlir.tracing.captured_object import (
     is_plain,
     is_torch_module,
 )
-from attn_mlir.tracing.excerpt import Spot, place
+from attn_mlir.tracing.excerpt import Spot, located
 from attn_mlir.tracing.traced import Traced
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Captures:
         graph.captures = self
         self._functions: dict[int, _Copy] = {}  # id -> the function, kept alive, and its copy
         self._seen: dict[int, tuple[Any, Any]] = {}  # id -> (the object, kept alive, its stand-in)
-        self._numbers: dict[int, tuple[Any, int]] = {}  # id -> (the array, kept alive, its number)
+        self._tensors: dict[
+            int, tuple[Any, int]
+        ] = {}  # id -> (the array, kept alive, which tensor)
 
     def function(self, role: str, function: Any, names: Sequence[str]) -> Callable[..., Any]:
         """The function with stand-ins for what it captures.
@@ -133,32 +135,32 @@ class Captures:
         return self._seen[id(value)][1]
 
     def _tuple(self, name: str, value: tuple[Any, ...]) -> Any:
-        """A tuple of the same kind, a named one as well."""
+        """A tuple of the same class, a named one as well."""
         fields = getattr(value, "_fields", range(len(value)))
         items = [self.stand_in(f"{name}_{i}", x) for i, x in zip(fields, value, strict=True)]
-        if all(shown is item for shown, item in zip(items, value, strict=True)):
+        if all(mine is item for mine, item in zip(items, value, strict=True)):
             return value
-        kind = cast("Any", type(value))
-        if hasattr(kind, "n_sequence_fields"):  # made by C, such as torch.return_types
-            return kind(items)
-        return cast("Any", tuple).__new__(kind, items)
+        of_class = cast("Any", type(value))
+        if hasattr(of_class, "n_sequence_fields"):  # made by C, such as torch.return_types
+            return of_class(items)
+        return cast("Any", tuple).__new__(of_class, items)
 
     def _container(self, name: str, value: Any) -> None:
         """Makes the stand-in of a container or an object; one that holds itself finds it."""
-        kind = cast("type[Any]", type(value))
+        of_class = cast("type[Any]", type(value))
         made: Any = Held(self, name, value)
-        if kind in (list, dict, set):
-            made = {list: Items, dict: Table, set: Members}[kind]()
+        if of_class in (list, dict, set):
+            made = {list: Items, dict: Table, set: Members}[of_class]()
             made.captures, made.label = self, name
         self._seen[id(value)] = (value, made)
-        if kind is list:
+        if of_class is list:
             cast("Any", list).extend(
                 made, [self.stand_in(f"{name}_{i}", x) for i, x in enumerate(value)]
             )
-        elif kind is dict:
+        elif of_class is dict:
             for key, item in value.items():
                 cast("Any", dict).__setitem__(made, key, self.stand_in(f"{name}_{key}", item))
-        elif kind is set:
+        elif of_class is set:
             cast("Any", set).update(made, value)
 
     def call_of(self, name: str, held: Any) -> Callable[..., Any]:
@@ -191,16 +193,16 @@ class Captures:
                 f"{copy.made.__name__} assigns to {name}, a variable outside itself; it runs once, "
                 "when it is traced, so what it captures can only be read"
             )
-            raise SpecError(place(what, _assignment(code, name)))
+            raise SpecError(located(what, _assignment(code, name)))
 
     def register(self, name: str, value: Any) -> int:
-        """The number of an array among the kernel's arguments, which it becomes if it is none.
+        """Which of the graph's tensors an array is; it becomes one, and an argument of the kernel.
 
         Raises:
           SpecError: a dtype or a layout that no kernel reads, or an array that wants a gradient.
         """
-        if id(value) in self._numbers:
-            return self._numbers[id(value)][1]
+        if id(value) in self._tensors:
+            return self._tensors[id(value)][1]
         try:
             found = view(value, name)
         except SpecError as error:
@@ -217,14 +219,14 @@ class Captures:
         self._graph.tensors.append(
             CapturedTensor(unique, found.dtype, len(found.shape) + (not is_dense))
         )
-        number = len(self._graph.tensors) - 1
-        self._numbers[id(value)] = (value, number)
+        which = len(self._graph.tensors) - 1
+        self._tensors[id(value)] = (value, which)
         if getattr(value, "requires_grad", False):  # what was asked for without gradients stays so
             value = value.detach()
         # kernels want a dense last axis: one of a single element
         last = dataclasses.replace(found, shape=(*found.shape, 1), strides=(*found.strides, 1))
         self.arrays[unique] = value if is_dense else last
-        return number
+        return which
 
     def _rebound(self, function: types.FunctionType) -> Any:
         """A copy of a function whose closure, globals and defaults hold stand-ins.
@@ -251,7 +253,7 @@ class Captures:
                 content = source.cell_contents
             except ValueError:  # a variable that is not set yet
                 continue
-            cell.cell_contents = copy.shown[name] = self.stand_in(name, content)
+            cell.cell_contents = copy.variables[name] = self.stand_in(name, content)
         names = code.co_varnames[: code.co_argcount]
         defaults = function.__defaults__ or ()
         bound.__defaults__ = tuple(
@@ -274,17 +276,21 @@ class Captures:
 
 @dataclasses.dataclass
 class _Copy:
-    """A traced function, the copy that runs, and what its closure's variables were set to."""
+    """A traced function, and the copy of it that runs.
+
+    Attributes:
+      variables: what those of the copy's closure were set to before it ran.
+    """
 
     function: types.FunctionType
     made: types.FunctionType
-    shown: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    variables: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def written(self) -> str | None:
         """A variable outside the function that running the copy has changed."""
         cells = zip(self.made.__code__.co_freevars, self.made.__closure__ or (), strict=True)
         for name, cell in cells:
-            if name in self.shown and cell.cell_contents is not self.shown[name]:
+            if name in self.variables and cell.cell_contents is not self.variables[name]:
                 return name
         before, after = (cast("Any", f).__globals__ for f in (self.function, self.made))
         for name in sorted(_global_assignments(self.made.__code__)):

@@ -49,14 +49,14 @@ class Stand:
         axes: tuple[Axis, ...] | None = None,
         casts: tuple[Callable[[Traced], Traced], ...] = (),
     ):
-        """Stands for a whole array.
+        """Stands for a whole array, or for what indices leave of it.
 
         Args:
           captures, graph: of the function that captures it.
-          name: that it is found by.
+          name: by which the function finds it, for messages and the kernel's argument.
           value: the array.
-          coords: a coordinate per dimension; None for those that are left.
-          axes: what is left; all dimensions when left out.
+          coords: for each dimension of the array the coordinate that an index has set, or None.
+          axes: those of what is left; None for all dimensions of the array.
           casts: conversions of an element, in order.
         """
         self._captures = captures
@@ -79,8 +79,8 @@ class Stand:
         return Stand(self._captures, self.graph, self._name, self._value, **fields)
 
     @property
-    def number(self) -> int:
-        """Which captured tensor it is; it becomes one when this is asked for."""
+    def tensor(self) -> int:
+        """Which of the graph's tensors the array is; it becomes one when this is asked for."""
         return self._captures.register(self._name, self._value)
 
     @property
@@ -154,16 +154,15 @@ class Stand:
                 f"indexes {self._name} with {taken} coordinates; it has {len(self._axes)}"
             )
         if any(item is ... for item in items):
-            place = next(i for i, item in enumerate(items) if item is ...)
-            whole = [slice(None)] * (len(self._axes) - taken)
-            items[place : place + 1] = whole
+            at = next(i for i, item in enumerate(items) if item is ...)
+            items[at : at + 1] = [slice(None)] * (len(self._axes) - taken)
         if any(item is ... for item in items):
             raise self.graph.refuse(f"indexes {self._name} with more than one ...")
         return items
 
-    def _sliced(self, axis: Axis, part: Any) -> Axis:
+    def _sliced(self, axis: Axis, bounds: Any) -> Axis:
         try:
-            chosen = cast("range", range(axis.extent)[part])
+            chosen = cast("range", range(axis.extent)[bounds])
         except TypeError:
             raise self.graph.refuse(
                 f"slices {self._name} with bounds that are no integers; the bounds of a slice "
@@ -203,7 +202,7 @@ class Stand:
                 raise self._no_number()
             if axis.source is not None:
                 coords[axis.source] = axis.first
-        element = self.graph.load(self.number, coords)
+        element = self.graph.load(self.tensor, coords)
         for cast_to in self._casts:
             element = cast_to(element)
         return element
@@ -280,12 +279,12 @@ class Stand:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         return self._element().__array_ufunc__(ufunc, method, *inputs, **options)
 
-    def __array_function__(self, function: Any, kinds: Any, args: Any, options: Any) -> Any:
-        return self._element().__array_function__(function, kinds, args, options)
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return self._element().__array_function__(function, types, args, options)
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, kinds: Any, args: Sequence[Any] = (), options: Any = None
+        cls, function: Any, types: Any, args: Sequence[Any] = (), options: Any = None
     ) -> Any:
         stand = next(arg for arg in flattened((args, options)) if isinstance(arg, Stand))
         return stand.graph.call_torch(function, args, options or {})

@@ -118,11 +118,12 @@ class Held:
         """A built-in method, such as that of a dictionary, whose results become stand-ins."""
 
         def call(*args: Any, **options: Any) -> Any:
-            return self._shown(function(*args, **options))
+            return self._stand_in(function(*args, **options))
 
         return call
 
-    def _shown(self, value: Any) -> Any:
+    def _stand_in(self, value: Any) -> Any:
+        """What the function sees of something that it gets from the object."""
         if isinstance(value, Iterator | KeysView | ValuesView | ItemsView):
             value = list(cast("Any", value))
         return self._captures.stand_in(self._label, value)
@@ -147,7 +148,7 @@ class Held:
         return self._captures.stand_in(name, self._held[index])
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._shown(iter(self._held)))
+        return iter(self._stand_in(iter(self._held)))
 
     def __len__(self) -> int:
         return len(self._held)

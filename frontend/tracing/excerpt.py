@@ -18,7 +18,7 @@ class Spot(NamedTuple):
     offset: int = -1
 
 
-def frame_of_caller(codes: Container[types.CodeType]) -> Spot | None:
+def spot_of_caller(codes: Container[types.CodeType]) -> Spot | None:
     """Where the innermost of these functions that is being executed stands."""
     frame = inspect.currentframe()  # the call stack is where the line is
     while frame is not None:
@@ -28,7 +28,7 @@ def frame_of_caller(codes: Container[types.CodeType]) -> Spot | None:
     return None
 
 
-def frame_of_error(error: BaseException, codes: Container[types.CodeType]) -> Spot | None:
+def spot_of_error(error: BaseException, codes: Container[types.CodeType]) -> Spot | None:
     """Where in the innermost of these functions an exception was raised or passed through."""
     found = None
     trail = error.__traceback__
@@ -39,7 +39,7 @@ def frame_of_error(error: BaseException, codes: Container[types.CodeType]) -> Sp
     return found
 
 
-def place(message: str, spot: Spot | None) -> str:
+def located(message: str, spot: Spot | None) -> str:
     """`file:line: message`, then the line and carets below the expression where it is known."""
     if spot is None:
         return message

@@ -22,7 +22,7 @@ from attn_mlir.dialect.attn.program import (
 )
 from attn_mlir.errors import SpecError
 from attn_mlir.tracing.captured_array import Stand
-from attn_mlir.tracing.excerpt import frame_of_caller, place
+from attn_mlir.tracing.excerpt import located, spot_of_caller
 from attn_mlir.tracing.functions import COMPOSED, IGNORED, OPERATIONS
 from attn_mlir.tracing.traced import Traced
 
@@ -39,6 +39,7 @@ class Graph:
       codes: code of the functions being traced, to find the user's line by.
       captures: what these functions capture.
       uses_torch: whether they are written for PyTorch, as far as one can see.
+      function: what messages call the function being traced.
     """
 
     captures: Any  # a `Captures`, which knows this module
@@ -49,46 +50,49 @@ class Graph:
         self.codes: set[types.CodeType] = set()
         self.uses_torch = False
         self.function = "the function"
-        self._numbers: dict[str, int] = {}
+        self._places: dict[str, int] = {}  # text of a node -> its place in `nodes`
 
     def add(self, node: Node) -> Traced:
         """A stand-in for a node."""
         key = repr(node)  # tells 0.0 from -0.0
-        if key not in self._numbers:
-            self._numbers[key] = len(self.nodes)
+        if key not in self._places:
+            self._places[key] = len(self.nodes)
             self.nodes.append(node)
-        return Traced(self, self._numbers[key])
+        return Traced(self, self._places[key])
 
-    def load(self, number: int, coordinates: Sequence[Any]) -> Traced:
+    def load(self, which: int, coordinates: Sequence[Any]) -> Traced:
         """A stand-in for an element of a captured tensor.
 
         Args:
+          which: of `tensors`.
           coordinates: see `Node` for those outside the tensor; axes that the caller does not know
             of, at the end, have one element.
         """
-        tensor = self.tensors[number]
+        tensor = self.tensors[which]
         further = [0] * (tensor.rank - len(coordinates))
         args = [self.index(tensor.name, coordinate) for coordinate in (*coordinates, *further)]
-        numbers = tuple(arg.number for arg in args)
-        return self.add(Node("load", load_type(tensor.dtype), numbers, number))
+        return self.add(Node("load", load_type(tensor.dtype), _nodes(args), which))
 
     def index(self, name: str, value: Any) -> Traced:
         """A stand-in for an index into an array of that name."""
         arg = self.lift(value)
         if arg.type not in BITS:
-            raise self.refuse(f"indexes {name} with {kind_text(arg)}; indices are integers")
+            raise self.refuse(f"indexes {name} with {type_text(arg)}; indices are integers")
         return arg
 
     def counted_from_start(self, index: Traced, extent: int) -> Traced:
         """An index that counts from the end if it is below 0, as one from the start."""
-        if never_negative(self.nodes)[index.number]:
+        if never_negative(self.nodes)[index.node]:
             return index
         return self.apply(
             "where", self.apply("lt", index, 0), self.apply("add", index, extent), index
         )
 
     def lift(self, value: Any) -> Traced:
-        """A stand-in for a stand-in or a number."""
+        """The stand-in for a value: for a number a constant, for an array its one element.
+
+        A stand-in remains what it is.
+        """
         if isinstance(value, Traced):
             return value
         if isinstance(value, bool):
@@ -110,7 +114,7 @@ class Graph:
 
     def refuse(self, what: str) -> SpecError:
         """The error, with the user's line."""
-        return SpecError(place(f"{self.function} {what}", frame_of_caller(self.codes)))
+        return SpecError(located(f"{self.function} {what}", spot_of_caller(self.codes)))
 
     def apply(self, op: str, *operands: Any) -> Traced:
         """An operation on stand-ins and numbers, with the module's rules for mixed types."""
@@ -123,9 +127,9 @@ class Graph:
         if op == "where":
             condition, *choices = args
             if condition.type != "i1":
-                raise self.refuse(f"gives where() {kind_text(condition)} as its condition")
+                raise self.refuse(f"gives where() {type_text(condition)} as its condition")
             a, b = self._common(choices)
-            return self.add(Node("where", a.type, (condition.number, a.number, b.number)))
+            return self.add(Node("where", a.type, _nodes([condition, a, b])))
         if op in FLOAT_ONLY:
             args = [self.cast(arg, "f32") for arg in args]
         elif op in LOGICAL and any(arg.type == "f32" for arg in args):
@@ -138,12 +142,12 @@ class Graph:
         if op == "not" and args[0].type != "i1":
             return self.apply("xor", args[0], -1)
         result = "i1" if op in COMPARISONS else args[0].type
-        return self.add(Node(op, result, tuple(arg.number for arg in args)))
+        return self.add(Node(op, result, _nodes(args)))
 
     def _check_integer(self, op: str, args: Sequence[Traced]) -> None:
         if args[0].type not in BITS:
             raise self.refuse(f"applies {op} to floats; it is for integers")
-        right = self.nodes[args[-1].number]
+        right = self.nodes[args[-1].node]
         if right.op != "constant":
             return
         if op in ("floordiv", "mod") and right.value == 0:
@@ -154,8 +158,8 @@ class Graph:
 
     def _common(self, args: Sequence[Traced]) -> list[Traced]:
         """Operands in one type, the first one of `TYPES` that occurs."""
-        kinds = [arg.type for arg in args]
-        wanted = next(kind for kind in TYPES if kind in kinds)
+        given = [arg.type for arg in args]
+        wanted = next(name for name in TYPES if name in given)
         return [self.cast(arg, wanted) for arg in args]
 
     def cast(self, arg: Traced, wanted: str) -> Traced:
@@ -164,12 +168,12 @@ class Graph:
             return arg
         if wanted == "i1":
             return self.apply("ne", arg, 0)
-        node = self.nodes[arg.number]
+        node = self.nodes[arg.node]
         if node.op == "constant" and node.value is not None and arg.type != "f32":
             number = float(node.value) if wanted == "f32" else int(node.value)
             if wanted == "f32" or number in (INT32 if wanted == "i32" else INT64):
                 return self.add(Node("constant", wanted, value=number))
-        return self.add(Node("cast", wanted, (arg.number,)))
+        return self.add(Node("cast", wanted, (arg.node,)))
 
     def call(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """A function of numpy or torch, or a method of tensors, by its name."""
@@ -197,6 +201,11 @@ class Graph:
         return self.call(name.strip("_"), args, options)
 
 
-def kind_text(value: Traced) -> str:
+def _nodes(values: Sequence[Traced]) -> tuple[int, ...]:
+    """Which nodes compute values."""
+    return tuple(value.node for value in values)
+
+
+def type_text(value: Traced) -> str:
     """A value's type for people."""
     return {"f32": "a float", "i1": "a truth value"}.get(value.type, "an integer")

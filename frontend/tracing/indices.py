@@ -21,7 +21,7 @@ from attn_mlir.reference.modifier import host_arrays
 from attn_mlir.runtime.tensors import TensorView
 
 INT32 = np.iinfo(np.int32)
-_KINDS = {"f32": np.float32, "i64": np.int64, "i32": np.int64, "i1": np.bool_}
+_NUMPY_TYPES = {"f32": np.float32, "i64": np.int64, "i32": np.int64, "i1": np.bool_}
 _AXES = {"batch": "batch", "head": "heads", "q": "sq", "k": "sk"}  # of coordinates
 
 Array = npt.NDArray[Any]
@@ -51,7 +51,7 @@ def check_indices(
     }
     values: list[Array | None] = []
     for node in program.nodes:
-        args = [values[number] for number in node.args]
+        args = [values[arg] for arg in node.args]
         if node.op == "load":
             tensor = program.tensors[int(node.value or 0)]
             for axis, (index, extent) in enumerate(
@@ -63,10 +63,10 @@ def check_indices(
 
 def _coordinates(extent: int, axis: int, *, whole: bool) -> Array:
     """All coordinates along an axis, or the first and the last one, as an axis of four."""
-    numbers = np.arange(extent) if whole else np.array([0, extent - 1])
+    positions = np.arange(extent) if whole else np.array([0, extent - 1])
     shape = [1] * len(_AXES)
-    shape[axis] = len(numbers)
-    return numbers.reshape(shape)
+    shape[axis] = len(positions)
+    return positions.reshape(shape)
 
 
 def _value(
@@ -82,10 +82,10 @@ def _value(
     if (node.op == "load" and not arrays) or any(arg is None for arg in args):
         return None
     with np.errstate(all="ignore"):
-        value: Array = value_of(program, node, args, at, arrays, _KINDS)
+        value: Array = value_of(program, node, args, at, arrays, _NUMPY_TYPES)
     if node.type != "i32":
         return value
-    if node.op == "cast":  # narrowed because somebody says so
+    if node.op == "cast":  # the function narrows it, and means to
         return value.astype(np.int32).astype(np.int64)
     if value.min() < INT32.min or value.max() > INT32.max:
         wrong = value.max() if value.max() > INT32.max else value.min()

@@ -14,7 +14,7 @@ from attn_mlir.tracing.functions import COMPOSED, OPERATIONS
 
 Graph = Any  # of `graph`, which knows this module
 
-_DTYPES = {  # name of a dtype of Python, numpy or torch -> what it is here
+_DTYPES = {  # name of a dtype of Python, numpy or torch -> type in programs, or format to round to
     **dict.fromkeys(("float", "float32", "float64", "double", "single"), "f32"),
     **dict.fromkeys(("int", "int64", "long"), "i64"),
     "int32": "i32",
@@ -25,18 +25,23 @@ _NUMPY_NAMES = {"f32": "float32", "i64": "int64", "i32": "int32", "i1": "bool"}
 
 
 class Traced:
-    """A stand-in for a number that exists only on the device."""
+    """A stand-in for a number that exists only on the device.
+
+    Attributes:
+      graph: the graph that it belongs to.
+      node: which of the graph's nodes computes the number.
+    """
 
     __array_priority__ = 1000
 
-    def __init__(self, graph: Graph, number: int):
+    def __init__(self, graph: Graph, node: int):
         self.graph = graph
-        self.number = number
+        self.node = node
 
     @property
     def type(self) -> str:
         """f32, i64, i32 or i1."""
-        return self.graph.nodes[self.number].type
+        return self.graph.nodes[self.node].type
 
     @property
     def device(self) -> None:
@@ -80,7 +85,7 @@ class Traced:
         for item in wanted:
             if isinstance(item, Traced):
                 found = found.graph.cast(found, item.type)
-            elif item is None or _is_place(item):
+            elif item is None or _says_where(item):
                 continue
             else:
                 found = found._as(item)
@@ -89,17 +94,17 @@ class Traced:
     astype = type_as = to
 
     def _as(self, dtype: object) -> Traced:
-        """The value as a dtype."""
+        """The value in the type that a dtype stands for; of 16 bits rounded to it, as f32."""
         text = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
         if text not in _DTYPES:
             raise self.graph.refuse(
                 f"converts to {dtype!r:.40}; allowed are float, int and bool, of 32 or 64 bits, "
                 "and float16 and bfloat16"
             )
-        kind = _DTYPES[text]
-        if kind in ("f16", "bf16"):
-            return self.graph.apply(kind, self)
-        return self.graph.cast(self, kind)
+        wanted = _DTYPES[text]
+        if wanted in ("f16", "bf16"):
+            return self.graph.apply(wanted, self)
+        return self.graph.cast(self, wanted)
 
     def float(self) -> Traced:
         """The value as f32."""
@@ -227,7 +232,7 @@ class Traced:
         return self.graph.call(ufunc.__name__, inputs, options)
 
     def __array_function__(
-        self, function: Any, kinds: Any, args: Sequence[Any], options: dict[str, Any]
+        self, function: Any, types: Any, args: Sequence[Any], options: dict[str, Any]
     ) -> Any:
         name = function.__name__
         if name in ("shape", "ndim"):
@@ -236,14 +241,14 @@ class Traced:
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, kinds: Any, args: Sequence[Any] = (), options: Any = None
+        cls, function: Any, types: Any, args: Sequence[Any] = (), options: Any = None
     ) -> Any:
         stand_in = next(x for x in flattened((args, options)) if isinstance(x, Traced | Stand))
         return stand_in.graph.call_torch(function, args, options or {})
 
 
-def _is_place(value: object) -> bool:
-    """Whether a value tells a device or a memory layout, which a number does not have."""
+def _says_where(value: object) -> bool:
+    """Whether an argument of `to` is a device or a layout, or whether to copy: nothing for a number."""
     name = type(value).__name__
     return name in ("device", "memory_format", "layout") or (
         isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda")

@@ -94,7 +94,7 @@ def test_more_rows_than_coordinates() -> None:
     pitch = (2**31 - PAGE) // (PAGES - 1)
     most = x.reshaped(x.shape, (pitch * 576 - 576, 576, 1))
     assert described("gather4", most).extents[1] == (PAGES - 1) * (pitch - 1) + PAGE
-    with pytest.raises(SpecError, match=r"^x has 21474836\d\d rows along the axes 0 and 1"):
+    with pytest.raises(SpecError, match=r"^x has 21474836\d\d steps along the axes 0 and 1"):
         described("gather4", x.reshaped(x.shape, (pitch * 576, 576, 1)))
 
 
