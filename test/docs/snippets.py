@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sh", "mlir", "json", "text")
-LIMIT_SECONDS = 120  # of one page's Python, or of one command
+LIMIT_SECONDS = 600  # of one page's Python, or of one command
 WIDTH = 200  # characters of a line that is shown
 _BLOCK = re.compile(
     r"(?P<marks>(?:^<!-- (?:not run|before|file|shows):(?:(?!-->).)*-->\n)*)^```(?P<language>[\w-]*)\n(?P<code>.*?)^```$",

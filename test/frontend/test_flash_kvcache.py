@@ -58,7 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.long("window", "chunk", "slopes")
+@pytest.mark.long("window", "chunk", "slopes", "nothing")
 def test_options(name: str) -> None:
     """Of the scores, for pages under either name of their table."""
     options = OPTIONS[name]
@@ -91,6 +91,7 @@ def test_options(name: str) -> None:
         ),
     ],
 )  # fmt: skip
+@pytest.mark.long("given3-*")
 def test_rows(given: dict[str, Any], begin: Any, order: Any, lengths: Any) -> None:
     """A cache without a table: lengths, rows by index, padding; with slopes, which see positions."""
     options: dict[str, Any] = {"causal": True, "alibi_slopes": SLOPES}

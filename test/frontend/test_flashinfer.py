@@ -115,7 +115,7 @@ DECODES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", DECODES)
-@pytest.mark.long("nothing")
+@pytest.mark.long("nothing", "sinks")
 def test_decode(name: str) -> None:
     planned, run, meaning = DECODES[name]
     layout = "HND" if name == "scales" else "NHD"

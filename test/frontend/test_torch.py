@@ -70,6 +70,7 @@ def test_attn_mask(name: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(SQ, SQ), (SQ, SK), (SK, SQ)])
+@pytest.mark.long("sizes1")
 def test_causal_is_aligned_as_in_pytorch(sizes: tuple[int, int]) -> None:
     q, k, v = operands(sq=sizes[0], sk=sizes[1], dtype="float16")
     close(at.scaled_dot_product_attention(q, k, v, is_causal=True), truth(q, k, v, is_causal=True))
@@ -197,6 +198,7 @@ def test_block_mask() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])
+@pytest.mark.long("sm_90a")
 def test_lists_of_a_block_mask_are_walked(target: str) -> None:
     """Blocks that a BlockMask leaves out do not count, whatever its predicate says of them."""
     from torch.nn.attention.flex_attention import BlockMask  # pyright: ignore

@@ -84,7 +84,7 @@ def contiguous(k: Any, v: Any) -> Any:
 
 
 @pytest.mark.parametrize("cache_of", [paged, of_one_pool, compressed, contiguous])
-@pytest.mark.long("contiguous", "of_one_pool")
+@pytest.mark.long("contiguous", "of_one_pool", "compressed")
 def test_caches_stay_in_the_graph(cache_of: Callable[..., Any]) -> None:
     k, v = pools()
     q = normal(3, 1, HEADS, DIM)
@@ -118,7 +118,7 @@ def test_sizes_may_be_dynamic() -> None:
         return am.attention(q, am.PagedKV(k, v, table, lengths), num_splits=0)
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
-    for batch in (5, 7, 8):  # none the size of something else
+    for batch in (5, 7):  # none the size of something else
         q, table = normal(batch, 1, HEADS, DIM), i32(*(TABLE * 3)[:batch])
         lengths = i32(*(LENGTHS * 3)[:batch])
         assert torch.equal(compiled(q, table, lengths), function(q, table, lengths))
@@ -133,7 +133,7 @@ def test_sizes_may_be_dynamic_under_a_predicate() -> None:
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
     q = normal(2, 1, HEADS, DIM)
-    for count in (33, 34, 35):
+    for count in (33, 35):
         k, visible = normal(2, count, KV_HEADS, DIM), torch.arange(count) % 3 < q.new_ones(2, 1)
         assert torch.equal(compiled(q, k, visible), function(q, k, visible))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

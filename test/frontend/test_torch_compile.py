@@ -120,6 +120,7 @@ def unknown_to_the_compiler(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any)
 
 
 @pytest.mark.parametrize("name", ["a device", "modifier", "block mask"])
+@pytest.mark.long("block mask")
 def test_breaks_are_clean(name: str) -> None:
     """What PyTorch's compiler cannot trace is called as it is, between two graphs."""
     q, k, v = operands()

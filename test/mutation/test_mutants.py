@@ -87,6 +87,7 @@ def test_a_wait_for_what_the_thread_knows_is_no_mistake() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_dealloc_needs_no_fence_behind_its_barrier() -> None:
     subject, evidence = _subject()
     mutants = mutants_of(subject.ptx, subject.executed_lines())

@@ -57,14 +57,14 @@ def test_strides_of_tokens_and_pools(target: str) -> None:
 
 
 def test_a_cache_is_read_by_attention_as_it_was_written() -> None:
-    """Prefill and three steps of decoding, as somebody would call them."""
+    """Prefill and two steps of decoding, the second one in a new page, as somebody would call them."""
     random = np.random.default_rng(2)
     device = am.EmulatorDevice(target="sm_90a")
     pool = np.full((6, 2, 16, 2, 64), np.nan, BF16)
     table, used = np.array([[4, 1], [0, 5]], np.int32), np.zeros(2, np.int32)
     cache = am.PagedKV(pool, page_table=table, seqused=used)
     keys, values = (random.standard_normal((2, 0, 2, 64)).astype(BF16) for _ in range(2))
-    for n in (14, 1, 1, 1):
+    for n in (15, 1, 1):
         q, k, v = (random.standard_normal((2, n, h, 64)).astype(BF16) for h in (4, 2, 2))
         keys, values = np.concatenate([keys, k], 1), np.concatenate([values, v], 1)
         used += n

@@ -90,8 +90,13 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.long(
-    "checkers of whole blocks", "everything", "a mask alone", "a tensor of one query tile"
+@pytest.mark.long(  # a tensor and packed heads are also drawn late, and walked on Hopper
+    "checkers of whole blocks",
+    "everything",
+    "a mask alone",
+    "a tensor of one query tile",
+    "a tensor",
+    "packed heads, each its own list",
 )
 def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(), product_counts, **CASES[name])

@@ -169,6 +169,7 @@ def test_under_adversarial_schedules(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.long("128")
 def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
     """The same tiles with the same numbers, wherever they come from."""
     results: set[bytes] = set()

@@ -47,7 +47,7 @@ def expected(
     ("splits", "sq", "heads", "d", "dtype", "sinks", "along_heads"),
     [
         (1, 130, 3, 64, "bf16", None, False),
-        (5, 200, 2, 128, "f16", "f32", False),
+        (5, 40, 2, 128, "f16", "f32", False),
         (4, 3, 20, 72, "bf16", "bf16", True),
         (9, 1, 140, 40, "f32", None, True),
     ],

@@ -109,7 +109,7 @@ def test_modifiers_windows_sinks_and_parts() -> None:
 @pytest.mark.parametrize(
     ("sizes", "groups", "splits"), [((128, 128), (4, 4), 1), ((64, 64), (1, 2), 3)]
 )
-@pytest.mark.long("sizes1-groups1-3")
+@pytest.mark.long("sizes0-groups0-1")
 def test_two_query_tiles(sizes: tuple[int, int], groups: tuple[int, int], splits: int) -> None:
     """Warps of both tiles read the factors of the key tile that they share."""
     given = made(Form(16, scales_apart=True), sizes, groups, queries=20)

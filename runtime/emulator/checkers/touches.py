@@ -42,36 +42,35 @@ class Pool:
 
     def __init__(self) -> None:
         self.steps: Steps = np.zeros((0, 0), np.int32)
-        self._free: list[int] = []
+        self._next = 0  # rows from here on have never been taken, and are zero
+        self._returned = np.zeros(0, np.intp)
 
     def take(self, count: int, width: int) -> npt.NDArray[np.intp]:
         """Numbers of `count` rows of zeros, for actors below `width`."""
         self.widen(width)
-        while len(self._free) < count:
-            before = self.steps.shape[0]
-            after = max(_POOL_ROWS, _POOL_GROWTH * before)
-            more = np.zeros(
-                (after, self.steps.shape[1]), np.int32
-            )  # memory is allocated by page on first use
-            more[:before] = self.steps
+        split = max(len(self._returned) - count, 0)
+        self._returned, again = self._returned[:split], self._returned[split:]
+        self.steps[again] = 0
+        first, self._next = self._next, self._next + count - len(again)
+        if self._next > self.steps.shape[0]:
+            after = max(_POOL_ROWS, _POOL_GROWTH * self.steps.shape[0], self._next)
+            # memory is allocated by page on first use
+            more = np.zeros((after, self.steps.shape[1]), np.int32)
+            more[:first] = self.steps[:first]
             self.steps = more
-            self._free += range(after - 1, before - 1, -1)
-        rows = np.array(self._free[len(self._free) - count :], np.intp)
-        del self._free[len(self._free) - count :]
-        self.steps[rows] = 0
-        return rows
+        return np.concatenate([again, np.arange(first, self._next)])
 
     def widen(self, width: int) -> None:
         """Makes room for actors below `width`."""
         rows, before = self.steps.shape
         if width > before:
             wider = np.zeros((rows, -(-width // _POOL_ROWS) * _POOL_ROWS), np.int32)
-            wider[:, :before] = self.steps
+            wider[: self._next, :before] = self.steps[: self._next]
             self.steps = wider
 
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
         """Takes back rows that no granule uses any more."""
-        self._free += np.unique(rows).tolist()
+        self._returned = np.concatenate([self._returned, np.unique(rows)])
 
 
 class Touches:
