@@ -34,7 +34,7 @@ $(VENV)/.installed-torch: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH) transformers==$(TRANSFORMERS)
 	@touch $@
 
-demo: setup  ## compile causal attention for sm_100a, run it, compare it with float64
+demo: setup  ## compile causal attention for the GPU here, or sm_100a for the emulator, run it, compare it with float64
 	@$(BIN)/python -m attn_mlir.cli demo $(DEMO_ARGS)
 
 test: setup  ## the whole suite: lit, then pytest; needs no GPU

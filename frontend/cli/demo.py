@@ -6,6 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from attn_mlir.cli.experiment import Trial, run_attention
@@ -15,7 +16,8 @@ from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.errors import TargetError
 from attn_mlir.files import make_folder, write_file
 from attn_mlir.runtime.bundle import Bundle
-from attn_mlir.runtime.kernel import DeviceChoice
+from attn_mlir.runtime.kernel import DeviceChoice, machine_of
+from attn_mlir.runtime.tensors import view
 from attn_mlir.tools import disassemble
 
 
@@ -53,6 +55,8 @@ def demo(
 ) -> int:
     """Compiles, runs, compares and shows a kernel; returns 0 if every element is right, else 1.
 
+    It is compiled for the GPU that it runs on, or for the default target where the emulator runs it.
+
     Args:
       out: folder for the bundle, the PTX, the machine code and its disassembly.
 
@@ -60,13 +64,14 @@ def demo(
       AttnError: compilation or launch failed.
     """
     console = console or Console()
+    target = machine_of(device, view(np.zeros(1, np.float32), "q")).target or DEFAULT_TARGET
     console.print(
         f"[bold]{spec.mask} attention[/], {spec.heads} heads on {spec.kv_heads} KV heads of "
-        f"{spec.head_dim}, {spec.dtype}, for {DEFAULT_TARGET}",
+        f"{spec.head_dim}, {spec.dtype}, for {target}",
         highlight=False,
     )
     lines = StageLines(console)
-    bundle = compile_afresh(spec, target=DEFAULT_TARGET, progress=lines)
+    bundle = compile_afresh(spec, target=target, progress=lines)
     lines.finish()
     console.print()
     console.print(stage_table(bundle))

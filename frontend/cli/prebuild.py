@@ -20,8 +20,8 @@ def add_prebuild(parser: argparse.ArgumentParser) -> None:
         "--target",
         action="append",
         default=[],
-        help="keep bundles for this chip, and compile all kernels for it; may be repeated (default: "
-        "the chips that the program asks for)",
+        help="keep bundles for this chip, or for several separated by commas, and compile all kernels "
+        "for them; may be repeated (default: the chips that the program asks for)",
     )
     parser.add_argument(
         "--no-run",
@@ -47,7 +47,7 @@ def _prebuild(args: argparse.Namespace) -> int:
         args.script,
         args.arguments,
         args.output,
-        targets=args.target,
+        targets=[target for text in args.target for target in text.split(",")],
         runs=not args.no_run,
         say=say,
     )

@@ -273,12 +273,29 @@ def test_doctor_writes_its_bundles(
     assert text.count("TMA copy on emulator ok: 30800 bytes") == 2
 
 
-def test_doctor_without_code_for_the_gpu(
-    tma_bundles: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
-) -> None:
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one H200, and nothing that works."""
     gpu = doctor.driver.Gpu(0, "NVIDIA H200", (9, 0), 132, 141 << 30, 232448)
     monkeypatch.setattr(doctor.driver, "driver_version", lambda: (13, 0))
     monkeypatch.setattr(doctor.driver, "gpus", lambda: (gpu,))
+
+
+def test_the_demo_is_for_the_gpu_that_there_is(
+    h200: None, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def compile_afresh(spec: Any, *, target: str, progress: Any) -> Bundle:
+        raise TargetError(f"asked for {target}")
+
+    monkeypatch.setattr(demo, "compile_afresh", compile_afresh)
+    for arguments, target in (([], "sm_90a"), (["--device", "emulator"], "sm_100a")):
+        assert cli.main(["demo", *arguments]) == 1
+        assert f"TargetError: asked for {target}\n" in capsys.readouterr().err
+
+
+def test_doctor_without_code_for_the_gpu(
+    h200: None, tma_bundles: dict[str, bytes], tmp_path: Path, capsys: Any
+) -> None:
     path = tmp_path / "copy.attn"
     path.write_bytes(tma_bundles["sm_100a"])
     assert cli.main(["doctor", "--bundle", str(path)]) == 1
