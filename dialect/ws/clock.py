@@ -6,9 +6,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import I32, ext, ir
+from attn_mlir.dialect._mlir import I32, ext
 
-from .dialect import WS, fail
+from .dialect import WS
+from .memory import check_number
 
 
 class ClockOp(WS.Operation, name="clock"):
@@ -51,11 +52,4 @@ class StoreEntryOp(WS.Operation, name="store_entry"):
     @staticmethod
     def verify_invariants(op: "StoreEntryOp") -> bool:
         """Checks for a tensor of i32 with one dimension per coordinate."""
-        kind = op.target.type
-        if not isinstance(kind, ir.MemRefType):
-            return fail(op, f"expects a memref, got {kind}")
-        if str(kind.element_type) != "i32":
-            return fail(op, f"expects elements of i32, got {kind.element_type}")
-        if len(op.coords) != kind.rank:
-            return fail(op, f"expects {kind.rank} coordinates, got {len(op.coords)}")
-        return True
+        return check_number(op, op.target, op.coords, "elements")

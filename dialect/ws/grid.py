@@ -17,9 +17,10 @@ before `ws.grid_dependency_wait` overlaps with that kernel.
 from collections.abc import Sequence
 from typing import Any
 
-from attn_mlir.dialect._mlir import I1, I32, ext, ir
+from attn_mlir.dialect._mlir import I1, I32, ext
 
-from .dialect import WS, fail
+from .dialect import WS
+from .memory import check_number
 
 
 class ArriveLastOp(WS.Operation, name="arrive_last"):
@@ -52,14 +53,7 @@ class ArriveLastOp(WS.Operation, name="arrive_last"):
     @staticmethod
     def verify_invariants(op: "ArriveLastOp") -> bool:
         """Checks for a tensor of i32 with one dimension per coordinate."""
-        kind = op.counter.type
-        if not isinstance(kind, ir.MemRefType):
-            return fail(op, f"expects a memref, got {kind}")
-        if str(kind.element_type) != "i32":
-            return fail(op, f"expects a counter of i32, got {kind.element_type}")
-        if len(op.coords) != kind.rank:
-            return fail(op, f"expects {kind.rank} coordinates, got {len(op.coords)}")
-        return True
+        return check_number(op, op.counter, op.coords, "a counter")
 
 
 class GridDependencyWaitOp(WS.Operation, name="grid_dependency_wait"):

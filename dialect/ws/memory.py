@@ -298,6 +298,22 @@ class LimitOp(WS.Operation, name="limit", traits=[Pure]):
         return True
 
 
+def check_number(op: Any, tensor: Any, coords: Sequence[Any], what: str) -> bool:
+    """Whether coordinates name an element of a tensor of i32; reports it if not.
+
+    Args:
+      what: what the element is, for messages.
+    """
+    kind = tensor.type
+    if not isinstance(kind, ir.MemRefType):
+        return fail(op, f"expects a memref, got {kind}")
+    if str(kind.element_type) != "i32":
+        return fail(op, f"expects {what} of i32, got {kind.element_type}")
+    if len(coords) != kind.rank:
+        return fail(op, f"expects {kind.rank} coordinates, got {len(coords)}")
+    return True
+
+
 def check_global(
     op: Any, tensor: Any, shape: Sequence[int], element: Any, *, by_rows: bool = False
 ) -> bool:
