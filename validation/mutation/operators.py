@@ -115,7 +115,7 @@ def _flip_parity(s: Statement) -> str:
 
 
 def _other_bytes(s: Statement) -> str:
-    return _computed(s, 2, "add", -16)
+    return _computed(s, len(s.operands) - 1, "add", -16)  # with or without a result in front
 
 
 def _other_count(s: Statement) -> str:

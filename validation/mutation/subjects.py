@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
+from attn_mlir.api.plan import Plan
+from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import translated
 from attn_mlir.runtime.kernel import Kernel
-from attn_mlir.validation.numerics import mha_check
+from attn_mlir.runtime.tensors import view
+from attn_mlir.validation.numerics import mha_check, sparse_cases
 from attn_mlir.validation.numerics.mha_cases import Case, Schedule
+from attn_mlir.validation.numerics.sparse_cases import Case as SparseCase
 
 Outputs = dict[str, npt.NDArray[Any]]
 
@@ -93,8 +99,30 @@ def ours_hopper(name: str, case: Case, **options: Any) -> Subject:
     return ours(name, case, target="sm_90a", schedule="mha-registers", **options)
 
 
+def ours_sparse(name: str, case: SparseCase) -> Subject:
+    """Our kernel of sparse latent attention."""
+    given = sparse_cases.problem(case)
+    plan: Plan = inspect.unwrap(am.sparse_mla)(**given, device="emulator")
+    (step,) = plan.steps
+    bundle = am.compile(step.request, target=plan.target)
+
+    def launch(ptx: str, schedule: Schedule) -> Outputs:
+        kinds = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+        found = {x.name: mha_check.poisoned(x.shape, kinds[x.dtype]) for x in plan.results}
+        views = {name: view(array, name) for name, array in found.items()}
+        device = EmulatorDevice(schedule.kind, schedule.seed, check="all")
+        Kernel(replace(bundle, ptx=ptx)).launch(step.given(views), device=device)
+        return found
+
+    def judge(outputs: Outputs) -> str:
+        return sparse_cases.wrong(given, SparseAttention(**outputs))
+
+    return Subject(name, bundle.ptx, bundle.entry, launch, judge)
+
+
 # Small launches, at lengths that are no multiples of a tile. For sm_100a: one tile per CTA with a causal mask, several tiles
-# per CTA, and tiles that clusters take from each other by cluster launch control. For sm_90a: three groups with tiles of 192
+# per CTA, tiles that clusters take from each other by cluster launch control, and one query over a cache of 8 bits, which is
+# widened, or multiplied as it is. For sm_90a: three groups with tiles of 192
 # rows by 80 keys under a causal mask, several tiles per CTA, and the packed heads of a group in tiles of 128 by 128.
 OURS: dict[str, Callable[[], Subject]] = {
     "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
@@ -103,6 +131,14 @@ OURS: dict[str, Callable[[], Subject]] = {
     ),
     "ours-d64-clc": lambda: ours(
         "ours-d64-clc", Case(64, "bf16", "causal", 300, 200, 1), tile_order="clc"
+    ),
+    "ours-sparse-v32": lambda: ours_sparse(
+        "ours-sparse-v32",
+        SparseCase(s_kv=300, topk=300, heads=8, sinks=True, kv_format="v32"),
+    ),
+    "ours-sparse-e4m3": lambda: ours_sparse(
+        "ours-sparse-e4m3",
+        SparseCase(s_kv=300, topk=400, heads=8, sinks=True, kv_format="e4m3", narrow=True),
     ),
     "ours-hopper-d128-causal": lambda: ours_hopper(
         "ours-hopper-d128-causal", Case(128, "bf16", "causal", 200, 260, 1)
