@@ -11,7 +11,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.join import PART_KEYS, JoinOp
 from attn_mlir.dialect.attn.latent_formats import LatentFormat
-from attn_mlir.dialect.attn.latent_rows import make_latent_rows
+from attn_mlir.dialect.attn.latent_rows import emit_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
@@ -146,17 +146,6 @@ def emit_combine(
     if heads_along_rows:
         op.operation.attributes[HEADS_ALONG_ROWS] = ir.UnitAttr.get()
     return op
-
-
-def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | None) -> ir.Value:
-    """The rows of a latent cache, of `row_operands`: a view of them, or `kv` itself without a form."""
-    if form is None:
-        return arguments["kv"]
-    factors, wide = (
-        [arguments[x]] if x in arguments else list[ir.Value]() for x in ("kv_scale", "kv_rope")
-    )
-    group = form.factors.group or form.narrow
-    return make_latent_rows(arguments["kv"], factors, wide, group).view
 
 
 def emit_sparse_mla(

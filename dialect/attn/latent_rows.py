@@ -1,10 +1,11 @@
 """`attn.latent_rows`: rows of latent attention that a cache stores in 8 bits, with factors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.latent_formats import LatentFormat
 from attn_mlir.dialect.attn.storage import ViewType, view_type
 
 NARROW = "f8E4M3FN"
@@ -113,3 +114,14 @@ def make_latent_rows(
     kind = latent_rows_type(narrow.type, [x.type for x in wide])
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), group)
     return LatentRowsOp(narrow, list(factors), list(wide), number, kind)
+
+
+def emit_latent_rows(arguments: Mapping[str, ir.Value], form: LatentFormat | None) -> ir.Value:
+    """The rows of a latent cache, of `row_operands`: a view of them, or `kv` itself without a form."""
+    if form is None:
+        return arguments["kv"]
+    factors, wide = (
+        [arguments[x]] if x in arguments else list[ir.Value]() for x in ("kv_scale", "kv_rope")
+    )
+    group = form.factors.group or form.narrow
+    return make_latent_rows(arguments["kv"], factors, wide, group).view

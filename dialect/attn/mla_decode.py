@@ -10,6 +10,8 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import memory_misfit
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent_formats import LatentFormat
+from attn_mlir.dialect.attn.latent_rows import LatentRowsOp, emit_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask, NullMask
 from attn_mlir.dialect.attn.mha import LSE_TERMS, PARTIAL, SCHEDULE
@@ -60,7 +62,8 @@ class MlaDecodeOp(AttnDialect.Operation, name="mla_decode", traits=[Pure]):
     Operands:
       q: [batch, sq, heads, head_dim], bf16 or f16; head_dim is 576 or 512, and static like heads.
       kv: [batch, sk, 1, head_dim] of q's type, a tensor or a view (see `storage`): the sequences'
-        rows. With `indices` a tensor [rows, head_dim]: all rows of the cache.
+        rows. With `indices` a tensor [rows, head_dim], or the view of `attn.latent_rows` of rows stored in
+        8 bits: all rows of the cache.
       scale: f32. It is the model's: nothing here follows from head sizes.
       indices: none, or [batch, sq, topk], i32: of a cache in pages page x rows of a page + offset.
       topk_length: none, or [batch, sq], i32, beside indices: how many entries count; taken into
@@ -202,9 +205,11 @@ def _type_misfit(op: MlaDecodeOp) -> str:
     shown = {name: value.type for name, value in values.items()}
     if misfit := rank_misfit(types, _axes(op), shown):
         return misfit
-    for name in ("q", "kv") if op.is_listed else ("q",):
-        if shown[name] != types[name]:
-            return f"{name} to be a tensor, got {shown[name]}"
+    if shown["q"] != types["q"]:
+        return f"q to be a tensor, got {shown['q']}"
+    is_view = shown["kv"] != types["kv"]
+    if op.is_listed and is_view and not isinstance(op.kv.owner, LatentRowsOp):
+        return f"kv to be a tensor or a view of attn.latent_rows beside indices, got {shown['kv']}"
     element = str(op.element_type)
     if element not in ELEMENT_TYPES:
         return f"q elements of type {', '.join(ELEMENT_TYPES)}, got {element}"
@@ -250,6 +255,7 @@ def emit_mla_decode(
     cache: Cache | None,
     listed: bool,
     partial: bool,
+    form: LatentFormat | None = None,
 ) -> MlaDecodeOp:
     """Builds one `attn.mla_decode` at the insertion point, with storage operations for the cache.
 
@@ -261,8 +267,9 @@ def emit_mla_decode(
       cache: how these lie; None for rows of a tensor, or those of all sequences with lists.
       listed: whether `indices` are the lists of queries, rather than those of a cache's pages.
       partial: whether there is a result for each part of the keys.
+      form: how the rows of `kv` are stored, with lists; None for 16 bits.
     """
-    q, kv = arguments["q"], arguments["kv"]
+    q, kv = arguments["q"], emit_latent_rows(arguments, form)
     if not listed:
         told = next((x for x in ("seqused_k", "cache_seqlens") if x in lengths.tensors), "")
         (kv,) = cache_views(cache or Cache(), told, [kv], arguments)

@@ -32,6 +32,22 @@ def latent_cached(cache: ContiguousKV | PagedKV, columns: int = ROW_COLUMNS) -> 
     return found
 
 
+def latent_pool(cache: ContiguousKV | PagedKV) -> tuple[str, TensorView]:
+    """The rows of a latent cache as [pages, page, 1, columns], and the name of the field that has them.
+
+    Raises:
+      SpecError: values or factors of its own, or another rank.
+    """
+    keys, _ = _check_alone(cache)
+    pool = view(getattr(cache, keys), keys)
+    if len(pool.shape) != POOL_RANK:
+        layout = "[pages, page, 1, D]" if keys == "k_pages" else "[rows, positions, 1, D]"
+        raise SpecError(f"{keys} must be {layout}, got shape {list(pool.shape)}")
+    if isinstance(cache, PagedKV) and cache.layout == "HND":
+        pool = heads_inside(pool)
+    return keys, pool
+
+
 def latent_rows(cache: ContiguousKV | PagedKV, columns: int) -> TensorView:
     """All rows of a latent cache as [rows, columns]; its tables and lengths are not looked at.
 
@@ -42,13 +58,7 @@ def latent_rows(cache: ContiguousKV | PagedKV, columns: int) -> TensorView:
     Raises:
       SpecError: values or factors of its own, other columns or heads, or pages with gaps between them.
     """
-    keys, _ = _check_alone(cache)
-    pool = view(getattr(cache, keys), keys)
-    if len(pool.shape) != POOL_RANK:
-        layout = "[pages, page, 1, D]" if keys == "k_pages" else "[rows, positions, 1, D]"
-        raise SpecError(f"{keys} must be {layout}, got shape {list(pool.shape)}")
-    if isinstance(cache, PagedKV) and cache.layout == "HND":
-        pool = heads_inside(pool)
+    keys, pool = latent_pool(cache)
     _check_columns(keys, pool.shape, columns)
     rows = one_behind_the_other(pool, keys)
     step, _, inner = rows.strides

@@ -8,9 +8,10 @@ from typing import Any
 
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
-from attn_mlir.api.latent_caches import latent_cached, latent_rows
+from attn_mlir.api.latent_caches import latent_cached, latent_pool, latent_rows
 from attn_mlir.api.lengths import NONE_TOLD, Told, told_by
 from attn_mlir.api.mla import model_scale
+from attn_mlir.api.packed_rows import StoredRows, format_named, stored_rows
 from attn_mlir.api.plan import (
     Allocation,
     Plan,
@@ -26,6 +27,7 @@ from attn_mlir.compiling.decode_routes import decode_schedule, decode_splits, de
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
 from attn_mlir.compiling.spec import LSE_TERMS
+from attn_mlir.dialect.attn.latent_formats import PLAIN
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -47,6 +49,8 @@ def mla_decode(
     topk_length: Any = None,
     sinks: Any = None,
     num_splits: int = 0,
+    kv_format: str = PLAIN,
+    kv_scale: Any = None,
     out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -72,6 +76,8 @@ def mla_decode(
         probabilities are divided by, but not to the LSE.
       num_splits: number of parts of the keys, 1 to 256, which are computed side by side; 0 chooses by
         the sizes. The same number gives the same bits.
+      kv_format, kv_scale: as of `sparse_mla`, beside indices: how the rows of the cache are stored, with
+        bytes in the place of columns, and their factors. `bf16` is for rows of q's dtype.
       out: an array for O, as of `attention`.
       device, stream: as of `attention`.
 
@@ -91,13 +97,17 @@ def mla_decode(
     columns = queries.shape[3]
     lists = {"indices": indices, "topk_length": topk_length}
     told, arrays = NONE_TOLD, {}
+    stored = _packed(cache, columns, kv_format, kv_scale)
     if indices is None:
+        if stored is not None:
+            raise SpecError(f"kv_format {kv_format!r} needs indices, which are None")
         found = latent_cached(cache, columns)
         rows = found.operands["k"]
         told = told_by({"q": queries, **found.operands}, cache=found)
         name = told.name("k")
     else:
-        rows, name = latent_rows(cache, columns), "k_pages" if isinstance(cache, PagedKV) else "k"
+        rows = latent_rows(cache, columns) if stored is None else stored.given["kv"]
+        name = "k_pages" if isinstance(cache, PagedKV) else "k"
         told = dataclasses.replace(told, sizes=_sizes(queries, rows, view(indices, "indices")))
     if topk_length is not None and indices is None:
         raise SpecError("topk_length is of the lists in indices, which are None")
@@ -108,7 +118,7 @@ def mla_decode(
     }
     if sinks is not None:
         arrays["sinks"] = dense_on_host(_sinks(sinks, queries), "sinks")
-    if rows.dtype != queries.dtype:
+    if stored is None and rows.dtype != queries.dtype:
         raise SpecError(f"{name} is {rows.dtype}, q is {queries.dtype}: both must be the same")
     options: dict[str, Any] = {"mask": mask}
     spec = MlaDecodeSpec(
@@ -120,9 +130,12 @@ def mla_decode(
         sinks=sinks is not None,
         lengths=told.kinds,
         cache=told.cache,
+        kv_format=kv_format,
+        kv_group=None if stored is None else stored.group,
+        kv_page=None if stored is None else stored.page,
         **options,
     )
-    operands = {"q": queries, "kv": rows}
+    operands = {"q": queries, "kv": rows, **({} if stored is None else stored.given)}
     arguments = {**operands, **arrays, **told.arrays, "scale": model_scale(scale)}
     return _planned(
         spec, arguments, operands, told, num_splits, model=q, out=out, on=(device, stream)
@@ -208,6 +221,22 @@ def _combined(
         return_lse=True,
     )
     return [Step(part, {**given, **seen}), combine], memory
+
+
+def _packed(
+    cache: ContiguousKV | PagedKV, columns: int, kv_format: object, kv_scale: object
+) -> StoredRows | None:
+    """A cache of 8 bits as the operands of a kernel, beside queries of so many columns; None of 16 bits.
+
+    Raises:
+      SpecError: it is none of that format.
+    """
+    form = format_named(kv_format, columns)
+    if form is not None:
+        return stored_rows(form, latent_pool(cache)[1], kv_scale)
+    if kv_scale is not None:
+        raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
+    return None
 
 
 def _check_queries(q: TensorView) -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from attn_mlir.api.cache_scales import POOL_RANK
 from attn_mlir.api.latent_caches import one_behind_the_other
-from attn_mlir.dialect.attn.latent_formats import GROUPS, LatentFormat
-from attn_mlir.errors import SpecError
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.scalars import MAX_I32, integer
 from attn_mlir.runtime.tensors import TensorView, view
 
@@ -32,6 +32,21 @@ class StoredRows(NamedTuple):
     given: dict[str, TensorView]
     group: int | None
     page: int | None
+
+
+def format_named(name: object, columns: int) -> LatentFormat | None:
+    """The format of that name, beside queries of so many columns; None for rows of 16 bits.
+
+    Raises:
+      SpecError: there is none, or its rows have other columns.
+    """
+    if not isinstance(name, str) or name not in (PLAIN, *FORMATS):
+        allowed = ", ".join((PLAIN, *FORMATS))
+        raise SpecError(f"kv_format must be one of {allowed}, got {shown(name, 40)}")
+    form = FORMATS.get(name)
+    if form is not None and form.columns != columns:
+        raise SpecError(f"q must have {form.columns} columns for kv_format {name!r}, got {columns}")
+    return form
 
 
 def stored_rows(form: LatentFormat, kv: TensorView, kv_scale: object) -> StoredRows:

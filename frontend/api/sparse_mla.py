@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from attn_mlir.api.packed_rows import StoredRows, as_rows, stored_rows
+from attn_mlir.api.packed_rows import MAX_PAGE, StoredRows, as_rows, format_named, stored_rows
 from attn_mlir.api.plan import Allocation, Plan, Seen, Step, carried_out
 from attn_mlir.arrays import dense_on_host, stream_of
 from attn_mlir.compiling.sparse_mla import (
     DTYPES,
     HEAD_DIMS,
-    KV_FORMATS,
-    MAX_PAGE,
     NATIVE,
     V_DIM,
     SparseMlaSpec,
 )
-from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
+from attn_mlir.dialect.attn.latent_formats import PLAIN
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
@@ -86,7 +84,6 @@ def sparse_mla(
       LaunchError: the launch failed.
     """
     operands = {"q": view(q, "q"), "kv": view(kv, "kv"), "indices": view(indices, "indices")}
-    _check_format(kv_format)
     integer("v_dim", v_dim, V_DIM, V_DIM)
     page_size = _page_size(operands["kv"], page_table, batch_of_query)
     _check(operands["q"], operands["indices"])
@@ -155,17 +152,14 @@ def _stored(kv: TensorView, q: TensorView, kv_format: str, kv_scale: object) -> 
     Raises:
       SpecError: it is none of that format, or not for queries of that dtype.
     """
-    columns, form = q.shape[2], FORMATS.get(kv_format)
+    columns = q.shape[2]
     if q.dtype == NATIVE and (kv_format != NATIVE or kv_scale is not None):
         raise SpecError(
             f"q must be {PLAIN} unless kv_format is {NATIVE!r} without kv_scale, got {q.dtype} for "
             f"{kv_format!r}"
         )
+    form = format_named(kv_format, columns)
     if form is not None:
-        if form.columns != columns:
-            raise SpecError(
-                f"q must have {form.columns} columns for kv_format {kv_format!r}, got {columns}"
-            )
         return stored_rows(form, kv, kv_scale)
     if kv_scale is not None:
         raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
@@ -196,13 +190,6 @@ def _table(value: object) -> object:
             f"{list(found.shape)} of {found.dtype}"
         )
     return value
-
-
-def _check_format(kv_format: object) -> None:
-    """Refuses what is none."""
-    if not isinstance(kv_format, str) or kv_format not in KV_FORMATS:
-        allowed = ", ".join(KV_FORMATS)
-        raise SpecError(f"kv_format must be one of {allowed}, got {shown(kv_format, 40)}")
 
 
 def _check(q: TensorView, indices: TensorView) -> None:

@@ -31,6 +31,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
     """
     if not target_named(target).lacks_sums_in("tensor"):
         return TENSOR_DECODE
+    if spec.form is not None:
+        raise SpecError(f"{target} has no kernel for kv_format {spec.kv_format!r} in decoding")
     if spec.indices and spec.heads % STREAM_ROWS:
         raise SpecError(
             f"{target} has no kernel for indices and {spec.heads} heads: schedule {STREAMED_DECODE} has one "

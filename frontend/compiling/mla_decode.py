@@ -9,10 +9,12 @@ from typing import Any, ClassVar, cast
 
 from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
-from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.packed_rows import PackedRequest
+from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.spec import LSE_TERMS, mask_name, table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent_formats import row_operands
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.workspace import WORKSPACE
@@ -54,7 +56,7 @@ def _head_dim(value: Any) -> int:
 
 
 @request
-class MlaDecodeSpec(Request):
+class MlaDecodeSpec(PackedRequest):
     """Latent attention after absorption, for any batch, numbers of queries and lengths of sequences.
 
     Args:
@@ -73,6 +75,7 @@ class MlaDecodeSpec(Request):
         that it is called with.
       partial: whether O, in f32, and LSE are results for parts of the keys, which a second kernel puts
         together.
+      kv_format, kv_group, kv_page: as of `PackedRequest`; of 8 bits with `indices` alone.
 
     Raises:
       SpecError: a value that has no kernel; the message names the option and what is allowed.
@@ -126,6 +129,13 @@ class MlaDecodeSpec(Request):
             raise SpecError(
                 "indices name rows of the whole cache: cache and lengths must be left out"
             )
+        self.check_format(self.head_dim)
+        if self.form is not None and not self.indices:
+            raise SpecError(f"kv_format {self.kv_format!r} needs indices, got none")
+        if self.form is not None and self.dtype != "bf16":
+            raise SpecError(
+                f"dtype must be bf16 with kv_format {self.kv_format!r}, got {self.dtype}"
+            )
         if self.lengths.ragged_q or self.lengths.ragged_k or self.lengths.used_q:
             raise SpecError(
                 f"lengths must be those of the cache's sequences, got {self.lengths.tensors}"
@@ -152,16 +162,18 @@ class MlaDecodeSpec(Request):
         queries, columns = ("batch", "sq"), (1, self.head_dim)
         kv: tuple[int | str, ...] = ("batch", "sk", *columns)
         if self.indices:
-            kv = ("rows", self.head_dim)
+            kv = ("s_kv", self.head_dim)
         elif self.cache is not None:
             kv = (*self.cache.axes, *columns)
         found_by = {} if self.cache is None else self.cache.arrays
         batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
         o = (batch, "sq", self.heads, LATENT_COLUMNS)
+        plain = (Operand("kv", self.dtype, kv),)
+        rows, *others = plain if self.form is None else row_operands(self.form, self.kv_page)
         topk_length = (Operand("topk_length", "i32", queries),) if self.topk_length else ()
         return (
             Operand("q", self.dtype, (*queries, self.heads, self.head_dim)),
-            Operand("kv", self.dtype, kv),
+            rows,
             Operand("o", "f32" if self.partial else self.dtype, o, "out"),
             Operand("lse", "f32", (*terms, batch, self.heads, "sq"), "out"),
             Operand("scale", "f32", role="scalar"),
@@ -171,6 +183,7 @@ class MlaDecodeSpec(Request):
             *(table(name, "i32", rank) for name, rank in found_by.items()),
             *(table(name, "i32", 1) for name in self.lengths.tensors),
             *(self._workspace() if self.joined else ()),
+            *others,
         )
 
     def _workspace(self) -> tuple[Operand, ...]:
@@ -196,6 +209,7 @@ class MlaDecodeSpec(Request):
             self.dtype,
             f"h{self.heads}",
             f"d{self.head_dim}",
+            *self.format_words,
         )
         return f"attn_mla_decode_{'_'.join(filter(None, words))}"
 
@@ -211,6 +225,7 @@ class MlaDecodeSpec(Request):
             cache=self.cache,
             listed=self.indices,
             partial=self.partial,
+            form=self.form,
         )
         if self.schedule is not None:
             name_schedule(op, self.schedule)

@@ -19,6 +19,8 @@ from attn_mlir.runtime.tensors import view
 
 V_DIM = 512
 QUERY_RANK = 4
+MOST_COLUMNS = 576
+NARROW_FORMATS = {MOST_COLUMNS: "v32", 512: "model1"}  # by head_dim
 
 
 @dataclass
@@ -80,13 +82,14 @@ def flash_mla_with_kvcache(
 ) -> tuple[Any, Any]:
     """As FlashMLA's `flash_mla_with_kvcache`, on top of `attn_mlir.mla_decode`.
 
-    What differs: caches are of 16 bits, also with `indices`; `attn_sink` may be given without them; any
+    What differs: caches of 16 bits also with `indices`; `attn_sink` may be given without them; any
     number of entries, heads in multiples of 8, pages of further sizes. What FlashMLA checks by
     assertions is refused by a `SpecError`.
 
     Args:
       q: [batch, seq_len_q, num_heads_q, head_dim], bf16 or f16; head_dim 576 or 512.
-      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype.
+      k_cache: [num_blocks, page_block_size, 1, head_dim], of q's dtype; with `is_fp8_kvcache` 656 bytes of
+        u8, i8 or e4m3 for a row of 576 columns, 584 for one of 512: `v32` and `model1` of `pack_latent`.
       block_table: [batch, max_num_blocks_per_seq] i32; not looked at with `indices`, and may be None.
       cache_seqlens: [batch] i32, rows of each sequence, likewise.
       head_dim_v: 512.
@@ -94,7 +97,7 @@ def flash_mla_with_kvcache(
       num_splits: None.
       softmax_scale: of the scores; 1 / sqrt(head_dim) where it is None.
       causal: whether a query sees the rows up to its own alone; not with `indices`.
-      is_fp8_kvcache: False.
+      is_fp8_kvcache: whether rows are stored in 8 bits, with `indices`; q is bf16 then.
       indices: [batch, seq_len_q, topk] i32, block x page_block_size + offset; -1, and any other number that
         is no row, does not count.
       attn_sink: [num_heads_q] f32, a logit per head.
@@ -117,8 +120,9 @@ def flash_mla_with_kvcache(
     for name, value in extra.items():
         if value is not None:
             raise SpecError(f"{name} has no kernel yet: a call attends to one cache")
-    if flag("is_fp8_kvcache", is_fp8_kvcache):
-        raise SpecError("is_fp8_kvcache True has no kernel yet: k_cache must be of 16 bits")
+    is_narrow = flag("is_fp8_kvcache", is_fp8_kvcache)
+    if is_narrow and indices is None:
+        raise SpecError("is_fp8_kvcache True has no kernel without indices")
     if num_splits is not None:
         raise SpecError(f"num_splits must be None, got {shown(num_splits, 40)}")
     integer("head_dim_v", head_dim_v, V_DIM, V_DIM)
@@ -146,12 +150,16 @@ def flash_mla_with_kvcache(
             "page_block_size": rows.shape[1],
             "h_k": rows.shape[2],
             "causal": is_causal,
+            "is_fp8_kvcache": is_narrow,
             "topk": None if indices is None else view(indices, "indices").shape[-1],
         }
     )
     options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
     if indices is not None:
         options = {"indices": indices}
+        if is_narrow:
+            columns = queries.shape[3]
+            options["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
         if topk_length is not None:
             options["topk_length"] = _of_each_query(topk_length, indices)
         block_table, cache_seqlens = np.zeros((1, 1), np.int32), None

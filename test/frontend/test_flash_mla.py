@@ -11,6 +11,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.errors import SpecError
 from attn_mlir.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata
+from attn_mlir.reference import mla_decode_f64
 
 BF16: Any = ml_dtypes.bfloat16
 EMULATOR = am.EmulatorDevice(target="sm_100a")
@@ -43,7 +44,11 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         ),
         ({"block_table": None}, "block_table and cache_seqlens must be given without indices"),
         ({"causal": True, "indices": LISTS}, "causal must be False with indices"),
-        ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel yet"),
+        ({"is_fp8_kvcache": True}, "is_fp8_kvcache True has no kernel without indices"),
+        (
+            {"is_fp8_kvcache": True, "indices": LISTS},
+            r"\[pages, page, 1, 656\] with 1 to .* rows for kv_format 'v32', got \[3, 64, 1, 576\]",
+        ),
         ({"extra_k_cache": LISTS}, "extra_k_cache has no kernel yet"),
         ({"extra_topk_length": LISTS}, "extra_topk_length has no kernel yet"),
         ({"topk_length": np.ones(2, np.int32)}, "topk_length is of the lists in indices"),
@@ -112,4 +117,27 @@ def test_lists_with_lengths_of_sequences() -> None:
         q, cache, scale=0.3, indices=indices, topk_length=each, sinks=sinks, device=EMULATOR
     )
     assert out.tobytes() == wanted.tobytes()
-    assert lse[0].tobytes() == log[0].tobytes() and np.isposinf(lse[1]).all()
+    assert lse[0].tobytes() == log[0].tobytes() and bool((lse[1] == np.inf).all())
+
+
+@pytest.mark.parametrize(("columns", "kv_format"), [(576, "v32"), (512, "model1")])
+def test_caches_of_8_bits(columns: int, kv_format: str) -> None:
+    """As `mla_decode` with the format that belongs to head_dim."""
+    random = np.random.default_rng(0)
+    q, rows = (
+        (random.standard_normal(x) / 4).astype(BF16)
+        for x in ((1, 2, 16, columns), (3, 8, 1, columns))
+    )
+    pool = am.pack_latent(rows, kv_format).kv
+    indices = random.integers(-1, 24, (1, 2, 20)).astype(np.int32)
+    call = given(q=q, k_cache=pool, block_table=None, cache_seqlens=None, softmax_scale=0.3)
+    out, lse = flash_mla_with_kvcache(**call, indices=indices, is_fp8_kvcache=True, device=EMULATOR)
+    cache = am.PagedKV(pool, None, np.zeros((1, 1), np.int32))
+    wanted, log = am.mla_decode(
+        q, cache, scale=0.3, indices=indices, kv_format=kv_format, device=EMULATOR
+    )
+    assert out.tobytes() == wanted.tobytes() and lse.tobytes() == log.tobytes()
+    truth = mla_decode_f64(
+        q, am.unpack_latent(pool, kv_format).reshape(24, columns), indices=indices, scale=0.3
+    )
+    assert np.abs(truth.o - out.astype(np.float32)).max() < 3e-3

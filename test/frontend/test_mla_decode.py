@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.errors import SpecError
 from attn_mlir.reference import mla_decode_f64
+from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import Machine
 
 BF16 = ml_dtypes.bfloat16
@@ -44,6 +45,7 @@ def operands(**changed: Any) -> dict[str, Any]:
 
 
 LISTS = ints(2, 2, 8)
+PACKED = np.zeros((6, 16, 1, 656), np.uint8)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rank of q": (
         {"q": zeros(2, 16, 576)},
@@ -116,6 +118,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "lengths of lists": (
         {"indices": LISTS, "topk_length": ints(2)},
         r"topk_length must be \[2, 2\] of i32 beside this q, got \[2\] of i32",
+    ),
+    "unknown format": (
+        {"kv_format": "e5m2"},
+        r"kv_format must be one of bf16, v32, model1, e4m3, e4m3_rope16, got 'e5m2'",
+    ),
+    "format of sequences": (
+        {"cache": pages(k_pages=PACKED), "kv_format": "v32"},
+        r"kv_format 'v32' needs indices, which are None",
+    ),
+    "columns of a format": (
+        {"indices": LISTS, "kv_format": "model1"},
+        r"q must have 512 columns for kv_format 'model1', got 576",
+    ),
+    "format of a target": (
+        {"cache": pages(k_pages=PACKED), "indices": LISTS, "kv_format": "v32"},
+        r"sm_90a has no kernel for kv_format 'v32' in decoding",
+    ),
+    "factors of 16 bits": (
+        {"indices": LISTS, "kv_scale": np.ones((6, 16, 1), np.float32)},
+        r"kv_scale must be None for kv_format 'bf16'",
     ),
     "gaps between pages": (
         {"indices": LISTS, "cache": pages(k_pages=zeros(6, 20, 1, 576)[:, :16])},

@@ -14,15 +14,18 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.reference import check_mla_decode
 from attn_mlir.runtime.bundle import Bundle
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.runtime.manifest import TensorMapParam
 from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.sparse_cases import poison
 from attn_mlir.validation.numerics.stored import Form
 
 FAIR: dict[str, Any] = {"target": "sm_100a", "check": "all"}
-LATE = {**FAIR, "schedule": "adversarial", "seed": 3}
+LATE: dict[str, Any] = {**FAIR, "schedule": "adversarial", "seed": 3}
 CAUSAL = {"mask": am.causal()}
 BLOCK = 64  # keys of a tile, and rows of queries
 
@@ -156,6 +159,32 @@ def boxes(bundle: Bundle) -> dict[str, set[tuple[int, ...]]]:
         if isinstance(parameter, TensorMapParam):
             found.setdefault(parameter.tensor, set()).add(tuple(parameter.box))
     return found
+
+
+@pytest.mark.parametrize(("kv_format", "group"), [("model1", None), ("e4m3", 128)])
+def test_rows_of_8_bits(kv_format: str, group: int | None) -> None:
+    """In parts, of which some have no entry, and with NaN in rows that nothing names."""
+    random, columns = np.random.default_rng(3), 512 if kv_format == "model1" else 576
+    rows = (random.standard_normal((5, 8, 1, columns)) / 4).astype("bfloat16")
+    q = (random.standard_normal((2, 1, 16, columns)) / 4).astype("bfloat16")
+    indices = random.integers(-2, 42, (2, 1, 100)).astype(np.int32)
+    indices[indices == 7] = -1
+    lengths = np.array([[90], [0]], np.int32)
+    pool, scale = am.pack_latent(rows, kv_format, group=group)
+    truth = am.unpack_latent(pool, kv_format, kv_scale=scale).reshape(40, columns)
+    poison(pool, FORMATS[kv_format], np.array([7]))
+    options: dict[str, Any] = {"scale": 0.3, "indices": indices, "topk_length": lengths}
+    o, lse = am.mla_decode(
+        q,
+        am.PagedKV(pool, None, np.zeros((1, 1), np.int32)),
+        num_splits=3,
+        kv_format=kv_format,
+        kv_scale=scale,
+        device=am.EmulatorDevice(**LATE),
+        **options,
+    )
+    verdict = check_mla_decode(q, truth, o, lse, **options)
+    assert verdict.ok, verdict
 
 
 def rising(**options: Any) -> DecodeProblem:

@@ -104,8 +104,9 @@ def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
         {"mask": am.causal(), "cache": Cache(page_size=64, pages="table"), "sinks": True},
         {"heads": 24, "head_dim": 512, "partial": True},
         {"indices": True, "topk_length": True, "partial": True},
+        {"indices": True, "kv_format": "v32", "partial": True},
     ],
-    ids=["pages", "parts", "lists"],
+    ids=["pages", "parts", "lists", "8 bits"],
 )
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
     bundle = am.compile(MlaDecodeSpec(**{"heads": 64} | options), target="sm_100a")

@@ -4,8 +4,8 @@
     python -m attn_mlir.validation.numerics.decode_sweep --only topk=64   cases whose text contains this
     python -m attn_mlir.validation.numerics.decode_sweep --list           cases only
 
-By FlashMLA's function, with its comparison and tolerances, for `sm_100a`. Caches have 16 bits instead of 8, batches are
-of 1 and 4 sequences, and s_q x topk is at most 16384. Exit code: 0 when every case is right, 1 when one is not.
+By FlashMLA's function, with its comparison and tolerances, for `sm_100a`; batches are of 1 and 4 sequences, and s_q x topk
+is at most 16384. Exit code: 0 when every case is right, 1 when one is not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from attn_mlir.api.latent_formats import pack_latent, unpack_latent
+from attn_mlir.dialect.attn.latent import ROW_COLUMNS
+from attn_mlir.dialect.attn.latent_formats import FORMATS
 from attn_mlir.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 from attn_mlir.masks import causal, full
 from attn_mlir.reference import mla_decode_f64
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.validation.numerics.sparse_cases import agrees
+from attn_mlir.validation.numerics.sparse_cases import agrees, poison
 from attn_mlir.validation.numerics.sparse_sweep import swept
 
 BF16: Any = ml_dtypes.bfloat16
@@ -54,6 +57,7 @@ class Case(NamedTuple):
     page: int
     feature: str = ""
     causal: bool = False
+    fp8: bool = True
 
 
 def cases() -> Iterator[Case]:
@@ -61,11 +65,12 @@ def cases() -> Iterator[Case]:
     for d, (s_k, topk, page) in product((576, 512), PLAIN):
         yield Case(4, 1, 64, d, s_k, topk, page)
         yield Case(1, 3, 128, d, s_k, topk, page, "sink")
+        yield Case(1, 2, 64, d, s_k, topk, page, fp8=False)
     for d, (s_k, topk, page), feature in product((576, 512), CORNERS, ("invalid", "empty", "sink")):
         yield Case(4, 1, 64, d, s_k, topk, page, feature)
     for h, s_q, is_causal in product((16, 32, 64, 128), (1, 2), (False, True)):
-        yield Case(4, s_q, h, 576, 300, 0, DENSE_PAGE, "varlen", is_causal)
-    yield Case(4, 2, 64, 576, 512, 0, DENSE_PAGE, "empty", True)
+        yield Case(4, s_q, h, 576, 300, 0, DENSE_PAGE, "varlen", is_causal, False)
+    yield Case(4, 2, 64, 576, 512, 0, DENSE_PAGE, "empty", True, False)
 
 
 def run(case: Case) -> str:
@@ -106,11 +111,19 @@ def run(case: Case) -> str:
         options["causal"] = case.causal
         named = np.concatenate([rows[b, :count] for b, count in enumerate(lengths)])
     pool[named] = drawn(len(named), case.d)
+    cache = pool.reshape(-1, case.page, 1, case.d)
+    if case.fp8:
+        form = "v32" if case.d == ROW_COLUMNS else "model1"
+        pool[np.isnan(pool[:, 0].astype(np.float32))] = 0
+        cache = pack_latent(cache, form).kv
+        pool = unpack_latent(cache, form).reshape(pool.shape)
+        poison(cache, FORMATS[form], np.setdiff1d(np.arange(len(pool)), named))
+        options["is_fp8_kvcache"] = True
     scale = case.d**-0.55
     found = [
         flash_mla_with_kvcache(
             q,
-            pool.reshape(-1, case.page, 1, case.d),
+            cache,
             table,
             lengths,
             512,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attn_mlir.api.latent_formats import pack_latent
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.reference.latent_formats import rows_f64
 from attn_mlir.reference.sparse_mla import (
     SparseAttention,
@@ -109,20 +109,26 @@ def _cache(case: Case, kv: NDArray[Any], unnamed: NDArray[Any]) -> dict[str, Any
         page = next(size for size in range(MOST_PAGE, 0, -1) if case.s_kv % size == 0)
         rows = rows.reshape(-1, page, 1, case.d_qk)
         packed = pack_latent(rows, case.kv_format).kv
-        page_bytes = packed.reshape(len(packed), -1, copy=False)
-        tail = form.token_bytes - form.row_bytes
-        for outer, inner in zip(*np.divmod(unnamed, page), strict=True):
-            begin, end = inner * form.row_bytes, page * form.row_bytes + inner * tail
-            page_bytes[outer, begin : begin + form.row_bytes] = NAN_BYTE
-            page_bytes[outer, end : end + tail] = NAN_BYTE
+        poison(packed, form, unnamed)
         return {"kv": packed, "kv_format": case.kv_format}
     packed, scale = pack_latent(rows, case.kv_format, group=case.group)
-    packed[unnamed] = NAN_BYTE
+    poison(packed, form, unnamed)
     given = {"kv": strided(packed), "kv_format": case.kv_format}
     if scale is None:
         return given
     scale[unnamed] = np.nan
     return given | {"kv_scale": strided(scale, 3)}
+
+
+def poison(packed: NDArray[Any], form: LatentFormat, rows: NDArray[Any]) -> None:
+    """Puts NaN into the elements and factors of these rows of a packed cache, as `pack_latent` makes it."""
+    page = packed.shape[1] if packed.ndim > len(("rows", "heads", "bytes")) else len(packed)
+    pages = packed.reshape(-1, page * form.token_bytes, copy=False)
+    tail = form.token_bytes - form.row_bytes
+    for outer, inner in zip(*np.divmod(rows, page), strict=True):
+        begin, end = inner * form.row_bytes, page * form.row_bytes + inner * tail
+        pages[outer, begin : begin + form.row_bytes] = NAN_BYTE
+        pages[outer, end : end + tail] = NAN_BYTE
 
 
 def rows_of(given: dict[str, Any]) -> NDArray[Any]:

@@ -43,6 +43,8 @@ class MlaDecodeStreaming:
         Raises:
           VerifyError: results for parts, or what `mha-streaming` refuses.
         """
+        if isinstance(op.kv.owner, attn.LatentRowsOp):
+            raise op_error(op, f"has no kernel for rows of 8 bits in {self.name}")
         if op.is_partial:
             raise op_error(
                 op, f"has no kernel for attn.partial in {self.name}: it joins parts by itself"

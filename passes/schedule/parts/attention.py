@@ -29,7 +29,7 @@ Dims = Mapping[
 ]  # by rank: with a batch dimension, or rows of all sequences in one
 
 QUERY_DIMS: Dims = {4: ("batch", "sq", "", ""), 3: ("total_q", "", "")}
-KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", ""), 2: ("rows", "")}
+KEY_DIMS: Dims = {4: ("batch", "sk", "", ""), 3: ("total_k", "", ""), 2: ("s_kv", "")}
 LSE_DIMS: Dims = {3: ("batch", "", "sq"), 2: ("", "total_q")}
 OUTPUT_DIMS = {"o": QUERY_DIMS, "lse": LSE_DIMS}
 TENSOR_DIMS = {"q": QUERY_DIMS, "k": KEY_DIMS, "v": KEY_DIMS, **OUTPUT_DIMS}

@@ -12,15 +12,16 @@ from .config import Config
 from .factors import Factors
 from .key_parts import Parts
 from .kv_source import KVSource, PagedKV, TensorKV
-from .latent_source import WideRows
+from .latent_source import source_of
 from .modifier import Unmodified
-from .operands import check_pages, pages_of, sequences_of
+from .operands import check_pages, pages_of, root, sequences_of
 from .problem import Problem, Value
 from .sparse_problem import SparseDecode
 from .visited import KeyTiles
 
 TENSOR_DIMS = {"q": QUERY_DIMS, "kv": KEY_DIMS, **OUTPUT_DIMS}
-LISTED_DIMS = TENSOR_DIMS | {"kv": {2: ("rows", "")}}
+ROW_DIMS = {2: ("s_kv", ""), 3: ("kv_pages", "", "")}  # of a cache that lists name rows of
+LISTED_DIMS = TENSOR_DIMS | {"kv": ROW_DIMS}
 LIST_DIMS = {"indices": ("batch", "sq", "topk"), "topk_length": ("batch", "sq")}
 
 
@@ -43,7 +44,9 @@ def listed_kernel(
     function: Any, op: attn.MlaDecodeOp, kind: type[Config]
 ) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
     """The kernel of a function of one `attn.mla_decode` of the rows that lists name; as `decode_kernel`."""
-    with opened(function, op, LISTED_DIMS, kind, LIST_DIMS) as opening:
+    rank = attn.stored_type(op.kv).rank
+    dims = LIST_DIMS | dict.fromkeys(("kv_scale", "kv_rope"), ROW_DIMS[rank])
+    with opened(function, op, LISTED_DIMS, kind, dims) as opening:
         kernel, tensors, captured, config = opening
         given = {
             name: captured[value]
@@ -53,7 +56,7 @@ def listed_kernel(
         own = {name: value for name, value in tensors.items() if name != "kv"}
         problem = SparseDecode(
             **dict.fromkeys(("topk_length", "sinks"), None) | given | own,
-            source=WideRows(tensors["kv"]),
+            source=source_of(op.kv, {**captured, root(op.kv): tensors["kv"]}),
             max_logits=None,
             page_table=None,
             batch_of_query=None,

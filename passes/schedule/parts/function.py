@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, ScaledOp
+from attn_mlir.dialect.attn import STORAGE_OPERATIONS, ColumnsOp, LatentRowsOp, ScaledOp
 from attn_mlir.passes.check_names import names_of, operand_names
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 
@@ -31,7 +31,7 @@ def check_function(function: Any, op: Any) -> None:
     Raises:
       VerifyError: it computes something else as well, or mixes them up.
     """
-    views = (*STORAGE_OPERATIONS, ScaledOp, ColumnsOp)
+    views = (*STORAGE_OPERATIONS, ScaledOp, ColumnsOp, LatentRowsOp)
     block = list(function.body.blocks[0].operations)
     operations = [other for other in block if not isinstance(other, views)]
     own = op.operation.name

@@ -21,7 +21,7 @@ def storage_steps(operand: Value) -> Iterator[Any]:
     while isinstance(owner := operand.owner, _SOURCED):
         yield owner
         operand = owner.source
-    if isinstance(owner, (attn.RaggedOp, attn.GatheredOp, *_POOLS)):
+    if isinstance(owner, (attn.RaggedOp, attn.GatheredOp, attn.LatentRowsOp, *_POOLS)):
         yield owner
 
 

@@ -1,0 +1,90 @@
+"""The options of requests whose latent cache may be stored in 8 bits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import integer
+
+MAX_PAGE = 1 << 20  # rows; far above any cache
+KV_FORMATS = (PLAIN, *FORMATS)
+
+
+def one_of(name: str, value: Any, *, allowed: tuple[Any, ...]) -> Any:
+    """The value itself.
+
+    Raises:
+      SpecError: none of these.
+    """
+    if isinstance(value, bool) or value not in allowed:
+        names = " or ".join(map(str, allowed))
+        raise SpecError(f"{name} must be {names}, got {shown(value, 40)}")
+    return value
+
+
+@request
+class PackedRequest(Request):
+    """A request with rows of a latent cache, which its operation has as one tensor.
+
+    Args:
+      kv_format: how rows of the cache are stored, see `attn_mlir.dialect.attn.latent_formats`.
+      kv_group: columns that share a factor, where these have a tensor of their own; None without.
+      kv_page: rows of a page of the cache, where the format needs it; else None.
+    """
+
+    kv_format: str = option(
+        converter=partial(one_of, "kv_format", allowed=KV_FORMATS), default=PLAIN
+    )
+    kv_group: int | None = option(
+        converter=partial(one_of, "kv_group", allowed=GROUPS), default=None
+    )
+    kv_page: int | None = option(
+        converter=partial(integer, "kv_page", least=1, most=MAX_PAGE), default=None
+    )
+
+    def check_format(self, columns: int) -> None:
+        """A row has the columns of a query; factors and pages are told where the format leaves them open.
+
+        Raises:
+          SpecError: names the option.
+        """
+        stored = FORMATS.get(self.kv_format)
+        if stored is not None and stored.columns != columns:
+            raise SpecError(
+                f"head_dim must be {stored.columns} with kv_format {self.kv_format!r}, got {columns}"
+            )
+        may_group = stored is not None and stored.factors.place == "outside"
+        if self.kv_group is not None and not may_group:
+            raise SpecError(
+                f"kv_group must be None with kv_format {self.kv_format!r}, got {self.kv_group}"
+            )
+        if (self.kv_page is not None) != (stored is not None and stored.is_in_pages):
+            raise SpecError(
+                f"kv_page must be {'None' if self.kv_page else 'the rows of a page'} with kv_format "
+                f"{self.kv_format!r}, got {self.kv_page}"
+            )
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether products take rows of 8 bits as they are."""
+        return False
+
+    @property
+    def form(self) -> LatentFormat | None:
+        """How rows are stored that are widened, with the group of their factors; None for others."""
+        stored = None if self.is_narrow else FORMATS.get(self.kv_format)
+        if stored is None or self.kv_group is None:
+            return stored
+        return stored.with_factors(self.kv_group)
+
+    @property
+    def format_words(self) -> list[str]:
+        """Of a kernel's name."""
+        if self.form is None:
+            return []
+        words = {f"by{self.kv_group}": self.kv_group, f"page{self.kv_page}": self.kv_page}
+        return [self.kv_format, *(word for word, wanted in words.items() if wanted)]
