@@ -58,7 +58,7 @@ class Pool:
             more = np.zeros((after, self.steps.shape[1]), np.int32)
             more[:first] = self.steps[:first]
             self.steps = more
-        return np.concatenate([again, np.arange(first, self._next)])
+        return np.concatenate([again, np.arange(first, self._next, dtype=np.intp)])
 
     def widen(self, width: int) -> None:
         """Makes room for actors below `width`."""
