@@ -43,7 +43,7 @@ class Pool:
     def __init__(self) -> None:
         self.steps: Steps = np.zeros((0, 0), np.int32)
         self._next = 0  # rows from here on have never been taken, and are zero
-        self._returned = np.zeros(0, np.intp)
+        self._returned: npt.NDArray[np.intp] = np.zeros(0, np.intp)
 
     def take(self, count: int, width: int) -> npt.NDArray[np.intp]:
         """Numbers of `count` rows of zeros, for actors below `width`."""
@@ -70,7 +70,7 @@ class Pool:
 
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
         """Takes back rows that no granule uses any more."""
-        self._returned = np.concatenate([self._returned, np.unique(rows)])
+        self._returned = np.concatenate([self._returned, np.unique(rows).astype(np.intp)])
 
 
 class Touches:
