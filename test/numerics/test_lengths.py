@@ -177,6 +177,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long("one head, wide", "persistent")
 def test_unequal_lengths(name: str) -> None:
     case = CASES[name]
     batch = case.batch()

@@ -49,6 +49,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long("compressed rows", "ragged", "pages under dense keys")
 def test_mla(name: str) -> None:
     CASES[name].run()
 

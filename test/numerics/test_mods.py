@@ -177,6 +177,7 @@ def judged(case: Case, device: am.EmulatorDevice) -> None:
     "sinks of bf16, causal",
     "mask tensor",
     "relative bias",
+    "documents causal",  # is drawn late below
 )
 def test_every_element_is_right(name: str) -> None:
     judged(CASES[name], am.EmulatorDevice())

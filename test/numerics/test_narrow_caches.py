@@ -76,6 +76,7 @@ def factors(q: str, kind: str, batch: int, heads: int) -> dict[str, Any]:
         ("e5m2", "e5m2", (16, 144), "head", "sm_100a", 0),
     ],
 )
+@pytest.mark.long("bf16-e4m3-d0-*", "f16-e5m2-d4-*")
 def test_numbers(q: str, kv: str, d: tuple[int, int], kind: str, target: str, seed: int) -> None:
     arrays = operands(q, kv, 3, 300, (4, 2), d, batch=2)
     assert not wrong(arrays, target, seed, mask=am.causal(), **factors(q, kind, 2, 2))

@@ -59,7 +59,7 @@ def test_lengths(sq: int, sk: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("order", ["single", "last_first", "persistent", "counter"])
-@pytest.mark.long("*-2")
+@pytest.mark.long("*-2", "single-1", "last_first-1")
 def test_orders_and_schedules(order: str, seed: int) -> None:
     """Of 8 work tiles on 2 multiprocessors; O is staged where Q was, but for those in turns."""
     q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)
@@ -67,6 +67,7 @@ def test_orders_and_schedules(order: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("tiles", [1, 2, None])
+@pytest.mark.long("2")
 def test_query_tiles(tiles: int | None) -> None:
     """One, two and three groups; some rows see nothing of the tiles that others need."""
     q, k, v = operands(190, 400, 4, 2, 128, 128)

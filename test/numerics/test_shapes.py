@@ -44,7 +44,7 @@ def test_head_sizes(d: int, dv: int):
     ("sq", "heads", "kv_heads", "tiles"),
     [(1, 8, 1, 1), (2, 16, 2, 2), (16, 8, 2, 2), (5, 128, 1, 6), (70, 6, 2, 6), (40, 16, 1, 6)],
 )
-@pytest.mark.long("16-8-2-2")
+@pytest.mark.long("16-8-2-2", "70-6-2-6")
 def test_grouped_heads_of_few_queries(
     sq: int, heads: int, kv_heads: int, tiles: int, product_counts: list[int]
 ):
@@ -100,6 +100,7 @@ def test_tile_orders_and_query_tiles_give_the_same_bits(mask: am.Mask):
 @pytest.mark.parametrize(
     ("order", "ctas"), [("single", 12), ("last_first", 12), ("persistent", 3), ("clc", 1)]
 )
+@pytest.mark.long("last_first-12")
 def test_how_many_ctas_start(order: str, ctas: int, monkeypatch: pytest.MonkeyPatch):
     """Of 3 x 2 x 2 tiles; one after the other, so that with `clc` the first CTA claims all others."""
     started: list[bool] = []

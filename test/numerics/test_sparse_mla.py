@@ -48,6 +48,7 @@ def test_late_and_out_of_order() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 61])
+@pytest.mark.long("1")
 def test_pages_are_rows_elsewhere(size: int) -> None:
     """Tables and sequences of any contents; the bits are those of the rows without pages."""
     random = np.random.default_rng(size)

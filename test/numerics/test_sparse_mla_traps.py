@@ -163,6 +163,7 @@ def test_t24_the_result_is_staged_where_keys_were(plain: Bundle) -> None:
 
 
 @pytest.mark.parametrize("filler", [-(2**31), -1, 2 * BLOCK, 2**31 - 1])
+@pytest.mark.long("-1", "128")
 def test_t26_numbers_that_are_no_rows(filler: int) -> None:
     given = operands()
     given["indices"] = np.where(EVERY % 3 == 0, filler, EVERY).astype(np.int32)

@@ -78,6 +78,7 @@ def test_work_tiles(
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.long("1-*", "2-sm_100a", "0-sm_100a")
 def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     """Eight work tiles on two CTAs: loads go on into the next tile, and warps drift apart."""
     q, k, v = operands(2, 400, 8, 2, 64, 64, batch=4)
@@ -122,6 +123,7 @@ def test_rows_of_two_query_tiles(
 
 
 @pytest.mark.parametrize(("d", "dv"), [(128, 128), (192, 128), (40, 16)])
+@pytest.mark.long("40-16")
 def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
     """O in four pieces, and in one; two where shared memory has room for key tiles beside them."""
     q, k, v = operands(5, 300, 8, 2, d, dv)
@@ -161,6 +163,7 @@ def test_two_query_tiles_of_unequal_lengths() -> None:
 
 @pytest.mark.parametrize(("parts", "seed"), [(3, 0), (7, 1), (9, 2)])
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.long("sm_100a-3-0", "sm_90a-7-1", "sm_100a-9-2")
 def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
     """Of 4 key tiles, so that some are empty, more than are read at a time; sinks count once."""
     q, k, v = operands(1, 500, 8, 1, 128, 128, batch=2)
@@ -169,6 +172,7 @@ def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
 
 
 @pytest.mark.parametrize(("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (256, 256)])
+@pytest.mark.long("64-64", "80-96")
 def test_parts_of_head_sizes(d: int, dv: int) -> None:
     """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns."""
     q, k, v = operands(3, 300, 4, 2, d, dv)
@@ -214,6 +218,7 @@ def test_parts_have_the_same_bits_whoever_is_last() -> None:
 
 
 @pytest.mark.parametrize("mask", [am.causal(), am.sliding_window(300)], ids=str)
+@pytest.mark.long("window:300,0")
 def test_parts_of_a_size_do_not_depend_on_the_batch(mask: am.Mask) -> None:
     """Alone, and among four others in two orders, of lengths that need more parts: the same bits."""
     rng = np.random.default_rng(0)

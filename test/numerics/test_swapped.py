@@ -65,6 +65,7 @@ def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
         ),
     ],
 )
+@pytest.mark.long("shape0-*")
 def test_problems(
     shape: tuple[int, int], heads: tuple[int, int], d: tuple[int, int], options: dict[str, Any]
 ) -> None:

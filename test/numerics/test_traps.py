@@ -74,6 +74,7 @@ def test_rows_past_the_end_reach_no_result() -> None:
     ],
     ids=str,
 )
+@pytest.mark.long("window:200,0-40-500", "causal&chunked:96-150-330")
 def test_edges_of_masks(mask: am.Mask, sq: int, sk: int) -> None:
     judge(*operands(sq, sk), mask=mask)
 
