@@ -20,9 +20,12 @@ PLAN = "builtin.module(ws-plan-memory{target=sm_100a})"
 
 
 @functools.cache
-def kernel() -> str:
-    """The kernel before its rings are proved and placed."""
+def kernel(entries: str = "") -> str:
+    """The kernel before its rings are proved and placed; with entries of its configuration."""
     module = str(build_module(make_context(), SparseMlaSpec(heads=128, head_dim=512)))
+    if entries:
+        module = module.replace("{operand", f"{{attn.config = {{{entries}}}, operand")
+        assert entries in module
     schedule = "attn-configure{target=sm_100a},convert-attn-to-ws{target=sm_100a}"
     return str(lowered(module, f"builtin.module({schedule})"))
 
@@ -41,6 +44,12 @@ def without(label: str, signal: str) -> str:
 
 def test_as_it_is_it_is_accepted() -> None:
     assert "ws.plan" in str(lowered(kernel(), PLAN))
+
+
+def test_slots_of_keys_are_as_many_as_the_configuration_says() -> None:
+    keys = '!ws.ring<!ws.tile<vector<64x128xbf16>, "shared">, {} : i64, 1 : i64>'
+    assert keys.format(8) in kernel() and keys.format(8) not in kernel("kv_stages = 5 : i32")
+    assert keys.format(5) in kernel("kv_stages = 5 : i32")
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,11 @@ class SparseMla:
                 f"has no kernel for {heads} heads: supported are multiples of {HEAD_STEP} up to "
                 f"{HALF_ROWS}, and multiples of {HALF_ROWS}",
             )
-        chosen = (NARROW if _is_narrow(op) else {}) | self.config.given(op)
-        op.attributes[CONFIG] = self.config(**chosen).to_attr()
+        op.attributes[CONFIG] = self.chosen(op).to_attr()
+
+    def chosen(self, op: attn.SparseMlaOp) -> SparseConfig:
+        """The configuration of an operation that there is a kernel for."""
+        return self.config(**((NARROW if _is_narrow(op) else {}) | self.config.given(op)))
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.

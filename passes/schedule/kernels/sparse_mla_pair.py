@@ -27,10 +27,13 @@ SOFTMAX_REGISTERS, OTHER_REGISTERS = 224, 96  # of a thread, of what four warpgr
 
 @dataclass(frozen=True)
 class PairConfig(SparseConfig):
-    """Tiles of one query: 64 heads in each CTA, and blocks of 128 entries."""
+    """Tiles of one query: 64 heads in each CTA, and blocks of 128 entries.
+
+    Attributes:
+      kv_stages: slots of the ring of keys, which hold some columns of a CTA's half of a block.
+    """
 
     tile_n: int = 128
-    kv_stages: int = 1
 
 
 @register
@@ -57,6 +60,11 @@ class SparseMlaPair(SparseMla):
                 op, "has no kernel of pairs for rows of 8 bits: supported are those of bf16"
             )
         super().configure(op, target, options)
+
+    def chosen(self, op: attn.SparseMlaOp) -> PairConfig:
+        """As many slots of keys as there is room for, unless the operation says how many."""
+        chosen: dict[str, Any] = {"kv_stages": roles.key_slots(op.head_dim)}
+        return PairConfig(**chosen | PairConfig.given(op))
 
     def emit_roles(self, problem: SparseProblem) -> None:
         """As `SparseMla.emit_roles`."""

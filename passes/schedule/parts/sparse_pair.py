@@ -32,7 +32,8 @@ TAIL_STRIPS = 4  # strips of Q on their way to tensor memory
 STRIP = 64  # columns of a line of shared memory, staged at a time for each half of O
 MAX_CHUNK = 192  # columns of keys in a slot
 KEY_HALVES = 2  # parts of a block's values, by entries
-KEY_BYTES = 1 << 17  # of the slots of keys: as many as there is room for
+KEY_BYTES = 1 << 17  # of the slots of keys
+KEY_ROWS, ELEMENT_BITS = 64, 16  # of a slot: half of a block, in bf16
 
 
 class PairStorage:
@@ -73,7 +74,7 @@ class PairStorage:
         self.k = gathered(
             "k",
             b.tile([self.entries, self.chunk], element, "shared"),
-            stages=key_slots(self.entries, self.chunk, ws.element_bits(element)),
+            stages=config.kv_stages,
         )
         self.v = gathered(
             "v",
@@ -132,9 +133,9 @@ def chunk_columns(head_dim: int) -> int:
     return next(c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
 
 
-def key_slots(rows: int, columns: int, element_bits: int) -> int:
-    """Slots of keys."""
-    return KEY_BYTES // shared_tile_bytes(rows, columns, element_bits)
+def key_slots(head_dim: int) -> int:
+    """Slots of keys that there is room for: five of 192 columns, eight of 128."""
+    return KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk_columns(head_dim), ELEMENT_BITS)
 
 
 def load_keys(
