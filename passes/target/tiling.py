@@ -66,14 +66,11 @@ MOST_HELD = 240  # per thread, as in FlashAttention-3; leaves some of 255 to the
 HELD_FOR_PAGES = 8  # more beside S, P and O where keys are in pages
 HELD_FOR_READS = 16  # the same where each score needs elements of tensors
 HELD_FOR_WIDE, WIDE = 8, 128  # the same where work tiles with more columns of Q are drawn
-OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_THAT_TRANSPOSE, OTHERS_OF_PAGES = (
-    24,
-    32,
-    40,
-    40,
-    56,
-)
+OTHERS, OTHERS_THAT_DRAW, OTHERS_IN_TURNS, OTHERS_OF_PAGES = 24, 32, 40, 56
 """Least registers of threads that copy."""
+OTHERS_THAT_TRANSPOSE = (72, 56, 40)
+"""Least registers of threads that transpose values: the first with which key tiles are as large as with the
+last."""
 MOST_OF_OTHERS = 72
 WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
 """With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of 64, and
@@ -545,13 +542,13 @@ def held_registers(
     page_size: int = 0,
     *,
     listed: bool = False,
-    transposes: bool = False,
+    transposing: int = 0,
 ) -> tuple[int, int]:
     """Registers of each thread in the groups that hold S, P and O, and in the warpgroup that copies.
 
     All threads are launched with equal shares, and those that copy keep what the others do not take.
-    They need more where a CTA works on several tiles, lists name the key tiles, some of them transpose
-    values, or a key tile has several pages, whose numbers are read ahead.
+    They need more where a CTA works on several tiles, lists name the key tiles, a key tile has several
+    pages, whose numbers are read ahead, or some of them transpose values, which take `transposing`.
     """
     pool, step = target.register_pool(groups + 1), target.register_step
     least = OTHERS_IN_TURNS if tile_order in LOOPING_ORDERS else OTHERS
@@ -559,10 +556,9 @@ def held_registers(
         least = OTHERS_THAT_DRAW
     if listed:
         least = OTHERS_IN_TURNS
-    if transposes:
-        least = OTHERS_THAT_TRANSPOSE
     if 0 < page_size < max(HELD_KEYS[16]):
         least = OTHERS_OF_PAGES
+    least = max(least, transposing)
     attending = (pool - least) // groups // step * step
     attending = min(attending, MOST_HELD)
     return attending, min(pool - groups * attending, MOST_OF_OTHERS)
@@ -581,6 +577,7 @@ def held_tiling_for(
     tile_n: int = 0,
     listed: bool = False,
     reads: bool = False,
+    transposing: int = OTHERS_THAT_TRANSPOSE[-1],
 ) -> Tiling:
     """The tiles of a kernel whose groups of threads hold S, P and O in registers.
 
@@ -601,6 +598,7 @@ def held_tiling_for(
       listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
         blocks, or divide these.
       reads: whether each score needs elements of tensors.
+      transposing: registers of threads that transpose values of 8 bits.
 
     Raises:
       SpecError: no tiles fit.
@@ -618,7 +616,12 @@ def held_tiling_for(
         if groups not in (0, count):
             continue
         attending, _ = held_registers(
-            target, count, tile_order, page_size, listed=listed, transposes=is_narrow
+            target,
+            count,
+            tile_order,
+            page_size,
+            listed=listed,
+            transposing=transposing if is_narrow else 0,
         )
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
         rest += HELD_FOR_READS if reads else 0

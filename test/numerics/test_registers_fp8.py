@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.runtime.emulator.checkers import CheckError
 from attn_mlir.runtime.emulator.emulator import Emulator
 
 DTYPES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
@@ -107,3 +109,24 @@ def test_long_sums_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings is not None
     monkeypatch.setitem(settings, "numeric", "fused")
     assert not wrong(q, k, v, out_dtype="f32")
+
+
+def test_a_fence_before_the_tensor_core_reads_what_threads_transposed() -> None:
+    """Nothing to find in the kernel, fair and adversarial; without its first proxy fence the race."""
+    q, k, v = operands("e4m3", 70, 200, 64, 64)
+    spec = am.mha(heads=1, kv_heads=1, head_dim=64, dtype="e4m3", mask=am.causal(),
+                  schedule="mha-registers", query_tiles=1)  # fmt: skip
+    bundle = am.compile(spec, target="sm_90a")
+    ones = [np.ones((1, 1), np.float32)] * 3
+
+    def launch(ptx: str, kind: str, seed: int) -> None:
+        o, lse = np.zeros(q.shape, ml_dtypes.bfloat16), np.zeros((1, 1, 70), np.float32)
+        device = EmulatorDevice(kind, seed, multiprocessors=2, check="all")
+        am.Kernel(dataclasses.replace(bundle, ptx=ptx))(q, k, v, o, lse, *ones, device=device)
+
+    for seed in range(3):
+        launch(bundle.ptx, "adversarial" if seed else "fair", seed)
+    fence = "fence.proxy.async.shared::cta;"
+    assert bundle.ptx.count(fence) == 2  # of the transpose, and of O before it is copied out
+    with pytest.raises(CheckError, match="tensor core work: proxy: .*fence.proxy.async is missing"):
+        launch(bundle.ptx.replace(fence, "", 1), "fair", 0)

@@ -39,6 +39,8 @@ from attn_mlir.passes.target.tile_order import default_order
 from attn_mlir.passes.target.tiling import (
     HELD,
     MAX_HEAD_DIM,
+    OTHERS_THAT_TRANSPOSE,
+    Tiling,
     held_registers,
     held_tiling_for,
     packed_heads,
@@ -160,8 +162,9 @@ def chosen_config(
     order = wishes.tile_order or default_order(op.mask_rule, is_ragged=is_ragged(queries))
     bits = ws.element_bits(op.element_type)
     is_narrow = bits == NARROW_BITS
-    try:
-        tiles = held_tiling_for(
+
+    def tiles_with(transposing: int) -> Tiling:
+        return held_tiling_for(
             target,
             op.head_dim,
             op.v_head_dim,
@@ -172,11 +175,20 @@ def chosen_config(
             groups=wishes.q_tiles,
             tile_n=wishes.tile_n,
             reads=reads,
+            transposing=transposing,
         )
+
+    try:
+        tiles = tiles_with(OTHERS_THAT_TRANSPOSE[-1])
     except SpecError as error:
         raise op_error(op, f"has no kernel: {error}") from error
+    transposing = 0
+    if is_narrow:
+        is_full = wishes.tile_n or order == "persistent"
+        sizes = OTHERS_THAT_TRANSPOSE[-1:] if is_full else OTHERS_THAT_TRANSPOSE
+        transposing = next(n for n in sizes if tiles_with(n) == tiles)
     attending, others = held_registers(
-        target, tiles.q_tiles, order, page_size, listed=listed, transposes=is_narrow
+        target, tiles.q_tiles, order, page_size, listed=listed, transposing=transposing
     )
     group = op.heads // op.kv_heads
     chosen = HeldConfig(
@@ -276,4 +288,4 @@ def emit_roles(
     if isinstance(storage.values, TransposedValues):
         values = storage.values
         with b.role("transpose", first=warps + 2, warps=TRANSPOSING_WARPS, registers=rest):
-            work(lambda tile: values.transpose(problem, tile))
+            work(lambda tile: values.transpose(problem, tile, rest))

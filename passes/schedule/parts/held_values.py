@@ -23,7 +23,6 @@ from .config import NARROW_BITS
 from .problem import Problem, Value, WorkTile
 
 TRANSPOSING_WARPS = 2  # beside the warp that loads and the one that stores, they fill a warpgroup
-MOST_WORDS = 12  # of a tile of values that a thread transposes at a time: registers
 WORD_ELEMENTS = 4  # of 8 bits
 COLUMN_STEP = 16  # columns transposed at a time are a multiple: of `ldmatrix`, 16 bytes
 
@@ -128,8 +127,12 @@ class TransposedValues(LoadedValues):
         never = b.fcompare("OLT", self._scale, b.f32_constant(0.0))
         return b.product(over, narrow, columns, accumulate=never, b_layout="nk")
 
-    def transpose(self, problem: Problem, tile: WorkTile) -> None:
-        """The work of the warps that transpose, for a work tile: each of its key tiles once."""
+    def transpose(self, problem: Problem, tile: WorkTile, registers: int) -> None:
+        """The work of the warps that transpose, for a work tile: each of its key tiles once.
+
+        Words in a quarter of a thread's registers are loaded before they are written; with more, the
+        assembler has been seen to spill.
+        """
         visited = problem.key_tiles(tile)
 
         def turn_of(turn: Value) -> list[Value]:
@@ -143,7 +146,7 @@ class TransposedValues(LoadedValues):
             b.commit(turned, "warps")
             return []
 
-        words = MOST_WORDS * TRANSPOSING_WARPS * WARP_THREADS
+        words = (registers // 4 + 2) * TRANSPOSING_WARPS * WARP_THREADS
         step = max(words * WORD_ELEMENTS // self._keys // COLUMN_STEP, 1) * COLUMN_STEP
         b.loop(0, visited.count, [], turn_of)
 

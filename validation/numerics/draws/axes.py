@@ -51,7 +51,7 @@ def _can_swap(problem: Problem) -> bool:
 
 
 def _fits_registers(problem: Problem) -> bool:
-    return not problem.is_narrow and problem.kv_dtype is None
+    return problem.kv_dtype is None and problem.scale_groups is None
 
 
 def _in_registers(problem: Problem) -> None:
