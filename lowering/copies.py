@@ -54,7 +54,7 @@ def _coordinates(
     return parameter.coordinates([low[value] for value in coords], number, end)
 
 
-def _box_start(
+def box_start(
     low: Lowering, tensor: Value, coords: Any, parameter: TensorMap, number: int
 ) -> list[Value]:
     """Coordinates of a box in the tensor, i32 each, in the map's order."""
@@ -93,7 +93,7 @@ def _copy_across(low: Lowering, op: ws.CopyInOp, slot: Slot, parameter: TensorMa
         nvvm.CpAsyncBulkTensorGlobalToSharedClusterOp(
             llvm.AddrSpaceCastOp(remote, place).result,
             low.arguments[parameter],
-            _box_start(low, op.source, op.coords, parameter, number),
+            box_start(low, op.source, op.coords, parameter, number),
             barrier,
             [],
             **options,
@@ -136,7 +136,7 @@ def _reduce_out(low: Lowering, op: ws.ReduceOutOp) -> None:
             low.arguments[parameter],
             low.shared_pointer(box_offset(low.tile(op.source), parameter, number)),
             kind,
-            _box_start(low, op.target, op.coords, parameter, number),
+            box_start(low, op.target, op.coords, parameter, number),
         )
 
 

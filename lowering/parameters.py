@@ -97,12 +97,21 @@ class Signature:
 
     def tensor_map(self, tensor: Any, tile: Any, dims: Any) -> TensorMap:
         """The tensor map of a copy between a tile of the kernel and a tensor."""
-        *row_dims, column_dim = list[int](dims)
-        view = view_of(self.kernel, tensor)
         kind = ws.TileType(tile.type)
-        bits = ws.element_bits(kind.element)
         rows, columns = kind.shape
-        is_apart = ws.pitch_rows(tile) != rows and chunk_count(columns, bits) > 1
+        lines = chunk_count(columns, ws.element_bits(kind.element))
+        is_apart = ws.pitch_rows(tile) != rows and lines > 1
+        return self._map(tensor, kind, dims, is_apart=is_apart)
+
+    def prefetch_map(self, op: ws.PrefetchBoxOp) -> TensorMap:
+        """The tensor map of a prefetch: that of a copy to a whole tile."""
+        return self._map(op.source, op.kind, op.dims)
+
+    def _map(self, tensor: Any, kind: Any, dims: Any, *, is_apart: bool = False) -> TensorMap:
+        """The tensor map of tiles of a kind."""
+        *row_dims, column_dim = list[int](dims)
+        view, bits = view_of(self.kernel, tensor), ws.element_bits(kind.element)
+        rows, columns = kind.shape
         return TensorMap(view, tuple(row_dims), column_dim, rows, columns, bits, is_apart)
 
     def gather_map(self, op: ws.GatherInOp) -> TensorMap:
@@ -138,6 +147,8 @@ class Signature:
     def _used(self, op: Any) -> Iterator[Parameter]:
         if isinstance(op, ws.CopyInOp):
             yield self.tensor_map(op.source, op.target, op.dims)
+        elif isinstance(op, ws.PrefetchBoxOp):
+            yield self.prefetch_map(op)
         elif isinstance(op, ws.GatherInOp):
             yield self.gather_map(op)
         elif isinstance(op, ws.CopyOutOp | ws.ReduceOutOp):
@@ -170,7 +181,7 @@ class Signature:
                 yield symbol
         elif isinstance(op, ws.PitchOp):
             yield from self.strides(op)
-        elif isinstance(op, ws.ElementOp):
+        elif isinstance(op, ws.ElementOp | ws.PrefetchLineOp):
             yield from self._addressed(op.source)
         elif isinstance(op, ws.TilesOp):
             for ends in op.ends:

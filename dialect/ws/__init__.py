@@ -66,6 +66,7 @@ from .memory import (
     users,
 )
 from .pages import CollapseOp, PitchOp
+from .prefetch import CtaOp, PrefetchBoxOp, PrefetchLineOp
 from .products import MmaOp, ProductOp, SettleOp
 from .ring import (
     AcquireOp,
@@ -106,6 +107,7 @@ __all__ = [
     "CopyInOp",
     "CopyOutOp",
     "CopyRowsOp",
+    "CtaOp",
     "DotOp",
     "DrawOp",
     "ElementOp",
@@ -132,6 +134,8 @@ __all__ = [
     "PendingType",
     "PinOp",
     "PitchOp",
+    "PrefetchBoxOp",
+    "PrefetchLineOp",
     "ProductOp",
     "RankOp",
     "ReduceGroupOp",

@@ -29,8 +29,10 @@
 // PTX: ldmatrix.sync.aligned.m8n8.x4.shared.b16
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
 // PTX: ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16
-// PTX-COUNT-3: griddepcontrol.wait
+// PTX-COUNT-2: griddepcontrol.wait
 // PTX: griddepcontrol.launch_dependents
+// PTX: cp.async.bulk.prefetch.tensor.5d.L2.global.tile
+// PTX: griddepcontrol.wait
 
 func.func @decode(
     %q: tensor<?x?x8x64xbf16> {attn.name = "q"}, %k: tensor<?x?x2x64xbf16> {attn.name = "k"},

@@ -24,11 +24,12 @@ from attn_mlir.dialect._mlir import ir
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.ahead import fetch_ahead
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.gathered_rows import GatheredKV
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
-from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.kv_source import FetchedKV
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
     is_gathered,
@@ -277,7 +278,7 @@ def _check(op: attn.MhaOp, config: StreamConfig) -> None:
         raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
 
 
-def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> None:
+def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> None:
     def work(body: Callable[[WorkTile], None]) -> None:
         """The work tiles of a role, from when the kernels before this one are over."""
         b.grid_dependency_wait()
@@ -310,11 +311,12 @@ def _emit_roles(problem: Problem, storage: StreamStorage, source: KVSource) -> N
             work(lambda tile: epilogue(problem, storage.out, tile))
         rest += 2
     with b.role("load", first=rest, warps=1, lanes=1, registers=others):
+        b.launch_dependents()
         if isinstance(source, GatheredKV):
             work(lambda tile: load_queries(problem, storage, tile))
         else:
+            fetch_ahead(problem, source)
             work(lambda tile: stream(problem, storage, source, tile))
-        b.launch_dependents()
     if isinstance(source, GatheredKV):
         left = MOST_WARPS - rest - 1
         with b.role("gather", first=rest + 1, warps=left, registers=others):

@@ -15,7 +15,7 @@ from .factors import factors_of
 from .function import Capture, captures_of, check_function
 from .gathered_rows import GatheredKV
 from .key_parts import JoinedParts, Parts, Workspace
-from .kv_source import KVSource, PagedKV, TensorKV
+from .kv_source import FetchedKV, PagedKV, TensorKV
 from .listed import ListedTiles
 from .modifier import Modifier
 from .operands import check_storage, dimension_names, gathered_of, pages_of, root, sequences_of
@@ -87,7 +87,7 @@ def opened(
 @contextmanager
 def attention_kernel(
     function: Any, op: attn.MhaOp, kind: type[Config]
-) -> Generator[tuple[ws.KernelOp, Problem, KVSource]]:
+) -> Generator[tuple[ws.KernelOp, Problem, FetchedKV]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
 
     Args:
@@ -139,7 +139,7 @@ def _parts(
     return Parts(tensors["o"], tensors["q"]) if op.is_partial else None
 
 
-def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> KVSource:
+def _source(op: attn.MhaOp, problem: Problem, captured: Mapping[Value, Value]) -> FetchedKV:
     """The source that loads tiles of keys and values."""
     if (gathered := gathered_of(op.k, problem.k, captured)) is not None:
         return GatheredKV(problem, gathered)

@@ -37,6 +37,11 @@ class GatheredRows:
     lengths: Value | None
     differ = True
 
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """None: they are read entry by entry."""
+        return ()
+
     def count(self) -> Value:
         """The first extent of the lists."""
         return b.extent(self.indices, 0)
@@ -69,6 +74,14 @@ class GatheredKV:
 
     def __init__(self, problem: "Problem", lists: GatheredRows):
         self._problem, self._lists = problem, lists
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """None."""
+        return ()
+
+    def fetch(self, tile: "WorkTile", first_column: Value) -> None:
+        """Nothing: where rows lie is in lists."""
 
     def entries(self, tile: "WorkTile", first_column: Value) -> Value:
         """The rows of a tile of keys: a fragment [tile_n], `NOWHERE` for entries that do not count.

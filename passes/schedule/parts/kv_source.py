@@ -55,6 +55,19 @@ class KVSource(Protocol):
         ...
 
 
+class FetchedKV(KVSource, Protocol):
+    """A source of which something can be asked for ahead; see `ahead`."""
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The index arrays that `find` reads."""
+        ...
+
+    def fetch(self, tile: WorkTile, first_column: Value) -> None:
+        """Asks the L2 cache for keys and values from `first_column` on, where that reads nothing."""
+        ...
+
+
 class TensorKV:
     """Keys and values as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
 
@@ -62,6 +75,20 @@ class TensorKV:
 
     def __init__(self, problem: Problem):
         self._problem = problem
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """None."""
+        return ()
+
+    def fetch(self, tile: WorkTile, first_column: Value) -> None:
+        """Boxes of K and V."""
+        problem, keys = self._problem, tile.keys
+        head, row = problem.queries.kv_head(tile.head), len(keys.lead)
+        coords = [*keys.lead, keys.row(first_column), head, 0]
+        for source, columns in ((problem.k, problem.columns), (problem.v, problem.v_columns)):
+            kind = b.tile([problem.config.tile_n, columns], problem.stored, "shared")
+            b.prefetch_box(source, kind, coords, [row, row + 2])
 
     def _load(self, source: Value, slot: Value, tile: WorkTile, first_column: Value) -> None:
         """Past the end of the sequence, and past the head size, the tile is zero."""
@@ -110,7 +137,16 @@ class PagedKV:
         """Of the pages of keys and of values, which have one size."""
         self._queries = problem.queries
         self._keys, self._values = (PagedRows(x, problem.config.tile_n) for x in (keys, values))
+        self._lists = (*keys.lists, *values.lists)
         self._are_together = keys.lists == values.lists
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """Those of keys and of values."""
+        return self._lists
+
+    def fetch(self, tile: WorkTile, first_column: Value) -> None:
+        """Nothing: where they lie has to be read."""
 
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
         """The entry for each copy of keys, then of values unless both are listed together.

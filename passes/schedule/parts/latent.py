@@ -32,6 +32,11 @@ class Common(Shortened):
 
     other: Sequences
 
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """Those of both."""
+        return (*self.inner.lists, *self.other.lists)
+
     def of(self, batch: Value, queries: Positions | None = None) -> Positions:
         """Where it lies is not asked for: the shorter of the two lengths."""
         found = self.inner.of(batch, queries)

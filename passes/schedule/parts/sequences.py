@@ -69,6 +69,11 @@ class Sequences(Protocol):
         """Whether their lengths may differ."""
         ...
 
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The index arrays that tell where they lie."""
+        ...
+
 
 @dataclass(frozen=True)
 class Dense:
@@ -76,6 +81,11 @@ class Dense:
 
     tensor: Value
     differ = False
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """None."""
+        return ()
 
     def count(self) -> Value:
         """The tensor's first extent, the batch."""
@@ -108,6 +118,11 @@ class Ragged:
     ends: Value
     most: Value
     differ = True
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The ends."""
+        return (self.ends,)
 
     def count(self) -> Value:
         """Number of ends, less one."""
@@ -166,6 +181,11 @@ class Limited(Shortened):
     lengths: Value
     excludes_queries: bool
 
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The lengths, and those of `inner`."""
+        return (self.lengths, *self.inner.lists)
+
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The sequence with its length from the array, clamped to 0 and the length in `inner`."""
         found = self.inner.of(batch, queries)
@@ -193,6 +213,11 @@ class Selected:
     def differ(self) -> bool:
         """As `inner`."""
         return self.inner.differ
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The indices, and those of `inner`."""
+        return (self.indices, *self.inner.lists)
 
     def count(self) -> Value:
         """Number of indices."""
@@ -222,6 +247,11 @@ class Trimmed(Shortened):
     """
 
     counts: Value
+
+    @property
+    def lists(self) -> tuple[Value, ...]:
+        """The counts, and those of `inner`."""
+        return (self.counts, *self.inner.lists)
 
     def of(self, batch: Value, queries: Sequence | None = None) -> Sequence:
         """The sequence after its padding; of length 0 where all of it is padding."""

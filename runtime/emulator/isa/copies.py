@@ -457,9 +457,22 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
         e.line(f"bulk_load(s, {e.k}, {form2!r}, {address}, {source}, {size}, {barrier}, {ranks})")
 
 
+@runtime
+def bulk_prefetch(s: Strand, k: Any, address: Lanes, size: Lanes) -> None:
+    """cp.async.bulk.prefetch.L2: has no effect here, but on units of 16 bytes alone."""
+    for lane in active_lanes(s, k):
+        bulk.check_units(int(size[lane]), int(address[lane]))
+
+
 @instruction("cp.async.bulk.prefetch")
 def emit_bulk_prefetch(e: Emitter, i: Instruction) -> None:
-    """Prefetches into L2 have no effect here."""
+    """Prefetches into L2 have no effect here; those of tensors are not looked at."""
+    if i.has("tensor"):
+        return
+    address = e.address(i.operands[0], True)
+    with e.effect():
+        size = e.src(i.operands[1], "u32")
+        e.line(f"bulk_prefetch(s, {e.k}, {address}, {size})")
 
 
 # ---- cp.async

@@ -14,10 +14,15 @@ Space = GlobalMemory | SharedMemory
 BULK_GRANULE_BYTES = 16  # bulk addresses and sizes; spec-ptx 7.1
 
 
-def _check_bulk(dst: int, src: int, byte_count: int) -> None:
+def check_units(byte_count: int, *addresses: int) -> None:
+    """Checks what a bulk copy or prefetch is about.
+
+    Raises:
+      Fault: a size or an address that is no multiple of 16.
+    """
     if byte_count % BULK_GRANULE_BYTES or byte_count < 0:
         raise Fault("misaligned", f"a bulk copy of {byte_count} B: a multiple of 16 is needed")
-    for address in (dst, src):
+    for address in addresses:
         if address % BULK_GRANULE_BYTES:
             raise Fault("misaligned", "a bulk copy needs a multiple of 16", address=address)
 
@@ -43,7 +48,7 @@ def bulk_copy(
     Args:
       byte_mask: .cp_mask, bit i allows byte i of every 16-byte chunk to be written.
     """
-    _check_bulk(dst, src, byte_count)
+    check_units(byte_count, dst, src)
     if byte_count == 0:
         return 0
     source = _view(src_space, src, byte_count)
@@ -71,7 +76,7 @@ def bulk_reduce(
       operation: add, min, max, inc, dec, and, or, xor.
       type_name: u32, s32, u64, s64, b32, b64, f16, bf16, f32 or f64.
     """
-    _check_bulk(dst, src, byte_count)
+    check_units(byte_count, dst, src)
     if byte_count == 0:
         return 0
     storage = storage_type(type_name)

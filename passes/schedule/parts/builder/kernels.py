@@ -202,6 +202,11 @@ def launch_dependents() -> None:
     ws.LaunchDependentsOp()
 
 
+def cta() -> Value:
+    """The number of this CTA along the grid's first dimension."""
+    return ws.CtaOp().number
+
+
 def rank() -> Value:
     """The number of this CTA in its cluster."""
     return ws.RankOp().rank

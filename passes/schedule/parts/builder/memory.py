@@ -62,6 +62,19 @@ def copy_in(
         op.operation.attributes["receivers"] = ws.targets_attribute(receivers)
 
 
+def prefetch_line(source: Value, coords: Sequence[Value | int], count: Value) -> None:
+    """Asks the L2 cache for `count` elements along a tensor's last dimension, which are within it."""
+    ws.PrefetchLineOp(source, coordinates(coords), count)
+
+
+def prefetch_box(
+    source: Value, tile: ws.TileType, coords: Sequence[Value | int], dims: Sequence[int]
+) -> None:
+    """Asks the L2 cache for what `copy_in` to a tile of this type would read."""
+    numbers = ir.DenseI32ArrayAttr.get(list(dims))
+    ws.PrefetchBoxOp(source, coordinates(coords), numbers, ir.TypeAttr.get(tile))
+
+
 def copy_across(source: Value, target: Value, receivers: Sequence[Sequence[int]]) -> None:
     """Copies a slot into another CTA's; `receivers` lists which one, by the rank that copies."""
     ws.CopyAcrossOp(source, target, ws.targets_attribute(receivers))
