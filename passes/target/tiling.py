@@ -246,9 +246,11 @@ def streamed_stages(
         sums = strips * slices.warps * shared_tile_bytes(STREAM_ROWS, slices.handed, 32)
         out = 0 if is_joined else out
     elif is_joined:
-        pieces = Pieces.of(v_head_dim, q_tiles)
-        piece, out = shared_tile_bytes(STREAM_ROWS, pieces.columns, 32), 0
-        sums = strips * pieces.slices.warps * pieces.in_slice * piece
+        pieces, out = Pieces.of(v_head_dim, q_tiles), 0
+        slots, columns = pieces.in_slice, pieces.columns
+        if pieces.warps == 1:  # which takes all pieces of a slice in one slot
+            slots, columns = 1, slices.columns
+        sums = strips * slices.warps * slots * shared_tile_bytes(STREAM_ROWS, columns, 32)
     return (target.smem_bytes - SMEM_FOR_STREAM - q_tiles * (q + sums + out)) // slot
 
 

@@ -171,10 +171,12 @@ def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
     assert not wrong(q, k, v, target, seed, num_splits=parts, sinks=sinks, mask=am.causal())
 
 
-@pytest.mark.parametrize(("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (256, 256)])
+@pytest.mark.parametrize(
+    ("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (224, 224), (256, 256)]
+)
 @pytest.mark.long("64-64", "80-96")
 def test_parts_of_head_sizes(d: int, dv: int) -> None:
-    """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns."""
+    """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns, or 16 wide."""
     q, k, v = operands(3, 300, 4, 2, d, dv)
     assert not wrong(q, k, v, "sm_90a", seed=1, num_splits=3, mask=am.causal())
 
