@@ -90,12 +90,19 @@ def check(
     [(*run, shape) for run in RUNS for shape in shapes(run[0])],
     ids=str,
 )
+@pytest.mark.long(
+    "warps-sm_100a-(40, 8, 1032)",
+    "warps-sm_100a-(24, 136, 328)",
+    "warps-sm_100a-(8, 520, 200)",
+    "registers-sm_90a-(520, 8, 136)",
+)
 def test_any_shape(file: str, target: str, shape: tuple[int, int, int]) -> None:
     check(product(file, target), *shape, EmulatorDevice(multiprocessors=MULTIPROCESSORS))
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("file", "target"), RUNS)
+@pytest.mark.long("warps-sm_100a-1", "warps-sm_90a-0", "registers-sm_90a-0")
 def test_late_and_reordered_machines(file: str, target: str, seed: int) -> None:
     device = EmulatorDevice("adversarial", seed, multiprocessors=MULTIPROCESSORS)
     shape = (24, 136, 328) if file == "warps" else (264, 136, 328)
@@ -118,6 +125,7 @@ def test_one_tile_for_each_cta(file: str, target: str) -> None:
         ("pairs", "sm_100a", ("pairs", 1)),
     ],
 )
+@pytest.mark.long("registers-sm_90a-option1", "tensor_memory-sm_100a-option2")
 def test_other_clusters(file: str, target: str, option: tuple[str, int]) -> None:
     name, count = option
     device = EmulatorDevice("adversarial", count, multiprocessors=8)

@@ -39,7 +39,7 @@ def judged(q: Array, k: Array, v: Array, **options: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16])
 @pytest.mark.parametrize("mask", [am.full(), am.causal()])
-@pytest.mark.long("mask1-float16")
+@pytest.mark.long("mask1-float16", "mask0-bfloat16")
 def test_numpy(dtype: Any, mask: am.Mask) -> None:
     judged(*operands(70, 140, dtype=dtype), mask=mask)
 

@@ -212,6 +212,7 @@ def test_positions_are_those_of_flash_attention_3() -> None:
     assert {"block_table", "alibi_slopes"} <= set(parameters) - set(positions)
 
 
+@pytest.mark.long
 def test_in_a_graph() -> None:
     """The function stays in the graph of `torch.compile`."""
     torch: Any = pytest.importorskip("torch")

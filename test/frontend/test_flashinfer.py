@@ -220,6 +220,7 @@ def test_prefill_with_ragged_keys(layout: str) -> None:
     check(found, truth(split(q, QUERIES), KEYS, VALUES, causal=True))
 
 
+@pytest.mark.long
 def test_parts_of_a_size_do_not_depend_on_the_batch() -> None:
     """The same bits alone as beside a sequence that has more parts."""
     lengths = [140, 260]

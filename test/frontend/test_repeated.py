@@ -284,6 +284,7 @@ CACHES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", CACHES)
+@pytest.mark.long("changes2", "changes5")
 def test_caches_on_a_gpu(watch: Watch, changes: dict[str, Any]) -> None:
     """Each field is an argument of its own; K and V of one pool are that field and a constant."""
     found: list[bool] = []

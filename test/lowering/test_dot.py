@@ -12,6 +12,7 @@ from attn_mlir.validation.ws.kernels import compiled, kernel, role
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.long("f16-*-sm_100a", "f8*-sm_100a", "bf16-*-kn-sm_100a")
 def test_dot(case: Case, target: str) -> None:
     product = compiled(text(case), target)
     for device in (EmulatorDevice(), EmulatorDevice("adversarial", 0)):

@@ -97,6 +97,7 @@ def test_dealloc_needs_no_fence_behind_its_barrier() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_orders_nothing_in_a_kernel_for_hopper_is_no_mistake() -> None:
     """One tile, whose queries are not replaced: a fence before another one's product, two barriers."""
     subject, evidence = prepare(ours_hopper("hopper", Case(64, "bf16", "full", 100, 300, 1)))
