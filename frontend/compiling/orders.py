@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.errors import SpecError
+from attn_mlir.passes.target.held_tiling import held_tiling_for
 from attn_mlir.passes.target.limits import target_named
 from attn_mlir.passes.target.tile_order import grows
-from attn_mlir.passes.target.tiling import HELD, held_tiling_for, query_tiles_for
+from attn_mlir.passes.target.tiling import HELD, query_tiles_for
 
 LEAST_COUNTED = 160  # work tiles: machines of the targets have a CTA for each of fewer
 LONG_KEYS = 8192  # in longer sequences, a tile's begin and end count for little

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.dialect.attn.block import Block
+from attn_mlir.passes.target.held_tiling import held_tiling_for
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
     HELD,
@@ -14,7 +15,6 @@ from attn_mlir.passes.target.tiling import (
     SWAPPED,
     StreamedRows,
     SwappedRows,
-    held_tiling_for,
     packed_heads,
     query_tiles_for,
     streamed_query_tiles,

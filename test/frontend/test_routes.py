@@ -15,8 +15,9 @@ from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
+from attn_mlir.passes.target.held_tiling import held_registers, held_tiling_for
 from attn_mlir.passes.target.limits import target_named
-from attn_mlir.passes.target.tiling import held_registers, held_tiling_for, query_tiles_for
+from attn_mlir.passes.target.tiling import query_tiles_for
 from attn_mlir.runtime.kernel import Machine
 
 HOPPER = target_named("sm_90a")

@@ -34,17 +34,14 @@ from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragg
 from attn_mlir.passes.schedule.parts.problem import PRODUCT_BYTES, Problem, WorkTile
 from attn_mlir.passes.schedule.parts.transport import epilogue, load
 from attn_mlir.passes.schedule.registry import register
-from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
-from attn_mlir.passes.target.tile_order import default_order
-from attn_mlir.passes.target.tiling import (
-    HELD,
-    MAX_HEAD_DIM,
+from attn_mlir.passes.target.held_tiling import (
     OTHERS_THAT_TRANSPOSE,
-    Tiling,
     held_registers,
     held_tiling_for,
-    packed_heads,
 )
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.tile_order import default_order
+from attn_mlir.passes.target.tiling import HELD, MAX_HEAD_DIM, Tiling, packed_heads
 
 ELEMENT_TYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2")
 

@@ -15,8 +15,8 @@ has got by `ldmatrix`; see `ws.interleave`.
 from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
+from attn_mlir.passes.target.held_tiling import held_widths
 from attn_mlir.passes.target.limits import WARP_THREADS
-from attn_mlir.passes.target.tiling import held_widths
 
 from . import builder as b
 from .config import NARROW_BITS
