@@ -11,13 +11,12 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.packed_rows import PackedRequest
 from attn_mlir.compiling.request import option, request
-from attn_mlir.compiling.spec import LSE_TERMS, mask_name, table
+from attn_mlir.compiling.spec import LSE_TERMS, mask_name, table, workspace
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import row_operands
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.dialect.attn.workspace import WORKSPACE
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
@@ -188,12 +187,7 @@ class MlaDecodeSpec(PackedRequest):
 
     def _workspace(self) -> tuple[Operand, ...]:
         """Memory that parts of the keys are put together in, for the schedule."""
-        extents = Pieces.of(LATENT_COLUMNS).workspace()
-        dtypes = ("f32", "f32", "i32")
-        return tuple(
-            Operand(name, dtype, shape, "inout")
-            for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
-        )
+        return workspace(Pieces.of(LATENT_COLUMNS).workspace())
 
     @property
     def kernel_name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -281,11 +281,7 @@ class MhaSpec(Request):
             extents = Pieces.whole(max(SWAPPED_COLUMNS)).workspace(rows)
         else:  # for query tiles rather than work tiles
             extents = Pieces.of(self.v_head_dim, self.query_tiles or 1).workspace()
-        dtypes = ("f32", "f32", "i32")
-        return tuple(
-            Operand(name, dtype, shape, "inout")
-            for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
-        )
+        return workspace(extents)
 
     def _descale(self, name: str) -> Operand:
         """The factors of one operand: a table, or those of positions."""
@@ -357,6 +353,15 @@ def mask_name(mask: Mask) -> str:
 def table(name: str, dtype: str, rank: int) -> Operand:
     """A tensor whose extents each call tells."""
     return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))
+
+
+def workspace(extents: Iterable[tuple[int | str, ...]]) -> tuple[Operand, ...]:
+    """The memory that a kernel puts parts of the keys together in, of these extents."""
+    dtypes = ("f32", "f32", "i32")
+    return tuple(
+        Operand(name, dtype, shape, "inout")
+        for name, dtype, shape in zip(WORKSPACE, dtypes, extents, strict=True)
+    )
 
 
 def _lists() -> tuple[Operand, ...]:
