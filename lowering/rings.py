@@ -8,6 +8,9 @@ consistency; async proxy):
 * shared memory that threads wrote and an engine accesses next: `fence.proxy.async` before the
   arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
   a `ws.barrier` if a role issues products on what its own threads wrote;
+* shared memory that threads read and an engine fills next: the same before the arrival. Without it the
+  arrival overtakes reads that are still on their way, and the next copy changes what they find: on an
+  H200 rows of K were those of another tile, where other warps kept the load unit busy;
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
   arrival happens when a copy completes, and no thread can execute a fence before it;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
@@ -66,6 +69,7 @@ ENGINE_OPS = (  # agents that access memory by the asynchronous proxy
     ws.ReduceOutOp,
     ws.ClaimOp,
 )
+HANDOVERS = (ws.CommitOp, ws.ReleaseOp)
 PRODUCER = "producer"  # the side of a ring that acquires
 _THREADS = {"threads", "warps", "thread_copies"}  # agents that access memory as threads do
 
@@ -135,6 +139,11 @@ def _is_read_by_engine(slot: Value) -> bool:
     """Whether an engine reads a slot from `ws.wait`, or parts of it."""
     is_used = any(isinstance(user, ENGINE_OPS) for user in ws.users(slot))
     return is_used or bool(_completed_by(slot, ws.ReleaseOp) - _THREADS)
+
+
+def _is_touched_by_threads(slot: Value) -> bool:
+    """Whether threads read or write a slot, or parts of it."""
+    return any(not isinstance(user, (*ENGINE_OPS, *HANDOVERS)) for user in ws.users(slot))
 
 
 def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
@@ -378,8 +387,7 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
         arrive(low, ring.empty, slot.index, ring.empty_at)
         return
-    is_written = any(isinstance(user, ws.StoreOp) for user in ws.users(op.slot))
-    engine_follows = is_written and ring.filled_by_engine
+    engine_follows = ring.filled_by_engine and _is_touched_by_threads(op.slot)
     _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
 
 
