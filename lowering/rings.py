@@ -8,9 +8,8 @@ consistency; async proxy):
 * shared memory that threads wrote and an engine accesses next: `fence.proxy.async` before the
   arrival, for the slot itself, in either direction, or for a buffer that the handover guards; before
   a `ws.barrier` if a role issues products on what its own threads wrote;
-* shared memory that threads read and an engine fills next: the same before the arrival. Without it the
-  arrival overtakes reads that are still on their way, and the next copy changes what they find: on an
-  H200 rows of K were those of another tile, where other warps kept the load unit busy;
+* shared memory that threads read and an engine fills next: the same before the arrival, which otherwise
+  may overtake reads that are still on their way (wrong results on an H200, docs/performance.md);
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
   arrival happens when a copy completes, and no thread can execute a fence before it;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
