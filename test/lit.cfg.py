@@ -56,8 +56,18 @@ def compute_capability() -> int:
     return 10 * major.value + minor.value
 
 
+def test_format() -> lit.formats.ShTest:
+    """Tests in which the programs of this Python are forks; shell tests where it is not the tests'."""
+    if PYTHON != sys.executable or not hasattr(os, "fork"):
+        return lit.formats.ShTest(execute_external=False)
+    sys.path.append(str(HERE))  # workers find the module by its name
+    from forked import ForkedTest
+
+    return ForkedTest()
+
+
 config.name = "attn-mlir"  # noqa: F821
-config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
+config.test_format = test_format()  # noqa: F821
 config.suffixes = [".mlir"]  # noqa: F821
 config.test_source_root = str(HERE)  # noqa: F821
 config.test_exec_root = os.environ.get("ATTN_MLIR_LIT_OUTPUT", str(HERE / "Output"))  # noqa: F821
