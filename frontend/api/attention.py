@@ -23,12 +23,13 @@ from attn_mlir.arrays import given_output, stream_of
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.compiler import collects_for_other_sizes
 from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES
+from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
 from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
 from attn_mlir.compiling.schedules import check_streamed
 from attn_mlir.compiling.spec import MhaSpec, mha
 from attn_mlir.compiling.splits import fixed_split, joins_parts, part_spec, split_count
-from attn_mlir.compiling.work_tiles import chosen_query_tiles, work_tiles
+from attn_mlir.compiling.work_tiles import work_tiles
 from attn_mlir.dialect.attn.scale import MAX_SCALE
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
@@ -263,17 +264,10 @@ def planned(
     told = told_by(operands) if told is None else told
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
-    kernel = spec = routed(spec, told.sizes["sq"], machine)
-    others: list[MhaSpec] = []
+    spec = routed(spec, told.sizes["sq"], machine)
     if spec.schedule == STREAMED:
         check_streamed(spec)
-    if spec.schedule in (STREAMED, SWAPPED):
-        tiles = spec.query_tiles or chosen_query_tiles(spec, told.sizes["sq"], target)
-        kernel = dataclasses.replace(spec, query_tiles=tiles if tiles > 1 else spec.query_tiles)
-    else:
-        kernel = with_tiles(spec, told.sizes, target, split=split is not None)
-        if split is None and collects_for_other_sizes():
-            others = for_all_sizes(spec, told.sizes, target, split=False)
+    kernel, others = _kernels(spec, told.sizes, machine, in_parts=split is not None)
     sizes = named_extents(kernel, operands)
     results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     results[0] = dataclasses.replace(results[0], given=given_o)
@@ -302,6 +296,19 @@ def planned(
     if split is not None:
         steps.append(combination(spec, split, sizes))
     return Plan(steps, results, [*workspace, *memory], model, q, device, stream, target, others)
+
+
+def _kernels(
+    spec: MhaSpec, sizes: Mapping[str, int], machine: Machine, *, in_parts: bool
+) -> tuple[MhaSpec, list[MhaSpec]]:
+    """The request with its tiles, and those of other sizes where bundles are collected for them."""
+    collects = collects_for_other_sizes() and not in_parts
+    if spec.schedule in (STREAMED, SWAPPED):
+        kernel = with_query_tiles(spec, sizes, machine, in_parts=in_parts)
+        return kernel, for_any_batch(spec, sizes, machine) if collects else []
+    target = machine.target or DEFAULT_TARGET
+    kernel = with_tiles(spec, sizes, target, split=in_parts)
+    return kernel, for_all_sizes(spec, sizes, target, split=False) if collects else []
 
 
 def _memory(kernel: MhaSpec, extents: Mapping[str, int]) -> list[Allocation]:

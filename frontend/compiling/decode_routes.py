@@ -61,11 +61,8 @@ def decode_splits(
     if wanted:
         return wanted
     target = machine.target or DEFAULT_TARGET
-    return chosen_splits(
-        work_tiles=decode_tiles(spec, sizes),
-        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
-        multiprocessors=machine.multiprocessors,
-    )
+    most = machine.multiprocessors // decode_tiles(spec, sizes)
+    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target))
 
 
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:

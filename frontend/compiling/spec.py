@@ -86,8 +86,8 @@ class MhaSpec(Request):
       modifier: what becomes of each score, traced: what `score_mod`, `mask_mod` and `sinks` make,
         which are only read to make it. Its tensors are passed with every call.
       query_tiles: tiles of 128 rows that a CTA works on, 1 or 2; what head sizes allow when left
-        out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where the
-        queries fill more than one and two fit. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
+        out. Of the schedule `mha-streaming`: of 16 rows, 1 when left out; a call takes 2 where
+        `few_queries` says. Of `mha-swapped`: of 8 rows, 1, 2 or 4; when left out
         as many as a group's heads fill, or in a call as its queries fill.
       tile_order: how tiles are given to CTAs: `single`, `last_first`, `persistent`, `clc` (cluster
         launch control), `counter` (drawn from a counter in memory that the kernel is called with) or,

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from attn_mlir.compiling import options
+from attn_mlir.compiling.few_queries import streamed_parts
 from attn_mlir.compiling.schedules import MAX_F32_HEAD_DIM
 from attn_mlir.compiling.spec import MhaSpec
 from attn_mlir.compiling.work_tiles import work_tiles
@@ -24,10 +25,6 @@ from attn_mlir.runtime.scalars import integer
 MAX_SPLITS = 256  # as in FlashAttention-4's combine kernel
 FEW_KEY_TILES = 4  # with fewer, a split costs more than it saves (FlashAttention-4)
 MAX_CHOSEN = 128  # most parts that the rule chooses (FlashAttention-4)
-STREAM_SHARE = 2  # one multiprocessor in two is enough to stream keys at the speed of memory
-"""In `mha-streaming` a CTA has copies in flight into all its shared memory. On an H200, 2026-11-22,
-`bench/decode.py`: 8 sequences of 4096 keys take 36.9 us with 64 CTAs, 40.3 us with 128; one of 4096
-keys takes 14.2 us with 64, 16.3 us with 128."""
 
 
 def check_num_splits(num_splits: object) -> int:
@@ -70,13 +67,11 @@ def split_count(
         return wanted
     found = machine()
     target = found.target or DEFAULT_TARGET
-    streams = spec.schedule == STREAMED
-    return chosen_splits(
-        work_tiles=work_tiles(spec, sizes, target),
-        key_tiles=key_tiles(spec.mask, sizes["sq"], sizes["sk"], target),
-        multiprocessors=found.multiprocessors
-        // (STREAM_SHARE if streams and not spec.descales else 1),
-    )
+    if spec.schedule == STREAMED:
+        most = streamed_parts(spec, sizes, found)
+    else:
+        most = found.multiprocessors // work_tiles(spec, sizes, target)
+    return chosen_splits(most, key_tiles(spec.mask, sizes["sq"], sizes["sk"], target))
 
 
 def fixed_split(
@@ -143,13 +138,17 @@ def key_tiles(mask: Mask, sq: int, sk: int, target: str = DEFAULT_TARGET) -> int
     return max((found.end - found.begin for found in ranges), default=1) or 1
 
 
-def chosen_splits(*, work_tiles: int, key_tiles: int, multiprocessors: int) -> int:
+def chosen_splits(most: int, key_tiles: int) -> int:
     """The number of parts for `num_splits=0`.
 
-    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else the number
-    of multiprocessors per work tile, but at most one part per key tile and 128 (the rule of
-    FlashAttention-4 for SM100). Depends on sizes only, never on the contents of device arrays.
+    1 for at most 4 key tiles, or if there is a work tile for every multiprocessor; else as many as there
+    are multiprocessors for, but at most one part per key tile and 128 (the rule of FlashAttention-4
+    for SM100). Depends on sizes only, never on the contents of device arrays.
+
+    Args:
+      most: parts of a work tile that there are multiprocessors for.
+      key_tiles: that a query tile visits at most.
     """
     if key_tiles <= FEW_KEY_TILES:
         return 1
-    return max(min(multiprocessors // max(work_tiles, 1), MAX_CHOSEN, key_tiles), 1)
+    return max(min(most, MAX_CHOSEN, key_tiles), 1)

@@ -17,7 +17,6 @@ from attn_mlir.passes.target.tiling import (
     SwappedRows,
     packed_heads,
     query_tiles_for,
-    streamed_query_tiles,
     swapped_query_tiles,
     tiling_for,
 )
@@ -67,34 +66,11 @@ def kernel_block(
     return Block(tiling.q_tiles * machine.rows_per_product // heads, heads, tiling.tile_n)
 
 
-def chosen_query_tiles(spec: MhaSpec, sq: int, target: str = DEFAULT_TARGET) -> int:
-    """The default number of query tiles of a work tile, for a schedule for few queries.
-
-    Args:
-      spec: the request.
-      sq: queries of the longest sequence.
-      target: the chip.
-    """
-    if spec.schedule == SWAPPED:
-        return swapped_query_tiles(sq, spec.group, is_padded=spec.has_padded_queries)
-    return streamed_query_tiles(
-        target_named(target),
-        spec.head_dim,
-        spec.v_head_dim,
-        sq=sq,
-        group=spec.group,
-        is_padded=spec.has_padded_queries,
-        element_bits=8 if spec.is_narrow else 16,
-        stored_bits=8 if spec.descales else 16,
-        output_bits=32 if spec.out_dtype == "f32" else 16,
-    )
-
-
 def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TARGET) -> int:
     """Number of work tiles of a call without a split, as if all sequences had the longest length.
 
     Args:
-      spec: the request.
+      spec: the request; one that streams has one query tile where it names no number.
       sizes: `batch`, and the longest `sq`.
       target: the chip.
 
@@ -103,9 +79,12 @@ def work_tiles(spec: MhaSpec, sizes: Mapping[str, int], target: str = DEFAULT_TA
       TargetError: no such chip.
     """
     if spec.schedule in (STREAMED, SWAPPED):
-        tiles = spec.query_tiles or chosen_query_tiles(spec, sizes["sq"], target)
-        kind = StreamedRows if spec.schedule == STREAMED else SwappedRows
-        rows = kind.of(spec.group, tiles, is_padded=spec.has_padded_queries)
+        is_padded = spec.has_padded_queries
+        if spec.schedule == STREAMED:
+            rows = StreamedRows.of(spec.group, spec.query_tiles or 1, is_padded=is_padded)
+        else:
+            tiles = swapped_query_tiles(sizes["sq"], spec.group, is_padded=is_padded)
+            rows = SwappedRows.of(spec.group, spec.query_tiles or tiles, is_padded=is_padded)
         heads, positions = rows.heads, rows.positions
     else:
         block = kernel_block(spec, sizes["sq"], target, listed=spec.block is not None)

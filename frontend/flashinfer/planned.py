@@ -253,8 +253,7 @@ class Problem:
         if v is not None and factors.k is not None:
             lengths |= {"k_descale": factors.k, "v_descale": factors.v}
         if self.split_size is not None:
-            # queries of unequal numbers: the longest would choose the tiles, and so the bits, of all
-            lengths |= {"schedule": STREAMED, "query_tiles": 1 if rows is None else None}
+            lengths |= {"schedule": STREAMED}
         found = attention(
             by_sequence(q),
             k,

@@ -233,43 +233,34 @@ def streamed_stages(
     return (target.smem_bytes - SMEM_FOR_STREAM - q_tiles * (q + sums + out)) // slot
 
 
-def streamed_query_tiles(
+def fit_two_query_tiles(
     target: Target,
     head_dim: int,
     v_head_dim: int,
     *,
-    sq: int,
-    group: int,
-    is_padded: bool = False,
+    packed: int,
     element_bits: int = 16,
     stored_bits: int = 16,
     output_bits: int = 16,
-) -> int:
-    """Query tiles of a work tile: two if the rows of `sq` queries do not fit one, else one.
+) -> bool:
+    """Whether a work tile that streams may have two query tiles.
 
-    Also one if O takes two warps already, or if too few key tiles would fit beside a second one.
+    Not if O takes two warps already, or if too few key tiles would fit beside a second one.
 
     Args:
-      sq: queries of the longest sequence.
-      group: query heads per key-value head.
-      is_padded: as in `streamed_heads`.
-      element_bits, stored_bits, output_bits: as in `streamed_stages`.
+      packed, element_bits, stored_bits, output_bits: as in `streamed_stages`.
     """
-    rows = StreamedRows.of(group, MAX_Q_TILES, is_padded=is_padded)
-    if rows.head_tiles == 1 and sq * rows.packed <= STREAM_ROWS // rows.packed * rows.packed:
-        return 1
     stages = streamed_stages(
         target,
         head_dim,
         v_head_dim,
         q_tiles=MAX_Q_TILES,
-        packed=rows.packed,
+        packed=packed,
         element_bits=element_bits,
         stored_bits=stored_bits,
         output_bits=output_bits,
     )
-    fits = Slices.of(v_head_dim).warps == 1 and stages >= STREAM_STAGES
-    return MAX_Q_TILES if fits else 1
+    return Slices.of(v_head_dim).warps == 1 and stages >= STREAM_STAGES
 
 
 class Slices(NamedTuple):

@@ -257,7 +257,7 @@ def test_parts_of_a_size_in_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper.plan(*rows, q_data_type=BF16, fixed_split_size=128)
     wrapper.run(q, k, v)
     assert asked["split_size"] == 128 and asked["num_splits"] == 1
-    assert asked["schedule"] == "mha-streaming" and asked["query_tiles"] == 1
+    assert asked["schedule"] == "mha-streaming"
     paged = flashinfer.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE)
     parts: dict[str, Any] = {"fixed_split_size": 8, "disable_split_kv": True}
     paged.plan(offsets(QUERIES), *ROWS, *SIZES, PAGE, q_data_type=BF16, **parts)

@@ -11,8 +11,10 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.block_masks.blocks import with_block
+from attn_mlir.compiling.few_queries import for_any_batch, with_query_tiles
 from attn_mlir.compiling.orders import for_all_sizes, with_tiles
 from attn_mlir.compiling.routes import routed
+from attn_mlir.compiling.splits import split_count
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.held_tiling import held_registers, held_tiling_for
@@ -99,6 +101,47 @@ def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, key
     order, page = options.get("tile_order", "single"), options.get("page_size", 0)
     attending, _ = held_registers(HOPPER, groups, order, page)
     assert keys * 3 / 4 + sizes[1] / 2 <= attending - 32
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "expected"),
+    [
+        # batch, queries and keys of 64 heads on 8: query tiles, parts
+        ((1, 1, 4096), {}, (1, 8)),
+        ((1, 2, 4096), {}, (1, 8)),  # 16 rows
+        ((1, 4, 4096), {}, (1, 8)),  # two work tiles of each part: 128 CTAs
+        ((1, 4, 16384), {}, (1, 8)),
+        ((3, 4, 4096), {}, (1, 2)),
+        ((8, 4, 4096), {}, (1, 1)),  # 128 work tiles of one query tile
+        ((9, 4, 4096), {}, (2, 1)),
+        ((64, 4, 1024), {}, (2, 1)),
+        ((1, 4, 512), {}, (1, 1)),  # 4 key tiles
+        ((64, 2, 1024), {}, (1, 1)),
+        ((1, 8, 4096), {}, (1, 4)),  # four work tiles read the same keys
+        ((5, 8, 4096), {}, (2, 1)),
+        ((1, 1, 4096), {"heads": 256}, (1, 8)),  # groups of 32: two query tiles along the heads
+        ((16, 1, 4096), {"heads": 256}, (2, 1)),
+        ((1, 4, 4096), {"v_head_dim": 256}, (1, 8)),
+        ((9, 4, 4096), {"v_head_dim": 256}, (1, 1)),  # no room for two
+        ((1, 4, 4096), {"kv_dtype": "e4m3"}, (1, 8)),
+        ((1, 1, 4096), {"kv_dtype": "e4m3"}, (1, 16)),
+        ((1, 4, 4096), {"query_tiles": 2}, (2, 8)),
+        ((64, 4, 1024), {"query_tiles": 1}, (1, 1)),
+    ],
+)
+def test_few_queries_on_an_h200(
+    sizes: tuple[int, int, int], options: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    """One query tile and parts while there is a multiprocessor for each, else two without parts."""
+    given = {"heads": 64, "kv_heads": 8, "head_dim": 128, **options}
+    spec, machine = am.mha(**given, schedule="mha-streaming"), Machine("sm_90a", 132)
+    called = dict(zip(("batch", "sq", "sk"), sizes, strict=True))
+    parts = split_count(0, spec, called, lambda: machine)
+    found = with_query_tiles(spec, called, machine, in_parts=parts > 1)
+    assert (found.query_tiles or 1, parts) == expected
+    whole = with_query_tiles(spec, called, machine)
+    assert whole in (collected := for_any_batch(spec, called, machine)) and len(collected) <= 2
+    assert with_query_tiles(spec, called, machine, in_parts=True) == spec
 
 
 @pytest.mark.parametrize(

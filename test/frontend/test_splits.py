@@ -27,23 +27,20 @@ def count(
 
 
 @pytest.mark.parametrize(
-    ("work_tiles", "key_tiles", "expected"),
+    ("most", "key_tiles", "expected"),
     [
-        (1, 4, 1),  # at most 4 key tiles
-        (1, 5, 5),  # at most one part per key tile
-        (1, 100, 100),
-        (1, 1000, 128),  # at most 128
-        (2, 1000, 74),
-        (74, 1000, 2),
-        (75, 1000, 1),  # not twice as many multiprocessors
-        (148, 1000, 1),
-        (1000, 1000, 1),
-        (0, 1000, 128),
+        (148, 4, 1),  # at most 4 key tiles
+        (148, 5, 5),  # at most one part per key tile
+        (148, 100, 100),
+        (148, 1000, 128),  # at most 128
+        (74, 1000, 74),
+        (2, 1000, 2),
+        (1, 1000, 1),
+        (0, 1000, 1),  # more work tiles than multiprocessors
     ],
 )
-def test_the_rule(work_tiles: int, key_tiles: int, expected: int) -> None:
-    found = chosen_splits(work_tiles=work_tiles, key_tiles=key_tiles, multiprocessors=B200)
-    assert found == expected
+def test_the_rule(most: int, key_tiles: int, expected: int) -> None:
+    assert chosen_splits(most, key_tiles) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,6 +70,7 @@ def test_parts_of_a_call() -> None:
     assert (
         count(0, dataclasses.replace(spec, schedule="mha-streaming"), 1, 1, 65536) == B200 // 8 // 2
     )
+    assert count(0, spec, 10, 1, 65536) == 148 // 80
     assert count(0, spec, 32, 4096, 4096) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(300, 0)), 1, 1, 65536) == 1
     assert count(0, dataclasses.replace(spec, mask=am.sliding_window(0, 0)), 1, 1, 65536) == 1

@@ -89,14 +89,19 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     ("sq", "heads", "kv_heads", "options"),
     [
         (11, 6, 2, {}),  # a group of 3: 5 positions and a row that is nobody's
-        (4, 5, 1, {"num_splits": 3}),  # 15 rows and 5
+        (4, 5, 1, {"num_splits": 3, "query_tiles": 2}),  # 15 rows and 5
         (7, 14, 2, {"num_splits": 2, "query_tiles": 1}),  # 14 rows, of one query tile each
         (1, 11, 1, {"num_splits": 3}),  # 11 rows alone
         (3, 12, 1, {}),  # 12 rows three times
-        (4, 16, 2, {"num_splits": 3}),  # 32 rows of 8 heads
-        (1, 32, 1, {"num_splits": 3}),  # 32 heads
+        (4, 16, 2, {"num_splits": 3, "query_tiles": 2}),  # 32 rows of 8 heads
+        (1, 32, 1, {"num_splits": 3, "query_tiles": 2}),  # 32 heads
         (2, 40, 2, {}),  # 20 heads as two times 10
-        (2, 48, 1, {"num_splits": 2}),  # 16 heads three times, two positions of each
+        (
+            2,
+            48,
+            1,
+            {"num_splits": 2},
+        ),  # 16 heads three times, two positions, of one query tile each
     ],
 )
 @pytest.mark.parametrize("target", TARGETS)
@@ -129,8 +134,20 @@ def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
     q, k, v = operands(5, 300, 8, 2, d, dv)
     plan = am.plan(q, k, v, schedule="mha-streaming", device=device("sm_90a"))
     assert plan.steps[0].request.query_tiles == (None if d == 192 else 2)  # pyright: ignore
-    for parts in (1, 3):
-        assert not wrong(q, k, v, "sm_90a", 1, mask=am.causal(), num_splits=parts)
+    for parts, tiles in ((1, None), (3, 1 if d == 192 else 2)):
+        options: dict[str, Any] = {"num_splits": parts, "query_tiles": tiles}
+        assert not wrong(q, k, v, "sm_90a", 1, mask=am.causal(), **options)
+
+
+def test_bits_do_not_depend_on_query_tiles() -> None:
+    """Which sizes choose, those of the batch among them: a sequence keeps its results in any."""
+    q, k, v = operands(4, 200, 8, 1, 64, 64)
+    options: dict[str, Any] = {"mask": am.causal(), "schedule": "mha-streaming"}
+    found = [
+        am.attention(q, k, v, **options, query_tiles=n, return_lse=True, device=device("sm_90a"))
+        for n in (1, 2)
+    ]
+    assert all((x.view(np.uint8) == y.view(np.uint8)).all() for x, y in zip(*found, strict=True))
 
 
 def test_two_query_tiles_of_unequal_lengths() -> None:
@@ -144,7 +161,7 @@ def test_two_query_tiles_of_unequal_lengths() -> None:
         out = np.full((len(rows) + 5, 9, 64), 7, q.dtype)
         o, lse = am.attention(
             np.concatenate([rows, rows[:5]]), k, v, cu_seqlens_q=ends, max_seqlen_q=9, out=out,
-            num_splits=parts, return_lse=True, device=device("sm_90a", 1), **options,
+            num_splits=parts, query_tiles=2, return_lse=True, device=device("sm_90a", 1), **options,
         )  # fmt: skip
         assert (o[len(rows) :] == 7).all()
         for b, n in enumerate(used):

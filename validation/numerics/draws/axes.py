@@ -26,6 +26,7 @@ from .problem import Array, Problem
 SCALES = (0.3, 1e-3, 30.0)
 MAX_F32_VALUES = 192  # head size of V with O in f32
 MAX_SWAPPED_VALUES = 128  # of the schedule `mha-swapped`
+MAX_SHARING = 128  # head sizes up to which two query tiles share what streams past them
 
 
 def _always(problem: Problem) -> bool:
@@ -48,6 +49,13 @@ def _can_stream_pages(size: int) -> bool:
 
 def _can_swap(problem: Problem) -> bool:
     return _can_stream(problem) and not problem.stores_narrow and problem.dv <= MAX_SWAPPED_VALUES
+
+
+def _has_query_tiles(problem: Problem) -> bool:
+    if not problem.streams:
+        return True
+    named = problem.call.get("schedule") == "mha-streaming"
+    return named and max(problem.d, problem.dv) <= MAX_SHARING
 
 
 def _fits_registers(problem: Problem) -> bool:
@@ -474,7 +482,7 @@ AXES: tuple[Axis, ...] = (
         "query tiles",
         [
             _plain("auto"),
-            *(_call(str(n), lambda p: not p.streams, query_tiles=n) for n in (1, 2)),
+            *(_call(str(n), _has_query_tiles, query_tiles=n) for n in (1, 2)),
         ],
     ),
     Axis(
