@@ -89,7 +89,8 @@ def test_a_role_that_hands_a_slot_on_unread_has_no_fence() -> None:
         '"ws.commit"(%tile) {by = "threads"} : (!a) -> ()',
         '%sa = "ws.wait"(%as, %c0) : (!as, i32) -> !a',
     )
-    assert str(lowered(text, ws_to_nvvm("sm_100a"))).count("nvvm.fence.proxy") == 1  # of who fills it
+    fences = str(lowered(text, ws_to_nvvm("sm_100a"))).count("nvvm.fence.proxy")
+    assert fences == 1  # of who fills it
 
 
 FILL = """%zero = arith.constant 0.0 : f32
