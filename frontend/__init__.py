@@ -14,14 +14,11 @@ if TYPE_CHECKING:
     from attn_mlir import errors, mods, reference, trace
     from attn_mlir.api.attention import plan
     from attn_mlir.api.latent_formats import pack_latent, unpack_latent
-    from attn_mlir.api.mla import mla
-    from attn_mlir.api.mla_decode import mla_decode
     from attn_mlir.api.plan import Plan
-    from attn_mlir.api.sparse_mla import sparse_mla
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
     from attn_mlir.caches import ContiguousKV, PagedKV
-    from attn_mlir.calls import append_kv, attention
+    from attn_mlir.calls import append_kv, attention, mla, mla_decode, sparse_mla
     from attn_mlir.compiling.compiler import compile
     from attn_mlir.compiling.latent import MlaSpec
     from attn_mlir.compiling.mla_decode import MlaDecodeSpec
@@ -94,13 +91,13 @@ _MODULES = {
     "full": "masks",
     "load": "runtime.kernel",
     "mha": "compiling.spec",
-    "mla": "api.mla",
-    "mla_decode": "api.mla_decode",
+    "mla": "calls",
+    "mla_decode": "calls",
     "pack_latent": "api.latent_formats",
     "plan": "api.attention",
     "prefix_lm": "masks",
     "sliding_window": "masks",
-    "sparse_mla": "api.sparse_mla",
+    "sparse_mla": "calls",
     "unpack_latent": "api.latent_formats",
 }
 _SUBMODULES = ("errors", "mods", "reference", "trace")

@@ -8,14 +8,13 @@ from typing import Any
 from attn_mlir.api.attention import attention
 from attn_mlir.caches import CACHES
 from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
-from attn_mlir.pytorch.attention_call import OUTPUT_DTYPES, attention_call_op
+from attn_mlir.pytorch.attention_call import attention_call_op
 from attn_mlir.pytorch.caches import apart
 from attn_mlir.pytorch.graph import traced_call
+from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES
 from attn_mlir.pytorch.shapes import check_gradient
 
 torch: Any = importlib.import_module("torch")
-
-BREAKS = ("block_mask", "out", "device", "stream")  # the graph, where one is given
 
 
 def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
@@ -26,7 +25,7 @@ def attention_in_graph(q: Any, k: Any, v: Any = None, **options: Any) -> Any:
     """
     given = {name: value for name, value in options.items() if value is not None}
     is_cache = isinstance(k, CACHES)
-    if any(name in given for name in BREAKS) or (is_cache and v is not None):
+    if any(name in given for name in ("block_mask", *BREAKS)) or (is_cache and v is not None):
         return attention(q, k, v, **options)
     cache = type(k).__name__ if is_cache else ""
     if is_cache:

@@ -11,10 +11,10 @@ from attn_mlir.errors import SpecError
 
 FIRST = 2  # the first fields of a cache of any class hold the keys and the values
 TYPES = {
-    "Any": "Tensor?", "bool": "bool", "str": "str", "str | None": "str?", "int": "int",
+    "Any": "Tensor?", "bool": "bool?", "str": "str?", "str | None": "str?", "int": "int?",
     "int | None": "int?", "float | None": "float?", "object": "str?",  # out_dtype, by name
 }  # fmt: skip
-"""Types in a schema, by their spelling in Python signatures."""
+"""Types in a schema, by their spelling in Python signatures; None stands for the default there."""
 
 CACHES_BY_NAME = {cache.__name__: cache for cache in CACHES}
 
@@ -31,17 +31,8 @@ def declared(told: Mapping[str, str]) -> dict[str, str]:
     """Arguments `told` and the optional fields of all caches, by name with their types."""
     found = dict(told)
     for fields in FIELDS.values():
-        found |= {name: kind if kind.endswith("?") else f"{kind}?" for name, kind in fields.items()}
+        found |= fields
     return found
-
-
-def spelled(arguments: Mapping[str, str]) -> list[str]:
-    """Optional arguments in the syntax of schemas."""
-    defaults = {
-        "bool": "False",
-        "int": "1",
-    }  # default of num_splits, the only integer that cannot be None
-    return [f"{kind} {name}={defaults.get(kind, 'None')}" for name, kind in arguments.items()]
 
 
 def apart(cache: Any) -> tuple[Any, Any, dict[str, Any]]:

@@ -52,17 +52,17 @@ def described(tensor: Any, name: str) -> Described:
         raise SpecError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
     if tensor.dtype not in _DTYPES:
         raise SpecError(f"{name} has dtype {tensor.dtype}, which no kernel reads")
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return Described(
+    found = Described(
         dtype=_DTYPES[tensor.dtype],
         shape=tuple(tensor.shape),
-        strides=tuple(1 if extent in (0, 1) else stride for extent, stride in pairs),
+        strides=tensor.stride(),
         address=0,
         device="cuda" if tensor.device.type == "cuda" else "cpu",
         device_index=tensor.device.index or 0,
         read_only=False,
         owner=tensor,
     )
+    return cast("Described", found.reshaped(found.shape, found.strides))
 
 
 def _request(
