@@ -19,7 +19,7 @@ With the order `ragged`, a CTA finds its sequence by bisection over the ends, a 
 
 import functools
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from attn_mlir.dialect import ws
@@ -145,7 +145,10 @@ def _persistent(low: Lowering, op: ws.TilesOp) -> None:
         for argument, extent in zip(block.arguments, extents, strict=True):
             low[argument] = arith.RemUIOp(rest, extent).result
             rest = arith.DivUIOp(rest, extent).result
-        lower_turn(low, list(block.operations))
+        # roles without such sums have registers for what stays the same, and keep it
+        holds_sums = any(isinstance(other, ws.SettleOp) for other in ws.inside(op))
+        with _anew(low) if holds_sums else nullcontext():
+            lower_turn(low, list(block.operations))
         scf.YieldOp([])
 
 
@@ -210,8 +213,7 @@ def _drawn(low: Lowering, op: ws.TilesOp) -> None:
         goes_on, *place = before.arguments
         scf.ConditionOp(goes_on, place)
     with ir.InsertionPoint(after):
-        _hide_who(low)
-        with _sizes_anew(low):
+        with _anew(low):
             _bind(low, op, list(after.arguments))
             lower_turn(low, list(op.body.blocks[0].operations))
         following = low.active.next_tile
@@ -219,17 +221,26 @@ def _drawn(low: Lowering, op: ws.TilesOp) -> None:
         scf.YieldOp([following.exists, *following.coords[: len(coords)]])
 
 
-def _hide_who(low: Lowering) -> None:
-    """What follows from the number of a thread is computed in the turn that needs it.
+@contextmanager
+def _anew(low: Lowering) -> Generator[None]:
+    """In a loop over tiles: what follows from the number of a thread and from sizes inside is computed
+    in the turn that needs it.
 
-    Moved out of the loop over tiles, addresses of the epilogue take registers of the loop over keys
-    inside it: 12 words spilled of 160 at head size 128 (ptxas 13.5).
+    Moved out of the loop, addresses of the epilogue and tests of the last keys take registers of the
+    loop over keys inside it, where products leave their sums: 12 words spilled of 160 at head size 128,
+    27 of 232 with 8 bits at 192 (ptxas 13.5).
     """
     role = low.active
-    role.thread = opaque(role.thread)
+    thread, group = role.thread, role.group
+    role.thread = opaque(thread)
     if role.op.group_count > 1:
-        role.group = opaque(role.group)
+        role.group = opaque(group)
         low[role.op.body.blocks[0].arguments[0]] = role.group
+    with _sizes_anew(low):
+        yield
+    role.thread, role.group = thread, group
+    if role.op.group_count > 1:
+        low[role.op.body.blocks[0].arguments[0]] = group
 
 
 @contextmanager

@@ -181,8 +181,7 @@ def chosen_config(
         raise op_error(op, f"has no kernel: {error}") from error
     transposing = 0
     if is_narrow:
-        is_full = wishes.tile_n or order == "persistent"
-        sizes = OTHERS_THAT_TRANSPOSE[-1:] if is_full else OTHERS_THAT_TRANSPOSE
+        sizes = OTHERS_THAT_TRANSPOSE[-1:] if wishes.tile_n else OTHERS_THAT_TRANSPOSE
         transposing = next(n for n in sizes if tiles_with(n) == tiles)
     attending, others = held_registers(
         target, tiles.q_tiles, order, page_size, listed=listed, transposing=transposing
