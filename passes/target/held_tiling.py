@@ -35,22 +35,28 @@ WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
 """With operands of 8 bits a key tile has sums beside those of O: of all columns up to so many, of 64, and
 of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200, TFLOP/s of 4096 keys:
 128 columns and 96 keys 716, 64 and 128 keys 751 (`bench/attention.py --dtype e4m3`, 2026-11-23)."""
+SUM_STEP = 8  # columns of a product, and rows of the transposed values that it reads
 LISTED_ROWS = 128  # of a work tile of this schedule where lists name key tiles, as PyTorch's do
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 
 
-def held_widths(v_columns: int, groups: int) -> list[int]:
-    """Columns of each of the products by which a key tile of 8 bits is added to O.
+def held_parts(v_columns: int, groups: int) -> list[range]:
+    """The columns of each of the products by which a key tile of 8 bits is added to O.
 
-    Their sums take registers beside those of O.
+    Their sums take registers beside those of O, one after the other the same ones. For that they have
+    equally many columns; where those of O cannot be divided so, the last begins within the one before,
+    and both compute what they share. Worked: 176 columns are 0-63, 64-127 and 112-175.
 
     Args:
-      v_columns: of O.
+      v_columns: of O, a multiple of 16.
       groups: of a CTA.
     """
     whole = v_columns if v_columns <= WHOLE_SUMS else HELD_SUMS
-    width = SUMS_OF_THREE if groups == MOST_GROUPS else whole
-    return [min(width, v_columns - first) for first in range(0, v_columns, width)]
+    most = SUMS_OF_THREE if groups == MOST_GROUPS else whole
+    count = -(-v_columns // most)
+    width = -(-v_columns // count // SUM_STEP) * SUM_STEP
+    firsts = (min(number * width, v_columns - width) for number in range(count))
+    return [range(first, first + width) for first in firsts]
 
 
 def held_registers(
@@ -144,8 +150,10 @@ def held_tiling_for(
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
         rest += HELD_FOR_READS if reads else 0
         rest += HELD_FOR_WIDE if tile_order == "counter" and head_dim > WIDE else 0
-        widths = held_widths(-(-v_head_dim // 16) * 16, count) if is_narrow else []
-        budget = attending - rest - -(-v_head_dim // 16) * 8 - max(widths, default=0) // 2
+        v_columns = -(-v_head_dim // 16) * 16
+        parts = held_parts(v_columns, count) if is_narrow else [range(v_columns)]
+        beside = len(parts[0]) // 2 if is_narrow else 0
+        budget = attending - rest - beside - sum(len(part) for part in parts) // 2
         for columns in allowed:
             sizes = (head_dim, v_head_dim)
             stage = sum(shared_tile_bytes(columns, size, element_bits) for size in sizes)

@@ -36,7 +36,7 @@ SPILLED = {  # bytes stored and loaded, at most, of families that spill
     "score_mod bias of rank 4, mask_mod tensor, queries 129": 844,
 }
 
-NARROW_SIZES = (64, 96, 128, 192, 256)
+NARROW_SIZES = (64, 96, 128, 176, 192, 224, 240, 256)
 NARROW_ORDERS = ("single", "last_first", "persistent", "counter", "ragged")
 
 

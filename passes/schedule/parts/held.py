@@ -14,9 +14,6 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
-import itertools
-
-from attn_mlir.dialect import ws
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 
 from . import builder as b
@@ -61,8 +58,9 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     visited = problem.key_tiles(tile)
     row = Row.of(problem, problem.score_scale(tile))
     row0 = problem.first_position(tile, way)
-    widths, zero = storage.values.widths, b.f32_constant(0.0)
-    state = [*Rows.none(row, config.tile_m), *(b.fill([config.tile_m, n], zero) for n in widths)]
+    parts, zero = storage.values.parts, b.f32_constant(0.0)
+    empty = (b.fill([config.tile_m, len(part)], zero) for part in parts)
+    state = [*Rows.none(row, config.tile_m), *empty]
     steps = _Steps(problem, storage, tile, way, visited, row, row0)
     state = b.chosen(
         visited.any(), [value.type for value in state], lambda: steps.all(state), lambda: state
@@ -75,8 +73,8 @@ def attend(problem: Problem, storage: HeldStorage, tile: WorkTile, way: Value) -
     store_lse(problem, row, tile, row0, maximum, total)
     b.barrier()  # nobody of the group reads Q any more, in whose place O may be staged
     slot = storage.out.acquire(way)
-    for first, own in zip(itertools.accumulate(widths, initial=0), sums, strict=False):
-        columns = b.columns(slot, first, ws.FragmentType(own.type).shape[1])
+    for part, own in zip(parts, sums, strict=True):
+        columns = b.columns(slot, part.start, len(part))
         b.store(b.rounded(b.times_rows(own, inverse), problem.output), columns)
     b.commit(slot, "warps")
 

@@ -15,7 +15,7 @@ has got by `ldmatrix`; see `ws.interleave`.
 from collections.abc import Sequence
 
 from attn_mlir.dialect import ws
-from attn_mlir.passes.target.held_tiling import held_widths
+from attn_mlir.passes.target.held_tiling import held_parts
 from attn_mlir.passes.target.limits import WARP_THREADS
 
 from . import builder as b
@@ -32,7 +32,7 @@ class LoadedValues:
 
     Attributes:
       loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
-      widths: columns of each of the sums that make up O.
+      parts: the columns of each of the sums that make up O; two may share some.
     """
 
     def __init__(self, problem: Problem):
@@ -40,7 +40,7 @@ class LoadedValues:
         self._element = problem.element
         tile = b.tile(shape, self._element, "shared")
         self.loaded = b.Ring("v", tile, stages=config.kv_stages)
-        self.widths = [problem.v_columns]
+        self.parts = [range(problem.v_columns)]
 
     def operand(self, weights: Value) -> Value:
         """P, f32, as an operand of the products: rounded."""
@@ -81,7 +81,7 @@ class TransposedValues(LoadedValues):
         self._rows, self._keys, self._columns = config.tile_m, config.tile_n, problem.v_columns
         tile = b.tile([self._columns, self._keys], self._element, "shared")
         self._turned = b.Ring("turned", tile, stages=config.kv_stages)
-        self.widths = held_widths(self._columns, config.q_tiles)
+        self.parts = held_parts(self._columns, config.q_tiles)
 
     def operand(self, weights: Value) -> Value:
         """As of `LoadedValues`, with the keys in the order of the transpose."""
@@ -115,13 +115,13 @@ class TransposedValues(LoadedValues):
         """The product of P and some columns of V, pending.
 
         Args:
-          over: sums of as many columns that nobody needs any more. The assembler takes their
+          over: sums that nobody needs any more. The assembler takes their
             registers, and not others, for sums that a product may add to, so it does: if the scale,
             which is above 0, were not.
         """
-        first, count = sum(self.widths[:number]), self.widths[number]
-        columns = b.rows(slot, first, count)
-        if over is None or ws.FragmentType(over.type).shape[1] != count:
+        part = self.parts[number]
+        columns, count = b.rows(slot, part.start, len(part)), len(part)
+        if over is None:
             over = b.fill([self._rows, count], b.f32_constant(0.0))
             return b.product(over, narrow, columns, accumulate=False, b_layout="nk")
         never = b.fcompare("OLT", self._scale, b.f32_constant(0.0))
