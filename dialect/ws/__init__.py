@@ -1,5 +1,10 @@
 """The `ws` dialect: warp-specialised kernels as roles, rings, tiles and fragments."""
 
+from .arrangement import (
+    InterleaveOp,
+    PinOp,
+    TurnOp,
+)
 from .clock import ClockOp, StoreEntryOp
 from .cluster import (
     PAIR,
@@ -15,19 +20,11 @@ from .cluster import (
 from .compute import (
     AnyOp,
     BitsOp,
-    BroadcastOp,
     ElementOp,
     Exp2Op,
     FillOp,
-    FoldOp,
-    InterleaveOp,
     KeepOp,
     MapOp,
-    PinOp,
-    ReduceGroupOp,
-    ReduceOp,
-    SpreadOp,
-    TurnOp,
     YieldOp,
     signless,
 )
@@ -68,6 +65,13 @@ from .memory import (
 from .pages import CollapseOp, PitchOp
 from .prefetch import CtaOp, PrefetchBoxOp, PrefetchLineOp
 from .products import MmaOp, ProductOp, SettleOp
+from .reductions import (
+    BroadcastOp,
+    FoldOp,
+    ReduceGroupOp,
+    ReduceOp,
+    SpreadOp,
+)
 from .ring import (
     AcquireOp,
     AllocBufferOp,
