@@ -71,6 +71,7 @@ numerics: long  ## tests marked `long`, the numerics sweep, 300 random problems,
 	@$(BIN)/python -m attn_mlir.validation.numerics.latent_draws --count 200
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_sweep --jobs $(JOBS)
+	@$(BIN)/python -m attn_mlir.validation.numerics.prefill_sweep --jobs $(JOBS)
 	@$(BIN)/python validation/fuzz/fuzz.py all --jobs $(JOBS)
 
 conformance: setup  ## kernels of other projects on the emulator; makes .venv-peers (3 GB) on first use

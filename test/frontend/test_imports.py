@@ -55,7 +55,7 @@ ALLOWED = {
     "api.latent_formats": f"{LEAVES} {REQUEST} api reference.latent_formats",
     "calls": "api pytorch",
     "flash": f"{LEAVES} api arrays caches calls compiling masks mods runtime trace",
-    "flash_mla": f"{LEAVES} api caches masks runtime",
+    "flash_mla": f"{LEAVES} api caches calls masks runtime",
     "flashinfer": f"{LEAVES} api arrays caches calls compiling flash masks mods runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches tracing",
     "torch": f"{LEAVES} api block_masks mods pytorch trace",
