@@ -188,6 +188,8 @@ def load_bytes(
       used: the parts of the bytes that the kernel uses, by its pragma; None: all.
     """
     lanes = None if k is None else np.flatnonzero(k)
+    if space == "global":
+        s.launch.count("thread_load_bytes", width * (WARP_LANES if lanes is None else len(lanes)))
     found = pieces(s, space, address, lanes)
     if s.launch.is_watched:
         for memory, index, inner in found:
