@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from attn_mlir.lowering.layouts.fragments import units_of_rows
-from attn_mlir.passes.schedule.parts.latent_source import PIECE, WIDENERS
+from attn_mlir.passes.schedule.parts.latent_source import PAIR_WIDENERS, PIECE, WIDENERS
 
 ROWS, UNIT, BANK_UNITS = 64, 8, 8  # 16-byte units of bf16, of which 128 bytes have eight
 
 
+@pytest.mark.parametrize("warps", [WIDENERS, PAIR_WIDENERS])
 @pytest.mark.parametrize(("columns", "element_bits"), [(PIECE, 8), (PIECE, 16)])
-def test_eight_threads_write_to_all_banks(columns: int, element_bits: int) -> None:
+def test_eight_threads_write_to_all_banks(columns: int, element_bits: int, warps: int) -> None:
     """Unit u of row r of a line lies at place u xor (r mod 8) of its 128 bytes."""
-    layout = units_of_rows(WIDENERS, columns, element_bits).layout([ROWS, columns])
+    layout = units_of_rows(warps, columns, element_bits).layout([ROWS, columns])
     for strip, first in {(a.strip, a.first) for a in layout.accesses(UNIT)}:
         for begin in range(0, layout.thread_count, BANK_UNITS):
             places = [layout.place(begin + i, strip, first) for i in range(BANK_UNITS)]

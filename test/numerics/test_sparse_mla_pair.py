@@ -90,6 +90,42 @@ def test_rows_are_gathered_once_as_key_and_once_as_value(launches: list[Stats]) 
     assert counted == [(products, copies + queries), (2 * products, 2 * copies + queries)]
 
 
+def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(launches: list[Stats]) -> None:
+    """Of a block of `v32` each CTA reads 64 rows, 512 + 128 bytes and in four threads four factors, and
+    half of the 512 bytes and of the factors of all 128; and a warp reads the list."""
+    whole = problem(Case(s_kv=150, topk=2 * BLOCK, heads=HEADS, kv_format="v32"))
+    whole["indices"] = np.ascontiguousarray(whole["indices"] % 150, np.int32)
+    counted: list[tuple[int, int]] = []
+    for blocks, device in ((1, EmulatorDevice()), (2, FAIR)):
+        case = {**whole, "indices": np.ascontiguousarray(whole["indices"][:, : blocks * BLOCK])}
+        assert not wrong(case, attend(case, device))
+        bytes_read = launches[-1].counters["thread_load_bytes"]
+        counted.append((launches[-1].mma_count, bytes_read))
+    keys, values = 64 * (512 + 128 + 4 * 4 * 4), BLOCK * (256 + 4 * 2 * 4)
+    of_a_block = 2 * (keys + values + BLOCK * 4)
+    products = 576 // 16 + 2 * BLOCK // 16
+    assert np.diff(counted, axis=0).tolist() == [[products, of_a_block]]
+    assert counted[0][0] == products
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(2, 300, 290, HEADS, lengths=True, sinks=True, empty=True, kv_format="v32"),
+        Case(2, 304, 290, HEADS, 512, lengths=True, sinks=True, kv_format="model1"),
+        Case(1, 300, 290, 2 * HEADS, sinks=True, kv_format="e4m3"),
+        Case(1, 300, 290, HEADS, lengths=True, kv_format="e4m3_rope16", group=64),
+    ],
+    ids=str,
+)
+def test_rows_of_8_bits_late_and_out_of_order(case: Case) -> None:
+    given = problem(case)
+    fair = attend(given)
+    assert not wrong(given, fair)
+    assert bits(attend(given, EmulatorDevice("adversarial", 1, check="all"))) == bits(fair)
+
+
 def test_t6_barriers_are_there_before_another_cta_uses_them(plain: Bundle) -> None:
     first = plain.ptx.index
     meeting = first("barrier.cluster.arrive")

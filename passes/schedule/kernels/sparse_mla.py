@@ -22,6 +22,7 @@ from attn_mlir.passes.schedule.parts import sparse_roles as roles
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.latent_source import (
     LOADERS,
+    PIECE,
     WIDENERS,
     WideRows,
     source_of,
@@ -151,9 +152,13 @@ class SparseMla:
 
 
 def is_for_pairs(op: attn.SparseMlaOp) -> bool:
-    """Whether pairs of CTAs have a kernel: whole pairs of tiles of heads, and rows of 16 bits."""
-    is_wide = not _is_narrow(op) and not isinstance(op.kv.owner, attn.LatentRowsOp)
-    return is_wide and op.heads % PAIR_HEADS == 0
+    """Whether pairs of CTAs have a kernel: whole pairs of tiles of heads, and products of 16 bits.
+
+    Factors of rows of 8 bits have the registers of a thread, as long as they are of whole pieces.
+    """
+    rows = op.kv.owner
+    has_room = not isinstance(rows, attn.LatentRowsOp) or rows.group.value >= PIECE
+    return has_room and not _is_narrow(op) and op.heads % PAIR_HEADS == 0
 
 
 def _is_narrow(op: attn.SparseMlaOp) -> bool:
@@ -195,7 +200,8 @@ def emit_roles(problem: SparseProblem, storage: SparseStorage) -> None:
             single[f"load{part}"] = partial(roles.load, *given, source, part=part)
         single["score"] = of(absorbed.score)
     else:
-        several["widen"] = WIDENERS, partial(roles.widen, *given, source)
+        whole = roles.Share(storage.keys, 0, range(source.columns))
+        several["widen"] = WIDENERS, partial(roles.widen, *given, source, [whole])
         single["score"] = partial(roles.move_and_score, *given)
     several["find"] = 2, partial(roles.find, *given)
     single["sum_up"] = of(absorbed.sum_up)

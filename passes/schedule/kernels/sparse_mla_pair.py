@@ -2,27 +2,44 @@
 
 Warps 0-3 are the softmax and rescale O, 4 and 5 read the lists, and of those with one thread 6 to 9
 gather keys, 6 also moves Q and O, 10 to 13 gather values, and in the even CTA 14 and 15 issue the two
-products.
+products. Where rows are of 8 bits, 4-7 widen keys, 8-11 values, 12 reads the lists and 13 moves Q and O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_pair as roles
-from attn_mlir.passes.schedule.parts.latent_source import LOADERS, WideRows
-from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem
+from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WIDENERS, PIECE, WideRows
+from attn_mlir.passes.schedule.parts.sparse_problem import SparseProblem
 from attn_mlir.passes.schedule.parts.sparse_roles import find
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
 
-from .sparse_mla import PAIR_HEADS, SparseConfig, SparseMla, is_for_pairs
+from .sparse_mla import PAIR_HEADS, Role, SparseConfig, SparseMla, is_for_pairs
 
-SOFTMAX_REGISTERS, OTHER_REGISTERS = 224, 96  # of a thread, of what four warpgroups have together
+SOFTMAX_WARPS = 4
+
+
+class Filling(NamedTuple):
+    """The roles that fill the slots of keys and values, and what they leave the others.
+
+    Attributes:
+      several: roles of `PAIR_WIDENERS` warps, with their registers.
+      single: roles of one thread.
+      finders: warps that read the lists.
+      softmax, others: registers of a thread, of 512 in four warps, one of each quarter.
+    """
+
+    several: Mapping[str, tuple[Role, int]]
+    single: Mapping[str, Role]
+    finders: int
+    softmax: int
+    others: int
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,7 @@ class SparseMlaPair(SparseMla):
     config: ClassVar[type[SparseConfig]] = PairConfig
 
     def takes(self, op: attn.SparseMlaOp, target: Target) -> bool:
-        """Heads for whole pairs, and rows of 16 bits."""
+        """As `is_for_pairs` says."""
         return is_for_pairs(op)
 
     def configure(self, op: attn.SparseMlaOp, target: Target, options: Mapping[str, Any]) -> None:
@@ -57,7 +74,9 @@ class SparseMlaPair(SparseMla):
             )
         if not is_for_pairs(op):
             raise op_error(
-                op, "has no kernel of pairs for rows of 8 bits: supported are those of bf16"
+                op,
+                "has no kernel of pairs for products of 8 bits, or with factors of fewer than "
+                f"{PIECE} columns",
             )
         super().configure(op, target, options)
 
@@ -68,22 +87,41 @@ class SparseMlaPair(SparseMla):
 
     def emit_roles(self, problem: SparseProblem) -> None:
         """As `SparseMla.emit_roles`."""
-        storage, source = roles.PairStorage(problem), problem.source
-        assert isinstance(source, WideRows), source
-        loaders = {
-            f"{name}{part}": partial(load, problem, storage, source, part=part)
+        storage = roles.PairStorage(problem)
+        given, filling = (problem, storage), _filling(problem, storage)
+        issuers: dict[str, Role] = {
+            "score": partial(roles.score, *given),
+            "sum_up": partial(roles.sum_up, *given),
+        }
+        with b.role("softmax", first=0, warps=SOFTMAX_WARPS, registers=filling.softmax):
+            problem.every_query(partial(roles.softmax, *given))
+        first = SOFTMAX_WARPS
+        for name, (role, registers) in filling.several.items():
+            with b.role(name, first=first, warps=PAIR_WIDENERS, registers=registers):
+                problem.every_query(role)
+            first += PAIR_WIDENERS
+        with b.role("find", first=first, warps=filling.finders, registers=filling.others):
+            problem.every_query(partial(find, *given))
+        single = {**filling.single, **issuers}
+        for warp, (name, role) in enumerate(single.items(), first + filling.finders):
+            ranks = [0] if name in issuers else None
+            with b.role(name, first=warp, warps=1, lanes=1, registers=filling.others, ranks=ranks):
+                problem.every_query(role)
+
+
+def _filling(problem: SparseProblem, storage: roles.PairStorage) -> Filling:
+    """Threads that gather, where rows are as products read them; else warps that widen them."""
+    given, source = (problem, storage), problem.source
+    if isinstance(source, WideRows):
+        gather = {
+            f"{name}{part}": partial(load, *given, source, part=part)
             for name, load in (("keys", roles.load_keys), ("values", roles.load_values))
             for part in range(LOADERS)
         }
-        issuers: dict[str, Callable[[Query], None]] = {
-            "score": partial(roles.score, problem, storage),
-            "sum_up": partial(roles.sum_up, problem, storage),
-        }
-        with b.role("softmax", first=0, warps=4, registers=SOFTMAX_REGISTERS):
-            problem.every_query(partial(roles.softmax, problem, storage))
-        with b.role("find", first=4, warps=2, registers=OTHER_REGISTERS):
-            problem.every_query(partial(find, problem, storage))
-        for warp, (name, role) in enumerate((loaders | issuers).items(), 6):
-            ranks = [0] if name in issuers else None
-            with b.role(name, first=warp, warps=1, lanes=1, registers=OTHER_REGISTERS, ranks=ranks):
-                problem.every_query(role)
+        return Filling({}, gather, finders=2, softmax=224, others=96)
+    widen: dict[str, tuple[Role, int]] = {
+        "keys": (partial(roles.widen_keys, *given, source), 152),
+        "values": (partial(roles.widen_values, *given, source), 144),
+    }
+    move: dict[str, Role] = {"move": partial(roles.move, *given)}
+    return Filling(widen, move, finders=1, softmax=168, others=48)

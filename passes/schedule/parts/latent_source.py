@@ -34,6 +34,7 @@ LOADERS = (
 WIDENERS = (
     8  # warps: of a block of 64 rows of 656 bytes a thread has 10 reads of 16 bytes in flight
 )
+PAIR_WIDENERS = 4  # warps of keys, and of values: 20 and 16 reads of a thread are all of a block
 PIECE = 64  # columns of 16 bits in 128 bytes
 LEAST_POWER = 0x400000  # bits of 2^-127, the smallest factor of 8 bits
 NOT_A_NUMBER = 0x7FC00000  # bits of a NaN
@@ -46,10 +47,12 @@ class WideRows:
     Attributes:
       tensor: [rows, columns].
       loaders: threads that copy parts of a tile of keys.
+      ahead: blocks that who fills tiles is ahead with reading.
     """
 
     tensor: Value
     loaders: ClassVar[int] = LOADERS
+    ahead: ClassVar[int] = 0
 
     def count(self) -> Value:
         """Rows of the cache."""
@@ -65,6 +68,7 @@ class NarrowRows:
       group: narrow columns that share a factor.
       page: rows of a page; 0 without.
       loaders: none, tiles are written by warps.
+      ahead: as of `WideRows`.
     """
 
     narrow: Value
@@ -73,40 +77,61 @@ class NarrowRows:
     group: int
     page: int
     loaders: ClassVar[int] = 0
+    ahead: ClassVar[int] = 1
 
     def count(self) -> Value:
         """Rows of the cache."""
         rows = b.extent(self.narrow, 0)
         return b.INT.mul(rows, self.page) if self.page else rows
 
-    def read(self, listed: Value) -> list[Value]:
-        """What the rows hold, as it is stored: fragments for `widen`.
+    @property
+    def columns(self) -> int:
+        """Columns of a row."""
+        return self._columns + (0 if self.wide is None else _columns(self.wide))
+
+    def layouts(self, columns: range) -> int:
+        """In how many layouts `read` takes the rows."""
+        return sum(map(bool, self._split(columns)))
+
+    def read(self, rows: Sequence[Value], columns: range) -> list[Value]:
+        """What rows hold of some columns, as it is stored: fragments for `widen`.
 
         Args:
-          listed: shared tile [n] of i32, the rows of the cache; -1 stands for a row of zeros.
+          rows: [n] of i32, rows of the cache, for each layout; -1 stands for a row of zeros.
+          columns: whole pieces.
         """
-        rows = b.load(listed)
-        found = [
-            self._part(self.narrow, rows, column, PIECE)
-            for column in range(0, self._columns, PIECE)
-        ]
-        if self.factors is not None:
-            groups = -(-self._columns // self.group)
-            found += [self._factor(rows, number) for number in range(groups)]
-        if self.wide is not None:  # threads hold other rows of these
-            found += [self._part(self.wide, b.load(listed), 0, _columns(self.wide))]
+        narrow, wide = self._split(columns)
+        found: list[Value] = []
+        if narrow:
+            found += [self._part(self.narrow, rows[0], column, PIECE) for column in narrow[::PIECE]]
+            if self.factors is not None:
+                found += [self._factor(rows[0], number) for number in self._groups(narrow)]
+        if wide:  # threads hold other rows of these
+            found.append(self._part(self.wide, rows[-1], wide.start, len(wide)))
         return found
 
-    def widen(self, found: Sequence[Value], tile: Value) -> None:
-        """Writes rows into a shared tile of bf16; `found` is what `read` gave."""
-        pieces = self._columns // PIECE
-        narrow, rest = found[:pieces], list(found[pieces:])
-        wide = [rest.pop()] if self.wide is not None else []
-        for number, piece in enumerate(narrow):
+    def widen(self, found: Sequence[Value], tile: Value, columns: range) -> None:
+        """Writes those columns into a shared tile of bf16; `found` is what `read` gave."""
+        narrow, wide = self._split(columns)
+        count = len(narrow) // PIECE
+        pieces, rest = found[:count], list(found[count:])
+        ends = [rest.pop()] if wide else []
+        for number, piece in enumerate(pieces):
             first = number * PIECE
-            b.store(self._values(piece, rest, first), b.columns(tile, first, PIECE))
-        for piece in wide:
-            b.store(piece, b.columns(tile, self._columns, _columns(self.wide)))
+            values = self._values(piece, rest, narrow.start, narrow.start + first)
+            b.store(values, b.columns(tile, first, PIECE))
+        for piece in ends:
+            b.store(piece, b.columns(tile, len(narrow), len(wide)))
+
+    def _split(self, columns: range) -> tuple[range, range]:
+        """Of columns those of 8 bits, and those of 16 as they are numbered behind them."""
+        end = self._columns
+        narrow = range(columns.start, min(columns.stop, end))
+        return narrow, range(max(columns.start, end) - end, columns.stop - end)
+
+    def _groups(self, narrow: range) -> range:
+        """The groups of factors that columns of 8 bits have."""
+        return range(narrow.start // self.group, (narrow.stop - 1) // self.group + 1)
 
     @property
     def _columns(self) -> int:
@@ -132,11 +157,13 @@ class NarrowRows:
 
         return b.map_rows(of, rows, element=ir.F32Type.get())
 
-    def _values(self, piece: Value, factors: Sequence[Value], first: int) -> Value:
-        """The columns of a piece from a first one on, times their factors, rounded to bf16."""
+    def _values(self, piece: Value, factors: Sequence[Value], start: int, first: int) -> Value:
+        """The columns of a piece from a first one on, times their factors, rounded to bf16; the first of
+        the factors is that of column `start`."""
         values = b.map_elements(_extended, widened(piece), element=ir.F32Type.get())
         if factors:
-            own = factors[first // self.group : (first + PIECE - 1) // self.group + 1]
+            known = start // self.group
+            own = [factors[n - known] for n in self._groups(range(first, first + PIECE))]
             values = b.map_elements(b.fmul, values, self._spread(own))
         return b.rounded(values, ir.BF16Type.get())
 

@@ -21,9 +21,9 @@ from attn_mlir.passes.target.limits import shared_tile_bytes
 
 from . import builder as b
 from .absorbed import attend, pieces
-from .latent_source import LOADERS, WideRows
+from .latent_source import LOADERS, NarrowRows, WideRows
 from .sparse_problem import Query, SparseProblem
-from .sparse_roles import SparseWork
+from .sparse_roles import Share, SparseWork, widen
 
 Value = Any
 
@@ -63,7 +63,7 @@ class PairStorage:
         leader, pair = [(0,), (0,)], [(0, 1), (0, 1)]
         to_leader = partial(b.Ring, full_at=leader, empty_at=pair)
         to_pair = partial(b.Ring, full_at=pair, empty_at=leader)
-        gathered = partial(to_leader, producers=("copy_engine",) * LOADERS)
+        filled = partial(to_leader, producers=("copy_engine",) * problem.source.loaders)
         listed, words = (
             b.tile([count], b.i32(), "shared") for count in (config.tile_n, problem.words)
         )
@@ -71,12 +71,12 @@ class PairStorage:
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
         self.counted = b.Ring("counted", words, stages=BLOCKS_AHEAD)
         self.q = to_leader("q", b.tile([heads, self.chunk], element, "shared"))
-        self.k = gathered(
+        self.k = filled(
             "k",
             b.tile([self.entries, self.chunk], element, "shared"),
             stages=config.kv_stages,
         )
-        self.v = gathered(
+        self.v = filled(
             "v",
             b.tile([config.tile_n // KEY_HALVES, LATENT_COLUMNS // ws.PAIR], element, "shared"),
             stages=KEY_HALVES,
@@ -144,9 +144,7 @@ def load_keys(
     """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's first
     columns in."""
     if part == 0:
-        slot = storage.q.acquire()
-        b.copy_in(problem.q, slot, [*query.place, query.head, 0], [1, 2])
-        b.commit(slot, "copy_engine")
+        _load_head(problem, storage, query)
     count = storage.entries // LOADERS
     first = b.INT.add(b.INT.mul(b.rank(), storage.entries), part * count)
     work = SparseWork(problem, storage, query)
@@ -214,6 +212,50 @@ def load_values(
         return []
 
     b.loop(0, query.blocks, [], block)
+
+
+def move(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Copies Q in and O out, where warps fill the slots of keys and values."""
+    _load_head(problem, storage, query)
+    _load_tail(problem, storage, query)
+    _leave(problem, storage, query)
+
+
+def widen_keys(
+    problem: SparseProblem, storage: PairStorage, source: NarrowRows, query: Query
+) -> None:
+    """Reads this CTA's half of the keys, and writes them in chunks of columns."""
+    first, chunk = b.INT.mul(b.rank(), storage.entries), storage.chunk
+    shares = [
+        Share(storage.k, first, range(column, column + chunk))
+        for column in range(0, problem.head_dim, chunk)
+    ]
+    widen(problem, storage, source, shares, query)
+
+
+def widen_values(
+    problem: SparseProblem, storage: PairStorage, source: NarrowRows, query: Query
+) -> None:
+    """Reads this CTA's half of the columns of the values, and writes them in halves of the entries, once
+    Q's other columns are out of their place.
+
+    What the columns hold is not the same in both CTAs, so each has its own code.
+    """
+    b.release(storage.moved.wait(), storage.agent)
+    count, width = problem.config.tile_n // KEY_HALVES, LATENT_COLUMNS // ws.PAIR
+    with b.either(b.compare("eq", b.rank(), 0)) as branches:
+        for rank, branch in enumerate(branches):
+            columns = range(rank * width, (rank + 1) * width)
+            shares = [Share(storage.v, half * count, columns) for half in range(KEY_HALVES)]
+            with branch:
+                widen(problem, storage, source, shares, query)
+
+
+def _load_head(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
+    """Copies Q's first columns in."""
+    slot = storage.q.acquire()
+    b.copy_in(problem.q, slot, [*query.place, query.head, 0], [1, 2])
+    b.commit(slot, "copy_engine")
 
 
 def _load_tail(problem: SparseProblem, storage: PairStorage, query: Query) -> None:

@@ -6,8 +6,9 @@ of them.
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple, Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith
@@ -38,7 +39,7 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
     """Reads the list of the query; an entry that does not count becomes a row that no cache has.
 
     Nothing reads a row of the cache that is masked, then: it may hold NaN, which a weight of 0 does
-    not take away.
+    not take away. For roles that read a block ahead there is one without rows at the end.
     """
     count = problem.config.tile_n
     row_of = rows_of(problem, query)
@@ -61,6 +62,10 @@ def find(problem: SparseProblem, storage: Lists, query: Query) -> None:
         return []
 
     b.loop(0, query.blocks, [], block)
+    for _ in range(problem.source.ahead):
+        slot = storage.rows.acquire()
+        b.store(b.fill([count], b.constant(NOWHERE)), slot)
+        b.commit(slot, "threads")
 
 
 def rows_of(problem: SparseProblem, query: Query) -> Callable[[Value], tuple[Value, Value]]:
@@ -117,28 +122,79 @@ def load(
         _store_result(problem, storage, query)
 
 
-def widen(problem: SparseProblem, storage: SparseStorage, source: NarrowRows, query: Query) -> None:
-    """Reads the rows of each block, one block ahead, and writes the tile of keys that they make."""
-    work = SparseWork(problem, storage, query)
+class Share(NamedTuple):
+    """What warps write of a block: a tile with some columns of the rows of some of its entries.
 
-    def read() -> list[Value]:
-        rows, is_seen = storage.rows.wait(), work.counts()
-        found = source.read(rows)
+    Attributes:
+      ring: of tiles of bf16.
+      first: of the entries; those behind it fill the tile's rows.
+      columns: of rows of the cache.
+    """
+
+    ring: b.Ring
+    first: Value | int
+    columns: range
+
+
+def widen(
+    problem: SparseProblem,
+    storage: Lists,
+    source: NarrowRows,
+    shares: Sequence[Share],
+    query: Query,
+) -> None:
+    """Reads the rows of each block, one block ahead, and writes the tiles that they make.
+
+    Of several tiles the rows of each are read when the same tile of the block before is written and has
+    left its registers; a single one is read before that.
+    """
+    work, has_several = SparseWork(problem, storage, query), len(shares) > 1
+    layouts = [share for share in shares for _ in range(source.layouts(share.columns))]
+
+    def listed() -> list[Value]:
+        """The rows of the next block, for each layout of each tile."""
+        rows = storage.rows.wait()
+        found = [_rows(rows, share) for share in layouts]
         b.release(rows, "threads")
-        return [is_seen, *found]
+        return found
 
-    def write(is_seen: Value, *found: Value) -> None:
-        keys = storage.keys.acquire()
+    def read(share: Share, rows: Sequence[Value]) -> list[Value]:
+        own = [row for other, row in zip(layouts, rows, strict=True) if other is share]
+        return source.read(own, share.columns)
+
+    def write(share: Share, is_seen: Value, found: Sequence[Value]) -> None:
+        slot = share.ring.acquire()
         with b.when(is_seen):
-            source.widen(found, keys)
-        b.commit(keys, "threads")
+            source.widen(found, slot, share.columns)
+        b.commit(slot, storage.agent)
 
     def block(_: Value, *before: Value) -> list[Value]:
-        following = read()
-        write(*before)
-        return following
+        rows, is_seen, found = listed(), work.counts(), list[Value]()
+        for share, begin, end in parts:
+            if has_several:
+                write(share, is_seen, before[begin:end])
+            found += read(share, rows)
+            if not has_several:
+                write(share, is_seen, before[begin:end])
+        return found
 
-    write(*b.loop(1, query.blocks, read(), block))
+    rows = listed()
+    first = [read(share, rows) for share in shares]
+    ends = [*accumulate(map(len, first), initial=0)]
+    parts = [*zip(shares, ends, ends[1:], strict=False)]
+    b.loop(0, query.blocks, [*chain(*first)], block)
+
+
+def _rows(rows: Value, share: Share) -> Value:
+    """The rows of a tile, of those of a block."""
+    (count, _) = ws.TileType(share.ring.tile).shape
+    if count == ws.TileType(rows.type).shape[0]:
+        return b.load(rows)
+
+    def row(place: Value) -> Value:
+        return b.entry(rows, b.INT.add(place, share.first))
+
+    return b.generate(row, [count], b.i32())
 
 
 def move_and_score(problem: SparseProblem, storage: SparseStorage, query: Query) -> None:
