@@ -48,19 +48,18 @@ def latent_pool(cache: ContiguousKV | PagedKV) -> tuple[str, TensorView]:
     return keys, pool
 
 
-def latent_rows(cache: ContiguousKV | PagedKV, columns: int) -> TensorView:
-    """All rows of a latent cache as [rows, columns]; its tables and lengths are not looked at.
+def pool_rows(name: str, pool: TensorView, columns: int) -> TensorView:
+    """All rows of a pool [pages, page, 1, columns] as [rows, columns].
 
     Args:
-      cache: as of `latent_cached`, with pages of any size, one behind the other in memory.
+      pool: with pages of any size, one behind the other in memory.
       columns: of its rows.
 
     Raises:
-      SpecError: values or factors of its own, other columns or heads, or pages with gaps between them.
+      SpecError: other columns or heads, or pages with gaps between them.
     """
-    keys, pool = latent_pool(cache)
-    _check_columns(keys, pool.shape, columns)
-    rows = one_behind_the_other(pool, keys)
+    _check_columns(name, pool.shape, columns)
+    rows = one_behind_the_other(pool, name)
     step, _, inner = rows.strides
     return rows.reshaped((rows.shape[0], columns), (step, inner))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from attn_mlir.api.attention import output_dtype_of
 from attn_mlir.api.combining import combination_step
-from attn_mlir.api.latent_caches import latent_cached, latent_pool, latent_rows
-from attn_mlir.api.lengths import NONE_TOLD, Told, told_by
+from attn_mlir.api.latent_caches import latent_cached, latent_pool
+from attn_mlir.api.lengths import told_by
+from attn_mlir.api.listed_rows import ListedRows, check_no_factors, listed_rows
 from attn_mlir.api.mla import model_scale
-from attn_mlir.api.packed_rows import StoredRows, format_named, stored_rows
+from attn_mlir.api.packed_rows import format_named
 from attn_mlir.api.plan import (
     Allocation,
     Plan,
@@ -23,7 +25,12 @@ from attn_mlir.api.plan import (
 )
 from attn_mlir.arrays import dense_on_host, given_output, stream_of
 from attn_mlir.caches import CACHES, ContiguousKV, PagedKV
-from attn_mlir.compiling.decode_routes import decode_schedule, decode_splits, decode_tiles
+from attn_mlir.compiling.decode_routes import (
+    check_scope_splits,
+    decode_schedule,
+    decode_splits,
+    decode_tiles,
+)
 from attn_mlir.compiling.dtypes import WIDE_DTYPES
 from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
 from attn_mlir.compiling.spec import LSE_TERMS
@@ -32,7 +39,6 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.passes.target.limits import DEFAULT_TARGET
 from attn_mlir.runtime.kernel import DeviceChoice, machine_of
-from attn_mlir.runtime.scalars import MAX_I32
 from attn_mlir.runtime.tensors import TensorView, view
 
 LAYOUT = "[batch, sq, heads, head_dim]"
@@ -51,6 +57,10 @@ def mla_decode(
     num_splits: int = 0,
     kv_format: str = PLAIN,
     kv_scale: Any = None,
+    extra_kv: Any = None,
+    extra_indices: Any = None,
+    extra_topk_length: Any = None,
+    extra_kv_scale: Any = None,
     out: Any = None,
     device: DeviceChoice = None,
     stream: object | None = None,
@@ -78,6 +88,10 @@ def mla_decode(
         the sizes. The same number gives the same bits.
       kv_format, kv_scale: as of `sparse_mla`, beside indices: how the rows of the cache are stored, with
         bytes in the place of columns, and their factors. `bf16` is for rows of q's dtype.
+      extra_kv: [pages, page, 1, columns], beside indices: further rows, stored as those of the cache, with
+        pages of their own size. A query attends to these and to those of the cache at once.
+      extra_indices, extra_topk_length, extra_kv_scale: of these rows, as `indices`, `topk_length` and
+        `kv_scale` of those of the cache.
       out: an array for O, as of `attention`.
       device, stream: as of `attention`.
 
@@ -94,149 +108,195 @@ def mla_decode(
     _check_queries(queries)
     if not isinstance(cache, CACHES):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(f"cache must be a PagedKV or a ContiguousKV, got {shown(cache)}")
-    columns = queries.shape[3]
     lists = {"indices": indices, "topk_length": topk_length}
-    told, arrays = NONE_TOLD, {}
-    stored = _packed(cache, columns, kv_format, kv_scale)
-    if indices is None:
-        if stored is not None:
-            raise SpecError(f"kv_format {kv_format!r} needs indices, which are None")
-        found = latent_cached(cache, columns)
-        rows = found.operands["k"]
-        told = told_by({"q": queries, **found.operands}, cache=found)
-        name = told.name("k")
-    else:
-        rows = latent_rows(cache, columns) if stored is None else stored.given["kv"]
-        name = "k_pages" if isinstance(cache, PagedKV) else "k"
-        told = dataclasses.replace(told, sizes=_sizes(queries, rows, view(indices, "indices")))
-    if topk_length is not None and indices is None:
-        raise SpecError("topk_length is of the lists in indices, which are None")
-    arrays = {
-        label: dense_on_host(_list(label, array, queries), label)
-        for label, array in lists.items()
-        if array is not None
-    }
-    if sinks is not None:
-        arrays["sinks"] = dense_on_host(_sinks(sinks, queries), "sinks")
-    if stored is None and rows.dtype != queries.dtype:
-        raise SpecError(f"{name} is {rows.dtype}, q is {queries.dtype}: both must be the same")
+    extra_lists = {"indices": extra_indices, "topk_length": extra_topk_length}
+    _check_extra(indices, extra_kv, extra_lists, extra_kv_scale)
     options: dict[str, Any] = {"mask": mask}
     spec = MlaDecodeSpec(
         heads=int(queries.shape[2]),
-        head_dim=int(columns),
+        head_dim=int(queries.shape[3]),
         dtype=queries.dtype,
-        indices=indices is not None,
-        topk_length=topk_length is not None,
         sinks=sinks is not None,
-        lengths=told.kinds,
-        cache=told.cache,
-        kv_format=kv_format,
-        kv_group=None if stored is None else stored.group,
-        kv_page=None if stored is None else stored.page,
         **options,
     )
-    operands = {"q": queries, "kv": rows, **({} if stored is None else stored.given)}
-    arguments = {**operands, **arrays, **told.arrays, "scale": model_scale(scale)}
-    return _planned(
-        spec, arguments, operands, told, num_splits, model=q, out=out, on=(device, stream)
-    )
+    if indices is None:
+        if topk_length is not None:
+            raise SpecError("topk_length is of the lists in indices, which are None")
+        scopes = [_of_sequences(spec, queries, cache, kv_format, kv_scale)]
+    else:
+        name, pool = latent_pool(cache)
+        rows = [listed_rows(name, pool, queries, lists, kv_format, kv_scale)]
+        if extra_kv is not None:
+            found, said = view(extra_kv, "extra_kv"), (kv_format, extra_kv_scale)
+            rows += [listed_rows("extra_kv", found, queries, extra_lists, *said, prefix="extra_")]
+        scopes = [_of_lists(spec, queries, x, kv_format) for x in rows]
+    shared: dict[str, Any] = {"q": queries, "scale": model_scale(scale)}
+    if sinks is not None:
+        shared["sinks"] = dense_on_host(_sinks(sinks, queries), "sinks")
+    return _planned(scopes, shared, num_splits, model=q, out=out, on=(device, stream))
 
 
 plan = only_planned(mla_decode)
 
 
-def _planned(
+@dataclass(frozen=True)
+class Scope:
+    """Rows that queries attend to, which have a kernel of their own.
+
+    Attributes:
+      spec: the request without a schedule and without a split.
+      rows: views of what rows are made of, by the names of operands.
+      arrays: what tells which of them count, likewise.
+      sizes: `batch`, and the longest `sq` and `sk`.
+    """
+
+    spec: MlaDecodeSpec
+    rows: Mapping[str, TensorView]
+    arrays: Mapping[str, object]
+    sizes: Mapping[str, int]
+
+
+def _of_sequences(
     spec: MlaDecodeSpec,
-    arguments: Mapping[str, object],
-    operands: Mapping[str, TensorView],
-    told: Told,
+    q: TensorView,
+    cache: ContiguousKV | PagedKV,
+    kv_format: object,
+    kv_scale: object,
+) -> Scope:
+    """The rows of sequences.
+
+    Raises:
+      SpecError: an argument is wrong, or rows of 8 bits.
+    """
+    if format_named(kv_format, spec.head_dim) is not None:
+        raise SpecError(f"kv_format {kv_format!r} needs indices, which are None")
+    check_no_factors(kv_format, kv_scale)
+    found = latent_cached(cache, spec.head_dim)
+    told = told_by({"q": q, **found.operands}, cache=found)
+    rows = found.operands["k"]
+    if rows.dtype != q.dtype:
+        raise SpecError(f"{told.name('k')} is {rows.dtype}, q is {q.dtype}: both must be the same")
+    spec = dataclasses.replace(spec, lengths=told.kinds, cache=told.cache)
+    return Scope(spec, {"kv": rows}, told.arrays, told.sizes)
+
+
+def _of_lists(spec: MlaDecodeSpec, q: TensorView, listed: ListedRows, kv_format: str) -> Scope:
+    """The rows that lists name."""
+    spec = dataclasses.replace(
+        spec,
+        indices=True,
+        topk_length="topk_length" in listed.lists,
+        kv_format=kv_format,
+        kv_group=listed.group,
+        kv_page=listed.page,
+    )
+    sizes = {"batch": q.shape[0], "sq": q.shape[1], "sk": listed.topk}
+    return Scope(spec, listed.operands, listed.lists, sizes)
+
+
+def _planned(
+    scopes: Sequence[Scope],
+    shared: Mapping[str, Any],
     num_splits: object,
     *,
     model: object,
     out: object,
     on: tuple[DeviceChoice, object | None],
 ) -> Plan:
-    """One launch, or two where a kernel of its own puts parts of the keys together.
+    """One launch, or several where a kernel of its own puts parts of the keys together.
 
     Args:
-      spec: the request without a schedule.
-      arguments: of the kernel, but for results and workspace.
-      operands: those of them that are arrays with elements of Q and the cache.
-      told: the sizes of the call.
+      scopes: that queries attend to at once.
+      shared: arguments of all kernels: `q`, `scale`, and `sinks` if there are any.
       num_splits, out: as of `mla_decode`.
       model: the array that results shall be like.
       on: device and stream.
     """
     device, stream = on
-    q = operands["q"]
+    q = shared["q"]
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
-    spec = dataclasses.replace(spec, schedule=decode_schedule(spec, target))
-    count = decode_splits(num_splits, spec, told.sizes, machine)
-    given = None
+    schedule = decode_schedule(scopes[0].spec, target, scope_count=len(scopes))
+    specs = [dataclasses.replace(x.spec, schedule=schedule) for x in scopes]
+    scopes = [dataclasses.replace(x, spec=y) for x, y in zip(scopes, specs, strict=True)]
+    splits = check_scope_splits(num_splits, len(scopes))
+    counts = [decode_splits(splits, x.spec, x.sizes, machine) for x in scopes]
+    spec, rows = scopes[0].spec, {"q": q, **scopes[0].rows}
+    sizes = named_extents(spec, rows)
+    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
     if out is not None:
         if (dtype := output_dtype_of(out)) != spec.dtype:
             raise SpecError(f"out has dtype {dtype}, q is {spec.dtype}: both must be the same")
-        o = next(x for x in spec.tensors if x.name == "o")
-        given = given_output(out, (*q.shape[:3], int(o.extents[-1])), spec.dtype, operands)
-    sizes = named_extents(spec, operands)
-    results = [Allocation.of(x, sizes) for x in spec.tensors if x.role == "out"]
-    results[0] = dataclasses.replace(results[0], given=given)
-    if count > 1 and not spec.is_streamed:
-        steps, memory = _combined(spec, arguments, results, count)
+        for number, scope in enumerate(scopes[1:]):
+            rows |= {f"extra {number} {name}": value for name, value in scope.rows.items()}
+        given = given_output(out, results[0].shape, spec.dtype, rows)
+        results[0] = dataclasses.replace(results[0], given=given)
+    if len(scopes) > 1 or (counts[0] > 1 and not spec.is_streamed):
+        steps, memory = _combined(scopes, shared, results, counts)
     else:
-        spec = dataclasses.replace(spec, joined=count > 1)
-        extents = {"splits": count, "tiles": decode_tiles(spec, told.sizes)}
+        spec = dataclasses.replace(spec, joined=counts[0] > 1)
+        extents = {"splits": counts[0], "tiles": decode_tiles(spec, scopes[0].sizes)}
         memory = [Allocation.of(x, extents) for x in spec.tensors if x.role == "inout"]
         seen = {x.name: Seen(x.name, x.shape) for x in (*results, *memory)}
-        steps = [Step(spec, {**arguments, **seen})]
+        steps = [Step(spec, {**shared, **scopes[0].rows, **scopes[0].arrays, **seen})]
     stream = stream_of(stream, device, model, q)
     return Plan(steps, results, memory, model, q, device, stream, target)
 
 
 def _combined(
-    spec: MlaDecodeSpec, arguments: Mapping[str, object], results: Sequence[Allocation], count: int
+    scopes: Sequence[Scope],
+    shared: Mapping[str, object],
+    results: Sequence[Allocation],
+    counts: Sequence[int],
 ) -> tuple[list[Step], list[Allocation]]:
     """Launches and memory where results for parts are put together by a kernel of its own.
 
     Args:
-      spec: the request without a split.
-      arguments: of its kernel, but for results.
+      scopes, shared: as of `_planned`.
       results: O and LSE.
-      count: of parts.
+      counts: of the parts of each scope.
     """
     o, lse = (x.shape for x in results)
-    part = dataclasses.replace(spec, partial=True, sinks=False)
+    total, batch = sum(counts), o[0]
     memory = [
-        Allocation("partial_o", "f32", (count * o[0], *o[1:])),
-        Allocation("partial_lse", "f32", (LSE_TERMS, count * lse[0], *lse[1:])),
+        Allocation("partial_o", "f32", (total * batch, *o[1:])),
+        Allocation("partial_lse", "f32", (LSE_TERMS, total * batch, *lse[1:])),
     ]
-    seen = {"o": Seen("partial_o", memory[0].shape), "lse": Seen("partial_lse", memory[1].shape)}
-    given = {name: value for name, value in arguments.items() if name != "sinks"}
+    given = {name: value for name, value in shared.items() if name != "sinks"}
+    steps, first = list[Step](), 0
+    for scope, count in zip(scopes, counts, strict=True):
+        part = dataclasses.replace(scope.spec, partial=True, sinks=False)
+        rows = count * batch
+        seen = {"o": memory[0].range(0, first, rows), "lse": memory[1].range(1, first, rows)}
+        steps.append(Step(part, {**given, **scope.rows, **scope.arrays, **seen}))
+        first += rows
     combine = combination_step(
-        parts=Seen("partial_o", (count, *o)),
-        lses=Seen("partial_lse", (LSE_TERMS, count, *lse)),
-        sinks=arguments.get("sinks"),
-        out_dtype=spec.dtype,
+        parts=Seen("partial_o", (total, *o)),
+        lses=Seen("partial_lse", (LSE_TERMS, total, *lse)),
+        sinks=shared.get("sinks"),
+        out_dtype=scopes[0].spec.dtype,
         return_lse=True,
     )
-    return [Step(part, {**given, **seen}), combine], memory
+    return [*steps, combine], memory
 
 
-def _packed(
-    cache: ContiguousKV | PagedKV, columns: int, kv_format: object, kv_scale: object
-) -> StoredRows | None:
-    """A cache of 8 bits as the operands of a kernel, beside queries of so many columns; None of 16 bits.
+def _check_extra(
+    indices: object, extra_kv: object, lists: Mapping[str, object], kv_scale: object
+) -> None:
+    """Refuses further rows without lists, and lists without further rows.
 
     Raises:
-      SpecError: it is none of that format.
+      SpecError: names the argument.
     """
-    form = format_named(kv_format, columns)
-    if form is not None:
-        return stored_rows(form, latent_pool(cache)[1], kv_scale)
-    if kv_scale is not None:
-        raise SpecError(f"kv_scale must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
-    return None
+    given = {f"extra_{name}": value for name, value in lists.items()}
+    if extra_kv is None:
+        for name, value in {**given, "extra_kv_scale": kv_scale}.items():
+            if value is not None:
+                raise SpecError(f"{name} is of the rows in extra_kv, which is None")
+    elif indices is None:
+        raise SpecError("extra_kv needs indices, which are None")
+    elif lists["indices"] is None:
+        raise SpecError("extra_indices must say which rows of extra_kv are seen, got None")
 
 
 def _check_queries(q: TensorView) -> None:
@@ -252,33 +312,6 @@ def _check_queries(q: TensorView) -> None:
         raise SpecError(f"q must have {allowed} columns, got {q.shape[3]}")
     if q.dtype not in WIDE_DTYPES:
         raise SpecError(f"q has dtype {q.dtype}, allowed are {', '.join(WIDE_DTYPES)}")
-
-
-def _sizes(q: TensorView, rows: TensorView, indices: TensorView) -> dict[str, int]:
-    """The sizes of a call with lists: the keys of a query are its entries.
-
-    Raises:
-      SpecError: more rows than an index can name.
-    """
-    if rows.shape[0] > MAX_I32:
-        raise SpecError(f"indices name at most {MAX_I32} rows, the cache has {rows.shape[0]}")
-    return {"batch": q.shape[0], "sq": q.shape[1], "sk": indices.shape[-1] if indices.shape else 0}
-
-
-def _list(name: str, value: object, q: TensorView) -> object:
-    """Lists for each query, or their lengths, themselves.
-
-    Raises:
-      SpecError: another shape or dtype.
-    """
-    found = view(value, name)
-    axes = [*map(str, q.shape[:2]), *(["topk"] if name == "indices" else [])]
-    if found.dtype != "i32" or len(found.shape) != len(axes) or found.shape[:2] != q.shape[:2]:
-        raise SpecError(
-            f"{name} must be [{', '.join(axes)}] of i32 beside this q, got {list(found.shape)} of "
-            f"{found.dtype}"
-        )
-    return value
 
 
 def _sinks(sinks: object, q: TensorView) -> object:

@@ -49,30 +49,36 @@ def format_named(name: object, columns: int) -> LatentFormat | None:
     return form
 
 
-def stored_rows(form: LatentFormat, kv: TensorView, kv_scale: object) -> StoredRows:
+def stored_rows(
+    form: LatentFormat, kv: TensorView, kv_scale: object, *, prefix: str = ""
+) -> StoredRows:
     """Takes a cache of 8 bits apart.
 
     Args:
       form: how its rows are stored.
       kv: [s_kv, 1, bytes] or [pages, page, 1, bytes] of u8, i8 or e4m3.
       kv_scale: [s_kv, n] or [pages, page, n] of f32, or None.
+      prefix: what the caller's names of both begin with.
 
     Raises:
       SpecError: a shape, a dtype or where rows lie; names the tensor.
     """
-    _check(form, kv)
-    page = integer("rows of a page of kv", kv.shape[1], 1, MAX_PAGE) if form.is_in_pages else None
+    name, scale_name = f"{prefix}kv", f"{prefix}kv_scale"
+    _check(form, kv, name)
+    page = (
+        integer(f"rows of a page of {name}", kv.shape[1], 1, MAX_PAGE) if form.is_in_pages else None
+    )
     if page is None:
-        rows = as_rows("kv", kv)
+        rows = as_rows(name, kv)
         shape, steps = rows.shape[:1], rows.strides[:1]
     else:
-        _check_pages(form, kv)
+        _check_pages(form, kv, name)
         shape, steps = kv.shape[:2], (kv.strides[0], form.row_bytes)
     if kv.address % ALIGNED or any(
         step % ALIGNED for step, count in zip(steps, shape, strict=True) if count > 1
     ):
         raise SpecError(
-            f"kv must have rows that begin at multiples of {ALIGNED} bytes, got address "
+            f"{name} must have rows that begin at multiples of {ALIGNED} bytes, got address "
             f"{kv.address:#x} and strides {list(kv.strides)}"
         )
 
@@ -89,12 +95,12 @@ def stored_rows(form: LatentFormat, kv: TensorView, kv_scale: object) -> StoredR
         begin = page * form.row_bytes
         given["kv_scale"] = part(factors.dtype, begin, factors.stored, factors.stored)
     elif kv_scale is not None:
-        given["kv_scale"], group = _factors(form, kv, kv_scale)
+        given["kv_scale"], group = _factors(form, kv, kv_scale, scale_name)
     if form.wide:
         given["kv_rope"] = part("bf16", form.wide_at, form.wide)
     if factors.place != "outside" and kv_scale is not None:
         raise SpecError(
-            f"kv_scale must be None: rows of kv_format {form.name!r} hold their factors"
+            f"{scale_name} must be None: rows of kv_format {form.name!r} hold their factors"
         )
     return StoredRows(given, group, page)
 
@@ -104,7 +110,7 @@ def as_rows(name: str, kv: TensorView) -> TensorView:
     return one_behind_the_other(kv, name) if len(kv.shape) == POOL_RANK else kv
 
 
-def _check(form: LatentFormat, kv: TensorView) -> None:
+def _check(form: LatentFormat, kv: TensorView, name: str) -> None:
     """Refuses a cache that is none of that format."""
     layout = _BESIDE_PAGES if form.is_in_pages else _BESIDE_ROWS
     ranks = (4,) if form.is_in_pages else (3, 4)
@@ -112,38 +118,40 @@ def _check(form: LatentFormat, kv: TensorView) -> None:
     if not fits or not 1 <= math.prod(kv.shape[:-2]) <= MAX_I32:
         wanted = layout.format(bytes=form.token_bytes)
         raise SpecError(
-            f"kv must be {wanted} with 1 to {MAX_I32} rows for kv_format {form.name!r}, got "
+            f"{name} must be {wanted} with 1 to {MAX_I32} rows for kv_format {form.name!r}, got "
             f"{list(kv.shape)}"
         )
     if kv.dtype not in BYTES:
         allowed = " or ".join(BYTES)
-        raise SpecError(f"kv must be {allowed} for kv_format {form.name!r}, got {kv.dtype}")
+        raise SpecError(f"{name} must be {allowed} for kv_format {form.name!r}, got {kv.dtype}")
     if kv.strides[-1] != 1:
-        raise SpecError(f"kv must have its last dimension contiguous, got strides {kv.strides}")
+        raise SpecError(f"{name} must have its last dimension contiguous, got strides {kv.strides}")
 
 
-def _check_pages(form: LatentFormat, kv: TensorView) -> None:
+def _check_pages(form: LatentFormat, kv: TensorView, name: str) -> None:
     """Refuses pages that are not dense: their rows, and then the factors of these."""
     if kv.shape[1] > 1 and kv.strides[1] != form.token_bytes:
         raise SpecError(
-            f"kv must have {form.token_bytes} bytes from each row of a page to the next for kv_format "
+            f"{name} must have {form.token_bytes} bytes from each row of a page to the next for kv_format "
             f"{form.name!r}, got {kv.strides[1]}"
         )
 
 
-def _factors(form: LatentFormat, kv: TensorView, value: object) -> tuple[TensorView, int]:
+def _factors(
+    form: LatentFormat, kv: TensorView, value: object, name: str
+) -> tuple[TensorView, int]:
     """The factors of a tensor, and how many columns share one."""
-    found = view(value, "kv_scale")
+    found = view(value, name)
     groups = {form.groups(group): group for group in reversed(GROUPS)}
     rows, shape = kv.shape[:-2], found.shape
     if shape[:-1] != rows or found.dtype != "f32" or shape[-1:] == () or shape[-1] not in groups:
         counts = ", ".join(map(str, sorted(groups)))
         raise SpecError(
-            f"kv_scale must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside this "
+            f"{name} must be [{', '.join(map(str, rows))}, n] of f32 with n of {counts} beside this "
             f"kv, got {list(shape)} of {found.dtype}"
         )
     if len(shape) > len(("rows", "groups")):
-        flat = as_rows("kv_scale", found.reshaped((*rows, 1, shape[-1]), _with_head(found)))
+        flat = as_rows(name, found.reshaped((*rows, 1, shape[-1]), _with_head(found)))
         found = flat.reshaped((flat.shape[0], shape[-1]), (flat.strides[0], flat.strides[-1]))
     return found, groups[shape[-1]]
 

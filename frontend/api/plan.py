@@ -6,6 +6,7 @@ are not cached, allocates and launches. Nothing else launches a kernel.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -60,6 +61,14 @@ class Allocation:
         """Bytes of the elements."""
         return math.prod(self.shape) * dtype_bytes(self.dtype)
 
+    def range(self, axis: int, first: int, count: int) -> Seen:
+        """The view of the indices from `first` on along an axis, of a dense tensor."""
+        shape = (*self.shape[:axis], count, *self.shape[axis + 1 :])
+        if shape == self.shape:
+            return Seen(self.name, shape)
+        strides = dense_strides(self.shape)
+        return Seen(self.name, shape, strides, first * strides[axis])
+
 
 def named_extents(request: Request, operands: Mapping[str, TensorView]) -> dict[str, int]:
     """The extents of the operands that have names in the request, by name."""
@@ -79,16 +88,19 @@ class Seen:
       name: name of the allocation.
       shape: extents of the view: those of the allocation after one of 1, or any for a dense tensor.
       strides: in elements; None for a dense view.
+      offset: elements before the view, where it has strides.
     """
 
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
+    offset: int = 0
 
     def of(self, tensor: TensorView) -> TensorView:
         """The view of the allocated memory."""
         if self.strides is not None:
-            return tensor.reshaped(self.shape, self.strides)
+            begin = tensor.address + self.offset * tensor.item_bytes
+            return dataclasses.replace(tensor, address=begin).reshaped(self.shape, self.strides)
         if self.shape == tensor.shape:
             return tensor
         if self.shape == (1, *tensor.shape):

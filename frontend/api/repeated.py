@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from attn_mlir.api.plan import Allocation, Plan, Step
 
 OPERANDS = frozenset(
-    "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale".split()
+    "q k v q_nope q_rope k_nope k_rope out k_new v_new kv kv_scale extra_kv extra_kv_scale".split()
 )  # arrays whose elements no planner reads
 INDICES = frozenset(
     "sinks cu_seqlens cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_descale k_descale "
-    "v_descale positions batch_indices slot_mapping indices topk_length "
-    "page_table batch_of_query".split()
+    "v_descale positions batch_indices slot_mapping indices topk_length extra_indices "
+    "extra_topk_length page_table batch_of_query".split()
 )  # arrays whose elements no planner reads on a GPU; neither those of caches and tuples
 LINE = 256  # bytes; where a piece of a workspace begins, as allocations do
 APART = 1 << 40  # bytes between the addresses that stand for arguments

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
-from attn_mlir.compiling.splits import check_num_splits, chosen_splits, key_tiles
+from attn_mlir.compiling.splits import MAX_SPLITS, check_num_splits, chosen_splits, key_tiles
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
@@ -23,14 +23,21 @@ from attn_mlir.passes.target.tiling import (
 from attn_mlir.runtime.kernel import Machine
 
 
-def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
+def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -> str:
     """The name of the schedule.
+
+    Args:
+      scope_count: number of pools of rows that a query attends to at once.
 
     Raises:
       SpecError: the target has none for it.
     """
     if not target_named(target).lacks_sums_in("tensor"):
         return TENSOR_DECODE
+    if scope_count > 1:
+        raise SpecError(
+            f"{target} has no kernel for extra_kv: schedule {STREAMED_DECODE} has no results for parts"
+        )
     if spec.form is not None:
         raise SpecError(f"{target} has no kernel for kv_format {spec.kv_format!r} in decoding")
     if spec.indices and spec.heads % STREAM_ROWS:
@@ -39,6 +46,21 @@ def decode_schedule(spec: MlaDecodeSpec, target: str) -> str:
             f"for multiples of {STREAM_ROWS}"
         )
     return STREAMED_DECODE
+
+
+def check_scope_splits(num_splits: object, scope_count: int) -> int:
+    """The number of parts of the keys of each scope as it is asked for; 0 chooses.
+
+    Raises:
+      SpecError: an invalid number of parts, or more than are combined.
+    """
+    count = check_num_splits(num_splits)
+    if count * scope_count > MAX_SPLITS:
+        raise SpecError(
+            f"num_splits must be an integer from 0 to {MAX_SPLITS // scope_count} with extra_kv, got "
+            f"{count}"
+        )
+    return count
 
 
 def decode_splits(

@@ -101,8 +101,10 @@ def flash_mla_with_kvcache(
       indices: [batch, seq_len_q, topk] i32, block x page_block_size + offset; -1, and any other number that
         is no row, does not count.
       attn_sink: [num_heads_q] f32, a logit per head.
-      extra_k_cache, extra_indices_in_kvcache, extra_topk_length: None.
-      topk_length: [batch] i32, how many entries of each list of a sequence count.
+      extra_k_cache: like k_cache, beside indices: further rows that queries attend to as well, in pages of
+        their own size.
+      extra_indices_in_kvcache: [batch, seq_len_q, extra_topk] i32, which of them, as `indices`.
+      topk_length, extra_topk_length: [batch] i32, how many entries of each list of a sequence count.
       device, stream: see `attn_mlir.attention`.
 
     Returns:
@@ -112,14 +114,6 @@ def flash_mla_with_kvcache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    extra = {
-        "extra_k_cache": extra_k_cache,
-        "extra_indices_in_kvcache": extra_indices_in_kvcache,
-        "extra_topk_length": extra_topk_length,
-    }
-    for name, value in extra.items():
-        if value is not None:
-            raise SpecError(f"{name} has no kernel yet: a call attends to one cache")
     is_narrow = flag("is_fp8_kvcache", is_fp8_kvcache)
     if is_narrow and indices is None:
         raise SpecError("is_fp8_kvcache True has no kernel without indices")
@@ -136,11 +130,13 @@ def flash_mla_with_kvcache(
         raise SpecError("block_table and cache_seqlens must be given without indices")
     if indices is None and topk_length is not None:
         raise SpecError("topk_length is of the lists in indices, which are None")
+    _check_extra(indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
     if indices is not None and is_causal:
         raise SpecError("causal must be False with indices, which say what a query sees")
     queries, rows = view(q, "q"), view(k_cache, "k_cache")
-    for name, found in (("q", queries), ("k_cache", rows)):
-        if len(found.shape) != QUERY_RANK:
+    extra = None if extra_k_cache is None else view(extra_k_cache, "extra_k_cache")
+    for name, found in (("q", queries), ("k_cache", rows), ("extra_k_cache", extra)):
+        if found is not None and len(found.shape) != QUERY_RANK:
             raise SpecError(f"{name} must have 4 dimensions, got {list(found.shape)}")
     tile_scheduler_metadata.agree(
         {
@@ -152,6 +148,10 @@ def flash_mla_with_kvcache(
             "causal": is_causal,
             "is_fp8_kvcache": is_narrow,
             "topk": None if indices is None else view(indices, "indices").shape[-1],
+            "extra_page_block_size": None if extra is None else extra.shape[1],
+            "extra_topk": None
+            if extra is None
+            else view(extra_indices_in_kvcache, "extra_indices_in_kvcache").shape[-1],
         }
     )
     options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
@@ -161,7 +161,13 @@ def flash_mla_with_kvcache(
             columns = queries.shape[3]
             options["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
         if topk_length is not None:
-            options["topk_length"] = _of_each_query(topk_length, indices)
+            options["topk_length"] = _of_each_query("topk_length", topk_length, indices)
+        if extra_k_cache is not None:
+            options |= {"extra_kv": extra_k_cache, "extra_indices": extra_indices_in_kvcache}
+        if extra_topk_length is not None:
+            options["extra_topk_length"] = _of_each_query(
+                "extra_topk_length", extra_topk_length, extra_indices_in_kvcache
+            )
         block_table, cache_seqlens = np.zeros((1, 1), np.int32), None
     out, lse = mla_decode(
         q,
@@ -176,15 +182,31 @@ def flash_mla_with_kvcache(
     return out, lse
 
 
-def _of_each_query(lengths: Any, indices: Any) -> Any:
-    """[batch] as [batch, seq_len_q], in the library of both arrays.
+def _check_extra(indices: object, pool: object, lists: object, lengths: object) -> None:
+    """Refuses a second cache without lists for both, and lists without it.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    if pool is None:
+        given = {"extra_indices_in_kvcache": lists, "extra_topk_length": lengths}
+        for name, value in given.items():
+            if value is not None:
+                raise SpecError(f"{name} is of the rows in extra_k_cache, which is None")
+    elif indices is None or lists is None:
+        missing = "indices" if indices is None else "extra_indices_in_kvcache"
+        raise SpecError(f"extra_k_cache needs {missing}, which are None")
+
+
+def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
+    """[batch] as [batch, seq_len_q], in the library of both arrays; None for lists without an entry.
 
     Raises:
       SpecError: lengths of another shape or dtype.
     """
-    found, lists = view(lengths, "topk_length"), view(indices, "indices")
+    found, lists = view(lengths, name), view(indices, "indices")
     if found.shape != lists.shape[:1] or found.dtype != "i32":
         raise SpecError(
-            f"topk_length must be [{lists.shape[0]}] of i32, got {list(found.shape)} of {found.dtype}"
+            f"{name} must be [{lists.shape[0]}] of i32, got {list(found.shape)} of {found.dtype}"
         )
-    return lengths[:, None] + 0 * indices[..., 0]
+    return lengths[:, None] + 0 * indices[..., 0] if lists.shape[-1] else None

@@ -49,8 +49,19 @@ LISTS = np.zeros((2, 1, 5), np.int32)
             {"is_fp8_kvcache": True, "indices": LISTS},
             r"\[pages, page, 1, 656\] with 1 to .* rows for kv_format 'v32', got \[3, 64, 1, 576\]",
         ),
-        ({"extra_k_cache": LISTS}, "extra_k_cache has no kernel yet"),
-        ({"extra_topk_length": LISTS}, "extra_topk_length has no kernel yet"),
+        ({"extra_k_cache": LISTS}, "extra_k_cache needs indices, which are None"),
+        (
+            {"extra_k_cache": LISTS, "indices": LISTS},
+            "extra_k_cache needs extra_indices_in_kvcache, which are None",
+        ),
+        (
+            {"extra_topk_length": LISTS},
+            "extra_topk_length is of the rows in extra_k_cache, which is None",
+        ),
+        (
+            {"extra_k_cache": LISTS, "indices": LISTS, "extra_indices_in_kvcache": LISTS},
+            r"extra_k_cache must have 4 dimensions, got \[2, 1, 5\]",
+        ),
         ({"topk_length": np.ones(2, np.int32)}, "topk_length is of the lists in indices"),
         ({"k_cache": np.zeros((3, 576), BF16)}, r"k_cache must have 4 dimensions, got \[3, 576\]"),
         (
@@ -141,3 +152,26 @@ def test_caches_of_8_bits(columns: int, kv_format: str) -> None:
         q, am.unpack_latent(pool, kv_format).reshape(24, columns), indices=indices, scale=0.3
     )
     assert np.abs(truth.o - out.astype(np.float32)).max() < 3e-3
+
+
+def test_two_caches_at_once() -> None:
+    """The first of two sequences sees nothing; the metadata are of the sizes of both caches."""
+    random = np.random.default_rng(0)
+    q = random.standard_normal((2, 1, 8, 512)).astype(BF16)
+    pools = [random.standard_normal((2, page, 1, 512)).astype(BF16) for page in (4, 3)]
+    packed = [am.pack_latent(pool, "model1").kv for pool in pools]
+    lists = [random.integers(-1, 6, (2, 1, topk)).astype(np.int32) for topk in (7, 5)]
+    lengths = np.array([0, 3], np.int32), np.array([0, 5], np.int32)
+    call: dict[str, Any] = given(q=q, k_cache=packed[0], is_fp8_kvcache=True)
+    call |= {"indices": lists[0], "topk_length": lengths[0], "softmax_scale": 0.1}
+    call |= {"extra_k_cache": packed[1], "extra_indices_in_kvcache": lists[1]}
+    out, lse = flash_mla_with_kvcache(**call, extra_topk_length=lengths[1], device=EMULATOR)
+    with pytest.raises(SpecError, match="is of calls with extra_page_block_size = 3, got 4"):
+        flash_mla_with_kvcache(**given(**call | {"extra_k_cache": packed[0]}), device=EMULATOR)
+    rows = np.concatenate([am.unpack_latent(x, "model1").reshape(-1, 512) for x in packed])
+    lists[0][:, :, 3:], lists[1][lists[1] >= 6] = -1, -1  # what does not count
+    both = np.concatenate([lists[0], np.where(lists[1] < 0, -1, lists[1] + 8)], 2)
+    truth = mla_decode_f64(q[1:], rows, indices=both[1:], scale=0.1)
+    assert np.abs(truth.o - out[1:].astype(np.float32)).max() < 0.02
+    assert np.abs(truth.lse - lse[1:]).max() < 1e-3
+    assert bool((lse[0] == np.inf).all()) and not out[0].any()

@@ -22,6 +22,7 @@ from attn_mlir.runtime.kernel import Machine
 
 BF16 = ml_dtypes.bfloat16
 HOPPER = am.EmulatorDevice(target="sm_90a", multiprocessors=4)
+TENSOR = am.EmulatorDevice(target="sm_100a")
 
 
 def zeros(*shape: int, dtype: Any = BF16) -> Any:
@@ -142,6 +143,39 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "gaps between pages": (
         {"indices": LISTS, "cache": pages(k_pages=zeros(6, 20, 1, 576)[:, :16])},
         r"k_pages must have its pages one behind the other, 9216 elements from each to the next",
+    ),
+    "further rows without lists": (
+        {"extra_kv": zeros(6, 16, 1, 576)},
+        r"extra_kv needs indices, which are None",
+    ),
+    "further rows without lists of their own": (
+        {"indices": LISTS, "extra_kv": zeros(6, 16, 1, 576)},
+        r"extra_indices must say which rows of extra_kv are seen, got None",
+    ),
+    "lists of no further rows": (
+        {"indices": LISTS, "extra_indices": LISTS},
+        r"extra_indices is of the rows in extra_kv, which is None",
+    ),
+    "columns of further rows": (
+        {"indices": LISTS, "extra_kv": zeros(6, 16, 1, 512), "extra_indices": LISTS},
+        r"extra_kv of a latent cache must have 1 head of 576 columns, got 1 of 512",
+    ),
+    "rank of further rows": (
+        {"indices": LISTS, "extra_kv": zeros(6, 1, 576), "extra_indices": LISTS},
+        r"extra_kv must be \[pages, page, 1, columns\], got \[6, 1, 576\]",
+    ),
+    "lengths of further lists": (
+        {
+            "indices": LISTS,
+            "extra_kv": zeros(6, 16, 1, 576),
+            "extra_indices": LISTS,
+            "extra_topk_length": ints(2),
+        },
+        r"extra_topk_length must be \[2, 2\] of i32 beside this q, got \[2\] of i32",
+    ),
+    "further rows on a target": (
+        {"indices": LISTS, "extra_kv": zeros(6, 16, 1, 576), "extra_indices": LISTS},
+        r"sm_90a has no kernel for extra_kv",
     ),
     "shape of out": ({"out": zeros(2, 2, 16, 576)}, r"out"),
     "dtype of out": (
@@ -281,3 +315,17 @@ def test_listed_rows_in_order_are_those_of_a_sequence() -> None:
     listed = mla_decode_f64(q, kv.reshape(10, 512), **given, indices=indices, topk_length=lengths)
     for one, other in ((rows.o, listed.o), (rows.lse, listed.lse)):
         assert np.allclose(one, other, rtol=1e-12)
+
+
+def test_two_pools_are_two_launches_and_one_that_combines() -> None:
+    """Parts of each pool as those of one; twice as many are too many."""
+    given = operands(indices=LISTS, extra_kv=zeros(3, 5, 1, 576), extra_indices=ints(2, 2, 3))
+    made = plan(**given, num_splits=3, sinks=np.zeros(16, np.float32), device=TENSOR)
+    one, other, combine = made.steps
+    assert one.request == other.request and not getattr(one.request, "sinks")  # noqa: B009
+    assert isinstance(combine.request, CombineSpec) and combine.request.sinks == "f32"
+    assert [x.shape for x in made.workspace] == [(12, 2, 16, 512), (2, 12, 16, 2)]
+    with pytest.raises(
+        SpecError, match="num_splits must be an integer from 0 to 128 with extra_kv"
+    ):
+        plan(**given, num_splits=129, device=TENSOR)

@@ -1,0 +1,105 @@
+"""Rows that lists name, as operands of `mla_decode`: a pool of them, and a list for each query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attn_mlir.api.cache_scales import POOL_RANK
+from attn_mlir.api.latent_caches import pool_rows
+from attn_mlir.api.packed_rows import format_named, stored_rows
+from attn_mlir.arrays import dense_on_host
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.scalars import MAX_I32
+from attn_mlir.runtime.tensors import TensorView, view
+
+
+@dataclass(frozen=True)
+class ListedRows:
+    """A pool of rows, and the lists that name some of them.
+
+    Attributes:
+      operands: views of what rows are made of, by the names of operands: `kv`, and what a format of 8
+        bits adds.
+      lists: `indices`, and `topk_length` where lists have lengths.
+      topk: entries of each list.
+      group, page: `kv_group` and `kv_page` of a request.
+    """
+
+    operands: Mapping[str, TensorView]
+    lists: Mapping[str, object]
+    topk: int
+    group: int | None
+    page: int | None
+
+
+def listed_rows(
+    name: str,
+    pool: TensorView,
+    q: TensorView,
+    lists: Mapping[str, object],
+    kv_format: object,
+    kv_scale: object,
+    *,
+    prefix: str = "",
+) -> ListedRows:
+    """Checks a pool and its lists.
+
+    Args:
+      name: of the pool.
+      pool: [pages, page, 1, columns] of q's dtype, or bytes of `kv_format`.
+      q: [batch, sq, heads, columns].
+      lists: `indices` and `topk_length` as a caller gives them; None for lists without lengths.
+      kv_format, kv_scale: as of `mla_decode`.
+      prefix: what the names of lists and factors begin with.
+
+    Raises:
+      SpecError: an argument is wrong.
+    """
+    columns = q.shape[3]
+    form, group, page = format_named(kv_format, columns), None, None
+    if len(pool.shape) != POOL_RANK:
+        raise SpecError(f"{name} must be [pages, page, 1, columns], got {list(pool.shape)}")
+    if form is not None:
+        stored = stored_rows(form, pool, kv_scale, prefix=prefix)
+        operands, group, page = stored.given, stored.group, stored.page
+    else:
+        check_no_factors(kv_format, kv_scale, f"{prefix}kv_scale")
+        operands = {"kv": pool_rows(name, pool, columns)}
+        if pool.dtype != q.dtype:
+            raise SpecError(f"{name} is {pool.dtype}, q is {q.dtype}: both must be the same")
+    if (count := operands["kv"].shape[0]) > MAX_I32:
+        raise SpecError(f"indices name at most {MAX_I32} rows, {name} has {count}")
+    arrays = {
+        label: dense_on_host(_list(f"{prefix}{label}", array, q), f"{prefix}{label}")
+        for label, array in lists.items()
+        if array is not None
+    }
+    topk = view(arrays["indices"], "indices").shape[-1]
+    return ListedRows(operands, arrays, topk, group, page)
+
+
+def check_no_factors(kv_format: object, kv_scale: object, name: str = "kv_scale") -> None:
+    """Refuses factors of rows that have none.
+
+    Raises:
+      SpecError: names the argument.
+    """
+    if kv_scale is not None:
+        raise SpecError(f"{name} must be None for kv_format {kv_format!r}, got {shown(kv_scale)}")
+
+
+def _list(name: str, value: object, q: TensorView) -> object:
+    """Lists for each query, or their lengths, themselves.
+
+    Raises:
+      SpecError: another shape or dtype.
+    """
+    found = view(value, name)
+    axes = [*map(str, q.shape[:2]), *(["topk"] if name.endswith("indices") else [])]
+    if found.dtype != "i32" or len(found.shape) != len(axes) or found.shape[:2] != q.shape[:2]:
+        raise SpecError(
+            f"{name} must be [{', '.join(axes)}] of i32 beside this q, got {list(found.shape)} of "
+            f"{found.dtype}"
+        )
+    return value
