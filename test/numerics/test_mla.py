@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir.validation.numerics import prefill_sweep
 from attn_mlir.validation.numerics.latent import LatentProblem
 from attn_mlir.validation.numerics.latent_draws import failure
 from attn_mlir.validation.numerics.stored import Form
@@ -96,3 +98,22 @@ def test_an_array_for_the_output_and_no_lse() -> None:
     out = np.full((1, 40, 1, 128), np.nan, ml_dtypes.bfloat16)
     o = am.mla(**operands, scale=0.1, out=out, device="emulator", query_tiles=1)
     assert o is out and np.isfinite(out.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("parts", [True, False])
+@pytest.mark.long("False")
+def test_a_case_of_flash_mlas_matrix(parts: bool) -> None:
+    """Rows of two sequences, more keys than queries; `validation/numerics/prefill_sweep.py` has all."""
+    case = prefill_sweep.Case(s=70, h=2, h_k=1, d=192, varlen=True, causal=True, parts=parts)
+    assert not (wrong := prefill_sweep.run(case)), wrong
+
+
+def test_the_matrix_is_whole_and_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(set(prefill_sweep.cases())) == len(list(prefill_sweep.cases())) == 48
+
+    def nothing(q: Any, *_: object, **__: object) -> tuple[Any, Any]:
+        return np.zeros_like(q[..., :128]), np.zeros(q.shape[:2], np.float32)
+
+    monkeypatch.setattr(prefill_sweep, "flash_attn_varlen_func", nothing)
+    wrong = prefill_sweep.run(prefill_sweep.Case(s=20, d=192))
+    assert "sequence 1: " in wrong and "out of sequence 0" in wrong and "lse of sequence 0" in wrong

@@ -26,8 +26,8 @@ from attn_mlir.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 from attn_mlir.masks import causal, full
 from attn_mlir.reference import mla_decode_f64
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.validation.numerics.sparse_cases import agrees, poison
-from attn_mlir.validation.numerics.sparse_sweep import swept
+from attn_mlir.validation.numerics.flash_mla_matrix import agrees, swept
+from attn_mlir.validation.numerics.sparse_cases import poison
 
 BF16: Any = ml_dtypes.bfloat16
 PLAIN = ((512, 64, 2), (512, 64, 64), (512, 64, 69), (1024, 576, 2), (1024, 576, 61), (2046, 2048, 2),

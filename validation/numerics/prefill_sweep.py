@@ -1,98 +1,124 @@
 """Checks dense prefill on the emulator over FlashMLA's test matrix; `make numerics` runs this.
 
-    python -m attn_mlir.validation.numerics.prefill_sweep                   every case, fair and adversarial
-    python -m attn_mlir.validation.numerics.prefill_sweep --only qk=192     cases whose text contains this
-    python -m attn_mlir.validation.numerics.prefill_sweep --list            cases only
+    python -m attn_mlir.validation.numerics.prefill_sweep                 every case, fair and adversarial
+    python -m attn_mlir.validation.numerics.prefill_sweep --only d=192    cases whose text contains this
+    python -m attn_mlir.validation.numerics.prefill_sweep --list          cases only
 
-By FlashMLA's function, with its comparison and tolerances, for `sm_100a`; two sequences of a mean length of up to 512, and
-2 query heads. Exit code: 0 when every case is right, 1 when one is not.
+Its lengths of 4096 and 8192 are 512 and 1024 here, its 128 and 32 heads are 2, on 2 or on 1 of keys; two sequences as rows of
+one tensor, of equal or of drawn lengths. Keys of 192 columns are given whole, to FlashMLA's function, and as nope and rope, with
+one head of rope for all, to `am.mla`. Five runs at 512, two at 1024, have to give the same bits. Judged by FlashMLA's comparison
+and tolerances, for which values are a tenth of normal ones, and by ours. Exit code: 0 when every case is right, 1 when one is
+not.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
+from attn_mlir.calls import mla
+from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
 from attn_mlir.flash_mla import flash_attn_varlen_func
+from attn_mlir.masks import causal, full
+from attn_mlir.reference import attention_f64, attention_yardstick, compare
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
-from attn_mlir.validation.numerics.sparse_cases import agrees
-from attn_mlir.validation.numerics.sparse_sweep import swept
+from attn_mlir.validation.numerics.flash_mla_matrix import agrees, swept
+
+Array = NDArray[Any]
 
 BF16: Any = ml_dtypes.bfloat16
-BATCH, HEADS = 2, 2
+SEQUENCES, VALUE_COLUMNS = 2, 128
 LIMITS = {"out": (1e-3, 8.01 / 128, 7e-6), "lse": (1e-6, 2.01 / 65536, 7e-6)}
-DEVICES = (
-    EmulatorDevice(check="all", target="sm_100a"),
-    EmulatorDevice("adversarial", 1, check="all", target="sm_100a"),
-)
+RUNS = {512: 5, 1024: 2}
+FEWEST_RUNS = 2
 
 
 class Case(NamedTuple):
-    """Sizes and features of a problem.
+    """Sizes and features of a problem, by FlashMLA's names.
 
     Attributes:
-      length: of each sequence; where they vary, the mean of the keys' lengths, queries being fewer.
-      kv_heads: of the 2 query heads.
-      qk: columns of q and k; v has 128.
+      s: the longest sequence of queries and of keys.
+      varlen: lengths are drawn, at least as many keys as queries.
+      parts: whether nope and rope are operands of their own.
     """
 
-    length: int
-    varies: bool
-    kv_heads: int
-    qk: int
-    causal: bool
+    s: int
+    h: int = 2
+    h_k: int = 2
+    d: int = 128
+    varlen: bool = False
+    causal: bool = False
+    parts: bool = False
 
 
 def cases() -> Iterator[Case]:
     """The matrix."""
-    yield from map(
-        Case._make, product((256, 512), (False, True), (2, 1), (128, 192), (False, True))
-    )
+    flags = (False, True)
+    columns = ((128, False), (192, False), (192, True))
+    for s, h_k, (d, parts), varlen, is_causal in product(RUNS, (2, 1), columns, flags, flags):
+        yield Case(s, 2, h_k, d, varlen, is_causal, parts)
+
+
+def devices(count: int) -> list[EmulatorDevice]:
+    """A fair schedule and others, of which the first has checkers as well."""
+    found = [EmulatorDevice(check="all", target="sm_100a")]
+    for seed in range(count - 1):
+        check = "none" if seed else "all"
+        found.append(EmulatorDevice("adversarial", seed, check=check, target="sm_100a"))
+    return found
 
 
 def run(case: Case) -> str:
     """What is wrong with one case; nothing where it is right."""
-    random = np.random.default_rng(0)
-    keys = np.full(BATCH, case.length)
-    if case.varies:
-        keys = random.normal(case.length, case.length / 2, BATCH).clip(1, 2 * case.length)
-    queries = (keys * random.uniform(0.5, 1, BATCH)).clip(1) if case.varies else keys
-    ends_q, ends_k = (np.r_[0, x.astype(np.int32)].cumsum().astype("i4") for x in (queries, keys))
-    shapes = (
-        (ends_q[-1], HEADS, case.qk),
-        *((ends_k[-1], case.kv_heads, n) for n in (case.qk, 128)),
-    )
-    q, k, v = ((random.standard_normal(shape) / 10).astype(BF16) for shape in shapes)
-    scale = (case.qk + 100) ** -0.5
-    longest_q, longest_k = (int(np.diff(x).max()) for x in (ends_q, ends_k))
-    told: dict[str, Any] = {"softmax_scale": scale, "causal": case.causal, "is_varlen": case.varies}
-    found = [
-        flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, **told, device=device)
-        for device in DEVICES
-    ]
-    is_same = all(x.tobytes() == y.tobytes() for x, y in zip(*found, strict=True))
-    reason = "" if is_same else "an adversarial schedule has other bits; "
-    truth = {"out": np.zeros(found[0][0].shape), "lse": np.zeros(found[0][1].shape)}
-    for (first, last), (begin, end) in zip(pairwise(ends_q), pairwise(ends_k), strict=True):
-        rows = slice(first, last)
-        for h in range(HEADS):
-            of_key = h * case.kv_heads // HEADS
-            key, value = (x[begin:end, of_key].astype(np.float64) for x in (k, v))
-            scores = scale * q[rows, h].astype(np.float64) @ key.T
-            if case.causal:
-                hidden = ~np.tri(last - first, end - begin, end - begin - (last - first), bool)
-                scores[hidden] = -np.inf
-            sums = np.log(np.exp(scores).sum(1))
-            truth["out"][rows, h] = np.exp(scores - sums[:, None]) @ value
-            truth["lse"][rows, h] = sums
-    for (name, limits), array in zip(LIMITS.items(), found[0], strict=True):
-        if not agrees(array, truth[name], *limits):
-            reason += f"{name} is not within FlashMLA's tolerances; "
+    random, runs = np.random.default_rng(0), RUNS.get(case.s, FEWEST_RUNS)
+    lengths = np.full((2, SEQUENCES), case.s)
+    if case.varlen:
+        lengths[0] = random.integers(1, case.s + 1, SEQUENCES)
+        lengths[1] = random.integers(lengths[0], case.s + 1)
+    ends = np.cumsum(np.pad(lengths, ((0, 0), (1, 0))), axis=1, dtype=np.int32)
+
+    def drawn(side: int, heads: int, columns: int) -> Array:
+        return random.standard_normal((ends[side, -1], heads, columns)).astype(BF16)
+
+    q, k = drawn(0, case.h, case.d), drawn(1, case.h_k, case.d)
+    v = (drawn(1, case.h_k, VALUE_COLUMNS) / 10).astype(BF16)
+    options: dict[str, Any] = {"mask": causal() if case.causal else full()}
+    options["scale"] = scale = (case.d + 100) ** -0.5
+    nope, rope = np.s_[..., :-ROPE_COLUMNS], np.s_[..., -ROPE_COLUMNS:]
+    if case.parts:
+        k[rope] = k[:, :1][rope]
+
+    def once(device: EmulatorDevice) -> tuple[Array, Array]:
+        if case.parts:
+            operands = (q[nope], q[rope], k[nope], k[:, :1][rope], v)
+            told = {"cu_seqlens_q": ends[0], "cu_seqlens_k": ends[1]}
+            o, lse = mla(*operands, return_lse=True, device=device, **options, **told)
+            return o, lse.T
+        told = {"softmax_scale": scale, "causal": case.causal, "is_varlen": case.varlen}
+        return flash_attn_varlen_func(q, k, v, *ends, *lengths.max(1), **told, device=device)
+
+    found = [once(device) for device in devices(runs)]
+    bits = {(o.tobytes(), lse.tobytes()) for o, lse in found}
+    reason = "" if len(bits) == 1 else "runs have different bits; "
+    o, lse = found[0]
+    for number in range(SEQUENCES):
+        queries, keys = (slice(*side[number : number + 2]) for side in ends)
+        one = (q[None, queries], k[None, keys], v[None, keys])
+        truth = attention_f64(*one, **options)
+        mine = {"out": o[None, queries], "lse": lse.T[None, :, queries]}
+        verdict = compare(mine["out"], mine["lse"], truth, attention_yardstick(*one, **options))
+        if not verdict.ok:
+            reason += f"sequence {number}: {verdict}; "
+        wanted = {"out": truth.o.astype(BF16), "lse": truth.lse}
+        for name, limits in LIMITS.items():
+            if not agrees(mine[name], wanted[name], *limits):
+                reason += f"{name} of sequence {number} is not within FlashMLA's tolerances; "
     return reason
 
 

@@ -22,6 +22,7 @@ from attn_mlir.reference.sparse_mla import (
     counting,
     sparse_mla_f64,
 )
+from attn_mlir.validation.numerics.flash_mla_matrix import agrees
 
 BF16: Any = ml_dtypes.bfloat16
 E4M3: Any = ml_dtypes.float8_e4m3fn
@@ -141,26 +142,6 @@ def rows_of(given: dict[str, Any]) -> NDArray[Any]:
         groups = {form.groups(group): group for group in reversed(GROUPS)}
         form = form.with_factors(groups[scale.shape[-1]])
     return rows_f64(given["kv"], form, scale)
-
-
-def agrees(
-    given: NDArray[Any],
-    truth: NDArray[Any],
-    absolute: float,
-    relative: float,
-    apart: float = 7e-6,
-) -> bool:
-    """FlashMLA's comparison of an output with its reference: for each element, and of all together."""
-    given, truth = given.astype(np.float64), truth.astype(np.float64)
-    is_finite = np.isfinite(truth)
-    if not np.array_equal(given[~is_finite], truth[~is_finite], equal_nan=True):
-        return False
-    given, truth = given[is_finite], truth[is_finite]
-    error = np.abs(given - truth)
-    close = (error < absolute) | (error / (np.abs(truth) + 1e-6) < relative)
-    squares = (given**2 + truth**2).sum()
-    angle = 1 - 2 * (given * truth).sum() / squares if (truth**2).sum() >= 1e-12 else 0.0
-    return bool(close.all()) and abs(angle) < apart
 
 
 def wrong(given: dict[str, Any], found: SparseAttention) -> str:

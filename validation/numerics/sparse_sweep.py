@@ -11,21 +11,17 @@ and Modular's, over the same lengths. Exit code: 0 when every case is right, 1 w
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from itertools import product
-from typing import TypeVar
 
 import attn_mlir as am
 from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS
 from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
+from attn_mlir.validation.numerics.flash_mla_matrix import swept
 from attn_mlir.validation.numerics.sparse_cases import Case, problem, wrong
 
-CaseT = TypeVar("CaseT")
 MOST_ENTRIES, MOST_QUERIES = 16384, 3
 REGULAR = ((128, 128), (256, 256), (512, 512))  # s_kv and topk
 OTHERS = ((592, 128), (1840, 256), (1592, 384), (1521, 512), (95, 128), (153, 256), (114, 384))
@@ -111,39 +107,6 @@ def run(case: Case) -> str:
     fair, late = ([x.tobytes() for x in vars(one).values()] for one in found)
     reason = wrong(given, found[0])
     return reason if fair == late else f"{reason}; an adversarial schedule has other bits"
-
-
-def swept(
-    about: str, cases: Iterable[CaseT], run: Callable[[CaseT], str], subject: str = "cases"
-) -> int:
-    """The command line of a sweep.
-
-    Args:
-      about: the program's docstring.
-      cases: in their order.
-      run: what is wrong with a case; nothing where it is right.
-      subject: what the cases are of.
-
-    Returns:
-      The exit code.
-    """
-    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="part of a case's text")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--list", action="store_true", help="print the cases and stop")
-    options = parser.parse_args()
-    chosen = [case for case in cases if options.only in str(case)]
-    if options.list:
-        print(*chosen, sep="\n")
-        return 0
-    begin, failed = time.perf_counter(), 0
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for case, reason in zip(chosen, pool.map(run, chosen), strict=True):
-            failed += bool(reason)
-            print(f"{'WRONG' if reason else 'ok'} {case} {reason}".strip(), flush=True)
-    seconds = time.perf_counter() - begin
-    print(f"{len(chosen)} {subject}, {failed} wrong, {seconds:.0f} s")
-    return 1 if failed or not chosen else 0
 
 
 if __name__ == "__main__":
