@@ -17,7 +17,7 @@ from attn_mlir.reference import attention_f64, attention_yardstick, compare, seq
 from attn_mlir.validation.numerics.stored import Form
 
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-LENGTHS = (200, 0, 77, 256, 1)
+LENGTHS = (77, 0, 256, 1)
 HEADS, KV_HEADS = 4, 2
 
 
@@ -31,6 +31,7 @@ def made(
     scale: Any = np.float32,
     spread: float = 1.5,
     queries: int = 3,
+    lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Any, Any]:
     """Queries and a cache; all that holds no position is NaN, factors among it, and tables hostile."""
     random = np.random.default_rng(sum(sizes) + sum(groups))
@@ -38,11 +39,11 @@ def made(
     def drawn(n: int, columns: int) -> Any:
         return random.standard_normal((n, KV_HEADS, columns))
 
-    keys, values = ([drawn(n, size).astype(kv) for n in LENGTHS] for size in sizes)
-    factors = [[np.exp(spread * drawn(n, g)).astype(scale) for n in LENGTHS] for g in groups]
-    new = [queries] * len(LENGTHS)
+    keys, values = ([drawn(n, size).astype(kv) for n in lengths] for size in sizes)
+    factors = [[np.exp(spread * drawn(n, g)).astype(scale) for n in lengths] for g in groups]
+    new = [queries] * len(lengths)
     scales = {"k_scale": factors[0], "v_scale": factors[1]}
-    tokens = random.standard_normal((len(LENGTHS), queries, HEADS, sizes[0])).astype(q)
+    tokens = random.standard_normal((len(lengths), queries, HEADS, sizes[0])).astype(q)
     return tokens, form.stored(keys, values, new, random, 256, **scales)
 
 
@@ -78,7 +79,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
         (Form(), (256, 256), (2, 2), np.float32, "sm_90a", 0),
     ],
 )  # fmt: skip
-@pytest.mark.long("form0-*", "form5-*", "form6-*", "form9-*")
+@pytest.mark.long("form0-*", "form2-*", "form5-*", "form6-*", "form7-*", "form9-*")
 def test_caches(
     form: Form, sizes: tuple[int, int], groups: tuple[int, int], scale: Any, target: str, seed: int
 ) -> None:
@@ -112,7 +113,8 @@ def test_modifiers_windows_sinks_and_parts() -> None:
 @pytest.mark.long("sizes0-groups0-1")
 def test_two_query_tiles(sizes: tuple[int, int], groups: tuple[int, int], splits: int) -> None:
     """Warps of both tiles read the factors of the key tile that they share."""
-    given = made(Form(16, scales_apart=True), sizes, groups, queries=20)
+    form = Form(16, scales_apart=True)
+    given = made(form, sizes, groups, queries=20, lengths=(77, 0, 150))
     options: dict[str, Any] = {"mask": am.sliding_window(90, 0), "num_splits": splits}
     assert not wrong(*given, "sm_90a", 1, query_tiles=2, **options)
 
@@ -142,7 +144,7 @@ def test_pages_that_are_none_are_zero() -> None:
     """In arrays that are not looked at, such as those on a GPU: zeros for data and factors alike."""
     q, cache = made(Form(64), (64, 64), (1, 1))
     table, own = np.array(cache.page_table), np.array(cache.page_table)
-    own[3] = (-1, 2**31 - 1, -(2**31), own[3, 3])
+    own[2] = (-1, 2**31 - 1, -(2**31), own[2, 3])
     whole = dataclasses.replace(
         cache, scale_table=own, k_scale=cache.k_scale, v_scale=cache.v_scale
     )
@@ -152,13 +154,14 @@ def test_pages_that_are_none_are_zero() -> None:
     arguments = {**step.arguments, "scale_table": own}
     hostile = dataclasses.replace(plan, steps=[dataclasses.replace(step, arguments=arguments)])
     k, v = (np.array(x) for x in (cache.k_pages, cache.v_pages))
-    k[table[3, :3]], v[table[3, :3]] = 0, 0
+    k[table[2, :3]], v[table[2, :3]] = 0, 0
     zeroed = dataclasses.replace(cache, k_pages=k, v_pages=v)
     wanted = am.attention(q, zeroed, device=device)
     assert np.array_equal(hostile.run(), wanted)
 
 
-@pytest.mark.parametrize("form", [Form(), Form(64)], ids=str)
+@pytest.mark.parametrize("form", [Form(), Form(64)], ids=["rows", "pages"])
+@pytest.mark.long("pages")
 def test_no_position_at_all(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays without an element, in front of which other ones lie: nothing is read of them."""
     monkeypatch.setenv("ATTN_MLIR_CHECK", "all")
@@ -182,6 +185,7 @@ def test_no_position_at_all(form: Form, monkeypatch: pytest.MonkeyPatch) -> None
         ((256, 256), (2, 2), "e4m3", 1, "sm_100a", 0),
     ],
 )
+@pytest.mark.long("sizes1-*", "sizes2-*")
 def test_spills(
     sizes: tuple[int, int], groups: tuple[int, int], q: str, tiles: int, target: str, most: int
 ) -> None:

@@ -43,7 +43,7 @@ def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
 )
 def test_head_sizes(d: int, dv: int, causal: bool) -> None:
     """Every tile that head sizes choose, full and causal; work tiles and keys end within a tile."""
-    q, k, v = operands(200, 333, 2, 1, d, dv)
+    q, k, v = operands(200, 180, 1, 1, d, dv)
     assert not wrong(q, k, v, seed=1, mask=am.causal() if causal else am.full())
 
 
@@ -59,7 +59,7 @@ def test_lengths(sq: int, sk: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("order", ["single", "last_first", "persistent", "counter"])
-@pytest.mark.long("*-2", "single-1", "last_first-1")
+@pytest.mark.long("*-0", "*-2", "single-1", "last_first-1")
 def test_orders_and_schedules(order: str, seed: int) -> None:
     """Of 8 work tiles on 2 multiprocessors; O is staged where Q was, but for those in turns."""
     q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)
@@ -75,12 +75,16 @@ def test_query_tiles(tiles: int | None) -> None:
 
 
 def test_orders_give_the_same_bits() -> None:
-    q, k, v = operands(300, 300, 2, 1, 64, 64)
+    """By the kernels of `test_orders_and_schedules`, on its operands, under the fair schedule."""
+    q, k, v = operands(130, 200, 2, 2, 64, 64, batch=2)
+    options: dict[str, Any] = {"mask": am.causal(), "query_tiles": 2, "return_lse": True}
     found = [
-        am.attention(q, k, v, mask=am.causal(), tile_order=order, device=device())
+        am.attention(q, k, v, **options, tile_order=order, device=device())
         for order in ("single", "last_first", "persistent", "counter")
     ]
-    assert all(np.array_equal(o.view(np.uint16), found[0].view(np.uint16)) for o in found[1:])
+    assert len({(o.tobytes(), lse.tobytes()) for o, lse in found}) == 1
+    verdict = am.reference.check_attention(q, k, v, *found[0], mask=am.causal())
+    assert verdict.ok, str(verdict)
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 4, 100])
@@ -107,8 +111,8 @@ def test_parts_of_keys_from_a_counter() -> None:
 @pytest.mark.parametrize("size", [1e-4, 30.0, 1e4])
 def test_maxima_that_move(size: float) -> None:
     """Scores that grow along the keys, to exponents far from 0: each step moves a maximum."""
-    q, k, v = operands(70, 500, 1, 1, 64, 64)
-    k = (k.astype(np.float32) * np.linspace(0, size, 500)[None, :, None, None]).astype(k.dtype)
+    q, k, v = operands(70, 250, 1, 1, 64, 64)
+    k = (k.astype(np.float32) * np.linspace(0, size, 250)[None, :, None, None]).astype(k.dtype)
     assert not wrong(q, k, v)
 
 
