@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +82,7 @@ CASES = {
         Form(64, counts_new=False), (200, 3, 128), options={"mask": am.causal()}
     ),
     "unequal queries": Case(
-        Form(16), (300, 5, 130), (140, 0, 7), 320, options={"mask": am.causal()}
+        Form(16), (300, 5, 130), (140, 0, 7), 320, (2, 1), options={"mask": am.causal()}
     ),
     "compressed rows": Case(Form(32, compressed=True), LENGTHS, options={"mask": am.causal()}),
     "compressed rows of large pages": Case(Form(256, compressed=True), LENGTHS),
@@ -94,7 +95,7 @@ CASES = {
         },
     ),
     "parts of the keys": Case(
-        Form(16), (700, 40), room=768, call={"num_splits": 3}, options={"mask": am.causal()}
+        Form(16), (300, 40), room=384, call={"num_splits": 3}, options={"mask": am.causal()}
     ),
     "claimed work tiles": Case(
         Form(64), (200, 40, 256), call={"tile_order": "clc"}, device={"multiprocessors": 2}
@@ -124,17 +125,29 @@ def run(case: Case) -> tuple[Array, Array]:
     return o, lse
 
 
+@functools.cache
+def fair(name: str) -> list[bytes]:
+    """The bits of O and LSE of a case as it is, every element judged."""
+    return [x.tobytes() for x in run(CASES[name])]
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.long(
     "pages of several tiles",
+    "pages of an odd number of half tiles",
     "small pages, wide heads",
     "one pool",
+    "one pool, heads first",
+    "rows",
+    "selected rows",
     "tables of their own",
     "compressed rows of large pages",
+    "without the new keys",  # trees are behind such a cache
+    "modified, with sinks",  # are streamed below, and trees are masked
     "padded, selected, without the new keys",
 )
 def test_caches(name: str) -> None:
-    run(CASES[name])
+    fair(name)
 
 
 STREAMED = (
@@ -150,6 +163,7 @@ STREAMED = (
     "tables of their own in one pool",
     "without the new keys",
     "compressed rows",
+    "padded rows",
 )
 def test_by_the_kernel_that_streams_keys(name: str) -> None:
     """For Hopper, which has no other; one of them under a schedule that is not fair."""
@@ -164,8 +178,7 @@ def test_by_the_kernel_that_streams_keys(name: str) -> None:
 @pytest.mark.long("*-2")
 def test_under_adversarial_schedules(name: str, seed: int) -> None:
     case = dataclasses.replace(CASES[name], device={"schedule": "adversarial", "seed": seed})
-    fair, other = run(CASES[name]), run(case)
-    assert [x.tobytes() for x in fair] == [x.tobytes() for x in other]
+    assert [x.tobytes() for x in run(case)] == fair(name)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
@@ -173,8 +186,8 @@ def test_under_adversarial_schedules(name: str, seed: int) -> None:
 def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
     """The same tiles with the same numbers, wherever they come from."""
     results: set[bytes] = set()
-    for form in (Form(), Form(16), Form(64, "HND"), Form(256)):
-        case = Case(form, (256, 256), head_dims=(head_dim, head_dim))
+    for form in (Form(), Form(16), Form(64, "HND"))[:: 2 if head_dim == 64 else 1]:
+        case = Case(form, (256,), head_dims=(head_dim, head_dim))
         results.add(run(case)[0].tobytes())
     assert len(results) == 1
 
@@ -230,6 +243,7 @@ def test_no_array_makes_a_kernel_leave_the_cache(
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.long("False-sm_100a", "True-sm_90a")
 def test_sequences_without_any_page(compressed: bool, target: str) -> None:
     """A list without an entry is not read."""
     form = Form(64, compressed=compressed)

@@ -6,6 +6,7 @@ Tests with a number provoke the trap of that number in the specification of late
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -45,20 +46,26 @@ ROWS = DecodeProblem(
 )
 
 LISTED = DecodeProblem(
-    queries=2,
-    keys=(61, 40),
+    queries=3,
+    keys=(61,),
     cache=Form(61, "HND"),
     topk=70,
     has_lengths=True,
     call={"num_splits": 2},
     device=ADVERSARIAL,
-    seed=3,
+    seed=1,
 )
 
 
-@pytest.mark.parametrize("problem", [PAGED, ROWS], ids=["pages, in parts", "rows, f16"])
-def test_mla_decode(problem: DecodeProblem) -> None:
-    problem.run()
+@functools.cache
+def results(problem: str) -> tuple[Any, Any]:
+    """O and LSE of a problem above, every element judged."""
+    return {"pages, in parts": PAGED, "rows, f16": ROWS}[problem].run()
+
+
+@pytest.mark.parametrize("problem", ["pages, in parts", "rows, f16"])
+def test_mla_decode(problem: str) -> None:
+    results(problem)
 
 
 def test_the_order_of_a_batch_and_of_pages_does_not_change_bits() -> None:
@@ -133,7 +140,7 @@ def test_t12_rows_behind_a_sequence_that_hold_nan() -> None:
     assert isinstance(made.cache, am.PagedKV)
     pool, table = made.cache.k_pages, made.cache.page_table
     assert np.isnan(pool[table[0, 4], 6:].astype(np.float32)).all()
-    o, _ = PAGED.run()
+    o, _ = results("pages, in parts")
     assert np.isfinite(o.astype(np.float32)).all()
 
 
@@ -180,6 +187,7 @@ def test_t21_sinks_of_any_size_do_not_enter_the_lse() -> None:
     ],
     ids=["pages", "lists"],
 )
+@pytest.mark.long("lists")
 def test_nothing_is_spilled(options: dict[str, Any]) -> None:
     """Of the kernels of PAGED and LISTED."""
     spec = MlaDecodeSpec(**options, schedule="mla-decode-streaming", joined=True)

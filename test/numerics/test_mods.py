@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 pytestmark = pytest.mark.slow
 RANDOM = np.random.default_rng(7)
 BATCH, SQ, SK, HEADS, KV_HEADS = 2, 150, 140, 2, 1
+FEW = 40  # queries of which one tile holds those of both heads
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -36,10 +37,10 @@ def operands(sq: int = SQ, sk: int = SK, dtype: Any = ml_dtypes.bfloat16) -> lis
 
 
 def holes(value: float, *, whole_rows: bool = True) -> Array:
-    """A bias [batch, q, k] that hides keys, and all keys of some rows."""
-    table = np.where(RANDOM.random((BATCH, SQ, SK)) < 0.3, value, 0.0).astype(np.float32)
+    """A bias [batch, q, k] of few queries that hides keys, and all keys of some rows."""
+    table = np.where(RANDOM.random((BATCH, FEW, SK)) < 0.3, value, 0.0).astype(np.float32)
     if whole_rows:
-        table[0, 5:9] = table[1, 130:] = value
+        table[0, 5:9] = table[1, 33:] = value
     return table
 
 
@@ -49,7 +50,7 @@ def everything(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     x = x + np.sqrt(abs(s)) + np.floor(s) * 0.1 + np.ceil(s) * 0.1 + np.tanh(s)
     y = (q // 3) * 0.01 + (q - k) % 5 * 0.02 + ((q & 3) | (k ^ 1)) * 0.01 + (b + h) / 3
     y = y + ((q << 1) >> 2) * 0.001 - (-q) * 0.001 + abs(q - k) * 0.001 + ~k * 0.001
-    y = y + np.minimum(q, k) * 0.01 + np.maximum(q, 100) * 0.01 + ((q < 5) < (k < 5))
+    y = y + np.minimum(q, k) * 0.01 + np.maximum(q, 4) * 0.01 + ((q < 5) < (k < 5))
     z = np.where((q > k) & ~(h == 1) | (s > 0) ^ (k < 3), s**3 * 0.01, 1 / (1 + abs(s)))
     z = z + np.minimum(s, 1) + np.maximum(-1, s) + (q >= k) + (s != 0) + (q <= k) + (s == s)
     return x + y + z + s.to(int) * 0.1
@@ -107,7 +108,7 @@ SINKS = np.array([3.0, -20.0], np.float32)
 I32 = np.int32
 DOCUMENTS = np.sort(RANDOM.integers(0, 4, (BATCH, SQ))).astype(I32)
 CASES: dict[str, Case] = {
-    "every operation": Case({"score_mod": everything}),
+    "every operation": Case({"score_mod": everything}, 9, 40),
     "written out": Case({"score_mod": written_out}, 9, 40),
     "all kinds of arrays": Case({"score_mod": all_kinds_of_arrays}, 9, 40),
     "a softcap far above the scores": Case({"score_mod": mods.softcap(1e6)}, 9, 40),
@@ -117,14 +118,19 @@ CASES: dict[str, Case] = {
     "alibi by batch": Case({"score_mod": mods.alibi(normal(BATCH, HEADS) / 8)}),
     "relative bias": Case({"score_mod": mods.relative_bias(normal(HEADS, 31))}),
     "relative logits": Case(
-        {"score_mod": mods.relative_logits(normal(BATCH, SQ, HEADS, 16, dtype=ml_dtypes.bfloat16))}
+        {
+            "score_mod": mods.relative_logits(
+                normal(BATCH, FEW, HEADS, 16, dtype=ml_dtypes.bfloat16)
+            )
+        },
+        FEW,
     ),
     "bias of rank 2": Case({"score_mod": mods.bias(normal(SQ, SK))}),
     "bias of rank 3": Case({"score_mod": mods.bias(normal(BATCH, SQ, SK, dtype=np.float16))}),
-    "bias of rank 4": Case({"score_mod": mods.bias(normal(BATCH, HEADS, SQ, SK))}),
-    "bias of -inf": Case({"score_mod": mods.bias(holes(-np.inf))}),
-    "bias of the lowest float": Case({"score_mod": mods.bias(holes(LOWEST))}),
-    "bias of -1e9": Case({"score_mod": mods.bias(holes(-1e9, whole_rows=False))}),
+    "bias of rank 4": Case({"score_mod": mods.bias(normal(BATCH, HEADS, FEW, SK))}, FEW),
+    "bias of -inf": Case({"score_mod": mods.bias(holes(-np.inf))}, FEW),
+    "bias of the lowest float": Case({"score_mod": mods.bias(holes(LOWEST))}, FEW),
+    "bias of -1e9": Case({"score_mod": mods.bias(holes(-1e9, whole_rows=False))}, FEW),
     "mask tensor": Case({"mask_mod": mods.visible_where(holes(1.0) == 0)}),
     "documents": Case({"mask_mod": mods.document(DOCUMENTS, DOCUMENTS[:, :SK])}),
     "documents causal": Case(
@@ -139,16 +145,19 @@ CASES: dict[str, Case] = {
                 mods.and_masks(
                     mods.causal_from_top, mods.key_padding(np.array([20, 140], np.int64))
                 ),
-                mods.not_mask(mods.visible_where(normal(BATCH, HEADS, SQ, SK) > -1)),
+                mods.not_mask(mods.visible_where(normal(BATCH, HEADS, FEW, SK) > -1)),
             ),
-        }
+        },
+        FEW,
     ),
-    "nothing visible": Case({"mask_mod": lambda b, h, q, k: q < 0}),
+    "nothing visible": Case({"mask_mod": lambda b, h, q, k: q < 0}, FEW),
     "sinks": Case({"sinks": SINKS}),
     "sinks of bf16, causal": Case(
         {"sinks": SINKS.astype(ml_dtypes.bfloat16), "mask": am.causal()}, dtype=np.float16
     ),
-    "sinks and rows without keys": Case({"sinks": SINKS, "score_mod": mods.bias(holes(-np.inf))}),
+    "sinks and rows without keys": Case(
+        {"sinks": SINKS, "score_mod": mods.bias(holes(-np.inf))}, FEW
+    ),
     "sinks, packed heads": Case({"sinks": SINKS, "mask": am.causal()}, 9),
     "modified, packed heads": Case(
         {"sinks": SINKS, "score_mod": mods.alibi(HEADS), "mask_mod": mods.causal_from_top}, 9
@@ -167,7 +176,9 @@ def judged(case: Case, device: am.EmulatorDevice) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.long(
     "softcap",
+    "softcap causal",
     "alibi by batch",
+    "bias of rank 2",  # several of them are read in place below
     "bias of rank 3",
     "bias of -inf",
     "bias of -1e9",
@@ -178,13 +189,15 @@ def judged(case: Case, device: am.EmulatorDevice) -> None:
     "mask tensor",
     "relative bias",
     "documents causal",  # is drawn late below
+    "sinks",
+    "sinks, packed heads",
 )
 def test_every_element_is_right(name: str) -> None:
     judged(CASES[name], am.EmulatorDevice())
 
 
 @pytest.mark.parametrize("name", ["every operation", "alibi", "documents causal", "sinks"])
-@pytest.mark.long("alibi", "sinks")
+@pytest.mark.long("every operation", "alibi", "sinks")
 def test_every_element_is_right_whatever_the_order(name: str) -> None:
     judged(CASES[name], am.EmulatorDevice(schedule="adversarial", seed=3))
 
@@ -227,13 +240,12 @@ def test_integers_of_64_bits() -> None:
 
 def test_captured_views_are_read_in_place() -> None:
     """Whatever their strides: a last axis that is not dense, or that is one element repeated."""
-    wide, turned = normal(SQ, 2, SK), normal(SK, SQ).T
-    spread = np.broadcast_to(normal(SQ, 1), (SQ, SK))
-    biases = (wide[:, 1], turned, normal(SQ, 2 * SK)[:, ::2], spread)
-    judged(
-        Case({"score_mod": mods.compose(*(mods.bias(table) for table in biases))}),
-        am.EmulatorDevice(),
-    )
+    rows, keys = 30, 40
+    wide, turned = normal(rows, 2, keys), normal(keys, rows).T
+    spread = np.broadcast_to(normal(rows, 1), (rows, keys))
+    biases = (wide[:, 1], turned, normal(rows, 2 * keys)[:, ::2], spread)
+    modifier = mods.compose(*(mods.bias(table) for table in biases))
+    judged(Case({"score_mod": modifier}, rows, keys), am.EmulatorDevice())
 
 
 @pytest.mark.parametrize(
