@@ -51,7 +51,7 @@ def wrong(q: Any, k: Any, v: Any, target: str, seed: int = 0, **options: Any) ->
         (256, 256, "sm_100a"),
     ],
 )
-@pytest.mark.long("80-80-sm_90a", "64-144-sm_100a")
+@pytest.mark.long("80-80-sm_90a", "128-128-sm_100a", "64-144-sm_100a", "192-192-sm_90a")
 def test_head_sizes(d: int, dv: int, target: str) -> None:
     """From one slice of O to two, the last one of another width than O has columns left."""
     q, k, v = operands(3, 150, 4, 2, d, dv)
@@ -62,6 +62,7 @@ def test_head_sizes(d: int, dv: int, target: str) -> None:
     ("sq", "heads", "kv_heads", "tiles"),
     [(1, 8, 1, 1), (4, 8, 2, 2), (5, 16, 1, 6), (17, 3, 1, 4), (1, 32, 1, 2), (2, 24, 1, 4)],
 )
+@pytest.mark.long("4-8-2-2", "2-24-1-4")
 def test_work_tiles(
     sq: int, heads: int, kv_heads: int, tiles: int, product_counts: list[int]
 ) -> None:
@@ -80,8 +81,8 @@ def test_work_tiles(
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.long("1-*", "2-sm_100a", "0-sm_100a")
 def test_tiles_one_after_the_other(target: str, seed: int) -> None:
-    """Eight work tiles on two CTAs: loads go on into the next tile, and warps drift apart."""
-    q, k, v = operands(2, 400, 8, 2, 64, 64, batch=4)
+    """Six work tiles on two CTAs: loads go on into the next tile, and warps drift apart."""
+    q, k, v = operands(2, 250, 8, 2, 64, 64, batch=3)
     assert not wrong(q, k, v, target, seed, mask=am.causal())
 
 
@@ -115,14 +116,19 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     "sm_100a-*-options6",
     "sm_90a-*-options7",
     "sm_100a-*-options8",
+    "*-options3",
+    "*-options4",
+    "*-options6",
+    "*-options7",
 )
 def test_rows_of_two_query_tiles(
     sq: int, heads: int, kv_heads: int, options: dict[str, Any], target: str
 ) -> None:
     """Tiles along positions and along heads, some with rows that are nobody's, masked and modified."""
-    q, k, v = operands(sq, 300, heads, kv_heads, 64, 64, batch=2)
+    keys = 300 if "num_splits" in options else 150
+    q, k, v = operands(sq, keys, heads, kv_heads, 64, 64)
     sinks = np.linspace(-1, 3, heads, dtype=np.float32)
-    slopes = am.mods.alibi(heads, offset=300 - sq)
+    slopes = am.mods.alibi(heads, offset=keys - sq)
     more: dict[str, Any] = {"mask": am.causal(), "sinks": sinks, "score_mod": slopes}
     assert not wrong(q, k, v, target, seed=1, **more, **options)
 
@@ -131,7 +137,7 @@ def test_rows_of_two_query_tiles(
 @pytest.mark.long("40-16")
 def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
     """O in four pieces, and in one; two where shared memory has room for key tiles beside them."""
-    q, k, v = operands(5, 300, 8, 2, d, dv)
+    q, k, v = operands(5, 300, 4, 1, d, dv)
     plan = am.plan(q, k, v, schedule="mha-streaming", device=device("sm_90a"))
     assert plan.steps[0].request.query_tiles == (None if d == 192 else 2)  # pyright: ignore
     for parts, tiles in ((1, None), (3, 1 if d == 192 else 2)):
@@ -152,13 +158,13 @@ def test_bits_do_not_depend_on_query_tiles() -> None:
 
 def test_two_query_tiles_of_unequal_lengths() -> None:
     """Rows of all sequences and parts: a work tile ends within its second query tile, or its first."""
-    q, k, v = operands(9, 300, 9, 3, 64, 64, batch=4)
+    q, k, v = operands(9, 300, 3, 1, 64, 64, batch=4)
     used = np.array([9, 0, 2, 6], np.int32)
     ends = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)
     rows = np.concatenate([q[b, :n] for b, n in enumerate(used)])
     options: dict[str, Any] = {"mask": am.causal(), "schedule": "mha-streaming"}
     for parts in (1, 3):
-        out = np.full((len(rows) + 5, 9, 64), 7, q.dtype)
+        out = np.full((len(rows) + 5, 3, 64), 7, q.dtype)
         o, lse = am.attention(
             np.concatenate([rows, rows[:5]]), k, v, cu_seqlens_q=ends, max_seqlen_q=9, out=out,
             num_splits=parts, query_tiles=2, return_lse=True, device=device("sm_90a", 1), **options,
@@ -183,7 +189,7 @@ def test_two_query_tiles_of_unequal_lengths() -> None:
 @pytest.mark.long("sm_100a-3-0", "sm_90a-7-1", "sm_100a-9-2")
 def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
     """Of 4 key tiles, so that some are empty, more than are read at a time; sinks count once."""
-    q, k, v = operands(1, 500, 8, 1, 128, 128, batch=2)
+    q, k, v = operands(1, 500, 8, 1, 128, 128)
     sinks = np.linspace(-1, 3, 8, dtype=np.float32)
     assert not wrong(q, k, v, target, seed, num_splits=parts, sinks=sinks, mask=am.causal())
 
@@ -191,20 +197,20 @@ def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
 @pytest.mark.parametrize(
     ("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (224, 224), (256, 256)]
 )
-@pytest.mark.long("64-64", "80-96")
+@pytest.mark.long("64-64", "80-96", "224-224")
 def test_parts_of_head_sizes(d: int, dv: int) -> None:
     """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns, or 16 wide."""
-    q, k, v = operands(3, 300, 4, 2, d, dv)
+    q, k, v = operands(3, 300, 2, 1, d, dv)
     assert not wrong(q, k, v, "sm_90a", seed=1, num_splits=3, mask=am.causal())
 
 
 def test_parts_of_queries_of_unequal_lengths() -> None:
     """Rows past the end of a sequence are not written, by position and in rows of all sequences."""
-    q, k, v = operands(3, 300, 8, 2, 64, 64, batch=3)
+    q, k, v = operands(3, 300, 4, 1, 64, 64, batch=3)
     used = np.array([3, 0, 2], np.int32)
     options: dict[str, Any] = {"mask": am.causal(), "seqused_q": used, "return_lse": True}
     options |= {"schedule": "mha-streaming", "device": device("sm_90a", 1)}
-    out = np.full((3, 3, 8, 64), 7, q.dtype)
+    out = np.full((3, 3, 4, 64), 7, q.dtype)
     o, lse = am.attention(q, k, v, num_splits=3, out=out, **options)
     rows = np.concatenate([q[b, :n] for b, n in enumerate(used)])
     ends = np.array([0, 3, 3, 5], np.int32)
@@ -227,7 +233,7 @@ def test_parts_have_the_same_bits_whoever_is_last() -> None:
     """And one launch, however often it is repeated: counters end as they began."""
     q, k, v = operands(2, 400, 4, 1, 64, 64, batch=2)
     found = set[bytes]()
-    for seed in range(3):
+    for seed in range(2):
         plan = am.plan(
             q, k, v, num_splits=3, schedule="mha-streaming", device=device("sm_90a", seed)
         )
@@ -241,10 +247,10 @@ def test_parts_have_the_same_bits_whoever_is_last() -> None:
 def test_parts_of_a_size_do_not_depend_on_the_batch(mask: am.Mask) -> None:
     """Alone, and among four others in two orders, of lengths that need more parts: the same bits."""
     rng = np.random.default_rng(0)
-    lengths = np.array([300, 1, 0, 128, 420], np.int32)
+    lengths = np.array([300, 1, 0, 128], np.int32)
     count = len(lengths)
     pools = [rng.standard_normal((64, 16, 1, 64)).astype(ml_dtypes.bfloat16) for _ in "kv"]
-    table = rng.permutation(64)[rng.integers(0, 64, (count, 30))].astype(np.int32)
+    table = rng.permutation(64)[rng.integers(0, 64, (count, 20))].astype(np.int32)
     q = rng.standard_normal((count, 2, 4, 64)).astype(ml_dtypes.bfloat16)
     options: dict[str, Any] = {"mask": mask, "return_lse": True, "schedule": "mha-streaming"}
     options |= {"sinks": np.linspace(-1, 3, 4, dtype=np.float32)}
@@ -253,9 +259,9 @@ def test_parts_of_a_size_do_not_depend_on_the_batch(mask: am.Mask) -> None:
         cache = am.PagedKV(*pools, table[chosen, :columns].copy(), lengths[chosen])
         return am.attention(q[chosen], cache, **options, **split, device=device("sm_90a", seed))
 
-    together, sums = attended(np.arange(count), 30, 0, split_size=128)
+    together, sums = attended(np.arange(count), 20, 0, split_size=128)
     order = rng.permutation(count)
-    others, other_sums = attended(order, 28, 1, split_size=128)
+    others, other_sums = attended(order, 19, 1, split_size=128)
     assert others.tobytes() == together[order].tobytes()
     assert other_sums.tobytes() == sums[order].tobytes()
     differs = 0
@@ -264,9 +270,10 @@ def test_parts_of_a_size_do_not_depend_on_the_batch(mask: am.Mask) -> None:
         alone, own_sums = attended([b], columns, 2, split_size=128)
         assert alone.tobytes() == together[b : b + 1].tobytes(), length
         assert own_sums.tobytes() == sums[b : b + 1].tobytes()
-        if length:
+        if length > 128:
             shares = attended([b], columns, 2, num_splits=2)[0]
             differs += shares.tobytes() != alone.tobytes()
+        if length:
             k, v = (p[table[b]].reshape(1, -1, 1, 64)[:, :length] for p in pools)
             verdict = am.reference.check_attention(
                 q[b : b + 1], k, v, alone, own_sums, mask=mask, sinks=options["sinks"]
@@ -302,7 +309,7 @@ def test_memory_of_the_parts() -> None:
     sums = np.full((4, 2, 2, 16, 32), np.nan, np.float32)
     extremes = np.full((2, 4, 2, 2, 16), np.nan, np.float32)
     arrived = np.zeros((2, 2), np.int32)
-    for seed in range(3):
+    for seed in range(2):
         o[:], lse[:] = np.nan, np.nan
         kernel(q, k, v, o, lse, sums, extremes, arrived, device=device("sm_90a", seed))
         verdict = am.reference.check_attention(q, k, v, o, lse)
@@ -324,13 +331,13 @@ class _Noting(am.EmulatorDevice):
 
 def test_launches_do_not_depend_on_lengths_in_memory() -> None:
     """A plan is run again after the lengths of its cache have changed, as a graph is replayed."""
-    q, k, v = operands(1, 512, 8, 2, 64, 64, batch=3)
-    pools = [x.reshape(12, 128, 2, 64) for x in (k, v)]
-    table, used = np.arange(12, dtype=np.int32).reshape(3, 4), np.zeros(3, np.int32)
+    q, k, v = operands(1, 256, 8, 2, 64, 64, batch=3)
+    pools = [x.reshape(6, 128, 2, 64) for x in (k, v)]
+    table, used = np.arange(6, dtype=np.int32).reshape(3, 2), np.zeros(3, np.int32)
     cache = am.PagedKV(*pools, page_table=table, seqused=used)
     on = _Noting("fair", 0, multiprocessors=24, target="sm_90a")
-    plan = am.plan(q, cache, mask=am.causal(), num_splits=3, return_lse=True, device=on)
-    for lengths in ((512, 512, 512), (1, 300, 0), (129, 0, 511)):
+    plan = am.plan(q, cache, mask=am.causal(), num_splits=2, return_lse=True, device=on)
+    for lengths in ((256, 256, 256), (1, 200, 0), (129, 0, 255)):
         used[:] = lengths
         o, lse = plan.run()
         for b, n in enumerate(lengths):

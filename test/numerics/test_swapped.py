@@ -69,10 +69,9 @@ def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
 def test_problems(
     shape: tuple[int, int], heads: tuple[int, int], d: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    """Fair and adversarial, in one kernel; several work tiles for each of two CTAs."""
+    """Late and out of order; several work tiles for each of two CTAs."""
     q, k, v = operands(*shape, heads, d, batch=2)
-    for seed in (0, 1):
-        assert not wrong(q, k, v, seed, **options)
+    assert not wrong(q, k, v, 1, **options)
 
 
 def test_large_scores() -> None:
