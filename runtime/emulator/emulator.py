@@ -133,6 +133,9 @@ class Emulator:
         above them, and rely on the assembler, see ptx/loads.py.)
       strict_fences: whether threads that share tensor memory need tcgen05.fence. None: in kernels
         that use it at all (some compilers leave all of them out).
+      strict_reads: whether a read of shared memory through the generic proxy needs a
+        fence.proxy.async before an engine writes the bytes. (PTX asks for it; many compilers leave
+        it out where the data has been used before the place is handed on.)
       observer: receives memory accesses and synchronisation in words, for traces.
       check: which checkers run: "all", "none", or names in `checkers.CHECKS`.
       check_mode: "raise" a `CheckError` at the first finding, or "collect" all in `findings`.
@@ -160,6 +163,7 @@ class Emulator:
         track_initialised: bool = False,
         strict_loads: bool | None = None,
         strict_fences: bool | None = None,
+        strict_reads: bool = True,
         observer: Observer | None = None,
         check: str | Iterable[str] = "none",
         check_mode: CheckMode = "raise",
@@ -184,6 +188,7 @@ class Emulator:
         self.track_initialised = track_initialised
         self.strict_loads = strict_loads
         self.strict_fences = strict_fences
+        self.strict_reads = strict_reads
         self.observer = observer
         self.checks = checks_named(check)
         self.check_mode: CheckMode = check_mode
@@ -307,6 +312,7 @@ class Emulator:
             else self.strict_loads,
             early_loads=_early_reads(program) if self.strict_loads is None else frozenset(),
             strict_fences=self.strict_fences,
+            strict_reads=self.strict_reads,
             remaining=Unstarted(grid3, cluster3),
             local_bytes=local_bytes,
             instruction_limit=self.instruction_limit,

@@ -322,6 +322,7 @@ class Launch:
       strict_loads: registers that a tcgen05.ld writes are poison until tcgen05.wait::ld.
       early_loads: positions of those whose registers may be read before.
       strict_fences: threads that share tensor memory need tcgen05.fence; None where the kernel uses it at all.
+      strict_reads: an engine's write needs a proxy fence behind generic reads of the same bytes of shared memory.
       remaining: the clusters that have not started.
       instruction_limit: warp-instructions after which the launch is given up.
     """
@@ -346,6 +347,7 @@ class Launch:
     strict_loads: bool = True
     early_loads: frozenset[int] = frozenset()
     strict_fences: bool | None = None
+    strict_reads: bool = True
     constants: dict[Any, Any] = field(default_factory=dict[Any, Any])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     local_bytes: int = 0

@@ -67,6 +67,7 @@ KERNELS = {
         TILE_BYTES,
         f"""
         @p1 {EXPECT} st.shared.b32 [r3], r40; fence.proxy.async.shared::cta; {MEET} ld.shared.b32 r6, [r3];
+        fence.proxy.async.shared::cta;
         <right> {MEET}
         @p5 {LOAD}.tile.{END}.multicast::cluster [r2], [rd21, {{r40, r40}}], [r1], h1;
         {WAIT} {MEET}
@@ -89,7 +90,7 @@ KERNELS = {
         4 * 32,
         f"""
         @p1 {EXPECT} setp.lt.u32 p6, r60, 32; st.shared.b32 [r3], r40; fence.proxy.async.shared::cta; bar.sync 0;
-        @p6 ld.shared.b32 r6, [r3];
+        @p6 ld.shared.b32 r6, [r3]; fence.proxy.async.shared::cta;
         <right> bar.sync 0;
         @p1 {LOAD}.tile::gather4.{END} [r2], [rd21, {{r40, r41, r42, r43, r43}}], [r1];
         {WAIT} {MEET}

@@ -9,7 +9,13 @@ import pytest
 
 from attn_mlir.runtime.emulator.checkers import CHECKS
 from attn_mlir.runtime.emulator.machine.faults import FaultKind
-from attn_mlir.validation.emulator import pairs_clusters, pairs_memory, pairs_order, pairs_registers
+from attn_mlir.validation.emulator import (
+    pairs_clusters,
+    pairs_memory,
+    pairs_order,
+    pairs_reads,
+    pairs_registers,
+)
 from attn_mlir.validation.emulator.kinds import SCHEDULES, Kind, check_wrong, run
 from attn_mlir.validation.emulator.pairs_table import KINDS
 
@@ -17,6 +23,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "emulator.md"
 PAIRS = (
     *pairs_order.PAIRS,
     *pairs_memory.PAIRS,
+    *pairs_reads.PAIRS,
     *pairs_registers.PAIRS,
     *pairs_clusters.PAIRS,
 )

@@ -143,7 +143,7 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("race of a thread and a copy in shared memory", "multicast into a CTA that still reads"): (
         "race",
         RACE,
-        f"{_READY} {_MEET} {_EXPECT} ld.shared.b32 r11, [r3];\n<right> {_MEET}\n{_MULTICAST} {_WAIT}\n{_MEET}",
+        f"{_READY} {_MEET} {_EXPECT} ld.shared.b32 r11, [r3]; {_PROXY}\n<right> {_MEET}\n{_MULTICAST} {_WAIT}\n{_MEET}",
     ),
     ("race of a thread and a copy in shared memory", "multicast that one CTA does not wait for"): (
         "race",
@@ -183,14 +183,14 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("memory order", "a remote arrival frees a slot for the next copy"): (
         "race",
         RACE,
-        f"{_READY} {_EXPECT} {_MEET} {_SEND} {_GOT} ld.shared.b32 r11, [r3]; {_EXPECT}\n<right> {_TELL}\n"
+        f"{_READY} {_EXPECT} {_MEET} {_SEND} {_GOT} ld.shared.b32 r11, [r3]; {_PROXY} {_EXPECT}\n<right> {_TELL}\n"
         f"<wrong> {_TELL.replace('release', 'relaxed')}\n{spin('r1', 1)} SENT: @!p4 bra END; {_TOLD} {_SEND}\n"
         f"END: bar.warp.sync -1; {_MEET}",
     ),
     ("memory order", "a remote arrival in the scope of its own CTA"): (
         "race",
         RACE,
-        f"{_READY} {_EXPECT} {_MEET} {_SEND} {_GOT} ld.shared.b32 r11, [r3]; {_EXPECT}\n<right> {_TELL}\n"
+        f"{_READY} {_EXPECT} {_MEET} {_SEND} {_GOT} ld.shared.b32 r11, [r3]; {_PROXY} {_EXPECT}\n<right> {_TELL}\n"
         f"<wrong> {_TELL.replace('release.cluster', 'release.cta')}\n{spin('r1', 1)} SENT: @!p4 bra END; {_TOLD} {_SEND}\n"
         f"END: bar.warp.sync -1; {_MEET}",
     ),

@@ -59,6 +59,8 @@ class Ticket:
       writer: the actor in whose order its writes to global memory complete; 0 for `actor`.
       moment: identifies the execution of the instruction; lanes that issue equal work count once.
       is_generic: whether it accesses memory through the generic proxy (cp.async).
+      overtakes: whether its writes to shared memory may overtake reads of the generic proxy that
+        are ordered before them, unless a proxy fence is.
       pending: accesses that are checked once the mbarrier is known.
       work: for cp.async, which each lane issues by itself; other attributes are then the first
         lane's.
@@ -76,6 +78,7 @@ class Ticket:
     writer: int
     moment: tuple[int, ...]
     is_generic: bool
+    overtakes: bool
     pending: list[Any] = field(default_factory=list[Any])
     work: LaneWork | None = None
     warps: tuple[Clock, ...] = ()
@@ -85,13 +88,16 @@ class Ticket:
         """The engine and the issuing thread, in words."""
         return f"{self.who}'s {_ENGINES[self.engine]}"
 
-    def accessor(self, actors: Actors, row: int, *, is_fenced: bool, actor: int) -> Actor:
+    def accessor(
+        self, actors: Actors, row: int, *, is_fenced: bool, actor: int, overtakes: bool = False
+    ) -> Actor:
         """The accessor of memory that this work is.
 
         Args:
           row: the row of the clock that orders it.
           is_fenced: whether writes of the generic proxy need a proxy fence to be visible; `row` is
             KNOWN.
+          overtakes: whether reads of the generic proxy need one as well; `is_fenced` is then True.
         """
         self.clock = actors.fit(self.clock)
         reads = self.clock[row].copy()
@@ -101,6 +107,8 @@ class Ticket:
         if is_fenced:
             writes = actors.visible(self.clock)
             writes[self.actor] = reads[self.actor]
+        if overtakes:
+            return Actor(actor, self.step, writes, writes, ordered=reads)
         return Actor(actor, self.step, writes, reads)
 
     def released(self, actors: Actors) -> Clock:
@@ -198,6 +206,7 @@ class EngineChecks(RegisterChecks):
             0,
             (),
             is_generic=True,
+            overtakes=False,
         )
         ticket.work = work
         return ticket
@@ -225,8 +234,9 @@ class EngineChecks(RegisterChecks):
         own = warp.base + lane
         moment = (s.cta.rank, s.warp.index, line, warp.tick, warp.version)
         is_generic = kind == "copy"
+        overtakes = self.strict_reads and kind not in ("copy", "remote")
         ticket = Ticket(
-            s.cta, engine, line, who, clock, own, actor, step, writer, moment, is_generic
+            s.cta, engine, line, who, clock, own, actor, step, writer, moment, is_generic, overtakes
         )
         ticket.warps = tuple(state.actors.fit(part) for part in parts)
         return ticket
@@ -289,15 +299,19 @@ class EngineChecks(RegisterChecks):
         if state.is_repeated(ticket.moment, (cta.rank, is_write, *_same(what))):
             return
         space = state.ctas[cta.rank].shared
-        who = ticket.accessor(
-            state.actors, KNOWN, is_fenced=not ticket.is_generic, actor=ticket.actor
-        )
         if what[0] == "box":
             self._global_access(state, ticket, what, is_write)
             return
         if ticket.warps:
             self._operand_of_warps(state, cta, ticket, what)
             return
+        who = ticket.accessor(
+            state.actors,
+            KNOWN,
+            is_fenced=not ticket.is_generic,
+            actor=ticket.actor,
+            overtakes=ticket.overtakes,
+        )
         if what[0] == "units":
             conflict = space.units(what[1], who, is_write)
         elif what[0] == "lanes":
@@ -321,7 +335,13 @@ class EngineChecks(RegisterChecks):
             work = list(zip(quarters_of(units, axis), fitted, strict=True))
         for part, clock in work:
             ticket.clock = clock
-            who = ticket.accessor(state.actors, KNOWN, is_fenced=True, actor=ticket.actor)
+            who = ticket.accessor(
+                state.actors,
+                KNOWN,
+                is_fenced=True,
+                actor=ticket.actor,
+                overtakes=ticket.overtakes,
+            )
             conflict = space.units(part, who, False)
             if conflict is not None:
                 user = (ticket.name, ticket.line, False)

@@ -12,7 +12,7 @@ CheckMode = Literal["raise", "collect"]
 
 CHECKS = {
     "race": "two accesses to the same bytes or cells that nothing orders, at least one a write",
-    "proxy": "the async proxy uses bytes written through the generic one without a proxy fence",
+    "proxy": "the async proxy uses bytes written, or overwrites bytes read, through the generic one without a proxy fence",
     "tensor": "tensor memory is used before what orders it: tcgen05.wait, commit or tcgen05.fence",
     "mbarrier": "an mbarrier used before its init is visible, waited on too late, overwritten, or sent unannounced bytes",
     "barrier": "the cluster's barrier waited on by who did not arrive, or arrived on twice",

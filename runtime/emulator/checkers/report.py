@@ -4,6 +4,7 @@ import inspect
 from collections import Counter
 from typing import Any
 
+from ..ptx.arrivals import awaits_reads
 from ..ptx.translate import Program
 from ..state import Cta
 from .clocks import EARLIER, FIRST_THREAD, KNOWN, Actors, Clock, WarpClocks
@@ -21,6 +22,18 @@ _RACE = (
 _PROXY = (
     "the bytes were written through the generic proxy: fence.proxy.async is missing between the "
     "write and the engine's access"
+)
+_PROXY_READ = (
+    "the bytes were read through the generic proxy and may still be on their way: fence.proxy.async "
+    "is missing between the read and the engine's write"
+)
+_PENDING = (
+    "nothing before the reader's next arrival has to wait for what it reads, so that the assembler "
+    "may put the arrival in front of the data"
+)
+_AWAITED = (
+    "a store or a branch before the reader's next arrival needs what it reads, which keeps the two in "
+    "order on hardware, and which PTX does not promise"
 )
 _TENSOR = (
     "nothing orders these accesses to tensor memory: it takes tcgen05.wait and "
@@ -185,14 +198,10 @@ class Reporter:
             check, message = "proxy", _PROXY
         else:
             check, message = "race", _RACE
-        self.add(
-            Finding(
-                check,
-                message,
-                name,
-                address,
-                size,
-                chronicle.spell(who, "writes" if is_write else "reads", line),
-                chronicle.access(conflict.actor, conflict.step, conflict.was_write),
-            )
-        )
+        access = chronicle.spell(who, "writes" if is_write else "reads", line)
+        earlier = chronicle.access(conflict.actor, conflict.step, conflict.was_write)
+        if check == "proxy" and not conflict.was_write:
+            program = chronicle.program
+            is_awaited = awaits_reads(program.kernel, program.graph, earlier.line)
+            message = f"{_PROXY_READ} ({_AWAITED if is_awaited else _PENDING})"
+        self.add(Finding(check, message, name, address, size, access, earlier))

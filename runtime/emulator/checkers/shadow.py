@@ -111,6 +111,8 @@ class Shadow:
         known_reads: Steps,
         agreement: Agreement | None = None,
         alias: Alias = None,
+        *,
+        ordered: Steps | None = None,
     ) -> Conflict | None:
         """Records a write.
 
@@ -119,6 +121,8 @@ class Shadow:
           known, known_reads: steps by actor that the writer knows, of earlier writes and of earlier
             reads; see `Touches.unknown`.
           agreement: for a weak store, whose `at` is an integer array; else None.
+          ordered: steps of the reads that are ordered before it at all, where `known_reads` asks for
+            more; a read that is not among them is the conflict before all others.
 
         Returns:
           The first earlier access that the writer does not know of, or None.
@@ -143,6 +147,10 @@ class Shadow:
         was_read = np.count_nonzero(read)
         if was_read:
             bad, count = self.reads.unknown(read, actor, known_reads, alias)
+            if count and ordered is not None:
+                races, raced = self.reads.unknown(read, actor, ordered, alias)
+                if raced:
+                    bad, known_reads = races, ordered
             if found is None and count:
                 who = (actor, known_reads, alias)
                 found = self._conflict(self.reads, at, bad, *who, was_write=False)

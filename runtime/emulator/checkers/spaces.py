@@ -32,6 +32,7 @@ class Actor:
       step: its step.
       writes, reads: steps by actor that it knows, of writes and reads; a row for each lane if lanes
         differ.
+      ordered: steps of reads that are ordered before it, where `reads` asks for more.
       alias: another actor whose steps up to some number are its own: a thread's own copies, as far
         as it has waited for them.
       is_recorded: whether the access is recorded in the shadow, or only checked.
@@ -47,6 +48,7 @@ class Actor:
     strong: Strong | None = None
     adds: bool = False
     alias: Alias = None
+    ordered: Steps | None = None
 
 
 @dataclass(slots=True)
@@ -185,7 +187,9 @@ class ByteSpace:
                 at, who.actor, *knows, is_write=is_write, agreement=agreement, alias=who.alias
             )
         elif is_write:
-            found = shadow.write(at, who.actor, who.step, *knows, agreement, who.alias)
+            found = shadow.write(
+                at, who.actor, who.step, *knows, agreement, who.alias, ordered=who.ordered
+            )
         else:
             found = shadow.read(at, who.actor, who.step, *knows, who.alias)
         return found if self.strong is None else found or self._meets(at, who, is_write)

@@ -300,6 +300,7 @@ class CheckBase:
         self.reporter = reporter
         self.strict_fences = True
         self.strict_loads = True
+        self.strict_reads = True
         self.states: dict[int, ClusterState] = {}
         self._started = 0
         self.globals: GlobalSpaces | None = None
@@ -312,6 +313,7 @@ class CheckBase:
             launch.strict_fences is None and any(_is_tensor_fence(i) for i in code)
         )
         self.strict_loads = launch.strict_loads
+        self.strict_reads = launch.strict_reads
         crosses = any(
             order_of_access(i.parts) is not None
             for i in code

@@ -59,7 +59,8 @@ def store_async(
                 cta.shared.view(offset, raw.size, writing=True)[:] = raw
                 cta.mbarriers.complete_tx(where, raw.size)
 
-        scheduler.post(None, run, row, s, line, lane=lane)
+        # A channel of its own: nothing is in order with it. The name tells it from a bulk copy.
+        scheduler.post(("remote", object()), run, row, s, line, lane=lane)
 
 
 @instruction("st.async", modifiers=f"{_WORDS} v2 v4", boundary=True)
