@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from attn_mlir.validation.mutation.evidence import Evidence, covered
-from attn_mlir.validation.mutation.mutants import judge, prepare, sample
+from attn_mlir.validation.mutation.mutants import judge, prepare, sample, verdict
 from attn_mlir.validation.mutation.operators import mutants_of
 from attn_mlir.validation.mutation.subjects import Subject, ours, ours_hopper
 from attn_mlir.validation.numerics.mha_cases import Case, Schedule
@@ -41,6 +41,18 @@ def test_only_lines_that_the_subject_reaches_are_changed() -> None:
     longer = ours("d64", Case(64, "bf16", "full", 256, 390, 1))
     assert longer.ptx == subject.ptx and longer.executed_lines() > reached
     assert subject.executed_lines() == reached
+
+
+def test_a_slot_given_back_to_copies_without_its_fence_is_noticed() -> None:
+    """Keys enough that the copies fill each slot again; the first fence is the one behind Q, which comes once."""
+    subject = ours("streaming", Case(64, "bf16", "full", 1, 1600, 1), schedule="mha-streaming")
+    fences = [
+        mutant
+        for mutant in mutants_of(subject.ptx, subject.executed_lines())
+        if mutant.operator == "drop-fence" and "fence.proxy.async" in mutant.original
+    ]
+    changed = fences[1].apply(subject.ptx)
+    assert verdict(subject, changed, Schedule("fair")) == ("checker", "proxy")
 
 
 @pytest.mark.slow
