@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attn_mlir.dialect import _mlir
+from attn_mlir.dialect import _mlir, attn, ws
 from attn_mlir.dialect._mlir import I32, Pure, ext, ir, passmanager
 from attn_mlir.errors import TargetError
 
@@ -173,6 +173,18 @@ def test_no_provider_at_all(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_mlir, "_find", lambda package: None)
     with pytest.raises(TargetError, match=r"no MLIR is installed.*pip install numba-cuda-mlir"):
         _mlir._provider()
+
+
+@pytest.mark.parametrize("dialect", [attn.DIALECT, ws.DIALECT], ids=["attn", "ws"])
+def test_further_contexts_have_the_definitions_of_the_classes(dialect: Any):
+    for _ in range(2):
+        with _mlir.make_context(), ir.Location.unknown():
+            of_classes = ext.Dialect._emit_module.__func__(dialect)
+            manager = passmanager.PassManager()
+            manager.add("canonicalize, cse")
+            manager.run(of_classes.operation)
+            assert "irdl.operation" in str(of_classes)
+            assert str(dialect._mlir_module) == str(of_classes)
 
 
 def test_loading_twice_is_harmless_and_contexts_are_independent():
