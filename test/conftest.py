@@ -175,6 +175,14 @@ def seeded() -> None:
         sys.modules["torch"].manual_seed(0)
 
 
+@pytest.fixture
+def only_new_garbage() -> Generator[None]:
+    """A collection looks through what the test has made: through all that lives, it takes a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def scale_bundles() -> dict[str, bytes]:
     """Bundle files of a kernel that multiplies f32[rows, cols], by target."""

@@ -24,6 +24,8 @@ def run(title: str, command: list[str]) -> tuple[str, int, str]:
     start = time.monotonic()
     # There are as many processes as cores: threads of numpy and torch would only wait for one another.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    # Without byte code each process would rewrite the assertions of all tests.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(
         command,
         cwd=ROOT,

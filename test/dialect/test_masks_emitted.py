@@ -59,7 +59,13 @@ def folded(mask: Mask, row0: int, sq: int, sk: int, columns: list[int]) -> list[
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.long(
-    "~window:70,inf", "chunked:96|window:70,0", "causal&chunked:96", "window:70,9", "window:inf,9"
+    "~window:70,inf",
+    "chunked:96|window:70,0",
+    "causal&chunked:96",
+    "window:70,9",
+    "window:inf,9",
+    "chunked:96",
+    "prefix:100",
 )
 def test_emitted_formulas_are_the_formulas(mask: Mask):
     columns = [0, 30, 31, 99, 100, 129, 138, 139, 299, 400]

@@ -31,8 +31,17 @@ def example() -> Any:
     return module
 
 
-def test_logits_are_those_of_the_package(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.long("compiled")
+def test_logits_are_those_of_the_package(
+    example: Any,
+    is_compiled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     torch.compiler.reset()
+    if not is_compiled:
+        monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     asked: list[Asked] = []
     with recording(asked.append):
         assert example.main(["--size", "toy", "--device", "emulator"]) == 0

@@ -111,7 +111,13 @@ def parts(packed: Array, counts: tuple[int, ...]) -> list[Array]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.long(
-    "8 bits", "all queries by one row", "own within a window", "ragged, each its own", "pages"
+    "8 bits",
+    "all queries by one row",
+    "own within a window",
+    "ragged, each its own",
+    "pages",
+    "slopes, a cap and a chunk",
+    "more keys than queries",
 )
 def test_new_tokens(name: str) -> None:
     """The cache has them where they belong and is elsewhere what it was; attention sees them."""

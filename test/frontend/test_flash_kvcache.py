@@ -107,17 +107,16 @@ def test_ragged_queries_and_parts() -> None:
     queries = [q[i:j] for i, j in itertools.pairwise(ends)]
     given = {"cu_seqlens_q": ends, "max_seqlen_q": 5, "cache_seqlens": LENGTHS, "causal": True}
     want = truth(queries, *sequences(), causal=True)
-    for splits in (1, 3):
-        found = flash_attn_with_kvcache(
-            q,
-            K_PAGES,
-            V_PAGES,
-            page_table=TABLE,
-            **given,
-            num_splits=splits,
-            return_softmax_lse=True,
-        )
-        check(found, want)
+    found = flash_attn_with_kvcache(
+        q,
+        K_PAGES,
+        V_PAGES,
+        page_table=TABLE,
+        **given,
+        num_splits=3,
+        return_softmax_lse=True,
+    )
+    check(found, want)
     o = flash_attn_with_kvcache(q, K_PAGES, V_PAGES, page_table=TABLE, **given)
     assert abs(o.astype(np.float64) - np.concatenate(want[0])).max() < 0.02
 

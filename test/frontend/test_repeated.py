@@ -440,6 +440,7 @@ def test_another_environment_is_another_plan(watch: Watch, monkeypatch: pytest.M
     monkeypatch.undo()
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_no_plan_holds_an_array() -> None:
     for turn in range(4):
         q, k, v = operands(of_numpy, sq=11)

@@ -117,7 +117,7 @@ def test_sizes_may_be_dynamic() -> None:
     def function(q: Any, table: Any, lengths: Any) -> Any:
         return am.attention(q, am.PagedKV(k, v, table, lengths), num_splits=0)
 
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(function, fullgraph=True, backend="eager", dynamic=True)
     for batch in (5, 7):  # none the size of something else
         q, table = normal(batch, 1, HEADS, DIM), i32(*(TABLE * 3)[:batch])
         lengths = i32(*(LENGTHS * 3)[:batch])
@@ -161,7 +161,7 @@ def test_lengths_sinks_and_modifiers() -> None:
         )
         return plain, *modified
 
-    found = torch.compile(function, fullgraph=True, backend="aot_eager")(q, bias, sinks)
+    found = torch.compile(function, fullgraph=True, backend="eager")(q, bias, sinks)
     wanted = function(q, bias, sinks)
     assert found[0].dtype == torch.float32 and found[2].shape == (HEADS, 30)
     assert all(torch.equal(x, y) for x, y in zip(found, wanted, strict=True))

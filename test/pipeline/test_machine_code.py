@@ -115,6 +115,7 @@ def test_families_have_every_schedule() -> None:
     ],
     ids=str,
 )
+@pytest.mark.long("{'head_dim': 512}", "{'heads': 128, 'head_dim': 512}")
 def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
     spec = SparseMlaSpec(**{"heads": 64, "topk_length": True, "sinks": True, **options})
     bundle = am.compile(spec, target="sm_100a")
@@ -132,6 +133,7 @@ def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
     ],
     ids=["pages", "parts", "lists", "8 bits"],
 )
+@pytest.mark.long("parts")
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
     bundle = am.compile(MlaDecodeSpec(**{"heads": 64} | options), target="sm_100a")
     assert bundle.cubin[:4] == b"\x7fELF"

@@ -248,6 +248,7 @@ def test_a_drawn_history(launched: list[bytes]) -> None:
     assert planned > 100
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_memory_that_was_freed_and_given_to_another(launched: list[bytes]) -> None:
     """No plan holds a tensor; what comes to lie at its address is a tensor of its own."""
     made = scaling()
