@@ -31,6 +31,10 @@ _STORE = (
     "@p3 cp.async.bulk.global.shared::cta.bulk_group [rd1+1024], [r2], 512; cp.async.bulk.commit_group;"
     " cp.async.bulk.wait_group.read 0;"
 )
+_ASK = (
+    "@p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1], 16;"
+    " @p1 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [r2], [r1];"
+)
 
 
 def _either(right: str, wrong: str) -> str:
@@ -97,4 +101,12 @@ READS = {
         PENDING,
     ),
 }
-PAIRS = tuple(Kind(TITLE, "proxy", body, says, case) for case, (body, says) in READS.items())
+_ANSWERS = (
+    f"@p1 mbarrier.init.shared::cta.b64 [r1], 1; fence.mbarrier_init.release.cluster; bar.sync 0; {_ASK} {spin('r1', 0)}"
+    f" ld.shared.v2.b64 {{rd5, rd6}}, [r2];\n<right> {FENCE}\nbar.sync 0; {_ASK} {spin('r1', 1)}"
+)
+PAIRS = (
+    *(Kind(TITLE, "proxy", body, says, case) for case, (body, says) in READS.items()),
+    # Of three CTAs the first gets the other two; a question after an answer that says no is not defined.
+    Kind(TITLE, "proxy", _ANSWERS, PENDING, "an answer of cluster launch control", clusters=3),
+)
