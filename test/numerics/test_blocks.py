@@ -171,7 +171,7 @@ def test_full_blocks_are_not_tested(product_counts: list[int]) -> None:
         ([3, 3], [0, 1], 3),  # a list that is too short: its last entry
     ],
 )
-@pytest.mark.long("counts1-indices1-2")
+@pytest.mark.long("counts1-indices1-2", "counts3-indices3-2")
 def test_wrong_lists_stay_inside(
     counts: list[int], indices: list[int], visited: int, product_counts: list[int]
 ) -> None:

@@ -159,6 +159,7 @@ def test_t12_factors_of_rows_that_do_not_count_are_not_read() -> None:
 
 
 @pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.long("128")
 def test_t20_factors_follow_the_columns_of_the_row(group: int) -> None:
     """A row of 576 columns has a factor more than its 512 columns of values, where groups are small."""
     given = raw("e4m3", seed=group)

@@ -116,6 +116,7 @@ def tiles_in_range(mask: am.Mask, sq: int, sk: int, positions: int) -> int:
     *(f"{mask}-*" for mask in INTERVALS[::3]),
     *(f"{mask}-513-200" for mask in INTERVALS[::2]),
     *(f"{mask}-70-700" for mask in INTERVALS[1::2]),
+    *(f"{mask}-300-500" for mask in INTERVALS[4:]),
 )
 def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
@@ -125,7 +126,7 @@ def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", COMBINED, ids=str)
-@pytest.mark.long(*map(str, COMBINED[::2]), str(COMBINED[1]))
+@pytest.mark.long(*map(str, COMBINED[::2]), *map(str, COMBINED[1::4]))
 def test_combined_interval_masks(mask: am.Mask) -> None:
     counts: list[int] = []
     assert run(mask, 300, 500, 1, EmulatorDevice(), counts) == ""
@@ -135,7 +136,7 @@ def test_combined_interval_masks(mask: am.Mask) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sq", "sk"), LENGTHS[:2])
 @pytest.mark.parametrize("mask", OTHERS, ids=str)
-@pytest.mark.long(*(f"{mask}-513-200" for mask in OTHERS[1:]))
+@pytest.mark.long(*(f"{mask}-513-200" for mask in OTHERS[1:]), f"{OTHERS[1]}-300-500")
 def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
     assert run(mask, sq, sk, 1, EmulatorDevice(), counts) == ""
@@ -154,6 +155,7 @@ def test_masks_under_an_adversarial_schedule(mask: am.Mask) -> None:
 @pytest.mark.parametrize(
     "mask", [am.sliding_window(30, 10), am.chunked(200) & am.causal(), ~am.chunked(150)], ids=str
 )
+@pytest.mark.long("window:30,10")
 def test_masks_of_packed_heads(mask: am.Mask) -> None:
     """Rows of one tile that belong to one position see the same keys; a work tile has 64 positions."""
     counts: list[int] = []

@@ -51,7 +51,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.long("compressed rows", "ragged", "pages under dense keys")
+@pytest.mark.long("used keys, f16", "compressed rows", "ragged", "pages under dense keys")
 def test_mla(name: str) -> None:
     CASES[name].run()
 
@@ -60,6 +60,7 @@ HELD = ("ragged", "pages under dense keys", "other sizes, a group of heads")
 
 
 @pytest.mark.parametrize("name", HELD)
+@pytest.mark.long("pages under dense keys")
 def test_on_hopper(name: str) -> None:
     device = {"target": "sm_90a", "schedule": "adversarial", "seed": 1}
     dataclasses.replace(CASES[name], device=device).run()

@@ -54,6 +54,7 @@ def wrong(q: Any, k: Any, v: Any, seed: int = 0, **options: Any) -> str:
         pytest.param("e4m3", 64, 176, am.causal(), 2, marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long("e4m3-64-64-*")
 def test_numbers(dtype: str, d: int, dv: int, mask: am.Mask, seed: int) -> None:
     """Every number of products, both dtypes; work tiles and keys end within a tile."""
     assert not wrong(*operands(dtype, 70, 230, d, dv), seed, mask=mask)
@@ -76,13 +77,13 @@ def test_modifiers_sinks_and_f32() -> None:
 
 
 def test_parts_of_the_keys() -> None:
-    assert not wrong(*operands("e4m3", 70, 600, 64, 64), 1, num_splits=3)
+    assert not wrong(*operands("e4m3", 70, 400, 64, 64), 1, num_splits=3)
 
 
 def test_maxima_that_move() -> None:
     """Scores that grow along the keys: each step moves a maximum."""
-    q, k, v = operands("e4m3", 70, 500, 64, 64)
-    k = (k.astype(np.float32) * np.linspace(0, 30, 500)[None, :, None, None]).astype(k.dtype)
+    q, k, v = operands("e4m3", 70, 250, 64, 64)
+    k = (k.astype(np.float32) * np.linspace(0, 30, 250)[None, :, None, None]).astype(k.dtype)
     assert not wrong(q, k, v)
 
 
@@ -126,7 +127,7 @@ def test_a_fence_before_the_tensor_core_reads_what_threads_transposed() -> None:
         device = EmulatorDevice(kind, seed, multiprocessors=2, check="all")
         am.Kernel(dataclasses.replace(bundle, ptx=ptx))(q, k, v, o, lse, *ones, device=device)
 
-    for seed in range(3):
+    for seed in range(2):
         launch(bundle.ptx, "adversarial" if seed else "fair", seed)
     fence = "fence.proxy.async.shared::cta;"
     assert bundle.ptx.count(fence) == 3  # of V, of its transpose, and of O before it is copied out

@@ -24,7 +24,7 @@ def attend(given: dict[str, Any], device: EmulatorDevice = FAIR) -> SparseAttent
     "case",
     [
         Case(lengths=True, sinks=True),
-        Case(s_q=2, s_kv=95, lengths=True, sinks=True),  # more entries than rows
+        Case(s_kv=95, lengths=True, sinks=True),  # more entries than rows
         Case(s_q=3, s_kv=256, topk=256, lengths=True, sinks=True, empty=True),
         Case(s_q=2, s_kv=592, d_qk=512),  # rows of the cache that no block divides
         Case(s_kv=32, topk=512, d_qk=512),  # blocks in which nothing counts
@@ -33,18 +33,19 @@ def attend(given: dict[str, Any], device: EmulatorDevice = FAIR) -> SparseAttent
     ],
     ids=str,
 )
+@pytest.mark.long("Case(s_q=1, s_kv=128, topk=128, heads=64, *", "Case(s_q=3, *")
 def test_every_element(case: Case) -> None:
     given = problem(case)
     assert not wrong(given, attend(given))
 
 
 def test_late_and_out_of_order() -> None:
-    given = problem(Case(s_q=2, s_kv=300, topk=200, lengths=True, sinks=True))
+    """Of two queries, of which one has no entry that counts."""
+    given = problem(Case(s_q=2, s_kv=300, topk=200, lengths=True, sinks=True, empty=True))
     fair = attend(given)
     assert not wrong(given, fair)
-    for seed in range(2):
-        found = attend(given, EmulatorDevice("adversarial", seed, check="all"))
-        assert bits(found) == bits(fair)
+    found = attend(given, EmulatorDevice("adversarial", 1, check="all"))
+    assert bits(found) == bits(fair)
 
 
 @pytest.mark.parametrize("size", [1, 61])

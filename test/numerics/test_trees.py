@@ -40,10 +40,12 @@ def ancestors(parents: tuple[int, ...]) -> Array:
 )
 @pytest.mark.parametrize("by_batch", [False, True])
 @pytest.mark.long(
+    "True-mha-streaming-sm_90a-options0",
     "True-mha-streaming-sm_90a-options1",
     "True-mha-streaming-sm_100a-options2",
     "False-mha-sm_100a-options3",
     "False-mha-sm_100a-options4",
+    "True-mha-sm_100a-options4",
 )
 def test_drafts_behind_a_cache(
     schedule: str, target: str, options: dict[str, Any], by_batch: bool
