@@ -175,7 +175,7 @@ def test_by_the_kernel_that_streams_keys(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["pages of half a tile", "the smallest pages", "padded rows"])
-@pytest.mark.long("*-2")
+@pytest.mark.long("*-2", "padded rows-*")
 def test_under_adversarial_schedules(name: str, seed: int) -> None:
     case = dataclasses.replace(CASES[name], device={"schedule": "adversarial", "seed": seed})
     assert [x.tobytes() for x in run(case)] == fair(name)

@@ -8,7 +8,7 @@ from attn_mlir.validation.numerics.draws.axes import AXES
 from attn_mlir.validation.numerics.draws.draw import command, draw, failure
 from attn_mlir.validation.numerics.draws.problem import SMALL_DRAWS
 
-ENOUGH = 3000  # draws, in which every choice should come up; nothing is run
+ENOUGH = 1000  # draws, in which every choice should come up; nothing is run
 IN_SUITE = 4  # of the small ones; `make numerics` runs 300
 
 

@@ -177,7 +177,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.long("one head, wide", "short keys in a dense cache", "persistent")
+@pytest.mark.long("one head, wide", "short keys in a dense cache", "wide head", "persistent")
 def test_unequal_lengths(name: str) -> None:
     case = CASES[name]
     batch = case.batch()

@@ -161,6 +161,7 @@ def boxes(bundle: Bundle) -> dict[str, set[tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize(("kv_format", "group"), [("model1", None), ("e4m3", 128)])
+@pytest.mark.long("model1-None")
 def test_rows_of_8_bits(kv_format: str, group: int | None) -> None:
     """In parts, of which some have no entry, and with NaN in rows that nothing names."""
     random, columns = np.random.default_rng(3), 512 if kv_format == "model1" else 576

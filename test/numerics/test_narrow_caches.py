@@ -76,7 +76,7 @@ def factors(q: str, kind: str, batch: int, heads: int) -> dict[str, Any]:
         ("e5m2", "e5m2", (16, 144), "head", "sm_100a", 0),
     ],
 )
-@pytest.mark.long("bf16-e4m3-d0-*", "f16-e5m2-d4-*", "e5m2-e5m2-d7-*")
+@pytest.mark.long("bf16-e4m3-d0-*", "f16-e5m2-d4-*", "bf16-e4m3-d5-*", "e5m2-e5m2-d7-*")
 def test_numbers(q: str, kv: str, d: tuple[int, int], kind: str, target: str, seed: int) -> None:
     keys = 140 if d[0] == 256 else 300
     arrays = operands(q, kv, 3, keys, (4, 2), d, batch=2)
@@ -128,7 +128,7 @@ def test_many_keys_of_little_weight() -> None:
     ],
     ids=str,
 )
-@pytest.mark.long("Form(page_size=64, *", "Form(page_size=32, *")
+@pytest.mark.long("Form(page_size=64, *", "Form(page_size=32, *", "Form(page_size=0, *")
 def test_caches(form: Form, kind: str, target: str) -> None:
     """Unused pages, rows and positions are NaN, and tables hostile."""
     batch, heads, random = len(LENGTHS), 2, np.random.default_rng(7)

@@ -79,7 +79,7 @@ def wrong(q: Any, cache: Any, target: str, seed: int = 0, **options: Any) -> str
         (Form(), (256, 256), (2, 2), np.float32, "sm_90a", 0),
     ],
 )  # fmt: skip
-@pytest.mark.long("form0-*", "form2-*", "form5-*", "form6-*", "form7-*", "form9-*")
+@pytest.mark.long("form0-*", "form2-*", "form3-*", "form5-*", "form6-*", "form7-*", "form9-*")
 def test_caches(
     form: Form, sizes: tuple[int, int], groups: tuple[int, int], scale: Any, target: str, seed: int
 ) -> None:

@@ -33,7 +33,9 @@ def attend(given: dict[str, Any], device: EmulatorDevice = FAIR) -> SparseAttent
     ],
     ids=str,
 )
-@pytest.mark.long("Case(s_q=1, s_kv=128, topk=128, heads=64, *", "Case(s_q=3, *")
+@pytest.mark.long(
+    "Case(s_q=1, s_kv=128, topk=128, heads=64, *", "Case(s_q=3, *", "Case(*, heads=128, *"
+)
 def test_every_element(case: Case) -> None:
     given = problem(case)
     assert not wrong(given, attend(given))

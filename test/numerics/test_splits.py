@@ -39,7 +39,7 @@ def operands(
 
 
 @pytest.mark.parametrize("splits", range(2, 10))
-@pytest.mark.long("2", "5", "6", "7", "8")
+@pytest.mark.long("2", "3", "5", "6", "7", "8")
 def test_packed_decode(splits: int) -> None:
     """4 key tiles: up to 9 parts, of which the last are empty; sinks count once."""
     q, k, v = operands(1, 1 + splits % 3, 450, 8, 2, 64)
@@ -60,6 +60,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long("two query tiles")
 def test_parts_make_the_whole(name: str) -> None:
     sizes, splits, options = CASES[name]
     q, k, v = operands(*sizes)

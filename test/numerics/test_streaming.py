@@ -134,7 +134,7 @@ def test_rows_of_two_query_tiles(
 
 
 @pytest.mark.parametrize(("d", "dv"), [(128, 128), (192, 128), (40, 16)])
-@pytest.mark.long("40-16")
+@pytest.mark.long("192-128", "40-16")
 def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
     """O in four pieces, and in one; two where shared memory has room for key tiles beside them."""
     q, k, v = operands(5, 300, 4, 1, d, dv)
@@ -197,7 +197,7 @@ def test_parts_of_the_keys(parts: int, seed: int, target: str) -> None:
 @pytest.mark.parametrize(
     ("d", "dv"), [(64, 64), (40, 40), (80, 96), (64, 144), (224, 224), (256, 256)]
 )
-@pytest.mark.long("64-64", "80-96", "224-224")
+@pytest.mark.long("64-64", "80-96", "64-144", "224-224")
 def test_parts_of_head_sizes(d: int, dv: int) -> None:
     """Pieces for two warps, for one, for three; two slices, the last piece beyond O's columns, or 16 wide."""
     q, k, v = operands(3, 300, 2, 1, d, dv)
