@@ -14,12 +14,13 @@ from attn_mlir.reference import check_attention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.mha_check import poisoned
 
+HEADS = 2  # of queries, which share keys and values
 NUMPY: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 
 
 def operands(head_dim: int, v_head_dim: int, dtype: str) -> list[NDArray[Any]]:
     random = np.random.default_rng(5)
-    shapes = ((1, 150, 4, head_dim), (1, 300, 2, head_dim), (1, 300, 2, v_head_dim))
+    shapes = ((1, 150, HEADS, head_dim), (1, 200, 1, head_dim), (1, 200, 1, v_head_dim))
     return [random.standard_normal(shape, np.float32).astype(NUMPY[dtype]) for shape in shapes]
 
 
@@ -34,15 +35,15 @@ def operands(head_dim: int, v_head_dim: int, dtype: str) -> list[NDArray[Any]]:
         (256, 128, "bf16", "f32"),  # one query tile
     ],
 )
-@pytest.mark.long("64-*-adversarial")
+@pytest.mark.long("64-64-f16-bf16-fair", "64-*-adversarial", "128-*-adversarial")
 def test_out_dtype(
     head_dim: int, v_head_dim: int, dtype: str, out_dtype: str, schedule: Any
 ) -> None:
     q, k, v = operands(head_dim, v_head_dim, dtype)
     o = poisoned((*q.shape[:3], v_head_dim), np.dtype(NUMPY[out_dtype]))
-    lse = poisoned((1, 4, 150), np.dtype(np.float32))
+    lse = poisoned((1, HEADS, 150), np.dtype(np.float32))
     spec = am.mha(
-        heads=4, kv_heads=2, head_dim=head_dim, v_head_dim=v_head_dim, dtype=dtype,
+        heads=HEADS, kv_heads=1, head_dim=head_dim, v_head_dim=v_head_dim, dtype=dtype,
         out_dtype=out_dtype, mask=am.causal(),
     )  # fmt: skip
     am.load(am.compile(spec))(q, k, v, o, lse, device=EmulatorDevice(schedule=schedule))
@@ -62,7 +63,7 @@ def test_f32_output_is_not_rounded() -> None:
 def test_without_lse() -> None:
     """The kernel has no such argument, and O is the same, bit for bit."""
     q, k, v = operands(64, 64, "bf16")
-    spec = am.mha(heads=4, kv_heads=2, head_dim=64, return_lse=False)
+    spec = am.mha(heads=HEADS, kv_heads=1, head_dim=64, return_lse=False)
     run = am.load(am.compile(spec))
     assert [tensor.name for tensor in run.bundle.manifest.tensors] == ["q", "k", "v", "o"]
     o = poisoned(q.shape, q.dtype)
