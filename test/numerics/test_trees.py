@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 pytestmark = pytest.mark.slow
 BF16 = ml_dtypes.bfloat16
 PARENTS = (-1, 0, 0, 1, 1)  # of drafts: two of the first one's, and two of the first of these
-LENGTHS = (200, 5, 133, 260)
+LENGTHS = (133, 5, 260)
 
 
 def ancestors(parents: tuple[int, ...]) -> Array:
@@ -55,9 +55,9 @@ def test_drafts_behind_a_cache(
     rng = np.random.default_rng(0)
     options, count = dict(options), len(PARENTS)
     used, batch = np.array(LENGTHS, np.int32), len(LENGTHS)
-    pools = [rng.standard_normal((80, 16, 2, 64)).astype(BF16) for _ in "kv"]
+    pools = [rng.standard_normal((80, 16, 1, 64)).astype(BF16) for _ in "kv"]
     table = rng.permutation(80)[: batch * 17].reshape(batch, 17).astype(np.int32)
-    q = rng.standard_normal((batch, count, 8, 64)).astype(BF16)
+    q = rng.standard_normal((batch, count, 4, 64)).astype(BF16)
     mask = ancestors(PARENTS)
     if by_batch:
         mask = np.stack([ancestors(tuple(rng.integers(-1, i) for i in range(count))) for _ in used])
@@ -75,7 +75,7 @@ def test_drafts_behind_a_cache(
     )
     for b, length in enumerate(used):
         one = slice(b, b + 1)
-        k, v = (pool[table[b]].reshape(1, -1, 2, 64)[:, :length] for pool in pools)
+        k, v = (pool[table[b]].reshape(1, -1, 1, 64)[:, :length] for pool in pools)
         seen = np.ones((count, length), bool)
         seen[:, length - count :] = mask[b] if by_batch else mask
         verdict = am.reference.check_attention(
