@@ -54,7 +54,7 @@ def parity(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 CASES: dict[str, dict[str, Any]] = {
     "documents causal": {
-        "mask_mod": mods.document(OF_QUERIES, DOCUMENTS), "mask": am.causal(),
+        "mask_mod": mods.document(OF_QUERIES, DOCUMENTS), "mask": am.causal(), "heads": 1,
     },
     "checkers of whole blocks": {"mask_mod": parity},
     "everything": {"mask_mod": lambda b, h, q, k: q >= 0},
@@ -97,6 +97,7 @@ def judged(device: EmulatorDevice, product_counts: list[int], **case: Any) -> No
     "a tensor of one query tile",
     "a tensor",
     "packed heads, each its own list",
+    "divided blocks",
 )
 def test_what_is_listed_is_computed(name: str, product_counts: list[int]) -> None:
     judged(EmulatorDevice(), product_counts, **CASES[name])

@@ -136,7 +136,9 @@ def test_combined_interval_masks(mask: am.Mask) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sq", "sk"), LENGTHS[:2])
 @pytest.mark.parametrize("mask", OTHERS, ids=str)
-@pytest.mark.long(*(f"{mask}-513-200" for mask in OTHERS[1:]), f"{OTHERS[1]}-300-500")
+@pytest.mark.long(
+    *(f"{mask}-513-200" for mask in OTHERS[1:]), *(f"{mask}-300-500" for mask in OTHERS[1::2])
+)
 def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
     assert run(mask, sq, sk, 1, EmulatorDevice(), counts) == ""
