@@ -1,6 +1,6 @@
 """Loops, branches, and the integer operations in their bounds and conditions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ from .rings import wait_tensor_stores
 Value = Any
 
 
-def lower_turn(low: Lowering, operations: Sequence[Any]) -> None:
+def lower_turn(low: Lowering, operations: Iterable[Any]) -> None:
     """Lowers the body of a loop, so that stores to tensor memory have the same state in every turn."""
     before = list(low.active.stored)
     low.lower_block(operations)

@@ -103,6 +103,29 @@ def test_families_have_every_schedule() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head_dim", "target", "return_lse", "joined", "most"),
+    [
+        (144, "sm_90a", True, True, 0),
+        *((256, target, True, False, 0) for target in ("sm_90a", "sm_100a")),
+        *((144, "sm_100a", lse, joined, 0) for lse in (False, True) for joined in (False, True)),
+        *((224, "sm_90a", lse, True, 0) for lse in (False, True)),
+        *((256, "sm_90a", lse, True, 0) for lse in (False, True)),
+        (224, "sm_100a", True, True, 12),  # of a warp that joins
+        *((256, "sm_100a", lse, True, 12) for lse in (False, True)),  # of one that attends
+    ],
+)
+@pytest.mark.long("256-*", "224-*", "144-sm_100a-*")
+def test_few_queries_of_wide_heads(
+    head_dim: int, target: str, return_lse: bool, joined: bool, most: int
+) -> None:
+    """What follows from the number of a thread behind the loop over keys takes no register of it."""
+    sizes = {"heads": 16, "kv_heads": 2, "head_dim": head_dim}
+    given = {"schedule": "mha-streaming", "return_lse": return_lse, "joined": joined}
+    spec = am.mha(**sizes, mask=am.causal(), **given)
+    assert am.compile(spec, target=target).report["spill_bytes"] <= most
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {},
