@@ -115,8 +115,6 @@ class GatheredKV:
         """Nothing: `entries` reads them."""
         return []
 
-    def load_keys(self, *_: Any, **__: Any) -> None:
+    def load(self, *_: Any, **__: Any) -> None:
         """Never called: threads `gather` keys."""
         raise AssertionError("rows by lists are copied by threads")
-
-    load_values = load_keys

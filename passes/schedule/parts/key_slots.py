@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from . import builder as b
-from .kv_source import KVSource
+from .kv_source import KEYS, KVSource
 from .problem import Problem, Value, WorkTile
 
 
@@ -14,7 +14,7 @@ class KeySlots(Protocol):
     def fill(
         self, source: KVSource, tile: WorkTile, first_column: Value, found: Sequence[Value]
     ) -> None:
-        """Acquires slots and copies the tile from a key on into them; as `KVSource.load_keys`."""
+        """Acquires slots and copies the tile from a key on into them; as `KVSource.load`."""
         ...
 
     def wait(self) -> list[Value]:
@@ -42,7 +42,7 @@ class WholeKeys:
     ) -> None:
         """One slot."""
         slot = self._ring.acquire()
-        source.load_keys(self._tile(slot), tile, first_column, found)
+        source.load(KEYS, self._tile(slot), tile, first_column, found)
         b.commit(slot, "copy_engine")
 
     def wait(self) -> list[Value]:

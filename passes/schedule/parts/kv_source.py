@@ -1,13 +1,17 @@
 """Where the tiles of keys and values come from."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from . import builder as b
 from .paged_rows import PagedRows
 from .pages import Pages
 from .problem import Problem, Value, WorkTile
 from .visited import VisitedTiles
+
+Side = Literal["keys", "values"]
+KEYS: Side = "keys"
+VALUES: Side = "values"
 
 
 class KVSource(Protocol):
@@ -26,8 +30,9 @@ class KVSource(Protocol):
         """Where the tile of a turn lies, i32 each; anything for a turn that does not come."""
         ...
 
-    def load_keys(
+    def load(
         self,
+        side: Side,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
@@ -35,23 +40,12 @@ class KVSource(Protocol):
         *,
         is_whole: bool = False,
     ) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the keys from `first_column` on.
+        """Fills a ring slot [tile_n, head_dim] with the keys or values from `first_column` on.
 
         Args:
+          found: what `find` found.
           is_whole: all of these exist.
         """
-        ...
-
-    def load_values(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        found: Sequence[Value],
-        *,
-        is_whole: bool = False,
-    ) -> None:
-        """Fills a ring slot [tile_n, head_dim] with the values from `first_column` on, likewise."""
         ...
 
 
@@ -90,20 +84,13 @@ class TensorKV:
             kind = b.tile([problem.config.tile_n, columns], problem.stored, "shared")
             b.prefetch_box(source, kind, coords, [row, row + 2])
 
-    def _load(self, source: Value, slot: Value, tile: WorkTile, first_column: Value) -> None:
-        """Past the end of the sequence, and past the head size, the tile is zero."""
-        head = self._problem.queries.kv_head(tile.head)
-        keys = tile.keys
-        row = len(keys.lead)
-        coords = [*keys.lead, keys.row(first_column), head, 0]
-        b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
-
     def find(self, tile: WorkTile, keys: VisitedTiles, turn: Value | int) -> list[Value]:
         """Nothing has to be read."""
         return []
 
-    def load_keys(
+    def load(
         self,
+        side: Side,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
@@ -111,20 +98,12 @@ class TensorKV:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Copies a box of K."""
-        self._load(self._problem.k, slot, tile, first_column)
-
-    def load_values(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        found: Sequence[Value],
-        *,
-        is_whole: bool = False,
-    ) -> None:
-        """Copies a box of V."""
-        self._load(self._problem.v, slot, tile, first_column)
+        """Copies a box of K or V; past the end of the sequence, and past the head size, it is zero."""
+        problem, keys = self._problem, tile.keys
+        source = problem.k if side == KEYS else problem.v
+        head, row = problem.queries.kv_head(tile.head), len(keys.lead)
+        coords = [*keys.lead, keys.row(first_column), head, 0]
+        b.copy_in(keys.within(source, row), slot, coords, [row, row + 2])
 
 
 class PagedKV:
@@ -157,8 +136,9 @@ class PagedKV:
         found = self._keys.find(tile, column)
         return found if self._are_together else found + self._values.find(tile, column)
 
-    def load_keys(
+    def load(
         self,
+        side: Side,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
@@ -166,25 +146,17 @@ class PagedKV:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Copies boxes of K, whole ones."""
-        entries = found[: self._keys.copies]
-        self._keys.load(slot, tile, self._head(tile), first_column, entries, is_whole=is_whole)
-
-    def load_values(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        found: Sequence[Value],
-        *,
-        is_whole: bool = False,
-    ) -> None:
-        """Copies boxes of V that end with the sequence."""
+        """Copies boxes of K, whole ones, or of V that end with the sequence."""
+        head = self._head(tile)
+        if side == KEYS:
+            entries = found[: self._keys.copies]
+            self._keys.load(slot, tile, head, first_column, entries, is_whole=is_whole)
+            return
         values, entries = self._values, found[-self._values.copies :]
         if is_whole:
-            values.load(slot, tile, self._head(tile), first_column, entries, is_whole=True)
+            values.load(slot, tile, head, first_column, entries, is_whole=True)
         else:
-            values.load_until_end(slot, tile, self._head(tile), first_column, entries)
+            values.load_until_end(slot, tile, head, first_column, entries)
 
     def _head(self, tile: WorkTile) -> Callable[[], Value]:
         return lambda: self._queries.kv_head(tile.head)

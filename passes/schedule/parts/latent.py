@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from . import builder as b
-from .kv_source import TensorKV
+from .kv_source import KEYS, VALUES, Side, TensorKV
 from .paged_rows import PagedRows
 from .problem import Problem, Value, WorkTile
 from .queries import columns_of
@@ -116,8 +116,9 @@ class LatentKV:
         """What rope needs."""
         return self._rope.find(tile, keys.first_column(turn))
 
-    def load_keys(
+    def load(
         self,
+        side: Side,
         slot: Value,
         tile: WorkTile,
         first_column: Value,
@@ -125,7 +126,10 @@ class LatentKV:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Two copies or more, for whose bytes together the slot's barrier waits."""
+        """Copies a box of V; of keys, boxes for whose bytes together the slot's barrier waits."""
+        if side == VALUES:
+            self._tensors.load(side, slot, tile, first_column, found, is_whole=is_whole)
+            return
         nope = columns_of(self._problem.k)
         own, shared = b.columns(slot, 0, nope), b.columns(slot, nope, self._problem.columns - nope)
         self.load_nope(own, tile, first_column)
@@ -133,22 +137,10 @@ class LatentKV:
 
     def load_nope(self, slot: Value, tile: WorkTile, first_column: Value) -> None:
         """Copies the columns of the head."""
-        self._tensors.load_keys(slot, tile, first_column, [])
+        self._tensors.load(KEYS, slot, tile, first_column, [])
 
     def load_rope(
         self, slot: Value, tile: WorkTile, first_column: Value, found: Sequence[Value]
     ) -> None:
         """Copies the columns that all heads share."""
         self._rope.load(slot, tile, first_column, found)
-
-    def load_values(
-        self,
-        slot: Value,
-        tile: WorkTile,
-        first_column: Value,
-        found: Sequence[Value],
-        *,
-        is_whole: bool = False,
-    ) -> None:
-        """Copies a box of V."""
-        self._tensors.load_values(slot, tile, first_column, found, is_whole=is_whole)

@@ -16,7 +16,7 @@ from attn_mlir.passes.target.tiling import STRIP_KEYS, Slices, query_slot_rows
 
 from . import builder as b
 from .gathered_rows import GatheredKV
-from .kv_source import KVSource
+from .kv_source import KEYS, VALUES, KVSource, Side
 from .masking import Test
 from .online import Row
 from .position_factors import Ahead, GroupWeights, Sides, real_sums, weighed_values, with_group
@@ -160,16 +160,13 @@ def stream(problem: Problem, storage: Streamed, source: KVSource, tile: WorkTile
 
     def fill(turn: Value | int, found: Sequence[Value], *, is_whole: bool = False) -> None:
         column = visited.first_column(turn)
-        both = [
-            (storage.k, problem.columns, source.load_keys),
-            (storage.v, storage.columns, source.load_values),
-        ]
-        if problem.shares_rows:
-            both = [(storage.k, problem.columns, source.load_values)]
-        for ring, columns, load in both:
+        both: list[tuple[Side, b.Ring, int]] = [(VALUES, storage.k, problem.columns)]
+        if not problem.shares_rows:
+            both = [(KEYS, storage.k, problem.columns), (VALUES, storage.v, storage.columns)]
+        for side, ring, columns in both:
             slot = ring.acquire()
             part = b.view(slot, [config.tile_n, columns], problem.stored)
-            load(part, tile, column, found, is_whole=is_whole)
+            source.load(side, part, tile, column, found, is_whole=is_whole)
             b.commit(slot, "copy_engine")
 
     def rows_of(turn: Value) -> list[Value]:

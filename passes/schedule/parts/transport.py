@@ -5,7 +5,7 @@ from typing import Protocol
 
 from . import builder as b
 from .key_slots import KeySlots
-from .kv_source import KVSource
+from .kv_source import VALUES, KVSource
 from .problem import Problem, Value, WorkTile
 from .storage import Storage
 
@@ -44,7 +44,7 @@ def load(problem: Problem, storage: Loaded, source: KVSource, tile: WorkTile) ->
 
     def fill_values(column: Value, found: Sequence[Value]) -> None:
         slot = storage.v.acquire()
-        source.load_values(values_in(problem, slot), tile, column, found)
+        source.load(VALUES, values_in(problem, slot), tile, column, found)
         b.commit(slot, "copy_engine")
 
     def turn_of(turn: Value, *found: Value) -> list[Value]:
