@@ -16,8 +16,13 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.few_queries import (
+    check_config,
+    chosen_order,
+    refuse_other_keys,
+)
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
-from attn_mlir.passes.schedule.parts.operands import has_padded_queries, is_ragged, page_size_of
+from attn_mlir.passes.schedule.parts.operands import has_padded_queries
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.streaming import stream
 from attn_mlir.passes.schedule.parts.swapped import SwappedStorage, attend, leave, multiply
@@ -31,7 +36,6 @@ from attn_mlir.passes.target.tiling import (
     SWAPPED_ROWS,
     SWAPPED_TILES,
     SwappedRows,
-    key_tiles_for,
     swapped_query_tiles,
     swapped_stages,
 )
@@ -106,7 +110,7 @@ class MhaSwapped:
             tile_m=rows.rows,
             kv_stages=wishes.kv_stages or stages,
             packed_heads=rows.heads,
-            tile_order=wishes.tile_order or ("ragged" if is_ragged(op.q) else "persistent"),
+            tile_order=wishes.tile_order or chosen_order(op),
         )
         config = dataclasses.replace(chosen, **SwappedConfig.given(op))
         _check(op, config)
@@ -130,12 +134,7 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
         if element not in ELEMENT_TYPES:
             allowed = " and ".join(ELEMENT_TYPES)
             raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
-    if op.blocks:
-        raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
-    if op.join is not None and (keys := op.join.part_keys or 0) % STREAM_KEYS:
-        raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
-    if STREAM_KEYS not in key_tiles_for(page := page_size_of(op.k)):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {STREAM_KEYS}")
+    refuse_other_keys(op, STREAM_KEYS)
     sizes = ("head_dim", op.head_dim, MAX_HEAD_DIM), ("v_head_dim", op.v_head_dim, MOST_COLUMNS)
     for name, size, most in sizes:
         if size % HEAD_DIM_STEP or not HEAD_DIM_STEP <= size <= most:
@@ -144,35 +143,12 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
 
 
 def _check(op: attn.MhaOp, config: SwappedConfig) -> None:
-    """Raises VerifyError for a configuration that the kernel cannot have.
-
-    Shared memory is not checked here: the planner has the buffers and names them.
-    """
-    fixed = dataclasses.replace(
-        SwappedConfig(),
-        tile_m=config.tile_m,
-        kv_stages=config.kv_stages,
-        packed_heads=config.packed_heads,
-        tile_order=config.tile_order,
-    )
-    for field in dataclasses.fields(SwappedConfig):
-        want, got = getattr(fixed, field.name), getattr(config, field.name)
-        if want != got:
-            raise op_error(op, f"expects {field.name} of {want}, got {got}")
+    """Raises VerifyError for a configuration that the kernel cannot have."""
+    free = ("tile_m", "kv_stages", "packed_heads", "tile_order")
+    check_config(op, config, SwappedConfig(), free)
     if config.tile_m not in (sizes := [n * SWAPPED_ROWS for n in SWAPPED_TILES]):
         allowed = ", ".join(map(str, sizes))
         raise op_error(op, f"expects tile_m of {allowed}, got {config.tile_m}")
-    if config.kv_stages < 2:
-        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
-    group, packed = op.heads // op.kv_heads, config.packed_heads
-    if not 1 <= packed <= config.tile_m or group % packed:
-        raise op_error(
-            op, f"expects packed_heads to divide {group}, up to {config.tile_m}, got {packed}"
-        )
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
-    if config.tile_order not in allowed:
-        names = ", ".join(allowed)
-        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
 
 
 def _emit_roles(problem: Problem, storage: SwappedStorage, source: KVSource) -> None:

@@ -27,14 +27,17 @@ from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.ahead import fetch_ahead
 from attn_mlir.passes.schedule.parts.attention import attention_kernel, every_tile_with_queries
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
+from attn_mlir.passes.schedule.parts.few_queries import (
+    check_config,
+    chosen_order,
+    refuse_other_keys,
+)
 from attn_mlir.passes.schedule.parts.gathered_rows import GatheredKV
 from attn_mlir.passes.schedule.parts.joining import JoinStorage, join
 from attn_mlir.passes.schedule.parts.kv_source import FetchedKV
 from attn_mlir.passes.schedule.parts.operands import (
     has_padded_queries,
     is_gathered,
-    is_ragged,
-    page_size_of,
     position_factors,
 )
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
@@ -60,7 +63,6 @@ from attn_mlir.passes.target.tiling import (
     Slices,
     StreamedRows,
     has_scale_groups,
-    key_tiles_for,
     stream_keys,
     streamed_stages,
 )
@@ -161,7 +163,7 @@ class MhaStreaming:
             q_tiles=q_tiles,
             packed_heads=rows.packed,
             head_tiles=rows.head_tiles,
-            tile_order=wishes.tile_order or ("ragged" if is_ragged(op.q) else "persistent"),
+            tile_order=wishes.tile_order or chosen_order(op),
         )
         config = dataclasses.replace(chosen, **StreamConfig.given(op))
         _check(op, config)
@@ -186,13 +188,7 @@ def _refuse_unsupported(op: attn.MhaOp) -> None:
     if element not in ELEMENT_TYPES:
         allowed = " and ".join(ELEMENT_TYPES)
         raise op_error(op, f"has no kernel for {element} elements: supported are {allowed}")
-    if op.blocks:
-        raise op_error(op, "has no kernel for lists of blocks: its key tiles are walked in order")
-    if op.join is not None and (keys := op.join.part_keys or 0) % STREAM_KEYS:
-        raise op_error(op, f"expects attn.part_keys in steps of {STREAM_KEYS}, got {keys}")
-    keys = stream_keys(op.v_head_dim)
-    if keys not in key_tiles_for(page := page_size_of(op.k)):
-        raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {keys}")
+    refuse_other_keys(op, stream_keys(op.v_head_dim))
     for name, operand, size in (("k", op.k, op.head_dim), ("v", op.v, op.v_head_dim)):
         factors = position_factors(operand)
         if factors is None:
@@ -238,44 +234,21 @@ def _rows(op: attn.MhaOp, q_tiles: int) -> StreamedRows:
 
 
 def _check(op: attn.MhaOp, config: StreamConfig) -> None:
-    """Raises VerifyError for a configuration that the kernel cannot have.
-
-    Shared memory is not checked here: the planner has the buffers and names them.
-    """
-    fixed = dataclasses.replace(
-        StreamConfig(),
-        tile_n=stream_keys(op.v_head_dim),
-        q_tiles=config.q_tiles,
-        kv_stages=config.kv_stages,
-        packed_heads=config.packed_heads,
-        head_tiles=config.head_tiles,
-        tile_order=config.tile_order,
-    )
-    for field in dataclasses.fields(StreamConfig):
-        want, got = getattr(fixed, field.name), getattr(config, field.name)
-        if want != got:
-            raise op_error(op, f"expects {field.name} of {want}, got {got}")
-    if config.kv_stages < 2:
-        raise op_error(op, f"expects at least 2 kv_stages, got {config.kv_stages}")
-    group, packed = op.heads // op.kv_heads, config.packed_heads
-    if not 1 <= packed <= STREAM_ROWS or group % packed:
-        raise op_error(
-            op, f"expects packed_heads to divide {group}, up to {STREAM_ROWS}, got {packed}"
-        )
+    """Raises VerifyError for a configuration that the kernel cannot have."""
+    default = StreamConfig(tile_n=stream_keys(op.v_head_dim))
+    free = ("q_tiles", "kv_stages", "packed_heads", "head_tiles", "tile_order")
+    check_config(op, config, default, free)
     if config.q_tiles not in (1, MAX_Q_TILES):
         raise op_error(op, f"expects q_tiles of 1 or {MAX_Q_TILES}, got {config.q_tiles}")
     if config.q_tiles > 1 and Slices.of(op.v_head_dim).warps > 1:
         raise op_error(
             op, f"expects q_tiles of 1 for v_head_dim above {STREAM_SUMS}, got {config.q_tiles}"
         )
-    fitting = {1, config.q_tiles} if group // packed % config.q_tiles == 0 else {1}
+    left = op.heads // op.kv_heads // config.packed_heads
+    fitting = {1, config.q_tiles} if left % config.q_tiles == 0 else {1}
     if config.head_tiles not in fitting:
         allowed = " or ".join(map(str, sorted(fitting)))
         raise op_error(op, f"expects head_tiles of {allowed}, got {config.head_tiles}")
-    allowed = ["single", "last_first", "persistent", *(["ragged"] if is_ragged(op.q) else [])]
-    if config.tile_order not in allowed:
-        names = ", ".join(allowed)
-        raise op_error(op, f"expects tile_order of {names}, got {config.tile_order}")
 
 
 def _emit_roles(problem: Problem, storage: StreamStorage, source: FetchedKV) -> None:
