@@ -216,8 +216,10 @@ def _planned(
     q = shared["q"]
     machine = machine_of(device, q)
     target = machine.target or DEFAULT_TARGET
-    schedule = decode_schedule(scopes[0].spec, target, scope_count=len(scopes))
-    specs = [dataclasses.replace(x.spec, schedule=schedule) for x in scopes]
+    schedules = [decode_schedule(x.spec, target, scope_count=len(scopes)) for x in scopes]
+    specs = [
+        dataclasses.replace(x.spec, schedule=y) for x, y in zip(scopes, schedules, strict=True)
+    ]
     scopes = [dataclasses.replace(x, spec=y) for x, y in zip(scopes, specs, strict=True)]
     splits = check_scope_splits(num_splits, len(scopes))
     counts = [decode_splits(splits, x.spec, x.sizes, machine) for x in scopes]

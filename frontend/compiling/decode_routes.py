@@ -14,11 +14,13 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
+    PAIR_DECODE,
     STREAM_ROWS,
     STREAMED_DECODE,
     TENSOR_DECODE,
     HalfTileRows,
     StreamedRows,
+    is_for_pairs,
 )
 from attn_mlir.runtime.kernel import Machine
 
@@ -33,7 +35,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -
       SpecError: the target has none for it.
     """
     if not target_named(target).lacks_sums_in("tensor"):
-        return TENSOR_DECODE
+        has_pairs = spec.indices and is_for_pairs(spec.heads, spec.kv_group)
+        return PAIR_DECODE if has_pairs else TENSOR_DECODE
     if scope_count > 1:
         raise SpecError(
             f"{target} has no kernel for extra_kv: schedule {STREAMED_DECODE} has no results for parts"
@@ -88,8 +91,8 @@ def decode_splits(
 
 
 def decode_tiles(spec: MlaDecodeSpec, sizes: Mapping[str, int]) -> int:
-    """Number of work tiles of a call without a split."""
-    if spec.schedule == TENSOR_DECODE:
+    """Number of work tiles of a call without a split; of CTAs, where a pair has one work tile."""
+    if not spec.is_streamed:
         tile = HalfTileRows.of(spec.heads, is_listed=spec.indices)
         return sizes["batch"] * (spec.heads // tile.heads) * -(-sizes["sq"] // tile.positions)
     rows = StreamedRows.of(spec.heads, 1, v_head_dim=LATENT_COLUMNS)

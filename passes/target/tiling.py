@@ -29,11 +29,15 @@ SCHEDULES = {
 }  # of attention, each with what it adds to a bundle's name
 STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
 TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
+PAIR_DECODE = "mla-decode-pair"  # the same of rows that lists name, in pairs of CTAs
 DECODE_SCHEDULES = {
     STREAMED_DECODE: "stream",
     TENSOR_DECODE: "tensor",
+    PAIR_DECODE: "pair",
 }  # of that operation, as `SCHEDULES`
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
+PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
+PAIR_FACTOR_COLUMNS = 64  # of rows of 8 bits, at least: factors of fewer do not fit the registers
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns
@@ -148,6 +152,16 @@ class HalfTileRows(NamedTuple):
         counts = range(HALF_TILE_HEADS, HALF_ROWS + 1, HALF_TILE_HEADS)
         own = max(count for count in counts if heads % count == 0)
         return cls(own, 1 if is_listed else HALF_ROWS // own)
+
+
+def is_for_pairs(heads: int, factor_columns: int | None) -> bool:
+    """Whether pairs of CTAs compute absorbed latent attention over rows that lists name.
+
+    Args:
+      factor_columns: how many share a factor, of rows of 8 bits; None of 16 bits, or where the format says.
+    """
+    has_room = factor_columns is None or factor_columns >= PAIR_FACTOR_COLUMNS
+    return has_room and heads % PAIR_HEADS == 0
 
 
 def query_slot_rows(packed: int, rows: int = STREAM_ROWS) -> int:

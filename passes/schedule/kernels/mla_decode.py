@@ -62,8 +62,8 @@ class MlaDecode:
         return target.lacks_sums_in("tensor") or ("" if target.has_gather else "gather copies")
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """Any."""
-        return True
+        """All but what pairs of CTAs take."""
+        return not (op.is_listed and sparse_mla.is_for_pairs(op))
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """Packs as many heads into a tile as divide them.

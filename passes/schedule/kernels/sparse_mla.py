@@ -22,18 +22,17 @@ from attn_mlir.passes.schedule.parts import sparse_roles as roles
 from attn_mlir.passes.schedule.parts.config import NARROW_BITS, Config
 from attn_mlir.passes.schedule.parts.latent_source import (
     LOADERS,
-    PIECE,
     WIDENERS,
     WideRows,
     source_of,
 )
 from attn_mlir.passes.schedule.parts.sparse_problem import Query, SparseProblem, SparseStorage
 from attn_mlir.passes.schedule.registry import NoOptions, register
+from attn_mlir.passes.target import tiling
 from attn_mlir.passes.target.limits import HALF_ROWS, Target
 
 Role = Callable[[Query], None]
 
-PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
 HEAD_STEP = 8  # of heads: the copy engine fills whole patterns of a tile
 
 DIMS = {
@@ -151,17 +150,14 @@ class SparseMla:
         emit_roles(problem, SparseStorage(problem))
 
 
-def is_for_pairs(op: attn.SparseMlaOp) -> bool:
-    """Whether pairs of CTAs have a kernel: whole pairs of tiles of heads, and products of 16 bits.
-
-    Factors of rows of 8 bits have the registers of a thread, as long as they are of whole pieces.
-    """
+def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
+    """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`, and products are of 16 bits."""
     rows = op.kv.owner
-    has_room = not isinstance(rows, attn.LatentRowsOp) or rows.group.value >= PIECE
-    return has_room and not _is_narrow(op) and op.heads % PAIR_HEADS == 0
+    group = rows.group.value if isinstance(rows, attn.LatentRowsOp) else None
+    return not _is_narrow(op) and tiling.is_for_pairs(op.heads, group)
 
 
-def _is_narrow(op: attn.SparseMlaOp) -> bool:
+def _is_narrow(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
     """Whether queries and rows are multiplied as they are, in 8 bits."""
     return ws.element_bits(op.q.type.element_type) == NARROW_BITS
 

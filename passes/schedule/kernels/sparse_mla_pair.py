@@ -14,13 +14,14 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts import sparse_pair as roles
-from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WIDENERS, PIECE, WideRows
+from attn_mlir.passes.schedule.parts.latent_source import LOADERS, PAIR_WIDENERS, WideRows
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseProblem
 from attn_mlir.passes.schedule.parts.sparse_roles import find
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tiling import PAIR_FACTOR_COLUMNS, PAIR_HEADS
 
-from .sparse_mla import PAIR_HEADS, Role, SparseConfig, SparseMla, is_for_pairs
+from .sparse_mla import Role, SparseConfig, SparseMla, is_for_pairs
 
 SOFTMAX_WARPS = 4
 
@@ -76,7 +77,7 @@ class SparseMlaPair(SparseMla):
             raise op_error(
                 op,
                 "has no kernel of pairs for products of 8 bits, or with factors of fewer than "
-                f"{PIECE} columns",
+                f"{PAIR_FACTOR_COLUMNS} columns",
             )
         super().configure(op, target, options)
 
@@ -87,26 +88,31 @@ class SparseMlaPair(SparseMla):
 
     def emit_roles(self, problem: SparseProblem) -> None:
         """As `SparseMla.emit_roles`."""
-        storage = roles.PairStorage(problem)
-        given, filling = (problem, storage), _filling(problem, storage)
-        issuers: dict[str, Role] = {
-            "score": partial(roles.score, *given),
-            "sum_up": partial(roles.sum_up, *given),
-        }
-        with b.role("softmax", first=0, warps=SOFTMAX_WARPS, registers=filling.softmax):
-            problem.every_query(partial(roles.softmax, *given))
-        first = SOFTMAX_WARPS
-        for name, (role, registers) in filling.several.items():
-            with b.role(name, first=first, warps=PAIR_WIDENERS, registers=registers):
-                problem.every_query(role)
-            first += PAIR_WIDENERS
-        with b.role("find", first=first, warps=filling.finders, registers=filling.others):
-            problem.every_query(partial(find, *given))
-        single = {**filling.single, **issuers}
-        for warp, (name, role) in enumerate(single.items(), first + filling.finders):
-            ranks = [0] if name in issuers else None
-            with b.role(name, first=warp, warps=1, lanes=1, registers=filling.others, ranks=ranks):
-                problem.every_query(role)
+        emit_pair_roles(problem)
+
+
+def emit_pair_roles(problem: SparseProblem) -> None:
+    """The roles of a kernel of pairs with their rings, in the kernel at the insertion point."""
+    storage = roles.PairStorage(problem)
+    given, filling = (problem, storage), _filling(problem, storage)
+    issuers: dict[str, Role] = {
+        "score": partial(roles.score, *given),
+        "sum_up": partial(roles.sum_up, *given),
+    }
+    with b.role("softmax", first=0, warps=SOFTMAX_WARPS, registers=filling.softmax):
+        problem.every_query(partial(roles.softmax, *given))
+    first = SOFTMAX_WARPS
+    for name, (role, registers) in filling.several.items():
+        with b.role(name, first=first, warps=PAIR_WIDENERS, registers=registers):
+            problem.every_query(role)
+        first += PAIR_WIDENERS
+    with b.role("find", first=first, warps=filling.finders, registers=filling.others):
+        problem.every_query(partial(find, *given))
+    single = {**filling.single, **issuers}
+    for warp, (name, role) in enumerate(single.items(), first + filling.finders):
+        ranks = [0] if name in issuers else None
+        with b.role(name, first=warp, warps=1, lanes=1, registers=filling.others, ranks=ranks):
+            problem.every_query(role)
 
 
 def _filling(problem: SparseProblem, storage: roles.PairStorage) -> Filling:

@@ -58,6 +58,8 @@ def opened(
     dims: Mapping[str, Dims],
     kind: type[ConfigT],
     captured_dims: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    *,
+    cluster: int = 1,
 ) -> Generator[Opened[ConfigT]]:
     """The kernel of a function of one attention operation; what is built inside is its body.
 
@@ -66,6 +68,7 @@ def opened(
         is captured.
       captured_dims: names of the run-time extents of what is captured, where they are not its own.
       kind: of the operation's configuration.
+      cluster: CTAs that work on a work tile.
 
     Raises:
       VerifyError: the function computes something else as well, or the operation has no configuration
@@ -74,7 +77,11 @@ def opened(
     check_function(function, op)
     default_scale, captures = default_of(function, "scale"), captures_of(function)
     config = kind.of(op)
-    kernel = _declare(op, function.sym_name.value, dims, default_scale, captures, captured_dims)
+    declared = _declared(op, dims, captures, captured_dims)
+    kernel = b.declare_kernel(function.sym_name.value, declared, cluster=cluster)
+    if default_scale is not None:
+        value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
+        kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
     with ir.InsertionPoint(kernel.body.blocks[0]):
         arguments = list(kernel.body.blocks[0].arguments)
         own = len(arguments) - len(captures)
@@ -178,15 +185,13 @@ def when_it_has_queries(problem: Problem, tile: WorkTile) -> Generator[None]:
         yield
 
 
-def _declare(
+def _declared(
     op: Any,
-    name: str,
     tensors: Mapping[str, Dims],
-    default_scale: float | None,
     captures: Sequence[Capture],
     captured_dims: Mapping[str, Sequence[str]],
-) -> ws.KernelOp:
-    """Builds the `ws.kernel` with its arguments and an empty body."""
+) -> list[b.Argument]:
+    """The arguments of the `ws.kernel`."""
     arguments: list[b.Argument] = []
     is_partial = not isinstance(op, attn.MlaOp) and op.is_partial
     leading = {"batch": "parts", "total_q": "part_rows"} if is_partial else {}
@@ -206,11 +211,7 @@ def _declare(
         arguments.append(b.Argument(label, "out" if is_output else "in", kind, dims))
     arguments.append(b.Argument("scale", "scalar", ir.F32Type.get(), ()))
     arguments += [_captured(x, captured_dims.get(x.name, ())) for x in captures]
-    kernel = b.declare_kernel(name, arguments)
-    if default_scale is not None:
-        value = ir.FloatAttr.get(ir.F32Type.get(), default_scale)
-        kernel.attributes["ws.defaults"] = ir.DictAttr.get({"scale": value})
-    return kernel
+    return arguments
 
 
 def _captured(capture: Capture, shared: Sequence[str]) -> b.Argument:

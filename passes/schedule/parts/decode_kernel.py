@@ -41,12 +41,16 @@ class HeadSinks(Unmodified):
 
 @contextmanager
 def listed_kernel(
-    function: Any, op: attn.MlaDecodeOp, kind: type[Config]
+    function: Any, op: attn.MlaDecodeOp, kind: type[Config], *, ctas: int = 1
 ) -> Generator[tuple[ws.KernelOp, SparseDecode]]:
-    """The kernel of a function of one `attn.mla_decode` of the rows that lists name; as `decode_kernel`."""
+    """The kernel of a function of one `attn.mla_decode` of the rows that lists name; as `decode_kernel`.
+
+    Args:
+      ctas: that work on a query together.
+    """
     rank = attn.stored_type(op.kv).rank
     dims = LIST_DIMS | dict.fromkeys(("kv_scale", "kv_rope"), ROW_DIMS[rank])
-    with opened(function, op, LISTED_DIMS, kind, dims) as opening:
+    with opened(function, op, LISTED_DIMS, kind, dims, cluster=ctas) as opening:
         kernel, tensors, captured, config = opening
         given = {
             name: captured[value]
@@ -67,7 +71,7 @@ def listed_kernel(
             element=op.element_type,
             output=op.o.type.element_type,
             config=config,
-            ctas=1,
+            ctas=ctas,
         )
         yield kernel, problem
 

@@ -9,7 +9,7 @@ columns each. The two threads of a head tell each other maximum and sum in share
 first columns of Q are moved to tensor memory, also twice, before values come to where they have passed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -93,7 +93,7 @@ class PairStorage:
         self.rest = b.Buffer("rest", rest)
         self.moved = b.Ring("moved", None, full_at=pair, empty_at=pair)
         strips = LATENT_COLUMNS // ws.PAIR // STRIP
-        self.out = b.Ring("out", strip, stages=strips)
+        self.out = b.Ring("out", b.tile([rows, STRIP], problem.output, "shared"), stages=strips)
         self._told = b.Buffer("told", b.tile([rows], f32, "shared"))
         self._heads = heads
 
@@ -169,14 +169,22 @@ def _at(rows: Value, row: Value, first: Value | int) -> Value:
     return b.entry(rows, b.INT.add(row, first))
 
 
+def _heads_and_columns(place: Sequence[Value]) -> list[int]:
+    """The dimensions of Q or O that lie behind the place of a query."""
+    return [len(place), len(place) + 1]
+
+
 def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Copies O out, strip by strip: a strip has its columns of the first half, and of the second."""
     heads, half = problem.config.tile_m, LATENT_COLUMNS // ws.PAIR
     for column in range(0, half, STRIP):
         slot = storage.out.wait()
+        if problem.overlaps and not column:
+            b.launch_dependents()
         for number in range(ws.PAIR):
             place = [*query.result, query.head, number * half + column]
-            b.copy_out(b.rows(slot, number * heads, heads), problem.o, place, [1, 2])
+            part = b.rows(slot, number * heads, heads)
+            b.copy_out(part, problem.o, place, _heads_and_columns(query.result))
         b.release(slot, "copy_engine")
 
 
@@ -254,7 +262,8 @@ def widen_values(
 def _load_head(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Copies Q's first columns in."""
     slot = storage.q.acquire()
-    b.copy_in(problem.q, slot, [*query.place, query.head, 0], [1, 2])
+    dims = _heads_and_columns(query.place)
+    b.copy_in(problem.q, slot, [*query.place, query.head, 0], dims)
     b.commit(slot, "copy_engine")
 
 
@@ -265,7 +274,8 @@ def _load_tail(problem: SparseProblem, storage: PairStorage, query: Query) -> No
         slot = storage.tail.acquire()
         for number in range(ws.PAIR):
             target = b.rows(slot, number * heads, heads)
-            b.copy_in(problem.q, target, [*query.place, query.head, column], [1, 2])
+            dims = _heads_and_columns(query.place)
+            b.copy_in(problem.q, target, [*query.place, query.head, column], dims)
         b.commit(slot, "copy_engine")
 
 
@@ -338,7 +348,7 @@ def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
                 lambda part=part: [b.times_rows(b.load(part), inverse)],
                 lambda shape=shape: [b.fill(shape, b.f32_constant(0.0))],
             )
-            b.store(b.rounded(found, problem.element), target)
+            b.store(b.rounded(found, problem.output), target)
         b.commit(slot, storage.agent)
     b.release(settled, storage.agent)
     work.leave(row, maximum, total, largest)

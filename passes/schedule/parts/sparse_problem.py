@@ -101,12 +101,16 @@ class SparseProblem:
         tiles = self.heads // heads
         with b.tiles([b.INT.mul(b.extent(self.q, 0), tiles)], "single") as (tile,):
             number = b.INT.floordiv(tile, tiles)
-            head = b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), heads)
-            if self.ctas > 1:
-                head = b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
+            head = self.first_head(b.INT.mul(b.INT.sub(tile, b.INT.mul(number, tiles)), heads))
             entries = self.entries_of((number,))
             blocks = b.INT.max(b.INT.ceildiv(entries, self.config.tile_n), 1)
             body(Query((number,), (number,), head, entries, b.constant(0), blocks))
+
+    def first_head(self, head: Value) -> Value:
+        """The first head of this CTA in a work tile, given that of the first CTA."""
+        if self.ctas == 1:
+            return head
+        return b.INT.add(head, b.INT.mul(b.rank(), self.tile_heads))
 
     def entries_of(self, place: tuple[Value, ...]) -> Value:
         """How many entries of a query's list count."""
@@ -143,7 +147,7 @@ class SparseDecode(SparseProblem):
 
     @property
     def tile_heads(self) -> int:
-        """Heads of a work tile."""
+        """Heads of a CTA in a work tile."""
         return self.config.packed_heads
 
     def every_query(self, body: Callable[[Query], None]) -> None:
@@ -152,11 +156,8 @@ class SparseDecode(SparseProblem):
         It begins when the kernels before this one are over.
         """
         b.grid_dependency_wait()
-        batch, count, tiles = (
-            b.extent(self.q, 0),
-            b.extent(self.q, 1),
-            self.heads // self.tile_heads,
-        )
+        batch, count, heads = b.extent(self.q, 0), b.extent(self.q, 1), self.tile_heads * self.ctas
+        tiles = self.heads // heads
         sequences = batch if self.parts is None else b.INT.mul(batch, self.parts.count())
         with b.tiles([b.constant(tiles), count, sequences], "single") as (tile, position, number):
             part, sequence = (None, number) if self.parts is None else self.parts.of(number, batch)
@@ -166,7 +167,7 @@ class SparseDecode(SparseProblem):
             if part is not None:
                 first, end = part.tiles(first, end)
                 entries = b.INT.min(entries, b.INT.mul(end, self.config.tile_n))
-            head = b.INT.mul(tile, self.tile_heads)
+            head = self.first_head(b.INT.mul(tile, heads))
             blocks = b.INT.max(b.INT.sub(end, first), 1)
             body(Query(place, (number, position), head, entries, first, blocks))
 
@@ -178,7 +179,8 @@ class SparseDecode(SparseProblem):
         formulas = [row.lse] if self.parts is None else [row.lse_first, row.lse_rest]
         heads = len(formulas)  # dimension of LSE: after the terms, if any, and the sequences
         end = b.INT.add(query.head, self.tile_heads)
-        lines = self.lse if self.tile_heads == self.config.tile_m else b.limit(self.lse, end, heads)
+        is_whole = self.tile_heads == self.config.tile_m and self.ctas == 1
+        lines = self.lse if is_whole else b.limit(self.lse, end, heads)
         for number, formula in enumerate(formulas):
             place = [*([] if self.parts is None else [number]), sequence, query.head, position]
             lse = b.map_elements(formula, maximum, total)

@@ -230,7 +230,7 @@ class SparseWork:
     def __init__(self, problem: SparseProblem, storage: Lists, query: Query):
         self._problem, self._storage, self._query = problem, storage, query
         self.count = query.blocks
-        self.keeps_largest = problem.max_logits is not None
+        self.keeps_largest = problem.max_logits is not None or problem.ctas > 1
 
     def counts(self, ring: b.Ring | None = None) -> Value:
         """Waits for the bits of a block, by `seen` or another ring; whether any of its entries counts."""
