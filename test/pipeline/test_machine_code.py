@@ -102,6 +102,14 @@ def test_families_have_every_schedule() -> None:
     assert SPILLED.keys() <= {name(family) for family in FAMILIES}
 
 
+PAIRS: tuple[dict[str, Any], ...] = (
+    {"head_dim": 512, "kv_format": "model1", "kv_page": 64},
+    {"kv_format": "e4m3"},
+    {"kv_format": "e4m3", "kv_group": 64},
+    {"kv_format": "e4m3_rope16", "kv_group": 64, "page_size": 16},
+)  # rows of 8 bits that a pair of CTAs widens
+
+
 @pytest.mark.parametrize(
     ("head_dim", "target", "return_lse", "joined", "most"),
     [
@@ -135,6 +143,8 @@ def test_few_queries_of_wide_heads(
         {"kv_format": "e4m3", "dtype": "e4m3"},
         {"heads": 128},
         {"heads": 128, "head_dim": 512},
+        {"heads": 128, "kv_format": "v32"},
+        *(pytest.param({"heads": 128, **options}, marks=pytest.mark.long) for options in PAIRS),
     ],
     ids=str,
 )
@@ -153,8 +163,13 @@ def test_sparse_latent_attention_is_assembled(options: dict[str, Any]) -> None:
         {"heads": 24, "head_dim": 512, "partial": True},
         {"indices": True, "topk_length": True, "partial": True},
         {"indices": True, "kv_format": "v32", "partial": True},
+        pytest.param({"heads": 128, "indices": True, "partial": True}, marks=pytest.mark.long),
+        pytest.param(
+            {"heads": 128, "indices": True, "kv_format": "v32", "partial": True},
+            marks=pytest.mark.long,
+        ),
     ],
-    ids=["pages", "parts", "lists", "8 bits"],
+    ids=["pages", "parts", "lists", "8 bits", "pairs", "pairs, 8 bits"],
 )
 @pytest.mark.long("parts")
 def test_latent_decoding_is_assembled(options: dict[str, Any]) -> None:
