@@ -62,7 +62,7 @@ MASKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.long("float [q, k]", "bool [q, k]", "expanded")
+@pytest.mark.long("float [q, k]", "float [heads, q, k]", "bool [q, k]", "expanded")
 def test_attn_mask(name: str) -> None:
     q, k, v = operands()
     made = at.scaled_dot_product_attention(q, k, v, attn_mask=MASKS[name])
@@ -70,7 +70,7 @@ def test_attn_mask(name: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(SQ, SQ), (SQ, SK), (SK, SQ)])
-@pytest.mark.long("sizes1")
+@pytest.mark.long("sizes0", "sizes1")
 def test_causal_is_aligned_as_in_pytorch(sizes: tuple[int, int]) -> None:
     q, k, v = operands(sq=sizes[0], sk=sizes[1], dtype="float16")
     close(at.scaled_dot_product_attention(q, k, v, is_causal=True), truth(q, k, v, is_causal=True))
