@@ -12,7 +12,7 @@ from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, WIDE_DTYPES
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP, one_of
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.schedules import check_scale_groups
-from attn_mlir.compiling.spec import table
+from attn_mlir.compiling.sequences import table
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown

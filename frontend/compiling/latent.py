@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
-from attn_mlir.compiling.dtypes import OUT_DTYPES, WIDE_DTYPES, dtype_name
-from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
-from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
+from attn_mlir.compiling.options import HEAD_DIM_STEP
+from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import check_output
-from attn_mlir.compiling.spec import mask_name, table
-from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.compiling.sequences import GroupedRequest
 from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.masks import Mask, full
-from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.tiling import MAX_HEAD_DIM
-from attn_mlir.runtime.scalars import flag, integer
 
 NOPE_STEP = 64  # a line of 128 bytes of a tile, with which its rope columns begin
 ROPE_STEP = 16  # the depth of one product of the tensor core
 
 
 @request
-class MlaSpec(Request):
+class MlaSpec(GroupedRequest):
     """Latent attention before absorption, for any batch and any sequence lengths.
 
     Options of one call of `mla` are those of its kernel and the operands.
@@ -55,10 +48,6 @@ class MlaSpec(Request):
 
     operation: ClassVar[str] = "mla"
 
-    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
-    kv_heads: int = option(
-        converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
-    )
     nope_dim: int = option(converter=partial(options.head_dim, "nope_dim", step=NOPE_STEP))
     rope_dim: int = option(converter=partial(options.head_dim, "rope_dim", step=ROPE_STEP))
     v_head_dim: int = option(
@@ -67,36 +56,10 @@ class MlaSpec(Request):
     dtype: str = option(
         converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
     )
-    mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
-    query_tiles: int | None = option(converter=options.query_tiles, default=None)
-    tile_order: str | None = option(
-        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
-    )
-    out_dtype: str = option(
-        converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
-    )
-    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
-    lengths: Lengths = option(
-        converter=options.lengths,
-        default=DENSE,
-        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
-        read=options.lengths_of,
-    )
-    cache: Cache | None = option(
-        converter=partial(options.cache, check_page=options.tiled_page),
-        default=None,
-        written=dataclasses.asdict,
-        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
-    )
 
     def completed(self) -> Mapping[str, object]:
         """As many heads of keys as query heads, values of the size of nope, O of the operands' dtype."""
-        return {
-            "kv_heads": self.heads,
-            "v_head_dim": self.nope_dim,
-            "mask": full(),
-            "out_dtype": self.dtype,
-        }
+        return {**super().completed(), "v_head_dim": self.nope_dim, "out_dtype": self.dtype}
 
     def check_together(self) -> None:
         """Refuses head counts, sizes and caches that have no kernel together.
@@ -104,11 +67,7 @@ class MlaSpec(Request):
         Raises:
           SpecError: names the option and what is allowed.
         """
-        if self.heads % self.kv_heads:
-            raise SpecError(
-                f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
-                f"{self.kv_heads}"
-            )
+        self.check_heads()
         if (columns := self.nope_dim + self.rope_dim) > MAX_HEAD_DIM:
             raise SpecError(
                 f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim} have no kernel: together "
@@ -128,21 +87,13 @@ class MlaSpec(Request):
             raise SpecError("cache of k_rope must have no factors of positions")
 
     @property
-    def group(self) -> int:
-        """Query heads per head of k_nope and v."""
-        return self.heads // self.kv_heads
-
-    @property
     def operands(self) -> tuple[Operand, ...]:
         """Q, K and V by their parts, O, LSE, the scale; then the index arrays."""
-        rows_q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
-        rows_k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
+        rows_q, rows_k = self.rows_q, self.rows_k
         rope = (*rows_k, 1, self.rope_dim)
-        found_by: Mapping[str, int] = {}
         if self.cache is not None:
             size = self.cache.page_size
             rope = (*(("pages", size) if size else ("rows", "positions")), 1, ROW_COLUMNS)
-            found_by = self.cache.arrays
         *lead, rows = rows_q
         lse = Operand("lse", "f32", (*lead, self.heads, rows), "out")
         return (
@@ -154,16 +105,8 @@ class MlaSpec(Request):
             Operand("o", self.out_dtype, (*rows_q, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar"),
-            *(table(name, "i32", rank) for name, rank in found_by.items()),
-            *(table(name, "i32", 1) for name in self.lengths.tensors),
-            *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
+            *self.index_operands,
         )
-
-    @property
-    def schedule_options(self) -> Mapping[str, int | str]:
-        """The query tiles and their order, where they are asked for."""
-        options = {"q-tiles": self.query_tiles, "tile-order": self.tile_order}
-        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def kernel_name(self) -> str:
@@ -171,7 +114,7 @@ class MlaSpec(Request):
         cache = "" if self.cache is None else f"latent{self.cache.short_name}"
         out = f"o{self.out_dtype}" if self.out_dtype != self.dtype else ""
         heads = f"h{self.heads}k{self.kv_heads}"
-        words = (mask_name(self.mask), cache, self.lengths.short_name, self.dtype, out, heads)
+        words = (self.mask_name, cache, self.lengths.short_name, self.dtype, out, heads)
         sizes = f"d{self.nope_dim}r{self.rope_dim}v{self.v_head_dim}"
         return f"attn_mla_{'_'.join(filter(None, words))}_{sizes}"
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from attn_mlir.compiling import options
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
 from attn_mlir.compiling.packed_rows import PackedRequest
 from attn_mlir.compiling.request import option, request
-from attn_mlir.compiling.spec import LSE_TERMS, mask_name, table, workspace
-from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.compiling.sequences import SequenceRequest
+from attn_mlir.compiling.spec import LSE_TERMS, workspace
 from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.latent_formats import row_operands
-from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.masks import Mask, full
-from attn_mlir.masks.text import parse_mask
+from attn_mlir.masks import full
 from attn_mlir.passes.target.tiling import DECODE_SCHEDULES, STREAMED_DECODE, Pieces
 from attn_mlir.runtime.scalars import flag, integer
 
@@ -55,7 +53,7 @@ def _head_dim(value: Any) -> int:
 
 
 @request
-class MlaDecodeSpec(PackedRequest):
+class MlaDecodeSpec(PackedRequest, SequenceRequest):
     """Latent attention after absorption, for any batch, numbers of queries and lengths of sequences.
 
     Args:
@@ -87,32 +85,15 @@ class MlaDecodeSpec(PackedRequest):
     dtype: str = option(
         converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
     )
-    mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
     indices: bool = option(converter=partial(flag, "indices"), default=False)
     topk_length: bool = option(converter=partial(flag, "topk_length"), default=False)
     sinks: bool = option(converter=partial(flag, "sinks"), default=False)
-    lengths: Lengths = option(
-        converter=options.lengths,
-        default=DENSE,
-        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
-        read=options.lengths_of,
-    )
-    cache: Cache | None = option(
-        converter=partial(options.cache, check_page=options.tiled_page),
-        default=None,
-        written=dataclasses.asdict,
-        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
-    )
     schedule: str | None = option(
         converter=partial(options.one_of, "schedule", tuple(DECODE_SCHEDULES), optional=True),
         default=None,
     )
     joined: bool = option(converter=partial(flag, "joined"), default=False)
     partial: bool = option(converter=partial(flag, "partial"), default=False)
-
-    def completed(self) -> Mapping[str, object]:
-        """All rows of a sequence."""
-        return {"mask": full()}
 
     def check_together(self) -> None:
         """Refuses options that exclude each other.
@@ -164,7 +145,6 @@ class MlaDecodeSpec(PackedRequest):
             kv = ("s_kv", self.head_dim)
         elif self.cache is not None:
             kv = (*self.cache.axes, *columns)
-        found_by = {} if self.cache is None else self.cache.arrays
         batch, terms = ("parts", (LSE_TERMS,)) if self.partial else ("batch", ())
         o = (batch, "sq", self.heads, LATENT_COLUMNS)
         plain = (Operand("kv", self.dtype, kv),)
@@ -179,8 +159,7 @@ class MlaDecodeSpec(PackedRequest):
             *((Operand("indices", "i32", (*queries, "topk")),) if self.indices else ()),
             *topk_length,
             *((Operand("sinks", "f32", (self.heads,)),) if self.sinks else ()),
-            *(table(name, "i32", rank) for name, rank in found_by.items()),
-            *(table(name, "i32", 1) for name in self.lengths.tensors),
+            *self.index_operands,
             *(self._workspace() if self.joined else ()),
             *others,
         )
@@ -195,7 +174,7 @@ class MlaDecodeSpec(PackedRequest):
         cache = "" if self.cache is None else f"latent{self.cache.short_name}"
         names = ("indices", "topk_length", "sinks", "joined", "partial")
         words = (
-            "" if self.indices else mask_name(self.mask),
+            "" if self.indices else self.mask_name,
             "" if self.schedule is None else DECODE_SCHEDULES[self.schedule],
             *(name for name in names if getattr(self, name)),
             cache,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attn_mlir.compiling import options
-from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, OUT_DTYPES, dtype_name
-from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS, NARROW_HEAD_DIM_STEP
-from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.compiling.dtypes import DTYPES, NARROW_DTYPES, dtype_name
+from attn_mlir.compiling.options import HEAD_DIM_STEP, NARROW_HEAD_DIM_STEP
+from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import (
     check_query_tiles,
     check_results,
@@ -22,16 +20,12 @@ from attn_mlir.compiling.schedules import (
     check_swapped,
     check_told,
 )
+from attn_mlir.compiling.sequences import GroupedRequest, table
 from attn_mlir.dialect.attn.block import BLOCK_LISTS, COUNTS
-from attn_mlir.dialect.attn.cache import Cache
-from attn_mlir.dialect.attn.lengths import DENSE, Lengths
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE
-from attn_mlir.dialect.orders import TILE_ORDERS
 from attn_mlir.errors import SpecError
-from attn_mlir.masks import Mask, full
-from attn_mlir.masks.text import parse_mask
 from attn_mlir.passes.target.tiling import (
     SCHEDULES,
     STREAMED,
@@ -41,14 +35,13 @@ from attn_mlir.passes.target.tiling import (
     Pieces,
     swapped_query_tiles,
 )
-from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.scalars import flag
 
 if TYPE_CHECKING:
     from attn_mlir.dialect.attn.program import Program
     from attn_mlir.trace import MaskMod, ScoreMod
 
 LSE_TERMS = 2  # of parts: two numbers whose sum is the LSE
-MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
 
 def _dtype(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
@@ -62,7 +55,7 @@ def _one_of(name: str, allowed: tuple[str, ...]) -> Callable[[object], Any]:
 
 
 @request
-class MhaSpec(Request):
+class MhaSpec(GroupedRequest):
     """Multi-head attention for any batch and any sequence lengths.
 
     Options of one call of `attention` are those of its kernel and the operands.
@@ -117,15 +110,10 @@ class MhaSpec(Request):
 
     operation: ClassVar[str] = "mha"
 
-    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
     head_dim: int = option(converter=options.unchecked)
     v_head_dim: int = option(converter=options.unchecked, default=None)
-    kv_heads: int = option(
-        converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
-    )
     dtype: str = option(converter=_dtype("dtype", DTYPES), default="bf16")
     kv_dtype: str = option(converter=_dtype("kv_dtype", DTYPES), default=None)
-    mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
     score_mod: InitVar[ScoreMod | None] = None
     mask_mod: InitVar[MaskMod | None] = None
     sinks: InitVar[object | None] = None
@@ -135,23 +123,7 @@ class MhaSpec(Request):
         written=lambda modifier: modifier.canonical(),
         read=options.modifier_of,
     )
-    query_tiles: int | None = option(converter=options.query_tiles, default=None)
-    tile_order: str | None = option(converter=_one_of("tile_order", TILE_ORDERS), default=None)
     schedule: str | None = option(converter=_one_of("schedule", tuple(SCHEDULES)), default=None)
-    out_dtype: str = option(converter=_dtype("out_dtype", OUT_DTYPES), default=None)
-    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
-    lengths: Lengths = option(
-        converter=options.lengths,
-        default=DENSE,
-        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
-        read=options.lengths_of,
-    )
-    cache: Cache | None = option(
-        converter=partial(options.cache, check_page=options.tiled_page),
-        default=None,
-        written=dataclasses.asdict,
-        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
-    )
     block: tuple[int, int, int] | None = option(
         converter=options.unchecked, default=None, written=list, read=tuple
     )
@@ -177,11 +149,10 @@ class MhaSpec(Request):
         """As many key heads as query heads, values of the size of keys, O of the dtype of Q."""
         kv_dtype = self.kv_dtype or self.dtype
         return {
+            **super().completed(),
             "kv_dtype": kv_dtype,
             "schedule": STREAMED if kv_dtype != self.dtype or self._has_position_scales else None,
-            "kv_heads": self.heads,
             "v_head_dim": self.head_dim,
-            "mask": full(),
             "out_dtype": "bf16" if self.dtype in NARROW_DTYPES else self.dtype,
         }
 
@@ -191,11 +162,7 @@ class MhaSpec(Request):
         Raises:
           SpecError: names the option and what is allowed.
         """
-        if self.heads % self.kv_heads:
-            raise SpecError(
-                f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
-                f"{self.kv_heads}"
-            )
+        self.check_heads()
         itself: Any = self  # pyright knows this class twice: as this file's and as the module's
         check_stored(itself)
         step = NARROW_HEAD_DIM_STEP if self.kv_dtype in NARROW_DTYPES else HEAD_DIM_STEP
@@ -217,11 +184,6 @@ class MhaSpec(Request):
         return self.cache is not None and bool(self.cache.scale_dtype)
 
     @property
-    def group(self) -> int:
-        """Query heads per key and value head."""
-        return self.heads // self.kv_heads
-
-    @property
     def has_padded_queries(self) -> bool:
         """Whether the queries of a sequence end before its dimension does."""
         return self.lengths.used_q and not self.lengths.ragged_q
@@ -241,24 +203,19 @@ class MhaSpec(Request):
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Q, K, V, O, LSE, the scale; then what the options bring along."""
-        rows_q = ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
-        rows_k = ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
-        rows_k = rows_k if self.cache is None else self.cache.axes
-        found_by = {} if self.cache is None else self.cache.arrays
+        rows_k = self.rows_k if self.cache is None else self.cache.axes
         names = {"batch": "parts", "total_q": "part_rows"} if self.partial else {}
-        *lead, rows = (names.get(name, name) for name in rows_q)
+        *lead, rows = (names.get(name, name) for name in self.rows_q)
         terms = (LSE_TERMS,) if self.partial else ()
         lse = Operand("lse", "f32", (*terms, *lead, self.heads, rows), "out")
         return (
-            Operand("q", self.dtype, (*rows_q, self.heads, self.head_dim)),
+            Operand("q", self.dtype, (*self.rows_q, self.heads, self.head_dim)),
             Operand("k", self.kv_dtype, (*rows_k, self.kv_heads, self.head_dim)),
             Operand("v", self.kv_dtype, (*rows_k, self.kv_heads, self.v_head_dim)),
             Operand("o", self.out_dtype, (*lead, rows, self.heads, self.v_head_dim), "out"),
             *((lse,) if self.return_lse else ()),
             Operand("scale", "f32", role="scalar", default=1.0 / math.sqrt(self.head_dim)),
-            *(table(name, "i32", rank) for name, rank in found_by.items()),
-            *(table(name, "i32", 1) for name in self.lengths.tensors),
-            *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
+            *self.index_operands,
             *(self._descale(name) for name in self.descales),
             *(() if self.block is None else _lists()),
             *(
@@ -293,16 +250,10 @@ class MhaSpec(Request):
         return Operand(name, self.cache.scale_dtype, (*rows, self.kv_heads, groups))
 
     @property
-    def schedule_options(self) -> Mapping[str, int | str]:
-        """The query tiles and their order, where they are asked for."""
-        options = {"q-tiles": self.query_tiles, "tile-order": self.tile_order}
-        return {name: value for name, value in options.items() if value is not None}
-
-    @property
     def kernel_name(self) -> str:
         """What is static; a mask of many parts by its digest."""
         words = (
-            mask_name(self.mask),
+            self.mask_name,
             "part" if self.partial else "",
             "joined" if self.joined else "",
             f"by{self.split_size}" if self.split_size is not None else "",
@@ -341,18 +292,6 @@ class MhaSpec(Request):
 
 
 mha = MhaSpec
-
-
-def mask_name(mask: Mask) -> str:
-    """A mask in the name of a kernel; one of many parts by its digest."""
-    if len(mask.name) > MAX_MASK_NAME:
-        return f"mask_{hashlib.sha256(mask.name.encode()).hexdigest()[:12]}"
-    return mask.name
-
-
-def table(name: str, dtype: str, rank: int) -> Operand:
-    """A tensor whose extents each call tells."""
-    return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))
 
 
 def workspace(extents: Iterable[tuple[int | str, ...]]) -> tuple[Operand, ...]:

@@ -1,0 +1,140 @@
+"""What requests about attention share: sequences, how long they are and how they lie, and their heads."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+from attn_mlir.compiling import options
+from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
+from attn_mlir.compiling.options import MAX_HEADS
+from attn_mlir.compiling.request import Request, option, request
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import DENSE, Lengths
+from attn_mlir.dialect.attn.operands import Operand
+from attn_mlir.dialect.orders import TILE_ORDERS
+from attn_mlir.errors import SpecError
+from attn_mlir.masks import Mask, full
+from attn_mlir.masks.text import parse_mask
+from attn_mlir.runtime.scalars import flag, integer
+
+MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
+
+
+@request
+class SequenceRequest(Request):
+    """A request for attention within sequences, of any number and any lengths.
+
+    Args:
+      mask: which keys of its sequence a query sees, in closed form, see `masks`; `full()` when left out.
+      lengths: which index arrays tell the lengths of sequences; they are passed with every call.
+      cache: how keys lie where they are a cache; None for tensors of their own.
+    """
+
+    mask: Mask = option(converter=options.mask, default=None, written=str, read=parse_mask)
+    lengths: Lengths = option(
+        converter=options.lengths,
+        default=DENSE,
+        written=lambda lengths: [*lengths.tensors, *lengths.scalars],
+        read=options.lengths_of,
+    )
+    cache: Cache | None = option(
+        converter=partial(options.cache, check_page=options.tiled_page),
+        default=None,
+        written=dataclasses.asdict,
+        read=lambda fields: Cache(**cast("Mapping[str, Any]", fields)),
+    )
+
+    def completed(self) -> Mapping[str, object]:
+        """All keys of a sequence."""
+        return {"mask": full()}
+
+    @property
+    def mask_name(self) -> str:
+        """The mask in the name of a kernel; one of many parts by its digest."""
+        if len(self.mask.name) > MAX_MASK_NAME:
+            return f"mask_{hashlib.sha256(self.mask.name.encode()).hexdigest()[:12]}"
+        return self.mask.name
+
+    @property
+    def index_operands(self) -> tuple[Operand, ...]:
+        """What tells where sequences lie and how long they are: arrays, and bounds of lengths."""
+        found_by = {} if self.cache is None else self.cache.arrays
+        return (
+            *(table(name, "i32", rank) for name, rank in found_by.items()),
+            *(table(name, "i32", 1) for name in self.lengths.tensors),
+            *(Operand(name, "i32", role="scalar") for name in self.lengths.scalars),
+        )
+
+
+@request
+class GroupedRequest(SequenceRequest):
+    """A request for attention whose query heads share heads of keys and values in groups.
+
+    Args:
+      heads: query heads.
+      kv_heads: heads of keys and values; each serves heads / kv_heads query heads. As many as `heads`
+        when left out.
+      query_tiles: tiles of queries that a CTA works on.
+      tile_order: how tiles are given to CTAs.
+      out_dtype: of O: `bf16`, `f16` or `f32`, in any spelling.
+      return_lse: whether the kernel takes and writes LSE.
+    """
+
+    heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
+    kv_heads: int = option(
+        converter=partial(integer, "kv_heads", least=1, most=MAX_HEADS), default=None
+    )
+    query_tiles: int | None = option(converter=options.query_tiles, default=None)
+    tile_order: str | None = option(
+        converter=partial(options.one_of, "tile_order", TILE_ORDERS, optional=True), default=None
+    )
+    out_dtype: str = option(
+        converter=partial(dtype_name, argument="out_dtype", allowed=OUT_DTYPES), default=None
+    )
+    return_lse: bool = option(converter=partial(flag, "return_lse"), default=True)
+
+    def completed(self) -> Mapping[str, object]:
+        """All keys of a sequence, and as many heads of them as of queries."""
+        return {**super().completed(), "kv_heads": self.heads}
+
+    def check_heads(self) -> None:
+        """Refuses groups of unequal sizes.
+
+        Raises:
+          SpecError: says what was got.
+        """
+        if self.heads % self.kv_heads:
+            raise SpecError(
+                f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
+                f"{self.kv_heads}"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads per head of keys and values."""
+        return self.heads // self.kv_heads
+
+    @property
+    def rows_q(self) -> tuple[str, ...]:
+        """The extents of queries before heads."""
+        return ("total_q",) if self.lengths.ragged_q else ("batch", "sq")
+
+    @property
+    def rows_k(self) -> tuple[str, ...]:
+        """The extents of keys before heads, where they are tensors."""
+        return ("total_k",) if self.lengths.ragged_k else ("batch", "sk")
+
+    @property
+    def schedule_options(self) -> Mapping[str, int | str]:
+        """The query tiles and their order, where they are asked for."""
+        options = {"q-tiles": self.query_tiles, "tile-order": self.tile_order}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def table(name: str, dtype: str, rank: int) -> Operand:
+    """A tensor whose extents each call tells."""
+    return Operand(name, dtype, tuple(f"{name}_{axis}" for axis in range(rank)))
