@@ -169,7 +169,9 @@ def _of_sequences(
       SpecError: an argument is wrong, or rows of 8 bits.
     """
     if format_named(kv_format, spec.head_dim) is not None:
-        raise SpecError(f"kv_format {kv_format!r} needs indices, which are None")
+        raise SpecError(
+            f"kv_format {kv_format!r} needs indices, which are None: let them name all rows"
+        )
     check_no_factors(kv_format, kv_scale)
     found = latent_cached(cache, spec.head_dim)
     told = told_by({"q": q, **found.operands}, cache=found)

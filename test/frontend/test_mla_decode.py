@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "format of sequences": (
         {"cache": pages(k_pages=PACKED), "kv_format": "v32"},
-        r"kv_format 'v32' needs indices, which are None",
+        r"kv_format 'v32' needs indices, which are None: let them name all rows",
     ),
     "columns of a format": (
         {"indices": LISTS, "kv_format": "model1"},
