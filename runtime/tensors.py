@@ -152,6 +152,12 @@ def view(value: object, name: str) -> TensorView:
     )
 
 
+def shape_of(value: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array, by its own account where it gives one, which graphs of PyTorch trace."""
+    shape = getattr(value, "shape", None)
+    return view(value, name).shape if shape is None else tuple(shape)
+
+
 def view_as(value: object, name: str, dtype: str) -> TensorView:
     """Look at an array whose library lacks a dtype, as its words for elements of that dtype."""
     found = view(value, name)

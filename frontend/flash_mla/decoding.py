@@ -6,20 +6,23 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from attn_mlir.api.mla_decode import mla_decode
-from attn_mlir.caches import PagedKV
+from attn_mlir.caches import ContiguousKV, PagedKV
+from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
-QUERY_RANK = 4
 MOST_COLUMNS = 576
+RANKS = {"q": 4, "k_cache": 4, "indices": 3, "extra_k_cache": 4, "extra_indices_in_kvcache": 3}
+EXTENTS = {
+    "topk": (-1, "indices"),
+    "extra_page_block_size": (1, "extra_k_cache"),
+    "extra_topk": (-1, "extra_indices_in_kvcache"),
+}  # that metadata keep of what may be None: axis and argument
 NARROW_FORMATS = {MOST_COLUMNS: "v32", 512: "model1"}  # by head_dim
 
 
@@ -133,32 +136,25 @@ def flash_mla_with_kvcache(
     _check_extra(indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
     if indices is not None and is_causal:
         raise SpecError("causal must be False with indices, which say what a query sees")
-    queries, rows = view(q, "q"), view(k_cache, "k_cache")
-    extra = None if extra_k_cache is None else view(extra_k_cache, "extra_k_cache")
-    for name, found in (("q", queries), ("k_cache", rows), ("extra_k_cache", extra)):
-        if found is not None and len(found.shape) != QUERY_RANK:
-            raise SpecError(f"{name} must have 4 dimensions, got {list(found.shape)}")
-    tile_scheduler_metadata.agree(
-        {
-            "b": queries.shape[0],
-            "s_q": queries.shape[1],
-            "h_q": queries.shape[2],
-            "page_block_size": rows.shape[1],
-            "h_k": rows.shape[2],
-            "causal": is_causal,
-            "is_fp8_kvcache": is_narrow,
-            "topk": None if indices is None else view(indices, "indices").shape[-1],
-            "extra_page_block_size": None if extra is None else extra.shape[1],
-            "extra_topk": None
-            if extra is None
-            else view(extra_indices_in_kvcache, "extra_indices_in_kvcache").shape[-1],
-        }
-    )
+    given = {"q": q, "k_cache": k_cache, "indices": indices, "extra_k_cache": extra_k_cache}
+    given["extra_indices_in_kvcache"] = extra_indices_in_kvcache
+    shapes = {name: shape_of(x, name) for name, x in given.items() if x is not None}
+    for name, rank in RANKS.items():
+        if name in shapes and len(shapes[name]) != rank:
+            raise SpecError(f"{name} must have {rank} dimensions, got {list(shapes[name])}")
+    batch, queries, heads, columns = shapes["q"]
+    config: dict[str, object] = {"b": batch, "s_q": queries, "h_q": heads}
+    config |= {"page_block_size": shapes["k_cache"][1], "h_k": shapes["k_cache"][2]}
+    config |= {"causal": is_causal, "is_fp8_kvcache": is_narrow}
+    for name, (axis, argument) in EXTENTS.items():
+        config[name] = shapes[argument][axis] if argument in shapes else None
+    tile_scheduler_metadata.agree(config)
     options: dict[str, Any] = {"mask": causal_mask() if is_causal else full()}
-    if indices is not None:
-        options = {"indices": indices}
+    if indices is None:
+        cache: PagedKV | ContiguousKV = PagedKV(k_cache, None, block_table, cache_seqlens)
+    else:
+        cache, options = ContiguousKV(k_cache, None, None), {"indices": indices}
         if is_narrow:
-            columns = queries.shape[3]
             options["kv_format"] = NARROW_FORMATS.get(columns, NARROW_FORMATS[MOST_COLUMNS])
         if topk_length is not None:
             options["topk_length"] = _of_each_query("topk_length", topk_length, indices)
@@ -168,11 +164,10 @@ def flash_mla_with_kvcache(
             options["extra_topk_length"] = _of_each_query(
                 "extra_topk_length", extra_topk_length, extra_indices_in_kvcache
             )
-        block_table, cache_seqlens = np.zeros((1, 1), np.int32), None
     out, lse = mla_decode(
         q,
-        PagedKV(k_cache, None, block_table, cache_seqlens),
-        scale=queries.shape[3] ** -0.5 if softmax_scale is None else softmax_scale,
+        cache,
+        scale=columns**-0.5 if softmax_scale is None else softmax_scale,
         sinks=attn_sink,
         device=device,
         stream=stream,
@@ -202,11 +197,9 @@ def _of_each_query(name: str, lengths: Any, indices: Any) -> Any:
     """[batch] as [batch, seq_len_q], in the library of both arrays; None for lists without an entry.
 
     Raises:
-      SpecError: lengths of another shape or dtype.
+      SpecError: lengths of another shape.
     """
-    found, lists = view(lengths, name), view(indices, "indices")
-    if found.shape != lists.shape[:1] or found.dtype != "i32":
-        raise SpecError(
-            f"{name} must be [{lists.shape[0]}] of i32, got {list(found.shape)} of {found.dtype}"
-        )
-    return lengths[:, None] + 0 * indices[..., 0] if lists.shape[-1] else None
+    found, (batch, _, topk) = shape_of(lengths, name), indices.shape
+    if found != (batch,):
+        raise SpecError(f"{name} must be [{batch}], got {list(found)}")
+    return lengths[:, None] + 0 * indices[..., 0] if topk else None

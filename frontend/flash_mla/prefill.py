@@ -11,6 +11,7 @@ from attn_mlir.masks import causal as causal_mask
 from attn_mlir.masks import full
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.runtime.scalars import flag, integer
+from attn_mlir.runtime.tensors import shape_of
 
 PACKED_RANK = 3
 
@@ -184,7 +185,7 @@ def _columns(name: str, packed: Any, wanted: str) -> int:
     Raises:
       SpecError: another rank.
     """
-    shape = tuple(getattr(packed, "shape", ()))
+    shape = shape_of(packed, name)
     if len(shape) != PACKED_RANK:
         raise SpecError(f"{name} must be [total, heads, {wanted}], got {list(shape)}")
     return shape[-1]

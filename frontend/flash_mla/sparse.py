@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attn_mlir.api.sparse_mla import sparse_mla
+from attn_mlir.calls import sparse_mla
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.runtime.tensors import view
+from attn_mlir.runtime.tensors import shape_of
 
 V_DIM = 512
+INDICES_RANK = 3
 
 
 def flash_mla_sparse_fwd(
@@ -47,9 +48,9 @@ def flash_mla_sparse_fwd(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    found = view(indices, "indices")
-    if len(found.shape) != 3 or found.shape[1] != 1:
-        raise SpecError(f"indices must be [s_q, 1, topk], got {list(found.shape)}")
+    shape = shape_of(indices, "indices")
+    if len(shape) != INDICES_RANK or shape[1] != 1:
+        raise SpecError(f"indices must be [s_q, 1, topk], got {list(shape)}")
     out, lse, max_logits = sparse_mla(
         q,
         kv,

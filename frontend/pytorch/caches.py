@@ -48,9 +48,11 @@ def put_together(kind: str, k: Any, v: Any, given: Mapping[str, Any]) -> Any:
     Args:
       given: the fields that are set, by name, and maybe other arguments.
     """
-    return CACHES_BY_NAME[kind](
-        k, v, **{name: given[name] for name in FIELDS[kind] if name in given}
-    )
+    fields: dict[str, Any] = {
+        "seqused": None,
+        **{name: given[name] for name in FIELDS[kind] if name in given},
+    }
+    return CACHES_BY_NAME[kind](k, v, **fields)
 
 
 def check_fields(names: Mapping[str, Any], kind: str, others: Mapping[str, Any]) -> None:

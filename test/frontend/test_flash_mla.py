@@ -66,7 +66,7 @@ LISTS = np.zeros((2, 1, 5), np.int32)
         ({"k_cache": np.zeros((3, 576), BF16)}, r"k_cache must have 4 dimensions, got \[3, 576\]"),
         (
             {"indices": LISTS, "topk_length": np.ones((2, 1), np.int32)},
-            r"topk_length must be \[2\] of i32, got \[2, 1\] of i32",
+            r"topk_length must be \[2\], got \[2, 1\]",
         ),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 import attn_mlir as am  # noqa: E402
+from attn_mlir import flash_mla  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.latent import mla_decode_call_op  # noqa: E402
 
@@ -129,6 +130,23 @@ def test_decoding_whole_sequences_and_lists() -> None:
                 o, lse = attended(query, rows, rows[:, :512].double())
                 assert (found[at][b] - o).abs().max() < 0.02
                 assert (found[at + 1][b] - lse.T).abs().max() < 0.01
+
+
+def test_flashmlas_decoding_stays_in_the_graph() -> None:
+    """With lists there are no lengths of a cache; metadata are noted by the graph."""
+    pool, (metadata, _) = normal(2, 4, 1, 512), flash_mla.get_mla_metadata()
+
+    def function(q: Any, lists: Any, counts: Any) -> tuple[Any, Any]:
+        told: dict[str, Any] = {"indices": lists, "topk_length": counts, "softmax_scale": SCALE}
+        return flash_mla.flash_mla_with_kvcache(q, pool, None, None, 512, metadata, **told)
+
+    q, lists = normal(2, 1, HEADS, 512), torch.randint(0, 8, (2, 1, 5), dtype=torch.int32)
+    ((o, lse),) = in_one_graph(function, (q, lists, i32(3, 0)))
+    rows = pool.flatten(0, 2)[lists[0, 0, :3].long()].double()
+    wanted, sums = attended(q[0], rows, rows)
+    assert (o[0] - wanted).abs().max() < 0.02 and (lse[0] - sums.T).abs().max() < 0.01
+    assert not o[1].any() and torch.isposinf(lse[1]).all()
+    assert metadata.config is not None and metadata.config["topk"] == 5
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
