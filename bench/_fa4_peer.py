@@ -52,6 +52,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sq", type=int, default=512)
     parser.add_argument("--sk", type=int, default=512)
     parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--value-dim", type=int, help="columns of values, where they are others")
+    parser.add_argument("--latent", type=int, help="columns of a latent cache beside the head's")
+    parser.add_argument("--topk", type=int, help="rows of the cache that a list names")
     parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--no-lse", action="store_true", help="do not write the log-sum-exp")
@@ -89,16 +92,25 @@ def compile_kernel(args: argparse.Namespace) -> tuple[object, dict[str, float]]:
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[args.dtype]
     with FakeTensorMode():
 
-        def tensor(length: int, heads: int) -> torch.Tensor:
-            return torch.empty(args.batch, length, heads, args.head_dim, dtype=dtype, device="cuda")
+        def tensor(length: int, heads: int, columns: int) -> torch.Tensor:
+            return torch.empty(args.batch, length, heads, columns, dtype=dtype, device="cuda")
 
+        kv_heads = 1 if args.latent else args.kv_heads
+        values = args.latent or args.value_dim or args.head_dim
+        options = {}
+        if args.latent:
+            options["qv"] = tensor(args.sq, args.heads, args.latent)
+        if args.topk:
+            shape = (args.batch, args.sq, args.topk)
+            options["gather_kv_indices"] = torch.empty(shape, dtype=torch.int32, device="cuda")
         interface._flash_attn_fwd(
-            tensor(args.sq, args.heads),
-            tensor(args.sk, args.kv_heads),
-            tensor(args.sk, args.kv_heads),
+            tensor(args.sq, args.heads, args.head_dim),
+            tensor(args.sk, kv_heads, args.head_dim),
+            tensor(args.sk, kv_heads, values),
             causal=args.causal,
             return_lse=not args.no_lse,
             pack_gqa={"auto": None, "on": True, "off": False}[args.pack_gqa],
+            **options,
         )
     done = time.perf_counter()
     (function,) = interface._flash_attn_fwd.compile_cache.cache.values()

@@ -118,13 +118,18 @@ def compile_fa4(
     )
 
 
-def fa4_cubin(problem: Problem, tell: Callable[[str], None]) -> Path:
-    """FlashAttention-4's cubin for the problem, compiled only when it is not there yet."""
-    cubin = BUILD / "fa4" / f"{problem.name}.cubin"
+def fa4_cubin(
+    problem: Problem,
+    tell: Callable[[str], None],
+    folder: Path = BUILD / "fa4",
+    options: Sequence[str] = (),
+) -> Path:
+    """FlashAttention-4's cubin for the problem, compiled only when it is not there yet; arguments as `compile_fa4`."""
+    cubin = folder / f"{problem.name}.cubin"
     if not cubin.exists():
         prepare(tell)
         tell("compiling FlashAttention-4")
-        compile_fa4(problem)
+        compile_fa4(problem, folder, options)
     return cubin
 
 

@@ -160,11 +160,25 @@ def configurations_part(record: Any) -> str:
     return table(["head size", *columns], rows)
 
 
+def latent_part(record: Any) -> str:
+    """Latent attention, by score and by gathered row."""
+    columns = {
+        "registers": "registers",
+        "stack, bytes": "stack_bytes",
+        "instructions per score": "per_score",
+        "`MUFU.EX2` per score": "exponentials",
+        "per gathered row": "per_entry",
+    }
+    rows = [[row["name"], *(_text(row[key]) for key in columns.values())] for row in record["rows"]]
+    return table(["", *columns], rows)
+
+
 PARTS: dict[str, tuple[list[str], Callable[[Any], str]]] = {
     "compile": (["bench/compile.py", "-n", str(REPETITIONS)], compile_part),
     "sass": (["bench/sass.py"], sass_part),
     "masks": (["bench/sass.py", "--masks"], masks_part),
     "configurations": (["bench/sass.py", "--configurations"], configurations_part),
+    "latent": (["bench/sass.py", "--latent"], latent_part),
     "emulator": (["bench/emulator.py"], emulator_part),
 }
 WITHOUT_PEER = ("masks", "emulator")

@@ -5,6 +5,7 @@
     python bench/sass.py --cubin mine=a.cubin   any cubin instead of ours; repeat for more columns
     python bench/sass.py --masks                what each mask and modifier changes in the softmax loop
     python bench/sass.py --configurations       registers, spills, memory of every built-in configuration
+    python bench/sass.py --latent --peer fa4    latent attention, by score and by gathered row (bench/_latent.py)
 
 How the softmax loop is found is written in bench/_loops.py; it prints where the loop lies, so that the choice can be
 checked in `nvdisasm -c`. Counts are static: an instruction counts once, whether or not its path is taken.
@@ -160,13 +161,17 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--masks", action="store_true", help="a row per mask and modifier instead")
     parser.add_argument("--configurations", action="store_true", help="a row per configuration")
+    parser.add_argument(
+        "--latent", action="store_true", help="a row per kernel of latent attention"
+    )
     parser.add_argument("--mix", action="store_true", help="also the softmax loop by opcode")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     return parser.parse_args()
 
 
 def variants(args: argparse.Namespace, problem: Problem, console: Console) -> None:
-    """The rows of `--masks` or `--configurations`."""
+    """The rows of `--masks`, `--configurations` or `--latent`."""
+    import _latent
     import _variants
 
     peer = None
@@ -174,7 +179,10 @@ def variants(args: argparse.Namespace, problem: Problem, console: Console) -> No
         peer = _variants.Peer(
             lambda d: fa4_cubin(replace(problem, head_dim=d), console.log), FA4_HEAD_DIMS
         )
-    source = _variants.mask_records() if args.masks else _variants.configuration_records(peer)
+    if args.latent:
+        source = _latent.records(args.peer == "fa4", console.log)
+    else:
+        source = _variants.mask_records() if args.masks else _variants.configuration_records(peer)
     rows: list[dict[str, object]] = []
     for row in source:
         rows.append(row)
@@ -187,7 +195,7 @@ def main() -> None:
     args = arguments()
     console = Console()
     problem = Problem.of(args)
-    if args.masks or args.configurations:
+    if args.masks or args.configurations or args.latent:
         variants(args, problem, console)
         return
     columns: list[Column] = []
