@@ -143,6 +143,11 @@ def disassemble(cubin: Path) -> list[Function]:
     return parse(_run("nvdisasm", "-c", str(cubin)))
 
 
+def words(cubin: Path) -> str:
+    """The text of `disassemble` with the two words of each instruction behind it and below."""
+    return _run("nvdisasm", "-c", "-hex", str(cubin))
+
+
 def usage(cubin: Path, entry: str) -> Usage:
     """The entry's line of `cuobjdump -res-usage`."""
     text = _run("cuobjdump", "-res-usage", str(cubin))

@@ -60,6 +60,22 @@ def test_numbers(dtype: str, d: int, dv: int, mask: am.Mask, seed: int) -> None:
     assert not wrong(*operands(dtype, 70, 230, d, dv), seed, mask=mask)
 
 
+def test_three_groups() -> None:
+    """O is added to by two products of each group, which go behind its scores."""
+    q, k, v = operands("e4m3", 140, 230, 64, 64)
+    spec = am.mha(heads=1, head_dim=64, dtype="e4m3", schedule="mha-registers")
+    bundle = am.compile(spec, target="sm_90a")
+    assert [role["warps"] for role in bundle.report["roles"] if role["role"] == "attend"] == [
+        "0-11"
+    ]
+    o, lse = np.zeros(q.shape, ml_dtypes.bfloat16), np.zeros((1, 1, 140), np.float32)
+    device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
+    factors = {name: number.reshape(1, 1) for name, number in FACTORS.items()}
+    am.Kernel(bundle)(q, k, v, o, lse, *factors.values(), device=device)
+    verdict = check_attention(q, k, v, o, lse, **factors)
+    assert verdict.ok, str(verdict)
+
+
 def test_factors_of_heads_and_tiles_in_turns() -> None:
     """Two CTAs draw 6 tiles of packed heads; each sequence and head has factors of its own."""
     given = operands("e4m3", 60, 90, 64, 64, heads=2, kv_heads=2, batch=3)

@@ -14,6 +14,8 @@ Nothing is in flight at the end of a step, and no register of a product that is 
 the assembler would wait for it.
 """
 
+from collections.abc import Sequence
+
 from attn_mlir.dialect.ws.tiles import ANSWER_WORDS
 
 from . import builder as b
@@ -117,26 +119,23 @@ class _Steps:
         b.release(self._queries, "warps")
         found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
         slot = values.wait()
-        weighted = values.start(sums, narrow, slot)
-        sums = values.finish(*values.go_on(weighted, sums, narrow, slot))
-        b.release(slot, "warps")
+        pending = values.start(sums, narrow, slot)
+        for number in range(len(sums)):
+            pending, sums = values.add(number, pending, sums, narrow, slot)
         return [*found, *sums]
 
     def _step(self, test: Test | None, turn: Value, *state: Value) -> list[Value]:
         """The scores of a turn, beside the values of the turn before."""
         found, sums, narrow = state[:ROW_VALUES], state[ROW_VALUES:-1], state[-1]
         values = self._storage.values
-        key = self._storage.k.wait()
-        raw = self._scores(key)
-        slot = values.wait()
-        weighted = values.start(sums, narrow, slot)
-        scores = b.settle(raw, newest=1)
-        b.release(key, "warps")
-        weighted, sums = values.go_on(weighted, sums, narrow, slot)
+        both = self._values_first if values.go_first else self._scores_first
+        scores, slot, pending, sums = both(sums, narrow)
+        for number in range(int(values.go_first), len(sums) - 1):
+            pending, sums = values.add(number, pending, sums, narrow, slot)
         scores = self._seen(scores, test, turn)
         step = weigh(self._problem, self._row, scores, Rows(*found))
-        sums = values.finish(weighted, sums)
-        b.release(slot, "warps")
+        if pending is not None:
+            _, sums = values.add(len(sums) - 1, pending, sums, narrow, slot)
         sums = b.chosen(
             step.moved,
             [own.type for own in sums],
@@ -144,6 +143,33 @@ class _Steps:
             lambda: sums,
         )
         return [*step.rows, *sums, values.operand(step.weights)]
+
+    def _scores_first(
+        self, sums: Sequence[Value], narrow: Value
+    ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
+        """The next scores; a slot of values, a product with them that is under way, and O so far."""
+        values = self._storage.values
+        key = self._storage.k.wait()
+        raw = self._scores(key)
+        slot = values.wait()
+        pending = values.start(sums, narrow, slot)
+        scores = b.settle(raw, newest=1)
+        b.release(key, "warps")
+        return scores, slot, pending, sums
+
+    def _values_first(
+        self, sums: Sequence[Value], narrow: Value
+    ) -> tuple[Value, Value, Value | None, Sequence[Value]]:
+        """As `_scores_first`; the first product has been added to O."""
+        values = self._storage.values
+        slot = values.wait()
+        pending = values.start(sums, narrow, slot)
+        key = self._storage.k.wait()
+        raw = self._scores(key)
+        pending, sums = values.add(0, pending, sums, narrow, slot, newest=1)
+        scores = b.settle(raw, newest=0 if pending is None else 1)
+        b.release(key, "warps")
+        return scores, slot, pending, sums
 
     def _seen(self, scores: Value, test: Test | None, turn: Value) -> Value:
         visited, row0, scale = self._visited, self._row0, self._scale

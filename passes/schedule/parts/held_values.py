@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from attn_mlir.dialect import ws
 from attn_mlir.passes.target.held_tiling import held_parts
 from attn_mlir.passes.target.limits import WARP_THREADS
+from attn_mlir.passes.target.tiling import MOST_GROUPS
 
 from . import builder as b
 from .config import NARROW_BITS
@@ -33,6 +34,7 @@ class LoadedValues:
     Attributes:
       loaded: the ring that `load` fills, of tiles [tile_n, v_columns].
       parts: the columns of each of the sums that make up O; two may share some.
+      go_first: whether the first product is issued before that of the next scores.
     """
 
     def __init__(self, problem: Problem):
@@ -41,6 +43,7 @@ class LoadedValues:
         tile = b.tile(shape, self._element, "shared")
         self.loaded = b.Ring("v", tile, stages=config.kv_stages)
         self.parts = [range(problem.v_columns)]
+        self.go_first = False
 
     def operand(self, weights: Value) -> Value:
         """P, f32, as an operand of the products: rounded."""
@@ -54,15 +57,27 @@ class LoadedValues:
         """Issues the first product of P and V; pending."""
         return b.product(sums[0], narrow, slot, accumulate=True, b_layout="kn")
 
-    def go_on(
-        self, pending: Value, sums: Sequence[Value], narrow: Value, slot: Value
-    ) -> tuple[Value, list[Value]]:
-        """Issues the others when those before are done; the last one, pending, and O so far."""
-        return pending, [*sums]
+    def add(
+        self,
+        number: int,
+        pending: Value,
+        sums: Sequence[Value],
+        narrow: Value,
+        slot: Value,
+        newest: int = 0,
+    ) -> tuple[Value | None, list[Value]]:
+        """Adds a product to O when it is done, and issues the next one or hands the slot back.
 
-    def finish(self, pending: Value, sums: Sequence[Value]) -> list[Value]:
-        """O + P V; nothing reads the slot any more."""
-        return [b.settle(pending)]
+        Args:
+          number: of the product.
+          newest: how many products that were issued later may still be under way.
+
+        Returns:
+          The next product, pending, or None; O so far.
+        """
+        found = b.settle(pending, newest=newest)
+        b.release(slot, "warps")
+        return None, [found]
 
 
 class TransposedValues(LoadedValues):
@@ -72,6 +87,12 @@ class TransposedValues(LoadedValues):
     behind its binary point, of what is in the accumulator as well. Adding up many key tiles there loses
     a part of O that grows with their number (2 % at 2048 keys of values about 1). So each key tile has
     sums of its own, which are added to O in f32, some columns at a time where registers ask for it.
+
+    A group's exponentials come behind its second product with P, which waits for the first. Issued behind the
+    scores, the first would wait for the scores of the other group as well, if that issues them in between, and
+    both would begin their exponentials at the same time. So of two groups each issues the first product before
+    its scores. Three groups, and groups with one product for all columns, would gain nothing
+    (docs/kernel.md#what-bounds-8-bits).
     """
 
     def __init__(self, problem: Problem):
@@ -82,6 +103,7 @@ class TransposedValues(LoadedValues):
         tile = b.tile([self._columns, self._keys], self._element, "shared")
         self._turned = b.Ring("turned", tile, stages=config.kv_stages)
         self.parts = held_parts(self._columns, config.q_tiles)
+        self.go_first = len(self.parts) > 1 and config.q_tiles < MOST_GROUPS
 
     def operand(self, weights: Value) -> Value:
         """As of `LoadedValues`, with the keys in the order of the transpose."""
@@ -95,21 +117,26 @@ class TransposedValues(LoadedValues):
         """As of `LoadedValues`, for the first columns."""
         return self._product(0, narrow, slot)
 
-    def go_on(
-        self, pending: Value, sums: Sequence[Value], narrow: Value, slot: Value
-    ) -> tuple[Value, list[Value]]:
+    def add(
+        self,
+        number: int,
+        pending: Value,
+        sums: Sequence[Value],
+        narrow: Value,
+        slot: Value,
+        newest: int = 0,
+    ) -> tuple[Value | None, list[Value]]:
         """As of `LoadedValues`."""
+        part = b.settle(pending, newest=newest)
         found = [*sums]
-        for number in range(1, len(sums)):
-            part = b.settle(pending)
-            added = b.map_elements(b.fadd, sums[number - 1], part)
-            found[number - 1] = b.pinned(added)
-            pending = self._product(number, narrow, slot, part)
-        return pending, found
-
-    def finish(self, pending: Value, sums: Sequence[Value]) -> list[Value]:
-        """As of `LoadedValues`."""
-        return [*sums[:-1], b.map_elements(b.fadd, sums[-1], b.settle(pending))]
+        found[number] = b.map_elements(b.fadd, sums[number], part)
+        is_last = number + 1 == len(sums)
+        if newest or not is_last:
+            found[number] = b.pinned(found[number])
+        if is_last:
+            b.release(slot, "warps")
+            return None, found
+        return self._product(number + 1, narrow, slot, part), found
 
     def _product(self, number: int, narrow: Value, slot: Value, over: Value | None = None) -> Value:
         """The product of P and some columns of V, pending.
