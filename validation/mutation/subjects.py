@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import attn_mlir as am
 from attn_mlir.api.plan import Plan
+from attn_mlir.reference import check_attention
 from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.emulator.emulator import translated
@@ -23,6 +24,7 @@ from attn_mlir.validation.numerics.mha_cases import Case, Schedule
 from attn_mlir.validation.numerics.sparse_cases import Case as SparseCase
 
 Outputs = dict[str, npt.NDArray[Any]]
+FACTORS = {"q_descale": 0.5, "k_descale": 1.5, "v_descale": 3.0}  # of operands of 8 bits
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,44 @@ def ours_hopper(name: str, case: Case, **options: Any) -> Subject:
     return ours(name, case, target="sm_90a", schedule="mha-registers", **options)
 
 
+def ours_narrow(name: str, case: Case, **options: Any) -> Subject:
+    """Our kernel for operands of 8 bits and sm_90a, whose warps transpose values on the way.
+
+    Args:
+      options: further arguments of `am.mha`.
+    """
+    static: dict[str, Any] = {"mask": mha_check.mask_named(case.mask)}
+    spec = am.mha(
+        heads=case.heads,
+        kv_heads=case.kv_heads,
+        head_dim=case.head_dim,
+        dtype=case.dtype,
+        schedule="mha-registers",
+        **static,
+        **options,
+    )
+    bundle = am.compile(spec, target="sm_90a")
+    data = case.inputs()
+    factors: dict[str, Any] = {
+        name: np.full((1, 1), number, np.float32) for name, number in FACTORS.items()
+    }
+
+    def launch(ptx: str, schedule: Schedule) -> Outputs:
+        o = mha_check.poisoned(data.q.shape, np.dtype(ml_dtypes.bfloat16))
+        lse = mha_check.poisoned((case.batch, case.heads, case.sq), np.dtype(np.float32))
+        device = EmulatorDevice(schedule.kind, schedule.seed, multiprocessors=2, check="all")
+        given = (data.q, data.k, data.v, o, lse, *factors.values())
+        Kernel(replace(bundle, ptx=ptx))(*given, device=device)
+        return {"o": o, "lse": lse}
+
+    def judge(outputs: Outputs) -> str:
+        operands: Any = (data.q, data.k, data.v)
+        found = check_attention(*operands, outputs["o"], outputs["lse"], **static, **factors)
+        return "" if found.ok else str(found)
+
+    return Subject(name, bundle.ptx, bundle.entry, launch, judge)
+
+
 def ours_sparse(name: str, case: SparseCase) -> Subject:
     """Our kernel of sparse latent attention."""
     given = sparse_cases.problem(case)
@@ -123,7 +163,8 @@ def ours_sparse(name: str, case: SparseCase) -> Subject:
 # Small launches, at lengths that are no multiples of a tile. For sm_100a: one tile per CTA with a causal mask, several tiles
 # per CTA, tiles that clusters take from each other by cluster launch control, and one query over a cache of 8 bits, which is
 # widened, or multiplied as it is. For sm_90a: three groups with tiles of 192
-# rows by 80 keys under a causal mask, several tiles per CTA, and the packed heads of a group in tiles of 128 by 128.
+# rows by 80 keys under a causal mask, several tiles per CTA, the packed heads of a group in tiles of 128 by 128, and operands
+# of 8 bits in tiles of 128 by 128, to whose O two products add, several per CTA.
 OURS: dict[str, Callable[[], Subject]] = {
     "ours-d128-causal": lambda: ours("ours-d128-causal", Case(128, "bf16", "causal", 256, 384, 1)),
     "ours-d64-persistent": lambda: ours(
@@ -150,5 +191,8 @@ OURS: dict[str, Callable[[], Subject]] = {
     ),
     "ours-hopper-d128-grouped": lambda: ours_hopper(
         "ours-hopper-d128-grouped", Case(128, "bf16", "full", 50, 400, 4), query_tiles=2
+    ),
+    "ours-hopper-e4m3": lambda: ours_narrow(
+        "ours-hopper-e4m3", Case(128, "e4m3", "causal", 200, 600, 1), tile_order="persistent"
     ),
 }

@@ -30,7 +30,11 @@ LENGTHS = (  # (queries, keys)
     (640, 640),  # three CTAs, five key tiles
 )
 RATIOS = (1, 4)  # query heads per key head
-NUMPY_DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+NUMPY_DTYPES = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype(np.float16),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+}
 TILE_ROWS, TILE_COLUMNS = 256, 128  # query rows of a CTA, keys of a tile
 
 
