@@ -4,6 +4,8 @@ As `tiling`, for the schedule `mha-registers` alone; names with HELD or `held` a
 hold.
 """
 
+import itertools
+
 from attn_mlir.dialect.orders import LOOPING_ORDERS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import Target, shared_tile_bytes
@@ -121,7 +123,8 @@ def held_tiling_for(
       groups, tile_n: prescribed numbers of groups and of keys per tile; 0 to choose.
       listed: whether lists name the key tiles: work tiles and key tiles then have the sizes of users'
         blocks, or divide these.
-      reads: whether each score needs elements of tensors.
+      reads: whether each score needs elements of tensors, for which registers are spared where a tile has any
+        left.
       transposing: registers of threads that transpose values of 8 bits.
 
     Raises:
@@ -136,7 +139,9 @@ def held_tiling_for(
     allowed = [tile_n] if tile_n else _keys_for(element_bits, page_size)
     if listed:
         groups, allowed = groups or LISTED_ROWS // rows, [n for n in allowed if n in TILE_N]
-    for count, least in ((3, FEWEST_HELD_KEYS), (2, 0), (1, 0)):
+    counts = (3, FEWEST_HELD_KEYS), (2, 0), (1, 0)
+    spared = (HELD_FOR_READS, 0) if reads else (0,)  # a kernel that spills a little before none
+    for for_reads, (count, least) in itertools.product(spared, counts):
         if groups not in (0, count):
             continue
         attending, _ = held_registers(
@@ -148,7 +153,7 @@ def held_tiling_for(
             transposing=transposing if is_narrow else 0,
         )
         rest = HELD_FOR_REST + (HELD_FOR_PAGES if page_size else 0)
-        rest += HELD_FOR_READS if reads else 0
+        rest += for_reads
         rest += HELD_FOR_WIDE if tile_order == "counter" and head_dim > WIDE else 0
         v_columns = -(-v_head_dim // 16) * 16
         parts = held_parts(v_columns, count) if is_narrow else [range(v_columns)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -101,6 +102,18 @@ def test_tiles(sizes: tuple[int, int], options: dict[str, Any], groups: int, key
     order, page = options.get("tile_order", "single"), options.get("page_size", 0)
     attending, _ = held_registers(HOPPER, groups, order, page)
     assert keys * 3 / 4 + sizes[1] / 2 <= attending - 32
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_tiles_of_every_head_size(bits: int, reads: bool) -> None:
+    """Whatever else is asked for; 8 bits of 256 columns have no register to spare for modifiers."""
+    step = 8 * 16 // bits
+    for size, order, page in product(
+        range(step, 257, step), ("single", "persistent", "counter"), (0, 16)
+    ):
+        options = {"tile_order": order, "page_size": page, "output_bits": 32}
+        assert held_tiling_for(HOPPER, size, size, element_bits=bits, reads=reads, **options)
 
 
 @pytest.mark.parametrize(
