@@ -66,6 +66,7 @@ LOAD = f"""
     READ:
     <wait> {wait("r1", 0).replace(chr(10), " ")}
     @p2 ld.shared.b32 r4, [r3];
+    <fence> fence.proxy.async.shared::cta;
     <before> bar.sync 0;
     @!p1 bra END;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [r1+8], 128;
@@ -114,6 +115,7 @@ KERNELS = {
 }
 OTHER = {
     ("store", "fence"): "proxy",
+    ("load", "fence"): "proxy",
     ("load", "end"): "exit",
     ("load", "init_fence"): "mbarrier",
     ("load", "init_barrier"): "mbarrier",

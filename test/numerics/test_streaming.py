@@ -97,12 +97,8 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
         (4, 16, 2, {"num_splits": 3, "query_tiles": 2}),  # 32 rows of 8 heads
         (1, 32, 1, {"num_splits": 3, "query_tiles": 2}),  # 32 heads
         (2, 40, 2, {}),  # 20 heads as two times 10
-        (
-            2,
-            48,
-            1,
-            {"num_splits": 2},
-        ),  # 16 heads three times, two positions, of one query tile each
+        # 16 heads three times, two positions, of one query tile each
+        (2, 48, 1, {"num_splits": 2}),
     ],
 )
 @pytest.mark.parametrize("target", TARGETS)
@@ -137,11 +133,14 @@ def test_rows_of_two_query_tiles(
 @pytest.mark.long("192-128", "40-16")
 def test_head_sizes_of_two_query_tiles(d: int, dv: int) -> None:
     """O in four pieces, and in one; two where shared memory has room for key tiles beside them."""
-    q, k, v = operands(5, 300, 4, 1, d, dv)
-    plan = am.plan(q, k, v, schedule="mha-streaming", device=device("sm_90a"))
+    several = operands(
+        5, 300, 8, 2, d, dv
+    )  # more work tiles of one query tile than multiprocessors
+    plan = am.plan(*several, schedule="mha-streaming", device=device("sm_90a"))
     assert plan.steps[0].request.query_tiles == (None if d == 192 else 2)  # pyright: ignore
-    for parts, tiles in ((1, None), (3, 1 if d == 192 else 2)):
-        options: dict[str, Any] = {"num_splits": parts, "query_tiles": tiles}
+    q, k, v = operands(5, 300, 4, 1, d, dv)
+    for parts in (1, 3):
+        options: dict[str, Any] = {"num_splits": parts, "query_tiles": 1 if d == 192 else 2}
         assert not wrong(q, k, v, "sm_90a", 1, mask=am.causal(), **options)
 
 
