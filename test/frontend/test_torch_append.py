@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,21 +14,11 @@ from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.appending import NAMES, append_call_op  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, DIM, PAGE, PAGES, ROOM = 2, 64, 16, 9, 48
 TABLE = [[3, 1, 5], [0, 2, 4], [8, 7, 6]]
 USED = [40, 17, 48]  # the new ones counted
 NEW = 2
-
-
-@pytest.fixture(autouse=True)
-def afresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
-    torch._dynamo.reset()
 
 
 def normal(*shape: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +13,10 @@ import attn_mlir as am  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.attention_call import NAMES, attention_call_op  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, KV_HEADS, DIM, PAGE, PAGES = 4, 2, 64, 16, 9
 TABLE = [[3, 1, 5], [0, 2, 4], [8, 7, 6]]
 LENGTHS = [40, 17, 48]
-
-
-@pytest.fixture(autouse=True)
-def afresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    with torch.no_grad():
-        yield
-    torch._dynamo.reset()
 
 
 def normal(*shape: int) -> Any:

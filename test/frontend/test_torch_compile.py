@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,18 +21,11 @@ from attn_mlir.mods import softcap  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("graphs_afresh"),
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
 ]
 HEADS, SQ, SK, DIM = 2, 24, 40, 16
 TABLE = torch.linspace(-2, 2, 2 * HEADS * SQ).reshape(HEADS, 2 * SQ)
-
-
-@pytest.fixture(autouse=True)
-def afresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    with torch.no_grad():
-        yield
-    torch._dynamo.reset()
 
 
 def operands() -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,21 +14,11 @@ from attn_mlir import flash_mla  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.pytorch.latent import mla_decode_call_op  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]
 HEADS, PAGE, PAGES, SCALE = 8, 16, 6, 0.05
 TABLE = [[3, 1], [0, 2], [4, 1], [5, 3]]
 LENGTHS = [20, 17, 32, 1]
 BATCHES = 3, 4  # neither the size of something else
-
-
-@pytest.fixture(autouse=True)
-def afresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
-    torch._dynamo.reset()
 
 
 def normal(*shape: int) -> Any:
