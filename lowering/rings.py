@@ -30,7 +30,7 @@ announces its own bytes when it is issued, and `ws.commit` arrives, in a cluster
 the CTA where they are counted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,23 +54,22 @@ from .clusters import (
 )
 from .context import FULL_WARP, Lowering, Slot, lowers
 from .groups import meet
+from .slot_users import (
+    THREADS,
+    agents,
+    completed_by,
+    engine_on,
+    feeds_own_engine,
+    guards_a_buffer,
+    guards_tensor_memory,
+    is_read_by_engine,
+    is_touched_by_threads,
+)
 from .sm_100a.tensor_memory import fence_tensor, wait_tensor_stores
 
 Value = Any
 
-ENGINE_OPS = (  # agents that access memory by the asynchronous proxy
-    ws.MmaOp,
-    ws.ProductOp,
-    ws.CopyInOp,
-    ws.GatherInOp,
-    ws.CopyOutOp,
-    ws.CopyAcrossOp,
-    ws.ReduceOutOp,
-    ws.ClaimOp,
-)
-HANDOVERS = (ws.CommitOp, ws.ReleaseOp)
 PRODUCER = "producer"  # the side of a ring that acquires
-_THREADS = {"threads", "warps", "thread_copies"}  # agents that access memory as threads do
 
 
 class RingState:
@@ -93,9 +92,9 @@ class RingState:
             self.empty = BarrierRun(low.shared_pointer(numbers["empty"]), count)
             self.empty_count = numbers["empty_count"]
         self.space = "" if self.kind.tile is None else self.kind.tile.space  # tokens have no memory
-        filled_by, read_by = _agents(op)
-        self.read_by_engine = bool(read_by - _THREADS) or _engine_on(op, ws.WaitOp)
-        self.filled_by_engine = bool(filled_by - _THREADS) or _engine_on(op, ws.AcquireOp)
+        filled_by, read_by = agents(op)
+        self.read_by_engine = bool(read_by - THREADS) or engine_on(op, ws.WaitOp)
+        self.filled_by_engine = bool(filled_by - THREADS) or engine_on(op, ws.AcquireOp)
         self.filled_by_thread_copies = "thread_copies" in filled_by
 
     def index(self, way: Value, stage: Value) -> Value:
@@ -116,116 +115,6 @@ class RingState:
             self.full.init(number, self.full_count)
             if self.empty is not None:
                 self.empty.init(number, self.empty_count)
-
-
-def _agents(op: ws.AllocRingOp) -> tuple[set[str], set[str]]:
-    """The agents of the commits and of the releases of a ring's slots."""
-    slots = [use.owner.operation.results[0] for use in op.ring.uses]
-    filled, read = (
-        {agent for slot in slots for agent in _completed_by(slot, step)}
-        for step in (ws.CommitOp, ws.ReleaseOp)
-    )
-    return filled, read
-
-
-def _completed_by(slot: Value, step: type[ws.CommitOp] | type[ws.ReleaseOp]) -> set[str]:
-    """The agents of the commits or of the releases of a slot."""
-    users = (use.owner for use in slot.uses)
-    return {user.by.value for user in users if isinstance(user, step)}
-
-
-def _is_read_by_engine(slot: Value) -> bool:
-    """Whether an engine reads a slot from `ws.wait`, or parts of it."""
-    is_used = any(isinstance(user, ENGINE_OPS) for user in ws.users(slot))
-    return is_used or bool(_completed_by(slot, ws.ReleaseOp) - _THREADS)
-
-
-def _is_touched_by_threads(slot: Value) -> bool:
-    """Whether threads read or write a slot, or parts of it."""
-    return any(not isinstance(user, (*ENGINE_OPS, *HANDOVERS)) for user in ws.users(slot))
-
-
-def _engine_on(op: ws.AllocRingOp, opener: Any) -> bool:
-    """Whether an engine accesses the slots that operations like `opener` (acquire or wait) take."""
-    takers = (use.owner for use in op.ring.uses if isinstance(use.owner, opener))
-    return any(isinstance(user, ENGINE_OPS) for taker in takers for user in ws.users(taker.slot))
-
-
-def _users_of_buffers(low: Lowering) -> Iterator[list[Any]]:
-    """For each buffer in shared memory, the operations of all roles that use its tiles."""
-    for op in low.kernel.body.blocks[0].operations:
-        if isinstance(op, ws.AllocBufferOp):
-            if ws.BufferType(op.buffer.type).tile.space == "shared":
-                yield [user for use in op.buffer.uses for user in ws.users(use.owner.tile)]
-
-
-def _users_of_slots(low: Lowering) -> Iterator[list[Any]]:
-    """For each slot in shared memory that this role takes, the operations that use it."""
-    for op in low.kernel.body.blocks[0].operations:
-        if isinstance(op, ws.AllocRingOp):
-            tile = ws.RingType(op.ring.type).tile
-            for use in op.ring.uses if tile is not None and tile.space == "shared" else ():
-                if _is_in(use.owner, low.active.op):
-                    yield list(ws.users(use.owner.slot))
-
-
-def _meets_engine(low: Lowering, users: Sequence[Any]) -> bool:
-    """Whether this role's threads write to shared memory that an engine accesses."""
-    is_written = any(isinstance(x, ws.StoreOp) and _is_in(x, low.active.op) for x in users)
-    return is_written and any(isinstance(user, ENGINE_OPS) for user in users)
-
-
-def _guards_a_buffer(low: Lowering) -> bool:
-    """Whether this role's threads write a buffer that an engine accesses: any handover may guard it."""
-    return any(_meets_engine(low, users) for users in _users_of_buffers(low))
-
-
-def _feeds_own_engine(low: Lowering) -> bool:
-    """Whether this role's threads write to a slot on which it issues engine work itself."""
-    return any(_meets_engine(low, users) for users in _users_of_slots(low))
-
-
-def _is_tensor(low: Lowering, ring: RingState) -> bool:
-    """Whether a handover guards tensor memory: slots there, or a buffer that the ring stands for.
-
-    Tokens stand for the buffers of a role, slots in shared memory for those that roles on both sides
-    of the ring use.
-    """
-    if ring.space == "tensor":
-        return True
-    buffers = (
-        op for op in low.kernel.body.blocks[0].operations if isinstance(op, ws.AllocBufferOp)
-    )
-    users = _roles_of(
-        low,
-        (
-            use.owner
-            for op in buffers
-            if ws.BufferType(op.buffer.type).tile.space == "tensor"
-            for use in op.buffer.uses
-        ),
-    )
-    if low.active.op.label not in users:
-        return False
-    takers = [use.owner for use in ring.op.ring.uses]
-    fillers, readers = (
-        _roles_of(low, (taker for taker in takers if isinstance(taker, kind)))
-        for kind in (ws.AcquireOp, ws.WaitOp)
-    )
-    return not ring.space or bool(users & fillers and users & readers)
-
-
-def _roles_of(low: Lowering, operations: Iterable[Any]) -> set[str]:
-    """The labels of the roles that operations stand in."""
-    found = list(operations)
-    return {role.label for role in low.kernel.roles() if any(_is_in(op, role) for op in found)}
-
-
-def _is_in(op: Any, role: ws.RoleOp) -> bool:
-    parent = op.operation.parent
-    while parent is not None and parent != role.operation:
-        parent = parent.parent
-    return parent is not None
 
 
 class Cursor:
@@ -301,9 +190,9 @@ def _acquire(low: Lowering, op: ws.AcquireOp) -> None:
     ring, slot, parity = _take_slot(low, op, PRODUCER, 1)
     if ring.empty is not None:
         ring.wait(ring.empty, slot.index, parity)
-        if _is_tensor(low, ring):
+        if guards_tensor_memory(low, ring.op):
             fence_tensor("after")
-    if "copy_engine" in _completed_by(op.slot, ws.CommitOp):
+    if "copy_engine" in completed_by(op.slot, ws.CommitOp):
         if ws.is_told_at_once(op):
             _arm(low, ring, slot, ws.loads_into(op.slot))
         else:
@@ -357,9 +246,9 @@ def announce(low: Lowering, slot: Slot, load: Any) -> None:
 def _wait(low: Lowering, op: ws.WaitOp) -> None:
     ring, slot, parity = _take_slot(low, op, "consumer", 0)
     ring.wait(ring.full, slot.index, parity)
-    if _is_tensor(low, ring):
+    if guards_tensor_memory(low, ring.op):
         fence_tensor("after")
-    if ring.filled_by_thread_copies and _is_read_by_engine(op.slot):
+    if ring.filled_by_thread_copies and is_read_by_engine(op.slot):
         _fence_proxy()
     low[op.slot] = slot
 
@@ -386,7 +275,7 @@ def _release(low: Lowering, op: ws.ReleaseOp) -> None:
         nvvm.CpAsyncBulkWaitGroupOp(0, read=True)
         arrive(low, ring.empty, slot.index, ring.empty_at)
         return
-    engine_follows = ring.filled_by_engine and _is_touched_by_threads(op.slot)
+    engine_follows = ring.filled_by_engine and is_touched_by_threads(op.slot)
     _hand_over(low, slot, op.by.value, ring.empty, ring.empty_at, engine_follows=engine_follows)
 
 
@@ -405,11 +294,11 @@ def _hand_over(
     if by == "thread_copies":
         nvvm.CpAsyncMBarrierArriveOp(barriers.address(slot.index), noinc=True)
         return
-    if _is_tensor(low, slot.ring):
+    if guards_tensor_memory(low, slot.ring.op):
         wait_tensor_stores(low)
         fence_tensor("before")
     is_shared = slot.ring.space == "shared"
-    if (engine_follows and is_shared) or _guards_a_buffer(low):
+    if (engine_follows and is_shared) or guards_a_buffer(low):
         _fence_proxy()
     if by == "threads":
         arrive(low, barriers, slot.index, lists)
@@ -443,6 +332,6 @@ def _at(low: Lowering, op: ws.AtOp) -> None:
 
 @lowers(ws.BarrierOp)
 def _barrier(low: Lowering, op: ws.BarrierOp) -> None:
-    if _feeds_own_engine(low) or _guards_a_buffer(low):
+    if feeds_own_engine(low) or guards_a_buffer(low):
         _fence_proxy()
     meet(low)

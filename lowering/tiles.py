@@ -1,13 +1,12 @@
 """The loop over work tiles: which ones a CTA computes, one after the other.
 
-With cluster launch control (order `clc`), answers arrive in a ring like any other. The asynchronous
-proxy writes a slot after threads have read the previous answer from it, hence the fence:
+With cluster launch control (order `clc`), answers arrive in a ring like any other:
 
 ```
 tile = blockIdx
 do {
   ... the role's work ...
-  wait for the answer; read it: cancelled?, ctaid.x, .y, .z; fence.proxy.async; release
+  wait for the answer; read it: cancelled?, ctaid.x, .y, .z; release
 } while (a CTA was cancelled), tile = its ctaid
 ```
 
@@ -349,8 +348,6 @@ def _read_claimed(low: Lowering, op: ws.NextTileOp) -> tuple[Value, list[Value]]
     """Whether a CTA was cancelled, and its place in the grid."""
     i128 = ir.IntegerType.get_signless(128)
     answer = llvm.LoadOp(i128, low.shared_pointer(low.slot(op.slot).tile.start())).result
-    kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
-    nvvm.FenceProxyOp(kind, space=ir.Attribute.parse("#nvvm.shared_space<cta>"))
 
     def query(name: str, result: Any) -> Value:
         which = nvvm.ClusterLaunchControlQueryType[name]

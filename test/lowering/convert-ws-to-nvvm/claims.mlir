@@ -14,10 +14,11 @@
 // CHECK: arith.addi %[[FIRST]], %[[J]]
 // CHECK: nvgpu.mbarrier.try_wait.parity
 // CHECK: %[[ANSWER:.*]] = llvm.load %{{.*}} : !llvm.ptr<3> -> i128
-// CHECK: nvvm.fence.proxy
+// CHECK-NOT: nvvm.fence.proxy
 // CHECK: nvvm.clusterlaunchcontrol.query.cancel query = is_canceled, %[[ANSWER]]
 // CHECK: nvvm.clusterlaunchcontrol.query.cancel query = get_first_cta_id_x, %[[ANSWER]]
 // CHECK: nvvm.shfl.sync idx
+// CHECK: nvvm.fence.proxy
 // CHECK: nvgpu.mbarrier.arrive
 // CHECK: scf.condition
 
