@@ -161,11 +161,13 @@ def write(folder: Path, targets: Sequence[str], heads: Sequence[int], queries: i
     table, used = np.zeros((1, 1), np.int32), np.ones(1, np.int32)
     pool = np.zeros((1, PAGE, 1, COLUMNS), ml_dtypes.bfloat16)
     cache = am.PagedKV(pool, page_table=table, seqused=used)
-    with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
-        for count in heads:
-            q = np.zeros((1, queries, count, COLUMNS), ml_dtypes.bfloat16)
-            for splits in (1, 2):
-                ours(q, cache, splits)
+    keep = Collector(make_folder(folder))
+    for target in targets:
+        with recording(keep), launching_on(IdleDevice(target)):
+            for count in heads:
+                q = np.zeros((1, queries, count, COLUMNS), ml_dtypes.bfloat16)
+                for splits in (1, 2):
+                    ours(q, cache, splits)
 
 
 def main() -> int:
