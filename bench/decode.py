@@ -29,6 +29,7 @@ from attn_mlir.bench._graphs import recorded, replayed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
+from attn_mlir.passes.target.tiling import MAX_Q_TILES, STREAM_ROWS
 from attn_mlir.runtime.devices.idle import IdleDevice
 from attn_mlir.runtime.kernel import launching_on
 
@@ -183,9 +184,10 @@ def row(
         is_narrow = any(f", {dtype}," in name for dtype in narrow)
         rate = shape.cache_bytes / (1 + is_narrow) / spread.median * 1e-12
         ratio = times["cuDNN"].median / spread.median if "cuDNN" in times else float("nan")
-        if is_narrow:
-            name += f": {spread.median / wide:.3f} of the time of 16 bits"
-        print(f"  {spread.text('us', 1, 1e6):32s} {rate:6.2f} TB/s {ratio:6.3f} of cuDNN  {name}")
+        of_wide = f": {spread.median / wide:.3f} of the time of 16 bits" if is_narrow else ""
+        print(
+            f"  {spread.text('us', 1, 1e6):32s} {rate:6.2f} TB/s {ratio:6.3f} of cuDNN  {name}{of_wide}"
+        )
         if errors[name] > 1:
             print(f"  WRONG, {errors[name]:.2f} of what is allowed: {name}")
     sys.stdout.flush()
@@ -200,15 +202,16 @@ def write(
     pages: Sequence[int],
     narrow: Sequence[str],
 ) -> None:
-    """Compiles the kernels that the benchmark calls, for `queries` queries per sequence."""
+    """Compiles the kernels that the benchmark calls, for `queries` queries per sequence, of any shape."""
     import ml_dtypes
     import numpy as np
 
     sizes = ((queries, HEADS), (1, KV_HEADS), (1, KV_HEADS))
     q, k, v = (np.zeros((1, *size, HEAD_DIM), ml_dtypes.bfloat16) for size in sizes)
+    chosen = (0,) if queries * HEADS // KV_HEADS <= STREAM_ROWS else range(MAX_Q_TILES + 1)
     with recording(Collector(make_folder(folder), targets)), launching_on(IdleDevice()):
         for splits in (1, 2):
-            for number in (0, *tiles):
+            for number in (*chosen, *tiles):
                 ours(q, k, v, splits, number)
             for dtype in narrow:
                 kind = getattr(ml_dtypes, NARROW[dtype])
