@@ -126,23 +126,26 @@ def compiled(cell: Cell, folder: Path) -> Entry:
     """Compiles the kernel of a cell with clocks to a folder."""
     from attn_mlir.compiling.orders import with_tiles
     from attn_mlir.compiling.spec import mha
-    from attn_mlir.compiling.work_tiles import kernel_block
     from attn_mlir.lowering.compile import compile_with_clocks
+    from attn_mlir.passes.target.held_tiling import held_tiling_for
+    from attn_mlir.passes.target.limits import target_named
     from attn_mlir.passes.target.tiling import HELD
 
     spec = mha(
         heads=cell.heads, head_dim=cell.head_dim, v_head_dim=cell.v_head_dim,
         mask=MASKS[cell.mask](), return_lse=False, schedule=HELD,
     )  # fmt: skip
-    sizes = {"batch": cell.batch, "sq": cell.length, "sk": cell.length}
-    spec = with_tiles(spec, sizes, TARGET, split=False)
+    longest = {"batch": cell.batch, "sq": cell.length, "sk": cell.length}
+    spec = with_tiles(spec, longest, TARGET, split=False)
     bundle = Bundle.from_bytes(compile_with_clocks(spec, target=TARGET))
-    keys = kernel_block(spec, cell.length, TARGET).keys
     groups = bundle.manifest.tensor("clocks").shape[-2]
     assert isinstance(groups, int)
-    name = f"{cell.head_dim}.{cell.mask}.{groups}x{keys}.{spec.tile_order or 'single'}.attn"
+    order = spec.tile_order or "single"
+    sizes = (target_named(TARGET), cell.head_dim, cell.v_head_dim)
+    keys = held_tiling_for(*sizes, tile_order=order, groups=groups).tile_n
+    name = f"{cell.head_dim}.{cell.mask}.{groups}x{keys}.{order}.attn"
     bundle.save(folder / name)
-    return Entry(cell, name, groups, keys, spec.tile_order or "single")
+    return Entry(cell, name, groups, keys, order)
 
 
 def measured(
