@@ -130,6 +130,7 @@ class RoleState:
       stored: the kernel's tiles in tensor memory that were written since the last
         `tcgen05.wait::st`.
       next_tile: the answer read last, if work tiles are claimed.
+      is_fenced: whether each thread has had a proxy fence behind all accesses of its own so far.
     """
 
     op: ws.RoleOp
@@ -139,6 +140,7 @@ class RoleState:
     cursors: "dict[tuple[Any, ...], Cursor]"
     stored: list[Value] = field(default_factory=list[Value])
     next_tile: NextTile | None = None
+    is_fenced: bool = False
 
 
 class Lowering:
@@ -183,6 +185,7 @@ class Lowering:
     def lower(self, op: Any) -> None:
         """Lowers one operation; a scalar operation without regions is cloned."""
         name = op.operation.name
+        self._note_access(op)
         with op.operation.location:
             if name in _LOWERINGS:
                 _LOWERINGS[name](self, op)
@@ -195,6 +198,12 @@ class Lowering:
             else:
                 check_scalar(op)
                 self._clone(op.operation)
+        self._note_access(op)
+
+    def _note_access(self, op: Any) -> None:
+        """Before and behind an operation: any but a handover may access memory, or hold one that does."""
+        if self.role is not None and not isinstance(op, (ws.CommitOp, ws.ReleaseOp)):
+            self.role.is_fenced = False
 
     def _clone(self, op: Any) -> None:
         copy = ir.Operation.create(

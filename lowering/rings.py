@@ -12,6 +12,7 @@ consistency; async proxy):
   may overtake reads that are still on their way (wrong results on an H200, docs/performance.md);
 * shared memory that copies of threads write and an engine reads: the same after the wait, as the
   arrival happens when a copy completes, and no thread can execute a fence before it;
+* none before an arrival directly behind another one that has it, which covers what was before both;
 * the tensor core hands over by `tcgen05.commit`, the copy engine by the bytes it reports.
 
 Tokens may guard buffers in tensor memory: roles that use such buffers hand tokens over as they
@@ -299,7 +300,9 @@ def _hand_over(
         fence_tensor("before")
     is_shared = slot.ring.space == "shared"
     if (engine_follows and is_shared) or guards_a_buffer(low):
-        _fence_proxy()
+        if not low.active.is_fenced:
+            _fence_proxy()
+        low.active.is_fenced = True
     if by == "threads":
         arrive(low, barriers, slot.index, lists)
         return

@@ -29,6 +29,18 @@ SEEDS = [None, 1, 2]
 MATRIX = "memref<?x32xf32>"
 
 
+TYPES = '!t = !ws.tile<vector<128x32xf32>, "shared">\n!ring = !ws.ring<!t, 1, 1>\n'
+
+
+def loaded(ring: str, number: str = "") -> str:
+    """A ring's slot filled with the first rows of %x; values of this number."""
+    slot = f"%s{number}"
+    return f"""{slot} = "ws.acquire"({ring}, %c0) : (!ring, i32) -> !t
+    {copy_op("copy_in", "%x", slot, "%c0, %c0", "0, 1", f"{MATRIX}, !t")}
+    "ws.commit"({slot}) {{by = "copy_engine"}} : (!t) -> ()
+    """
+
+
 def doubled() -> str:
     """y = 2 x, in the slot: threads write it where the copy engine loads the next 128 rows."""
     load = f"""scf.for %i = %c0 to %c2 step %c1 : i32 {{
@@ -61,7 +73,7 @@ def doubled() -> str:
         '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
         + role("load", numbers + load, first=4)
         + threads(rows),
-        types='!t = !ws.tile<vector<128x32xf32>, "shared">\n!ring = !ws.ring<!t, 1, 1>\n',
+        types=TYPES,
         columns=32,
     )
 
@@ -81,6 +93,30 @@ def test_a_consumer_that_only_reads_has_a_fence_too() -> None:
     assert kept in text
     read = str(lowered(text.replace(kept, ""), ws_to_nvvm("sm_100a")))
     assert read.count("nvvm.fence.proxy") == 1
+
+
+@pytest.mark.parametrize(
+    ("between", "fences"), [("", 1), ('%f3 = "ws.load"(%s) : (!t) -> !full', 2)]
+)
+def test_one_fence_before_two_handovers_in_a_row(between: str, fences: int) -> None:
+    """Of what is accessed behind a fence it says nothing."""
+    release = '"ws.release"(%s) {by = "threads"} : (!t) -> ()'
+    one = kernel(
+        [("x", "in", MATRIX, ("m", ""))],
+        '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
+        '\n  %other = "ws.alloc_ring"() {label_name = "o"} : () -> !ring'
+        + role("load", loaded("%ring") + loaded("%other", "2"), first=4)
+        + threads(f"""%s = "ws.wait"(%ring, %c0) : (!ring, i32) -> !t
+    %s2 = "ws.wait"(%other, %c0) : (!ring, i32) -> !t
+    %f = "ws.load"(%s) : (!t) -> !full
+    %f2 = "ws.load"(%s2) : (!t) -> !full
+    {release.replace("%s", "%s2")}
+    {between}
+    {release}"""),
+        types=TYPES,
+        columns=32,
+    )  # fmt: skip
+    assert str(lowered(one, ws_to_nvvm("sm_100a"))).count("nvvm.fence.proxy") == fences
 
 
 def test_a_role_that_hands_a_slot_on_unread_has_no_fence() -> None:
