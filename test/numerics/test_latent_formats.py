@@ -92,12 +92,13 @@ def test_products_of_8_bits() -> None:
     assert bits(attend(given, EmulatorDevice("adversarial", 2, check="all"))) == bits(found)
 
 
-def test_t27_sinks_have_the_power_of_two_of_the_weights() -> None:
+@pytest.mark.parametrize("heads", [8, 128])
+def test_t27_sinks_have_the_power_of_two_of_the_weights(heads: int) -> None:
     """P of 8 bits is 2^6 at a maximum: so is a sink that equals it, which halves O and no LSE."""
     rows = np.full((64, 1, 576), 0x38, np.uint8)  # 1
-    q = np.zeros((1, 8, 576), E4M3)
-    q[:, 4:] = 1.0
-    sinks = np.log(64.0) + np.repeat([0.0, 576.0], 4)
+    q, half = np.zeros((1, heads, 576), E4M3), heads // 2
+    q[:, half:] = 1.0
+    sinks = np.log(64.0) + np.repeat([0.0, 576.0], half)
     given = {
         "q": q,
         "kv": rows,
@@ -109,8 +110,8 @@ def test_t27_sinks_have_the_power_of_two_of_the_weights() -> None:
     }
     found = attend(given)
     assert np.abs(found.o.astype(np.float32) - 0.5).max() < 2.0**-8
-    assert np.allclose(found.lse[0], np.repeat([np.log(64.0), np.log(64.0) + 576], 4), atol=1e-4)
-    assert np.array_equal(found.max_logits[0], np.repeat([0.0, 576.0], 4))
+    assert np.allclose(found.lse[0], np.repeat([np.log(64.0), np.log(64.0) + 576], half), atol=1e-4)
+    assert np.array_equal(found.max_logits[0], np.repeat([0.0, 576.0], half))
 
 
 def test_pages_are_rows_elsewhere() -> None:

@@ -108,6 +108,24 @@ def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(launches: list[St
     assert counted[0][0] == products
 
 
+def test_rows_of_products_of_8_bits_are_gathered_once_as_key_and_once_as_value(
+    launches: list[Stats],
+) -> None:
+    """In lines of 128 columns, of which 576 are four and a half; products are of 32 columns or entries,
+    and Q comes in five boxes for each CTA. Two blocks come late and out of order."""
+    whole = problem(
+        Case(s_kv=2 * BLOCK, topk=2 * BLOCK, heads=HEADS, kv_format="e4m3", narrow=True)
+    )
+    counted: list[tuple[int, int]] = []
+    for blocks in (1, 2):
+        case = {**whole, "indices": np.ascontiguousarray(whole["indices"][:, : blocks * BLOCK])}
+        device = FAIR if blocks == 1 else EmulatorDevice("adversarial", 1, check="all")
+        assert not wrong(case, attend(case, device))
+        counted.append((launches[-1].mma_count, launches[-1].counters["tensor_loads"]))
+    products, copies = 576 // 32 + 2 * BLOCK // 32, (5 + 4) * BLOCK // 4
+    assert counted == [(products, copies + 10), (2 * products, 2 * copies + 10)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "case",
@@ -116,6 +134,8 @@ def test_rows_of_8_bits_are_read_once_as_key_and_once_as_value(launches: list[St
         Case(2, 304, 290, HEADS, 512, lengths=True, sinks=True, kv_format="model1"),
         Case(1, 300, 290, 2 * HEADS, sinks=True, kv_format="e4m3"),
         Case(1, 300, 290, HEADS, lengths=True, kv_format="e4m3_rope16", group=64),
+        Case(2, 300, 290, 2 * HEADS, lengths=True, sinks=True, kv_format="e4m3", narrow=True),
+        Case(2, 300, 290, HEADS, sinks=True, empty=True, kv_format="e4m3", narrow=True),
     ],
     ids=str,
 )
@@ -169,6 +189,18 @@ def test_t8_a_in_tensor_memory_is_there_twice(plain: Bundle) -> None:
     assert sorted(tuple(x.box) for x in params) == [(64, 64, 1, 1), (64, 64, 2, 1)]
     copies = re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", plain.ptx)
     assert len(copies) == 1 + 2 * 384 // 64
+
+
+def test_memory_of_a_cta_where_products_are_of_8_bits() -> None:
+    """Q has no part in tensor memory, so there is room for two tiles of scores."""
+    spec = SparseMlaSpec(heads=HEADS, kv_format="e4m3", dtype="e4m3")
+    bundle = am.compile(spec, target="sm_100a")
+    regions: Any = bundle.report["memory_map"]
+    extents = {x["what"]: x["end"] - x["begin"] for x in regions}
+    places = {"q": 40960, "k": 122880, "v": 49152, "p": 16384, "o": 256, "s": 128}
+    assert {name: extents[name] for name in places} == places
+    assert "rest" not in extents and "tail" not in extents
+    assert "tcgen05.mma.cta_group::2.kind::f8f6f4" in bundle.ptx
 
 
 def test_t17_values_wait_until_queries_have_left_their_place(plain: Bundle) -> None:

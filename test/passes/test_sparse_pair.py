@@ -21,10 +21,10 @@ PLAN = "builtin.module(ws-plan-memory{target=sm_100a})"
 
 
 @functools.cache
-def kernel(entries: str = "", kv_format: str = "bf16") -> str:
+def kernel(entries: str = "", kv_format: str = "bf16", dtype: str = "bf16") -> str:
     """The kernel before its rings are proved and placed; with entries of its configuration."""
     head_dim = 512 if kv_format == "bf16" else 576
-    spec = SparseMlaSpec(heads=128, head_dim=head_dim, kv_format=kv_format)
+    spec = SparseMlaSpec(heads=128, head_dim=head_dim, kv_format=kv_format, dtype=dtype)
     module = str(build_module(make_context(), spec))
     if entries:
         module = module.replace("{operand", f"{{attn.config = {{{entries}}}, operand")
@@ -33,9 +33,9 @@ def kernel(entries: str = "", kv_format: str = "bf16") -> str:
     return str(lowered(module, f"builtin.module({schedule})"))
 
 
-def without(label: str, signal: str, kv_format: str = "bf16") -> str:
+def without(label: str, signal: str, **options: str) -> str:
     """The kernel in which one signal of a ring stays within its CTA."""
-    lines = kernel(kv_format=kv_format).splitlines()
+    lines = kernel(**options).splitlines()
     (number,) = [
         n for n, x in enumerate(lines) if f'label_name = "{label}"' in x and "alloc_ring" in x
     ]
@@ -81,17 +81,31 @@ def test_signals_that_stay_within_a_cta(label: str, signal: str, message: str) -
 )  # fmt: skip
 def test_signals_where_warps_write_keys_and_values(label: str, signal: str, message: str) -> None:
     with pytest.raises(VerifyError, match=message):
-        lowered(without(label, signal, "v32"), PLAN)
+        lowered(without(label, signal, kv_format="v32"), PLAN)
 
 
 @pytest.mark.parametrize(
-    "options", [{"kv_format": "e4m3", "kv_group": 32}, {"kv_format": "e4m3", "dtype": "e4m3"}]
-)
+    ("label", "signal", "message"),
+    [
+        ("q", "full_at", r"needs a role that reads slots of ring q\[0\] in CTA 1"),
+        ("k", "full_at", r"needs a role that reads slots of ring k\[0\] in CTA 1"),
+        ("v", "empty_at", "never returns with"),
+        ("s", "empty_at", r"s\[0\] in CTA 1 that role softmax of CTA 1 may still read: no signal"),
+    ],
+)  # fmt: skip
+def test_signals_where_products_are_of_8_bits(label: str, signal: str, message: str) -> None:
+    narrow = without(label, signal, kv_format="e4m3", dtype="e4m3")
+    assert "moved" not in narrow and "f8E4M3FN" in narrow
+    with pytest.raises(VerifyError, match=message):
+        lowered(narrow, PLAN)
+
+
+@pytest.mark.parametrize("options", [{"kv_format": "e4m3", "kv_group": 32}])
 def test_what_pairs_do_not_take_is_the_work_of_one_cta(options: dict[str, Any]) -> None:
-    """Factors that would not fit the registers of a thread, and products of 8 bits."""
+    """Factors that would not fit the registers of a thread."""
     module = str(build_module(make_context(), SparseMlaSpec(heads=128, **options)))
     schedule = "attn-configure{target=sm_100a},convert-attn-to-ws{target=sm_100a}"
     assert "cluster" not in str(lowered(module, f"builtin.module({schedule})"))
-    with pytest.raises(VerifyError, match="has no kernel of pairs for products of 8 bits, or with"):
+    with pytest.raises(VerifyError, match="has no kernel of pairs with factors of fewer"):
         named = module.replace("{operand", '{attn.schedule = "sparse-mla-pair", operand')
         lowered(named, f"builtin.module({schedule})")

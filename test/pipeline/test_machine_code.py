@@ -144,6 +144,7 @@ def test_few_queries_of_wide_heads(
         {"heads": 128},
         {"heads": 128, "head_dim": 512},
         {"heads": 128, "kv_format": "v32"},
+        {"heads": 128, "kv_format": "e4m3", "dtype": "e4m3"},
         *(pytest.param({"heads": 128, **options}, marks=pytest.mark.long) for options in PAIRS),
     ],
     ids=str,

@@ -81,12 +81,12 @@ def formats() -> Iterator[Case]:
             group=group,
         )
         if kv_format == "e4m3" and group is None:
-            for s_kv, topk in OTHERS:
+            for (s_kv, topk), heads in product(OTHERS, (64, 128)):
                 yield Case(
                     2,
                     s_kv,
                     topk,
-                    64,
+                    heads,
                     d_qk,
                     lengths=True,
                     sinks=True,

@@ -11,7 +11,7 @@ from attn_mlir.dialect import attn, ws
 from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.parts.decode_kernel import listed_kernel
-from attn_mlir.passes.schedule.parts.sparse_pair import key_slots
+from attn_mlir.passes.schedule.parts.sparse_pair import PairSlots
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import HALF_ROWS, Target
 from attn_mlir.passes.target.tiling import PAIR_DECODE
@@ -39,7 +39,8 @@ class MlaDecodePair(MlaDecode):
         """
         if not self.takes(op, target):
             raise op_error(op, "has a kernel of pairs for lists and multiples of 128 heads alone")
-        chosen: dict[str, Any] = {"kv_stages": key_slots(op.head_dim), "packed_heads": HALF_ROWS}
+        slots = PairSlots.of(op.head_dim, ws.element_bits(op.element_type))
+        chosen: dict[str, Any] = {"kv_stages": slots.keys, "packed_heads": HALF_ROWS}
         op.attributes[CONFIG] = PairConfig(**chosen | PairConfig.given(op)).to_attr()
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:

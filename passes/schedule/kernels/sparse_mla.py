@@ -103,7 +103,11 @@ class SparseMla:
 
     def chosen(self, op: attn.SparseMlaOp) -> SparseConfig:
         """The configuration of an operation that there is a kernel for."""
-        return self.config(**((NARROW if _is_narrow(op) else {}) | self.config.given(op)))
+        return self.config(**(self.own(op) | self.config.given(op)))
+
+    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
+        """Entries of the configuration by what is multiplied."""
+        return NARROW if _is_narrow(op) else {}
 
     def build(self, function: Any, op: attn.SparseMlaOp, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation.
@@ -151,10 +155,10 @@ class SparseMla:
 
 
 def is_for_pairs(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:
-    """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`, and products are of 16 bits."""
+    """Whether pairs of CTAs have a kernel: as `tiling.is_for_pairs`."""
     rows = op.kv.owner
     group = rows.group.value if isinstance(rows, attn.LatentRowsOp) else None
-    return not _is_narrow(op) and tiling.is_for_pairs(op.heads, group)
+    return tiling.is_for_pairs(op.heads, group)
 
 
 def _is_narrow(op: attn.SparseMlaOp | attn.MlaDecodeOp) -> bool:

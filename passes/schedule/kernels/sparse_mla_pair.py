@@ -76,15 +76,14 @@ class SparseMlaPair(SparseMla):
         if not is_for_pairs(op):
             raise op_error(
                 op,
-                "has no kernel of pairs for products of 8 bits, or with factors of fewer than "
-                f"{PAIR_FACTOR_COLUMNS} columns",
+                f"has no kernel of pairs with factors of fewer than {PAIR_FACTOR_COLUMNS} columns",
             )
         super().configure(op, target, options)
 
-    def chosen(self, op: attn.SparseMlaOp) -> PairConfig:
-        """As many slots of keys as there is room for, unless the operation says how many."""
-        chosen: dict[str, Any] = {"kv_stages": roles.key_slots(op.head_dim)}
-        return PairConfig(**chosen | PairConfig.given(op))
+    def own(self, op: attn.SparseMlaOp) -> dict[str, Any]:
+        """As `SparseMla.own`, with as many slots of keys as there is room for."""
+        slots = roles.PairSlots.of(op.head_dim, ws.element_bits(op.q.type.element_type))
+        return {**super().own(op), "kv_stages": slots.keys}
 
     def emit_roles(self, problem: SparseProblem) -> None:
         """As `SparseMla.emit_roles`."""

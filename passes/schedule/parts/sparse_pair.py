@@ -5,13 +5,13 @@ values of all: products of pairs read both halves. So a row is gathered once as 
 and no score or weight leaves the CTA of its head.
 
 A tile of scores has each head twice, in rows h and 64 + h, with 64 entries each; O has it with 256
-columns each. The two threads of a head tell each other maximum and sum in shared memory. All but the
-first columns of Q are moved to tensor memory, also twice, before values come to where they have passed.
+columns each. The two threads of a head tell each other maximum and sum in shared memory. Where Q lies
+is said in `pair_queries`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
@@ -21,19 +21,19 @@ from attn_mlir.passes.target.limits import shared_tile_bytes
 
 from . import builder as b
 from .absorbed import attend, pieces
+from .config import NARROW_BITS
 from .latent_source import LOADERS, NarrowRows, WideRows
+from .pair_queries import STRIP, SplitQueries, WholeQueries, heads_and_columns
 from .sparse_problem import Query, SparseProblem
 from .sparse_roles import Share, SparseWork, widen
 
 Value = Any
 
 BLOCKS_AHEAD = 2  # of entries; more of them have no room
-TAIL_STRIPS = 4  # strips of Q on their way to tensor memory
-STRIP = 64  # columns of a line of shared memory, staged at a time for each half of O
-MAX_CHUNK = 192  # columns of keys in a slot
+MAX_CHUNK = 192  # columns of keys in a slot where they are chunks
 KEY_HALVES = 2  # parts of a block's values, by entries
 KEY_BYTES = 1 << 17  # of the slots of keys
-KEY_ROWS, ELEMENT_BITS = 64, 16  # of a slot: half of a block, in bf16
+KEY_ROWS = 64  # of a slot: half of a block
 
 
 class PairStorage:
@@ -48,9 +48,11 @@ class PairStorage:
     Keys come in chunks of columns and values in halves of entries, each with a slot of its own, so that
     a slot is filled again while the others are in use. The even CTA issues the products: bytes and
     handovers for them arrive there, and what they have read is free in both. It hears by `counted`
-    which blocks have an entry that counts. `q` is the first chunk of the columns of Q; softmax takes the
-    others from `tail` to the buffer `rest`, and `moved` says that both CTAs have them there. A warp
+    which blocks have an entry that counts. `q`, `tail` and `moved` are those of `pair_queries`. A warp
     arrives for its threads, as every arrival at the other CTA is a message.
+
+    Of 8 bits, Q has no tail, a slot of keys has all columns, and tensor memory has room for two tiles of
+    scores. A slot of P has its halves, by entries, below one another, as its threads have the scores.
     """
 
     agent = "warps"
@@ -59,7 +61,7 @@ class PairStorage:
         config, element = problem.config, problem.element
         f32, heads = ir.F32Type.get(), config.tile_m
         self.entries = config.tile_n // ws.PAIR  # of a block whose keys a CTA has
-        self.chunk = chunk_columns(problem.head_dim)
+        self.slots = PairSlots.of(problem.head_dim, ws.element_bits(element))
         leader, pair = [(0,), (0,)], [(0, 1), (0, 1)]
         to_leader = partial(b.Ring, full_at=leader, empty_at=pair)
         to_pair = partial(b.Ring, full_at=pair, empty_at=leader)
@@ -70,28 +72,28 @@ class PairStorage:
         self.rows = b.Ring("rows", listed, stages=BLOCKS_AHEAD)
         self.seen = b.Ring("seen", words, stages=BLOCKS_AHEAD)
         self.counted = b.Ring("counted", words, stages=BLOCKS_AHEAD)
-        self.q = to_leader("q", b.tile([heads, self.chunk], element, "shared"))
+        chunk = self.slots.chunk
+        self.q = (
+            WholeQueries(problem, to_leader)
+            if chunk == problem.head_dim
+            else SplitQueries(problem, to_leader, chunk, pair)
+        )
         self.k = filled(
             "k",
-            b.tile([self.entries, self.chunk], element, "shared"),
+            b.tile([self.entries, chunk], element, "shared"),
             stages=config.kv_stages,
         )
         self.v = filled(
             "v",
             b.tile([config.tile_n // KEY_HALVES, LATENT_COLUMNS // ws.PAIR], element, "shared"),
-            stages=KEY_HALVES,
+            stages=self.slots.values,
         )
         rows = ws.PAIR * heads
         scores = b.tile([rows, self.entries], f32, "tensor")
-        self.s = to_pair("s", scores)
-        self.p = to_leader("p", b.tile([heads, config.tile_n], element, "shared"))
+        self.s = to_pair("s", scores, stages=self.slots.scores)
+        self.p = to_leader("p", b.tile([rows, self.entries], element, "shared"))
         self.o = b.Buffer("o", b.tile([rows, LATENT_COLUMNS // ws.PAIR], f32, "tensor"))
         self.settled = to_pair("settled", None)
-        strip = b.tile([rows, STRIP], element, "shared")
-        self.tail = b.Ring("tail", strip, stages=TAIL_STRIPS)
-        rest = b.tile([rows, problem.head_dim - self.chunk], element, "tensor")
-        self.rest = b.Buffer("rest", rest)
-        self.moved = b.Ring("moved", None, full_at=pair, empty_at=pair)
         strips = LATENT_COLUMNS // ws.PAIR // STRIP
         self.out = b.Ring("out", b.tile([rows, STRIP], problem.output, "shared"), stages=strips)
         self._told = b.Buffer("told", b.tile([rows], f32, "shared"))
@@ -128,14 +130,30 @@ class PairStorage:
         return b.map_rows(both, rows)
 
 
-def chunk_columns(head_dim: int) -> int:
-    """Columns of keys in a slot: whole lines, as many as divide the columns of a row."""
-    return next(c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
+class PairSlots(NamedTuple):
+    """How many slots there is room for.
 
+    Attributes:
+      chunk: columns of keys in a slot, and of Q in shared memory.
+      keys, values, scores: slots of each; of values half of a block's entries.
+    """
 
-def key_slots(head_dim: int) -> int:
-    """Slots of keys that there is room for: five of 192 columns, eight of 128."""
-    return KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk_columns(head_dim), ELEMENT_BITS)
+    chunk: int
+    keys: int
+    values: int
+    scores: int
+
+    @classmethod
+    def of(cls, head_dim: int, element_bits: int) -> "PairSlots":
+        """Chunks are whole lines, as many as divide the columns of a row: of 192 columns, or 128.
+
+        Of 8 bits a slot has a whole row, which is half as many bytes.
+        """
+        is_narrow = element_bits == NARROW_BITS
+        lines = (c for c in range(MAX_CHUNK, 0, -STRIP) if head_dim % c == 0)
+        chunk = head_dim if is_narrow else next(lines)
+        keys = KEY_BYTES // shared_tile_bytes(KEY_ROWS, chunk, element_bits)
+        return cls(chunk, keys, *((3, 2) if is_narrow else (KEY_HALVES, 1)))
 
 
 def load_keys(
@@ -144,14 +162,14 @@ def load_keys(
     """Gathers a part of this CTA's half of the keys; the first part also copies O out, and Q's first
     columns in."""
     if part == 0:
-        _load_head(problem, storage, query)
+        storage.q.load_first(query)
     count = storage.entries // LOADERS
     first = b.INT.add(b.INT.mul(b.rank(), storage.entries), part * count)
     work = SparseWork(problem, storage, query)
 
     def block(_: Value) -> list[Value]:
         rows, is_seen = storage.rows.wait(), work.counts()
-        for column in range(0, problem.head_dim, storage.chunk):
+        for column in range(0, problem.head_dim, storage.slots.chunk):
             slot = storage.k.acquire()
             target = b.rows(slot, part * count, count)
             with b.when(is_seen):
@@ -169,11 +187,6 @@ def _at(rows: Value, row: Value, first: Value | int) -> Value:
     return b.entry(rows, b.INT.add(row, first))
 
 
-def _heads_and_columns(place: Sequence[Value]) -> list[int]:
-    """The dimensions of Q or O that lie behind the place of a query."""
-    return [len(place), len(place) + 1]
-
-
 def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Copies O out, strip by strip: a strip has its columns of the first half, and of the second."""
     heads, half = problem.config.tile_m, LATENT_COLUMNS // ws.PAIR
@@ -184,7 +197,7 @@ def _leave(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
         for number in range(ws.PAIR):
             place = [*query.result, query.head, number * half + column]
             part = b.rows(slot, number * heads, heads)
-            b.copy_out(part, problem.o, place, _heads_and_columns(query.result))
+            b.copy_out(part, problem.o, place, heads_and_columns(query.result))
         b.release(slot, "copy_engine")
 
 
@@ -194,8 +207,8 @@ def load_values(
     """Gathers this CTA's half of the columns of a part of the values, once Q's other columns, which the
     first part copies in, are out of their place."""
     if part == 0:
-        _load_tail(problem, storage, query)
-    b.release(storage.moved.wait(), "threads")
+        storage.q.load_others(query)
+    storage.q.wait_until_settled("threads")
     entries = problem.config.tile_n // KEY_HALVES
     count = entries // LOADERS
     column, work = (
@@ -224,8 +237,8 @@ def load_values(
 
 def move(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Copies Q in and O out, where warps fill the slots of keys and values."""
-    _load_head(problem, storage, query)
-    _load_tail(problem, storage, query)
+    storage.q.load_first(query)
+    storage.q.load_others(query)
     _leave(problem, storage, query)
 
 
@@ -233,7 +246,7 @@ def widen_keys(
     problem: SparseProblem, storage: PairStorage, source: NarrowRows, query: Query
 ) -> None:
     """Reads this CTA's half of the keys, and writes them in chunks of columns."""
-    first, chunk = b.INT.mul(b.rank(), storage.entries), storage.chunk
+    first, chunk = b.INT.mul(b.rank(), storage.entries), storage.slots.chunk
     shares = [
         Share(storage.k, first, range(column, column + chunk))
         for column in range(0, problem.head_dim, chunk)
@@ -249,7 +262,7 @@ def widen_values(
 
     What the columns hold is not the same in both CTAs, so each has its own code.
     """
-    b.release(storage.moved.wait(), storage.agent)
+    storage.q.wait_until_settled(storage.agent)
     count, width = problem.config.tile_n // KEY_HALVES, LATENT_COLUMNS // ws.PAIR
     with b.either(b.compare("eq", b.rank(), 0)) as branches:
         for rank, branch in enumerate(branches):
@@ -259,53 +272,29 @@ def widen_values(
                 widen(problem, storage, source, shares, query)
 
 
-def _load_head(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
-    """Copies Q's first columns in."""
-    slot = storage.q.acquire()
-    dims = _heads_and_columns(query.place)
-    b.copy_in(problem.q, slot, [*query.place, query.head, 0], dims)
-    b.commit(slot, "copy_engine")
-
-
-def _load_tail(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
-    """Copies strips of Q in, each twice, one below the other."""
-    heads = problem.config.tile_m
-    for column in range(storage.chunk, problem.head_dim, STRIP):
-        slot = storage.tail.acquire()
-        for number in range(ws.PAIR):
-            target = b.rows(slot, number * heads, heads)
-            dims = _heads_and_columns(query.place)
-            b.copy_in(problem.q, target, [*query.place, query.head, column], dims)
-        b.commit(slot, "copy_engine")
-
-
 def score(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Issues S = Q K^T for both CTAs, chunk by chunk of the columns."""
-    queries, work = storage.q.wait(), SparseWork(problem, storage, query)
-    moved, rest = storage.moved.wait(), storage.rest.at()
+    work = SparseWork(problem, storage, query)
+    with storage.q.reading() as queries:
 
-    def block(_: Value) -> list[Value]:
-        is_seen, scores = work.counts(storage.counted), storage.s.acquire()
-        for column in range(0, problem.head_dim, storage.chunk):
-            keys = storage.k.wait()
-            with b.when(is_seen):
-                part = queries
-                if column:
-                    part = b.columns(rest, column - storage.chunk, storage.chunk)
-                b.mma(scores, part, keys, accumulate=column > 0, b_layout="nk", ctas=ws.PAIR)
-            b.release(keys, "tensor_core")
-        b.commit(scores, "tensor_core")
-        return []
+        def block(_: Value) -> list[Value]:
+            is_seen, scores = work.counts(storage.counted), storage.s.acquire()
+            for column in range(0, problem.head_dim, storage.slots.chunk):
+                keys, more = storage.k.wait(), column > 0
+                with b.when(is_seen):
+                    part = queries(column)
+                    b.mma(scores, part, keys, accumulate=more, b_layout="nk", ctas=ws.PAIR)
+                b.release(keys, "tensor_core")
+            b.commit(scores, "tensor_core")
+            return []
 
-    b.loop(0, query.blocks, [], block)
-    for read in (queries, moved):
-        b.release(read, "tensor_core")
+        b.loop(0, query.blocks, [], block)
 
 
 def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """Issues O += P V for both CTAs, by halves of the entries."""
     b.commit(storage.settled.acquire(), "tensor_core")
-    entries, work = problem.config.tile_n // KEY_HALVES, SparseWork(problem, storage, query)
+    heads, work = problem.config.tile_m, SparseWork(problem, storage, query)
 
     def block(_: Value, begun: Value) -> list[Value]:
         is_seen = work.counts(storage.counted)
@@ -314,7 +303,7 @@ def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
             values = storage.v.wait()
             more = True if half else begun
             with b.when(is_seen):
-                part = b.columns(weights, half * entries, entries)
+                part = b.rows(weights, half * heads, heads)
                 b.mma(storage.o.at(), part, values, accumulate=more, b_layout="kn", ctas=ws.PAIR)
             b.release(values, "tensor_core")
         b.release(weights, "tensor_core")
@@ -326,13 +315,8 @@ def sum_up(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
 
 def softmax(problem: SparseProblem, storage: PairStorage, query: Query) -> None:
     """As the softmax of one CTA; the result leaves strip by strip while the next one is made."""
-    work, rest = SparseWork(problem, storage, query), storage.rest.at()
-    moved = storage.moved.acquire()
-    for column in range(0, problem.head_dim - storage.chunk, STRIP):
-        slot = storage.tail.wait()
-        b.store(b.load(slot), b.columns(rest, column, STRIP))
-        b.release(slot, storage.agent)
-    b.commit(moved, storage.agent)
+    work = SparseWork(problem, storage, query)
+    storage.q.settle(storage.agent)
     row, begun, maximum, total, inverse, largest = attend(problem, storage, work)
     settled = storage.settled.wait()
     sums = storage.o.at()
