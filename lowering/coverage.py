@@ -230,8 +230,13 @@ def _check_rows(_: Site, op: ws.RowsOp) -> None:
 
 
 def check_operand(op: Any, tile: Any) -> None:
-    """Checks that an operand has all rows of its tile, as descriptors have no other pitch."""
+    """Checks that an operand has all of its tile, or its first columns."""
     check_whole(op, tile)
+    check_all_rows(op, tile)
+
+
+def check_all_rows(op: Any, tile: Any) -> None:
+    """Checks that an operand has all rows of its tile, as descriptors have no other pitch."""
     rows, pitch = ws.TileType(tile.type).shape[0], ws.pitch_rows(tile)
     if rows != pitch:
         raise op_error(op, f"expects all rows of a shared tile, got {rows} of {pitch}")

@@ -7,9 +7,9 @@ from ..coverage import (
     MMA_MAX_COLUMNS,
     NARROW_BITS,
     Site,
-    check_operand,
+    check_all_rows,
+    check_line,
     check_warpgroups,
-    check_whole,
     covers,
 )
 from ..layouts import mma_k
@@ -21,7 +21,9 @@ def _check_product(site: Site, op: ws.ProductOp) -> None:
     check_warpgroups(site, op, "a product")
     for operand, is_mn_major in ((op.a, False), (op.b, op.b_layout.value == "kn")):
         if isinstance(operand.type, ws.TileType):
-            (check_operand if is_mn_major else check_whole)(op, operand)
+            check_line(op, operand)
+            if is_mn_major:
+                check_all_rows(op, operand)
     element = ws.TileType(op.b.type).element
     if str(element) not in ELEMENT_NAMES:
         raise op_error(op, f"expects a and b of {' or '.join(ELEMENT_NAMES)}, got {element}")

@@ -9,6 +9,8 @@ from attn_mlir.dialect.scalars import i32
 
 Value = Any
 
+MOST_WIDE_STEPS = 16  # K steps of B whose descriptors are sums in 64 bits, see `Walk.text`
+
 
 @dataclass(frozen=True)
 class Wgmma:
@@ -107,7 +109,7 @@ def issue_wgmma(
         text += made
     else:
         a_names = ["{" + ", ".join(f"${next(numbers)}" for _ in step) + "}" for step in a]
-    made, b_names = b.text("b", f"${next(numbers)}", wide=True)
+    made, b_names = b.text("b", f"${next(numbers)}", wide=len(b.steps) <= MOST_WIDE_STEPS)
     text += made
     first = str(int(accumulate is True))
     if flag:

@@ -264,6 +264,30 @@ def test_a_product_of_some_rows_of_a_slot() -> None:
     assert (run(kernel, 32, a, right) == wide(a) @ wide(right)[16:48].T).all()
 
 
+@pytest.mark.parametrize("b_layout", ["kn", "nk"])
+def test_a_product_of_some_columns_of_slots(b_layout: str) -> None:
+    """Operands may begin with any line of a slot, whether their columns are K or their rows."""
+
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        pair = b.columns(a, 128, 64), b.columns(right, 64, 64)
+        return b.settle(b.product(zeros(64), *pair, accumulate=False, b_layout=b_layout))
+
+    kernel = compiled([(ROWS, 192), (64, 192)], "bf16", 64, multiply)
+    a, right = drawn(ROWS, 192, "bf16", 0), drawn(64, 192, "bf16", 1)
+    part = wide(right)[:, 64:128]
+    exact = wide(a)[:, 128:] @ (part if b_layout == "kn" else part.T)
+    assert (run(kernel, 64, a, right) == exact).all()
+
+
+def test_operands_begin_with_a_line() -> None:
+    def multiply(a: b.Value, right: b.Value) -> b.Value:
+        part = b.columns(right, 32, 64)
+        return b.settle(b.product(zeros(64), a, part, accumulate=False, b_layout="kn"))
+
+    with pytest.raises(VerifyError, match="from a multiple of 64 columns on, got one from 32"):
+        compiled([(ROWS, 64), (64, 128)], "bf16", 64, multiply)
+
+
 def test_sums_are_pinned() -> None:
     """What is computed stays where it is, and what it is."""
 
