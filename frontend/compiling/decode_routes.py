@@ -14,21 +14,24 @@ from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 from attn_mlir.passes.target.tiling import (
+    HELD_DECODE,
     PAIR_DECODE,
     STREAM_ROWS,
     STREAMED_DECODE,
     TENSOR_DECODE,
     HalfTileRows,
     StreamedRows,
+    fills_half_tiles,
     is_for_pairs,
 )
 from attn_mlir.runtime.kernel import Machine
 
 
-def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -> str:
+def decode_schedule(spec: MlaDecodeSpec, target: str, sq: int, *, scope_count: int = 1) -> str:
     """The name of the schedule.
 
     Args:
+      sq: number of queries of a sequence.
       scope_count: number of pools of rows that a query attends to at once.
 
     Raises:
@@ -48,7 +51,8 @@ def decode_schedule(spec: MlaDecodeSpec, target: str, *, scope_count: int = 1) -
             f"{target} has no kernel for indices and {spec.heads} heads: schedule {STREAMED_DECODE} has one "
             f"for multiples of {STREAM_ROWS}"
         )
-    return STREAMED_DECODE
+    is_held = not spec.indices and fills_half_tiles(spec.heads * sq)
+    return HELD_DECODE if is_held else STREAMED_DECODE
 
 
 def check_scope_splits(num_splits: object, scope_count: int) -> int:

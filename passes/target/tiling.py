@@ -29,10 +29,12 @@ SCHEDULES = {
 }  # of attention, each with what it adds to a bundle's name
 STREAMED_DECODE = "mla-decode-streaming"  # latent attention after absorption, past single warps
 TENSOR_DECODE = "mla-decode"  # the same past tiles of 64 rows, with O in tensor memory
+HELD_DECODE = "mla-decode-registers"  # the same past tiles of 64 rows, with O in registers
 PAIR_DECODE = "mla-decode-pair"  # the same of rows that lists name, in pairs of CTAs
 DECODE_SCHEDULES = {
     STREAMED_DECODE: "stream",
     TENSOR_DECODE: "tensor",
+    HELD_DECODE: "held",
     PAIR_DECODE: "pair",
 }  # of that operation, as `SCHEDULES`
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
@@ -152,6 +154,15 @@ class HalfTileRows(NamedTuple):
         counts = range(HALF_TILE_HEADS, HALF_ROWS + 1, HALF_TILE_HEADS)
         own = max(count for count in counts if heads % count == 0)
         return cls(own, 1 if is_listed else HALF_ROWS // own)
+
+
+def fills_half_tiles(rows: int) -> bool:
+    """Whether a sequence has so many rows, heads by queries, that they fill a tile of 64.
+
+    Fewer are left to the schedule for few queries, whose work tiles have 16: it reads keys once for
+    each of them, and what one computes takes about as long as a tile of 64 does.
+    """
+    return rows >= HALF_ROWS
 
 
 def is_for_pairs(heads: int, factor_columns: int | None) -> bool:

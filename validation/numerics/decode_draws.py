@@ -56,7 +56,7 @@ def drawn(seed: int, target: str = "") -> DecodeProblem:
     options: dict[str, Any] = {"scale": choose.choice((SCALE, 0.3, 1e-3))}
     mask = choose.choice(MASKS)
     topk, has_lengths = 0, False
-    heads = choose.choice((8, 16, 24, 32))
+    heads = choose.choice((8, 16, 24, 32, 64))
     if heads % LISTED_HEADS[device["target"]] == 0 and choose.random() < 0.4:
         topk, has_lengths = choose.choice((1, 50, 64, 130)), choose.random() < 0.5
         keys = [max(count, 1) for count in keys]

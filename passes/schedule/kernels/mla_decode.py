@@ -4,49 +4,26 @@ The roles that multiply are those of sparse latent attention (`parts.absorbed`):
 as keys and as values. Rows of a tile are the heads of a query, and of as many queries as fit.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
-from attn_mlir.passes.infrastructure.diagnostics import op_error
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels import sparse_mla
 from attn_mlir.passes.schedule.parts import absorbed
 from attn_mlir.passes.schedule.parts import builder as b
 from attn_mlir.passes.schedule.parts.attention import every_tile
-from attn_mlir.passes.schedule.parts.config import Config
+from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
 from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel, listed_kernel
 from attn_mlir.passes.schedule.parts.kv_source import KVSource
-from attn_mlir.passes.schedule.parts.operands import page_size_of
 from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
 from attn_mlir.passes.schedule.parts.sparse_problem import SparseStorage
 from attn_mlir.passes.schedule.parts.streaming import stream
 from attn_mlir.passes.schedule.parts.transport import epilogue
 from attn_mlir.passes.schedule.parts.walked import WalkedStorage, WalkedWork
 from attn_mlir.passes.schedule.registry import NoOptions, register
-from attn_mlir.passes.target.limits import HALF_ROWS, Target
-from attn_mlir.passes.target.tiling import (
-    HALF_TILE_HEADS,
-    TENSOR_DECODE,
-    HalfTileRows,
-    key_tiles_for,
-)
-
-KEYS = 64  # of a tile
-CHOSEN = ("kv_stages",)  # of the configuration, what may be given
-
-
-@dataclass(frozen=True)
-class DecodeConfig(Config):
-    """Tiles of 64 rows and of 64 keys."""
-
-    tile_m: int = HALF_ROWS
-    q_tiles: int = 1
-    tile_n: int = KEYS
-    kv_stages: int = 2
-    exp2_period: int = 0
+from attn_mlir.passes.target.limits import Target
+from attn_mlir.passes.target.tiling import TENSOR_DECODE
 
 
 @register
@@ -71,23 +48,7 @@ class MlaDecode:
         Raises:
           VerifyError: an operation without a kernel.
         """
-        if op.heads % HALF_TILE_HEADS:
-            raise op_error(
-                op,
-                f"has no kernel for {op.heads} heads: supported are multiples of {HALF_TILE_HEADS}",
-            )
-        if op.memory:
-            raise op_error(op, "has no kernel that puts parts together: leave out the workspace")
-        page = 0 if op.is_listed else page_size_of(op.kv)
-        if KEYS not in key_tiles_for(page):
-            raise op_error(op, f"has no kernel for pages of {page}: key tiles are of {KEYS}")
-        packed = HalfTileRows.of(op.heads, is_listed=op.is_listed).heads
-        fixed = DecodeConfig(packed_heads=packed)
-        config = dataclasses.replace(fixed, **DecodeConfig.given(op))
-        for field in dataclasses.fields(fixed):
-            want, got = getattr(fixed, field.name), getattr(config, field.name)
-            if field.name not in CHOSEN and want != got:
-                raise op_error(op, f"expects {field.name} of {want}, got {got}")
+        config = chosen_config(op, DecodeConfig)
         op.attributes[CONFIG] = config.to_attr()
 
     def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:

@@ -14,7 +14,7 @@ from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels.streaming import MhaStreaming, Options
 from attn_mlir.passes.schedule.registry import register
 from attn_mlir.passes.target.limits import Target
-from attn_mlir.passes.target.tiling import STREAMED_DECODE
+from attn_mlir.passes.target.tiling import STREAMED_DECODE, fills_half_tiles
 
 NAMES = {"k": "kv"}  # of the kernel's arguments, where they differ from those of `attn.mha`
 
@@ -34,8 +34,9 @@ class MlaDecodeStreaming:
         return ""
 
     def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
-        """All, where there is no other kernel."""
-        return target.accumulator == "registers"
+        """What there is no other kernel for."""
+        is_left = op.is_listed or not fills_half_tiles(op.heads)
+        return is_left and not target.lacks_sums_in("registers")
 
     def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
         """As `mha-streaming`.

@@ -1,0 +1,86 @@
+"""From `attn.mla_decode` to a `ws.kernel`: rows of a latent cache past 64 rows of queries, with O in registers.
+
+A work tile is that of `mla-decode`, whose sums are in tensor memory: the heads of a query, and of as many
+queries as fit, over the tiles of 64 keys of their sequence. Two groups of threads hold half of O each
+(`parts.held_latent`); one warp loads, and stores O.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from attn_mlir.dialect import attn, ws
+from attn_mlir.passes.infrastructure.diagnostics import op_error
+from attn_mlir.passes.schedule.entries import CONFIG
+from attn_mlir.passes.schedule.parts import builder as b
+from attn_mlir.passes.schedule.parts.attention import every_tile
+from attn_mlir.passes.schedule.parts.decode_config import DecodeConfig, chosen_config
+from attn_mlir.passes.schedule.parts.decode_kernel import decode_kernel
+from attn_mlir.passes.schedule.parts.held_latent import HeldLatentStorage, attend, follow
+from attn_mlir.passes.schedule.parts.kv_source import KVSource
+from attn_mlir.passes.schedule.parts.problem import Problem, WorkTile
+from attn_mlir.passes.schedule.parts.streaming import stream
+from attn_mlir.passes.schedule.parts.transport import epilogue
+from attn_mlir.passes.schedule.registry import NoOptions, register
+from attn_mlir.passes.target.limits import WARPGROUP_WARPS, Target
+from attn_mlir.passes.target.tiling import HELD_DECODE, fills_half_tiles
+
+ATTEND, FOLLOW, REST = 240, 168, 96  # registers of a thread; 168 of each of three warpgroups
+
+
+@register
+class MlaDecodeRegisters:
+    """Latent attention after absorption, with O in the registers of two groups."""
+
+    name: ClassVar[str] = HELD_DECODE
+    operation: ClassVar[type[Any]] = attn.MlaDecodeOp
+    options: ClassVar[type[Any]] = NoOptions
+
+    def lacks(self, target: Target) -> str:
+        """Products that leave their sums in registers."""
+        return target.lacks_sums_in("registers")
+
+    def takes(self, op: attn.MlaDecodeOp, target: Target) -> bool:
+        """Whole sequences whose queries have heads for the rows of a tile."""
+        return not op.is_listed and fills_half_tiles(op.heads)
+
+    def configure(self, op: attn.MlaDecodeOp, target: Target, options: Mapping[str, Any]) -> None:
+        """Packs as many heads into a tile as divide them.
+
+        Raises:
+          VerifyError: an operation without a kernel.
+        """
+        if op.is_listed:
+            raise op_error(op, f"has no kernel for rows that lists name in {self.name}")
+        op.attributes[CONFIG] = chosen_config(op, DecodeConfig).to_attr()
+
+    def build(self, function: Any, op: attn.MlaDecodeOp, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one such operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: as `decode_kernel`.
+        """
+        with decode_kernel(function, op, DecodeConfig) as (kernel, problem, source):
+            _emit_roles(problem, HeldLatentStorage(problem), source)
+        return kernel
+
+
+def _emit_roles(problem: Problem, storage: HeldLatentStorage, source: KVSource) -> None:
+    def move(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None:
+        stream(problem, storage, source, tile)
+        b.launch_dependents()
+        if storage.out is not None:
+            epilogue(problem, storage.out, tile)
+
+    def work(role: Callable[[Problem, HeldLatentStorage, WorkTile], None]) -> None:
+        """The work tile of a role, from when the kernels before this one are over."""
+        b.grid_dependency_wait()
+        with every_tile(problem) as tile:
+            role(problem, storage, tile)
+
+    groups = {"attend": (attend, ATTEND), "follow": (follow, FOLLOW)}
+    for number, (name, (role, registers)) in enumerate(groups.items()):
+        first = number * WARPGROUP_WARPS
+        with b.role(name, first=first, warps=WARPGROUP_WARPS, registers=registers):
+            work(role)
+    with b.role("move", first=len(groups) * WARPGROUP_WARPS, warps=1, lanes=1, registers=REST):
+        work(move)

@@ -1,0 +1,147 @@
+"""Latent attention after absorption where sums are in registers: every element, and what it takes.
+
+Tests named after a trap of latent attention have its number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attn_mlir as am
+from attn_mlir.compiling.decode_routes import decode_schedule, decode_splits
+from attn_mlir.compiling.mla_decode import MlaDecodeSpec
+from attn_mlir.dialect.attn.cache import Cache
+from attn_mlir.dialect.attn.lengths import Lengths
+from attn_mlir.errors import VerifyError
+from attn_mlir.runtime.emulator.emulator import Stats
+from attn_mlir.runtime.kernel import Machine
+from attn_mlir.validation.numerics.decode import DecodeProblem
+from attn_mlir.validation.numerics.stored import Form
+
+HELD, STREAMED = "mla-decode-registers", "mla-decode-streaming"
+FAIR: dict[str, Any] = {"target": "sm_90a", "multiprocessors": 2}
+LATE: dict[str, Any] = {**FAIR, "schedule": "adversarial", "seed": 3}
+CAUSAL = {"mask": am.causal()}
+BLOCK = 64  # keys of a tile, and rows of queries
+
+PAGED = DecodeProblem(
+    queries=2,
+    keys=(150, 70),
+    cache=Form(64),
+    heads=32,
+    sinks="infinite",
+    options=CAUSAL,
+    call={"num_splits": 1},
+    device=FAIR,
+)
+LEFT_OVER = DecodeProblem(
+    queries=3,
+    keys=(70, 1),
+    heads=24,
+    columns=512,
+    dtype=np.float16,
+    options=CAUSAL,
+    call={"num_splits": 2},
+    device=LATE,
+)
+PAGES = {"cache": Cache(page_size=16, pages="table"), "lengths": Lengths(used_k=True)}
+
+
+def test_rows_left_over_in_parts() -> None:
+    """24 heads of three queries: two queries fill a tile, but for 16 rows. Of three queries at the end of
+    one key two see none; of that key's sequence the second part is empty."""
+    o, lse = LEFT_OVER.run()
+    assert not o[1, :2].astype(np.float32).any() and np.isneginf(lse[1, :, :2]).all()
+
+
+def test_pages_fair_and_late() -> None:
+    """With NaN behind sequences, and sinks of any size."""
+    made = PAGED.made()
+    assert isinstance(made.cache, am.PagedKV) and np.isnan(made.cache.k_pages.astype("f4")).any()
+    late = dataclasses.replace(PAGED, device=LATE)
+    for fair, found in zip(PAGED.run(), late.run(), strict=True):
+        assert fair.tobytes() == found.tobytes()
+
+
+def test_products_and_bytes_are_those_of_the_formula(launches: list[Stats]) -> None:
+    """Each key is read once and multiplied twice, whatever the parts, and no others."""
+    columns, tile = 512, BLOCK * 512 * 2  # bytes of a tile of Q or of keys
+    products = columns // 16 + 2 * (BLOCK // 16)  # of a block: S, and O by halves of its columns
+    dense = DecodeProblem(
+        keys=(65, 0, 64), cache=Form(64), heads=64, columns=columns, device=FAIR,
+        call={"num_splits": 1},
+    )  # fmt: skip
+    dense.run()
+    blocks, tiles = 2 + 0 + 1, 3
+    assert launches[-1].mma_count == blocks * products
+    assert launches[-1].counters["tensor_load_bytes"] == (blocks + tiles) * tile
+    dataclasses.replace(dense, call={"num_splits": 2}).run()
+    assert launches[-2].mma_count == blocks * products
+    assert launches[-2].counters["tensor_load_bytes"] == (blocks + 2 * tiles) * tile
+
+
+@pytest.mark.parametrize("device", [FAIR, LATE], ids=["fair", "late"])
+@pytest.mark.long("fair")
+def test_t9_t11_heads_of_a_warp_rescale_and_others_do_not(device: dict[str, Any]) -> None:
+    """Maxima of every other head rise from block to block as they are visited, from the last one down."""
+    problem = DecodeProblem(
+        keys=(3 * BLOCK,), heads=64, columns=512, cache=Form(64), device=device,
+        options={"scale": 0.25}, call={"num_splits": 1},
+    )  # fmt: skip
+    made = problem.made()
+    sign = np.where(np.arange(64) % 2, 1, -1)[None, None, :, None]
+    q = np.broadcast_to(sign / 4, made.q.shape).astype(made.q.dtype)
+    steps = np.repeat(np.arange(3)[::-1], BLOCK)[:, None, None] / 2
+    rows = (made.rows[0].astype(np.float32) / 8 + steps).astype(made.q.dtype)
+    cache = am.ContiguousKV(rows[None], None, np.array([3 * BLOCK], np.int32))
+    made = made._replace(q=q, rows=[rows], cache=cache)
+    assert not problem.wrong(made, *problem.launched(made, am.EmulatorDevice(**device)))
+
+
+@pytest.mark.parametrize(
+    ("heads", "queries", "name"),
+    [(64, 1, HELD), (8, 8, HELD), (56, 1, STREAMED), (16, 3, STREAMED), (128, 4, HELD)],
+)
+def test_rows_of_a_sequence_choose_the_schedule(heads: int, queries: int, name: str) -> None:
+    assert decode_schedule(MlaDecodeSpec(heads=heads), "sm_90a", queries) == name
+    listed = MlaDecodeSpec(heads=heads, indices=True)
+    assert heads % 16 or decode_schedule(listed, "sm_90a", queries) == STREAMED
+
+
+def test_parts_are_chosen_by_tiles_of_64_rows() -> None:
+    spec = MlaDecodeSpec(heads=128, schedule=HELD)
+    sizes = {"batch": 4, "sq": 1, "sk": 16384}
+    assert decode_splits(0, spec, sizes, Machine("sm_90a", 132)) == 132 // (4 * 2)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 24, "head_dim": 512, "mask": am.causal(), "sinks": True, **PAGES},
+        {"heads": 64, "partial": True, "mask": am.sliding_window(70, 0), **PAGES},
+    ],
+    ids=["whole", "part"],
+)
+@pytest.mark.long("part")
+def test_nothing_is_spilled(options: dict[str, Any]) -> None:
+    """Of the kernels with most to do beside their products."""
+    spec = MlaDecodeSpec(**options, schedule=HELD)
+    assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
+def test_the_result_is_staged_where_queries_were() -> None:
+    bundle = am.compile(MlaDecodeSpec(heads=64), target="sm_90a")
+    regions: Any = bundle.report["memory_map"]
+    places = {x["what"]: (x["begin"], x["end"]) for x in regions if x["space"] == "shared"}
+    assert places["q"][0] <= places["out"][0] < places["out"][1] <= places["q"][1]
+
+
+def test_there_is_no_kernel_for_lists() -> None:
+    told = "has no kernel for rows that lists name in mla-decode-registers"
+    with pytest.raises(VerifyError, match=told):
+        am.compile(MlaDecodeSpec(heads=64, indices=True, schedule=HELD), target="sm_90a")
