@@ -12,11 +12,13 @@ load --q,keys--> attend --p,factors--> follow --out--> load
 A turn of `attend`, n of its key tile:
 
 ```text
-issue S(n) = Q K(n)^T    settle it    mask, maxima, weights and sums of tile n
-hand over P(n), rounded, and the factors; the first half of O to the new maxima, where they moved
-issue O += P(n) V(n), from registers    settle it
+issue S(n) = Q K(n)^T    settle it    mask and maxima of tile n
+hand over the factors; the first half of O to the new maxima, where they moved
+weights and sums of tile n    store P(n), rounded
+issue O += P(n) V(n), from registers    hand over P(n)    settle it
 ```
-`follow` brings its half in step when it has the factors, and multiplies with P from shared memory.
+`follow` brings its half in step when it has the factors, while weights are computed, and multiplies with P
+from shared memory. The product of `attend` is issued before the fences that P's handover takes.
 """
 
 from attn_mlir.dialect._mlir import ir
@@ -26,7 +28,16 @@ from . import builder as b
 from .masking import Test
 from .online import Row
 from .problem import Problem, Value, WorkTile
-from .scores import ROW_VALUES, Rows, reciprocal, seen, store_lse, weigh, with_sink
+from .scores import (
+    ROW_VALUES,
+    Rows,
+    raised,
+    reciprocal,
+    seen,
+    store_lse,
+    weighed_at,
+    with_sink,
+)
 from .visited import visit
 
 HALF = LATENT_COLUMNS // 2  # columns of O in a group: 128 registers of each thread
@@ -73,14 +84,17 @@ def attend(problem: Problem, storage: HeldLatentStorage, tile: WorkTile) -> None
         empty = b.fill([config.tile_m, config.tile_n], zero)
         raw = b.settle(b.product(empty, queries, keys, accumulate=False, b_layout="nk"))
         scores = seen(problem, tile, raw, test, visited, turn, row0, problem.scale)
-        step = weigh(problem, row, scores, Rows(*found))
-        weights = b.rounded(step.weights, problem.element)
-        _hand_over(storage.p, weights)
+        step = raised(row, scores, Rows(*found))
         _hand_over(storage.factors, step.factor)
         sums = _in_step(sums, step.moved, step.factor)
-        sums = b.settle(_product(problem, sums, weights, keys, 0))
+        weighed = weighed_at(problem, row, scores, step)
+        weights, slot = b.rounded(weighed.weights, problem.element), storage.p.acquire()
+        b.store(weights, slot)
+        pending = _product(problem, sums, weights, keys, 0)
+        b.commit(slot, "warps")
+        sums = b.settle(pending)
         b.release(keys, "warps")
-        return [*step.rows, sums]
+        return [*weighed.rows, sums]
 
     state = [*Rows.none(row, config.tile_m), b.fill([config.tile_m, HALF], zero)]
     state = visit(visited, visited.phases(0), state, turn_of)

@@ -110,6 +110,35 @@ class Weighed(NamedTuple):
     weights: Value
 
 
+class Raised(NamedTuple):
+    """What a tile of scores makes of row maxima.
+
+    Attributes:
+      rows: the state, without the tile's weights.
+      moved: i1, whether the maximum of any row of this warp has changed.
+      factor: [rows], by which O so far has to be multiplied.
+    """
+
+    rows: Rows
+    moved: Value
+    factor: Value
+
+
+def raised(row: Row, scores: Value, rows: Rows, found: Value | None = None) -> Raised:
+    """The first half of `weigh`: the maxima."""
+    largest = b.reduce_rows("max", scores, rows.maximum) if found is None else found
+    moved = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
+    rows, factor = at_maxima(row, rows, moved, lambda: largest)
+    return Raised(rows, moved, factor)
+
+
+def weighed_at(problem: Configured, row: Row, scores: Value, step: Raised) -> Weighed:
+    """The second half of `weigh`: weights and sums at these maxima."""
+    weighed = weights_of(problem, row, scores, step.rows)
+    rows = step.rows._replace(totals=b.fold(weighed, step.rows.totals))
+    return Weighed(rows, step.moved, step.factor, weighed)
+
+
 def weigh(
     problem: Configured, row: Row, scores: Value, rows: Rows, found: Value | None = None
 ) -> Weighed:
@@ -120,12 +149,7 @@ def weigh(
     Args:
       found: [rows], the largest score of all tiles so far, where the caller keeps it.
     """
-    largest = b.reduce_rows("max", scores, rows.maximum) if found is None else found
-    moved = b.any_row(b.map_elements(is_beyond, largest, rows.limit, element=b.i1()))
-    rows, factor = at_maxima(row, rows, moved, lambda: largest)
-    weighed = weights_of(problem, row, scores, rows)
-    rows = rows._replace(totals=b.fold(weighed, rows.totals))
-    return Weighed(rows, moved, factor, weighed)
+    return weighed_at(problem, row, scores, raised(row, scores, rows, found))
 
 
 def at_maxima(row: Row, rows: Rows, moved: Value, find: Callable[[], Value]) -> tuple[Rows, Value]:
