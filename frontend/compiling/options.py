@@ -33,7 +33,7 @@ HEAD_DIM_STEP = 8
 NARROW_HEAD_DIM_STEP = 16
 MAX_HEADS = 1 << 16  # far above any model; a typing error should not compile
 TILE_ROWS = target_named(DEFAULT_TARGET).rows_per_product  # of a query tile
-BLOCK_ROWS, BLOCK_KEYS = (TILE_ROWS, MAX_Q_TILES * TILE_ROWS), TILE_N
+BLOCK_ROWS, BLOCK_KEYS = (TILE_ROWS, MAX_Q_TILES * TILE_ROWS), (32, *TILE_N)
 
 _LENGTH_FLAGS = {
     "cu_seqlens_q": "ragged_q",

@@ -13,7 +13,6 @@ from attn_mlir.passes.target.limits import Target, shared_tile_bytes
 from .tiling import (
     MOST_GROUPS,
     SMEM_FOR_BARRIERS,
-    TILE_N,
     Tiling,
     goes_with_pages,
 )
@@ -38,7 +37,8 @@ WHOLE_SUMS, HELD_SUMS, SUMS_OF_THREE = 96, 64, 32
 of 32 with three groups. Wider sums leave room for fewer keys: head size 128, an H200, TFLOP/s of 4096 keys:
 128 columns and 96 keys 716, 64 and 128 keys 751 (`bench/attention.py --dtype e4m3`, 2026-11-23)."""
 SUM_STEP = 8  # columns of a product, and rows of the transposed values that it reads
-LISTED_ROWS = 128  # of a work tile of this schedule where lists name key tiles, as PyTorch's do
+LISTED_ROWS = LISTED_KEYS = 128
+"""Rows of a work tile of this schedule where lists name key tiles, and a multiple of their keys, as PyTorch's do."""
 MOST_HELD_STAGES = 4  # of K and of V; two are enough while the L2 cache holds both
 
 
@@ -138,7 +138,8 @@ def held_tiling_for(
     left_bytes = target.smem_bytes - SMEM_FOR_BARRIERS
     allowed = [tile_n] if tile_n else _keys_for(element_bits, page_size)
     if listed:
-        groups, allowed = groups or LISTED_ROWS // rows, [n for n in allowed if n in TILE_N]
+        groups = groups or LISTED_ROWS // rows
+        allowed = [n for n in allowed if LISTED_KEYS % n == 0]
     counts = (3, FEWEST_HELD_KEYS), (2, 0), (1, 0)
     spared = (HELD_FOR_READS, 0) if reads else (0,)  # a kernel that spills a little before none
     for for_reads, (count, least) in itertools.product(spared, counts):

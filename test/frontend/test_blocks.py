@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -133,6 +134,19 @@ def test_the_kernel_walks_what_kernel_block_says() -> None:
             if sq > 32:
                 free = default_config(target, head_dim, v_head_dim, **options)
                 assert (free.q_tiles, free.tile_n) == tile
+
+
+@pytest.mark.parametrize("order", ["single", "counter", "persistent"])
+def test_on_hopper_lists_have_tiles_in_every_order_and_type(order: str) -> None:
+    """The widest heads of 8 bits, drawn from a counter, have registers for 32 keys: a part of users' blocks."""
+    for dtype, head_dim in product(("bf16", "e4m3"), (64, 128, 192, 256)):
+        spec = am.mha(
+            heads=4, head_dim=head_dim, dtype=dtype, out_dtype="bf16", tile_order=order,
+            schedule="mha-registers",
+        )  # fmt: skip
+        block = kernel_block(spec, 300, "sm_90a", listed=True)
+        assert 128 % block.positions == 0 == 128 % block.keys
+        dataclasses.replace(spec, block=block)
 
 
 def test_lists_as_in_pytorch() -> None:
