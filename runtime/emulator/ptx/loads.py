@@ -7,7 +7,7 @@ forgotten the next load, or the end, comes first.
 """
 
 from .ast import Instruction, Kernel
-from .cfg import EXIT, Graph
+from .cfg import EXIT, Block, Graph
 from .flow import read, registers_in
 
 
@@ -30,13 +30,15 @@ def early_reads(kernel: Kernel, graph: Graph) -> frozenset[int]:
     On every path from each first read a wait comes before another load and before the end.
     """
     code = kernel.instructions
+    loads = [at for at, instruction in enumerate(code) if _is_load(instruction)]
+    if not loads:
+        return frozenset()
     is_covered = _covered(kernel, graph)
     found: set[int] = set()
-    for at, instruction in enumerate(code):
-        if _is_load(instruction):
-            reads = _first_reads(kernel, graph, at)
-            if reads and all(is_covered[position] for position in reads):
-                found.add(at)
+    for at in loads:
+        reads = _first_reads(kernel, graph, at)
+        if reads and all(is_covered[position] for position in reads):
+            found.add(at)
     return frozenset(found)
 
 
@@ -44,19 +46,19 @@ def _covered(kernel: Kernel, graph: Graph) -> list[bool]:
     """By position: whether a wait comes on every path from there, before a load and before the end."""
     code, blocks = kernel.instructions, graph.blocks
 
-    def through(number: int, after: bool) -> bool:
-        for instruction in code[blocks[number].first : blocks[number].last]:
-            if _is_load(instruction) or _is_wait(instruction):
-                return _is_wait(instruction)
-        return after
+    def first_of(block: Block) -> bool | None:
+        """Whether a wait is the first of a block's loads and waits; None without any."""
+        inside = code[block.first : block.last]
+        return next((_is_wait(i) for i in inside if _is_load(i) or _is_wait(i)), None)
 
     def after(number: int) -> bool:
         return all(goal != EXIT and begin[goal] for goal in blocks[number].successors)
 
+    firsts = [first_of(block) for block in blocks]
     begin = [True] * len(blocks)
     changed = True
     while changed:
-        now = [through(number, after(number)) for number in range(len(blocks))]
+        now = [after(at) if first is None else first for at, first in enumerate(firsts)]
         changed, begin = now != begin, now
     result = [False] * len(code)
     for number, block in enumerate(blocks):
