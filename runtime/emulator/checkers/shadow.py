@@ -220,14 +220,17 @@ class Shadow:
             (self.reads.has_rows and np.count_nonzero(read < 0))
             or self.reads.unknown(read, actor, known_reads, alias)[1]
         ):
-            everywhere = np.ones(read.shape, np.bool_)
-            self._share(self.reads, at, everywhere, actor, step)
+            numbers = np.broadcast_to(self._numbers[at], read.shape).ravel()
+            is_one = isinstance(actor, int)
+            actors = actor if is_one else np.broadcast_to(actor, read.shape).ravel()
+            self.reads.share(numbers, actors, step)
             return found
         self.reads.put(at, cells)
-        if isinstance(actor, np.ndarray):
+        if not isinstance(actor, int):
             lost = self.reads.cells[at] != cells
             if np.count_nonzero(lost):
-                self._share(self.reads, at, lost, actor, step)
+                numbers = np.broadcast_to(self._numbers[at], lost.shape)[lost]
+                self.reads.share(numbers, np.broadcast_to(actor, lost.shape)[lost], step)
         return found
 
     def look(
@@ -262,10 +265,6 @@ class Shadow:
         touches.cells[numbers[alone]] = cells_of(actors[alone], step)
         if np.count_nonzero(alone) < alone.size:
             touches.share(numbers[~alone], actors[~alone], step)
-
-    def _share(self, touches: Touches, at: Where, chosen: Mask, actor: Any, step: int) -> None:
-        numbers = np.broadcast_to(self._numbers[at], chosen.shape)[chosen]
-        touches.share(numbers, np.broadcast_to(actor, chosen.shape)[chosen], step)
 
     def _conflict(
         self,

@@ -38,27 +38,50 @@ def cells_of(actor: Any, step: int) -> Any:
 
 
 class Pool:
-    """Rows of steps by actor, for granules with several actors."""
+    """Rows of steps by actor, for granules with several actors.
+
+    A row belongs to one granule, which gives it back, or is common to all that have had the same
+    accesses. Common rows never change; those that no granule has any more are found when rows run out.
+
+    Attributes:
+      steps: by row and actor.
+      is_common: by row.
+      users: those whose granules have the rows.
+    """
 
     def __init__(self) -> None:
         self.steps: Steps = np.zeros((0, 0), np.int32)
+        self.is_common: Mask = np.zeros(0, np.bool_)
+        self.users: list[Touches] = []
         self._next = 0  # rows from here on have never been taken, and are zero
         self._returned: npt.NDArray[np.intp] = np.zeros(0, np.intp)
 
-    def take(self, count: int, width: int) -> npt.NDArray[np.intp]:
+    def take(self, count: int, width: int, *, common: bool) -> npt.NDArray[np.intp]:
         """Numbers of `count` rows of zeros, for actors below `width`."""
         self.widen(width)
+        if self._next + count - len(self._returned) > self.steps.shape[0]:
+            self._make_room(count)
         split = max(len(self._returned) - count, 0)
         self._returned, again = self._returned[:split], self._returned[split:]
         self.steps[again] = 0
         first, self._next = self._next, self._next + count - len(again)
-        if self._next > self.steps.shape[0]:
-            after = max(_POOL_ROWS, _POOL_GROWTH * self.steps.shape[0], self._next)
-            # memory is allocated by page on first use
-            more = np.zeros((after, self.steps.shape[1]), np.int32)
-            more[:first] = self.steps[:first]
+        rows = np.concatenate([again, np.arange(first, self._next, dtype=np.intp)])
+        self.is_common[rows] = common
+        return rows
+
+    def _make_room(self, count: int) -> None:
+        """Takes back all rows that no granule has, and adds rows if these are few."""
+        is_used = np.zeros(self._next, np.bool_)
+        for touches in self.users:
+            is_used[touches.rows_of_all()] = True
+        self._returned = np.flatnonzero(~is_used)
+        rows, width = self.steps.shape
+        if len(self._returned) < max(count, rows // _POOL_GROWTH):
+            after = max(_POOL_ROWS, _POOL_GROWTH * rows, self._next + count)
+            more = np.zeros((after, width), np.int32)  # memory is allocated by page on first use
+            more[: self._next] = self.steps[: self._next]
             self.steps = more
-        return np.concatenate([again, np.arange(first, self._next, dtype=np.intp)])
+            self.is_common = np.concatenate([self.is_common, np.zeros(after - rows, np.bool_)])
 
     def widen(self, width: int) -> None:
         """Makes room for actors below `width`."""
@@ -69,8 +92,10 @@ class Pool:
             self.steps = wider
 
     def give_back(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Takes back rows that no granule uses any more."""
-        self._returned = np.concatenate([self._returned, np.unique(rows).astype(np.intp)])
+        """Takes back rows of granules that do not use them any more."""
+        own = rows[~self.is_common[rows]]
+        if own.size:
+            self._returned = np.concatenate([self._returned, np.unique(own).astype(np.intp)])
 
 
 class Touches:
@@ -85,6 +110,12 @@ class Touches:
         self.cells = cells
         self._pool = pool
         self.has_rows = False
+        pool.users.append(self)
+
+    def rows_of_all(self) -> npt.NDArray[np.int64]:
+        """The rows that its granules have."""
+        actors = actors_of(self.cells)
+        return -1 - actors[actors < 0]
 
     def unknown(
         self, cells: Cells, own: Any, known: Steps, alias: Alias = None
@@ -160,21 +191,40 @@ class Touches:
             other.has_rows = True
             self.cells[at] = 0
 
-    def share(self, numbers: Any, actors: Any, step: int) -> None:
-        """Adds an access to granules by flat number; arguments int[n]."""
+    def share(self, numbers: Any, actor: Any, step: int) -> None:
+        """Adds an access to granules by flat number, int[n], of one actor or of int[n]."""
         flat = self.cells.reshape(-1)
         present = flat[numbers]
-        width = max(int(actors.max()), int(actors_of(present).max())) + 1
-        alone = np.unique(numbers[present >= 0])
-        if alone.size:
-            before = flat[alone]
-            rows = self._pool.take(alone.size, width)
-            self._pool.steps[rows, actors_of(before)] = steps_of(before)
-            self._pool.steps[rows, 0] = 0
-            flat[alone] = cells_of(-1 - rows, 0)
-            self.has_rows = True
+        is_one = not isinstance(actor, np.ndarray)
+        last = actor if is_one else int(actor.max())
+        width = max(last, int(actors_of(present).max())) + 1
         self._pool.widen(width)
-        self._pool.steps[-1 - actors_of(flat[numbers]), actors] = step
+        has_own = present < 0
+        has_own[has_own] = ~self._pool.is_common[-1 - actors_of(present[has_own])]
+        if np.count_nonzero(has_own) < has_own.size:
+            self.has_rows = True
+            others = ~has_own
+            before = present[others]
+            if is_one:  # those that had the same accesses have the same again
+                before, again = np.unique(before, return_inverse=True)
+                rows = self._copies(before, width, common=True)
+                self._pool.steps[rows, actor] = step
+                flat[numbers[others]] = cells_of(-1 - rows, 0)[again]
+                numbers = numbers[has_own]
+            else:
+                rows = self._copies(before, width, common=False)
+                flat[numbers[others]] = cells_of(-1 - rows, 0)  # a granule's last one counts
+        self._pool.steps[-1 - actors_of(flat[numbers]), actor] = step
+
+    def _copies(self, cells: Cells, width: int, *, common: bool) -> npt.NDArray[np.intp]:
+        """New rows with the accesses of cells."""
+        pool = self._pool
+        rows = pool.take(cells.size, width, common=common)
+        actors = actors_of(cells)
+        alone = actors >= 0
+        pool.steps[rows[alone], actors[alone]] = steps_of(cells[alone])
+        pool.steps[rows[~alone]] = pool.steps[-1 - actors[~alone]]
+        return rows
 
     def replace_all(self, actor: int, step: int) -> None:
         """Replaces all accesses so far by one actor's at one step."""
@@ -184,11 +234,4 @@ class Touches:
     def refine(self, factor: int) -> None:
         """Divides each granule of a one-dimensional shadow into `factor` equal ones."""
         self.cells = np.repeat(self.cells, factor)
-        actors = actors_of(self.cells)
-        shared = np.flatnonzero(actors < 0)
-        if shared.size:
-            rows = -1 - actors[shared]
-            fresh = self._pool.take(shared.size, self._pool.steps.shape[1])
-            self._pool.steps[fresh] = self._pool.steps[rows]
-            self.cells[shared] = cells_of(-1 - fresh, 0)
-            self._pool.give_back(rows)
+        self._pool.is_common[self.rows_of_all()] = True
