@@ -1,6 +1,7 @@
 """The configuration table and the bounds of its entries, from the allowed side."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -13,6 +14,7 @@ from attn_mlir.errors import SpecError, VerifyError
 from attn_mlir.passes.infrastructure.pipeline import run_pipeline
 from attn_mlir.passes.schedule.entries import CONFIG
 from attn_mlir.passes.schedule.kernels.mha_config import MhaConfig, default_config
+from attn_mlir.passes.schedule.kernels.mha_registers import HeldConfig
 from attn_mlir.passes.target.limits import DEFAULT_TARGET, target_named
 
 TARGET = target_named(DEFAULT_TARGET)
@@ -142,3 +144,20 @@ def test_heads_are_packed_however_queries_lie_but_for_padded_ones(
     run_pipeline(module, "attn-configure")
     (op,) = ir.get_ops_of_type(module, MhaOp)
     assert MhaConfig.of(op).packed_heads == packed
+
+
+@pytest.mark.parametrize("order", ["single", "counter", "persistent"])
+def test_in_registers_threads_that_transpose_have_what_tiles_leave(order: str) -> None:
+    """Whatever the head size and the groups; the widest heads have tiles with the least registers alone."""
+    for head_dim, tiles in itertools.product((64, 96, 128, 192, 240, 256), (0, 1, 2)):
+        request = am.mha(
+            heads=2, head_dim=head_dim, dtype="e4m3", out_dtype="bf16", tile_order=order,
+            schedule="mha-registers",
+        )  # fmt: skip
+        module = build_module(make_context(), request)
+        options = f"target=sm_90a tile-order={order} q-tiles={tiles}"
+        run_pipeline(module, f"attn-configure{{{options}}}")
+        (op,) = ir.get_ops_of_type(module, MhaOp)
+        config = HeldConfig.of(op)
+        assert config.q_tiles * config.attend_registers + config.other_registers <= 512
+        assert config.other_registers >= 40

@@ -9,6 +9,7 @@ load --q,k,v--> attend[0..2] --out--> leave
 With operands of 8 bits two more warps transpose values between `load` and `attend`.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -175,6 +176,11 @@ def chosen_config(
             transposing=transposing,
         )
 
+    def leaves_tiles(transposing: int) -> bool:
+        with contextlib.suppress(SpecError):
+            return tiles_with(transposing) == tiles
+        return False
+
     try:
         tiles = tiles_with(OTHERS_THAT_TRANSPOSE[-1])
     except SpecError as error:
@@ -182,7 +188,7 @@ def chosen_config(
     transposing = 0
     if is_narrow:
         sizes = OTHERS_THAT_TRANSPOSE[-1:] if wishes.tile_n else OTHERS_THAT_TRANSPOSE
-        transposing = next(n for n in sizes if tiles_with(n) == tiles)
+        transposing = next(n for n in sizes if leaves_tiles(n))
     attending, others = held_registers(
         target, tiles.q_tiles, order, page_size, listed=listed, transposing=transposing
     )
