@@ -25,6 +25,7 @@ from .layouts.reductions import folded, reduced
 from .layouts.values import along_numbers, is_packed, moved, own_place, packed, unpacked
 from .narrow import round_and_pack, widen_and_pack
 from .scalar_ops import check_scalar
+from .turns import Turns
 
 Value = Any
 LN2 = math.log(2.0)
@@ -61,10 +62,14 @@ class _Region:
 
     Long bodies are evaluated on `NARROW` elements at a time, so that intermediate values need
     registers for these elements only and not for a whole strip.
+
+    Attributes:
+      turns: where they are evaluated in turn, else None.
     """
 
     def __init__(self, low: Lowering, layout: Layout):
         self.low = low
+        self.turns: Turns | None = None
         self.strip_count = len(layout.strip_offsets)
         self.widths = layout.part_widths * self.strip_count
         self.per_strip = len(layout.part_widths)
@@ -111,15 +116,20 @@ class _Region:
     def _run_part(self, varying: Sequence[Any], number: int, starts: range, step: int) -> None:
         """Evaluates the operations `varying` on part `number`, `step` elements at a time."""
         pieces: dict[Value, list[Value]] = {op.results[0]: [] for op in varying}
+        turns = self.turns
         for first in starts:
+            now: dict[Value, Value] = {}
+            if turns is not None:
+                now[turns.coordinate] = turns.numbers(number, first, step)
             for op in varying:
                 operands = [
-                    pieces[value][-1]
-                    if value in pieces
-                    else self._piece(value, number, first, step)
+                    now[value] if value in now else self._piece(value, number, first, step)
                     for value in op.operands
                 ]
-                pieces[op.results[0]].append(self._vector(op, operands, step))
+                now[op.results[0]] = self._vector(op, operands, step)
+                pieces[op.results[0]].append(now[op.results[0]])
+            if turns is not None:
+                turns.note(now[varying[-1].results[0]])
         for result, found in pieces.items():
             self.values[result] = _Varying((*self.values[result].parts, _joined(found)))
 
@@ -282,6 +292,8 @@ def _map(low: Lowering, op: ws.MapOp) -> None:
             # otherwise the backend moves what depends on it, for each element, out of the loop and spills
             place = opaque(place)
         region.values[across] = _per_strip([moved(place, by) for by in layout.strip_offsets])
+    if op.in_turn and along in region.values and region.is_long(operations):
+        region.turns = Turns(low, layout, along, region.operand(elements[0]).parts[0])
     region.run(operations)
     result = region.operand(last.value if rounded is None else rounded)
     if rounded is not None:

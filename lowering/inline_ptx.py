@@ -27,6 +27,19 @@ def opaque(value: Value) -> Value:
     ).result
 
 
+def not_before(value: Value, word: Value) -> Value:
+    """A copy of an i32 that is there no sooner than another i32 or f32: that one, if a grid had no CTAs.
+
+    Neither the optimiser nor the assembler computes what is made of it any sooner.
+    """
+    kind = _WORDS[str(word.type)]
+    text = (
+        "{ .reg .pred never; .reg .b32 count; mov.u32 count, %nctaid.x; "
+        "setp.eq.u32 never, count, 0; selp.b32 $0, $2, $1, never; }"
+    )
+    return llvm.InlineAsmOp(value.type, [value, word], text, f"=r,r,{kind}").result
+
+
 def pinned(values: Value) -> Value:
     """A vector of f32 that the optimiser computes here, whatever uses it later. No instruction."""
     (count,), f32 = values.type.shape, ir.F32Type.get()

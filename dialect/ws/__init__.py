@@ -18,6 +18,7 @@ from .cluster import (
     targets_attribute,
 )
 from .compute import (
+    IN_TURN,
     AnyOp,
     BitsOp,
     ElementOp,
@@ -89,6 +90,7 @@ from .tiles import ClaimOp, DrawOp, NextTileOp, TilesOp
 
 __all__ = [
     "DIALECT",
+    "IN_TURN",
     "PAIR",
     "WIDENED",
     "AcquireOp",

@@ -28,11 +28,17 @@ class YieldOp(WS.Operation, name="yield", traits=[ir.IsTerminatorTrait, Pure]):
     value: ext.Operand[Any]
 
 
+IN_TURN = "ws.in_turn"  # a hint
+
+
 class MapOp(WS.Operation, name="map"):
     """Computes a fragment element by element from fragments of one shape.
 
     The region's block receives one element per operand, then the element's row and column in the
     fragment as i32 (row only for a fragment of rank 1). It may use values defined outside.
+
+    With the attribute `ws.in_turn` a thread computes a few elements at a time, none before its inputs are
+    there: for bodies whose values would take more registers than a role has.
 
     Operands:
       inputs: fragments of one shape.
@@ -52,6 +58,11 @@ class MapOp(WS.Operation, name="map"):
     inputs: Sequence[ext.Operand[FragmentType]]
     fragment: ext.Result[FragmentType]
     body: ext.Region
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether elements are computed a few at a time."""
+        return IN_TURN in self.operation.attributes
 
     @staticmethod
     def verify_region_invariants(op: "MapOp") -> bool:

@@ -5,6 +5,7 @@ at most `PART_ELEMENTS`, one after the other; a strip that is one value is a sca
 and 8 bits in vectors are packed into i32, the first one in the lowest bits.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -80,18 +81,25 @@ def is_writer(low: Lowering, layout: Layout) -> Value | None:
 def along_numbers(low: Lowering, layout: Layout) -> list[Value]:
     """The coordinate along the strips as a vector per part of one strip, i32."""
     own = own_place(low, layout, layout.along)
-    parts: list[Value] = []
-    first = 0
-    for width in layout.part_widths:
-        kind = ir.VectorType.get([width], i32())
-        places = layout.element_offsets[first : first + width]
-        numbers = [ir.IntegerAttr.get(i32(), place) for place in places]
-        part = arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result
-        if own is not None:
-            part = arith.AddIOp(vector.BroadcastOp(kind, own).result, part).result
-        parts.append(part)
-        first += width
-    return parts
+    ends = itertools.accumulate(layout.part_widths)
+    pieces = zip(ends, layout.part_widths, strict=True)
+    return [numbers_from(own, layout, end - width, width) for end, width in pieces]
+
+
+def numbers_from(own: Value | None, layout: Layout, first: int, count: int) -> Value:
+    """The coordinates along the strips of some elements of a strip, a vector of i32.
+
+    Args:
+      own: the thread's place along them, None for 0.
+      first, count: number of the first of these elements in the strip, and how many they are.
+    """
+    kind = ir.VectorType.get([count], i32())
+    places = layout.element_offsets[first : first + count]
+    numbers = [ir.IntegerAttr.get(i32(), place) for place in places]
+    part = arith.ConstantOp(kind, ir.DenseElementsAttr.get(numbers, kind)).result
+    if own is None:
+        return part
+    return arith.AddIOp(vector.BroadcastOp(kind, own).result, part).result
 
 
 def unpacked(fragment: Fragment) -> tuple[Value, ...]:

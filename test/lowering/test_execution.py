@@ -9,7 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attn_mlir.validation.ws.kernels import ROWS, bundle, kernel, poison, role, run, threads
+from attn_mlir.validation.ws.kernels import (
+    ROWS,
+    bundle,
+    compiled,
+    kernel,
+    poison,
+    role,
+    run,
+    threads,
+)
 
 BF16 = ml_dtypes.bfloat16
 MATRIX_IN = ("x", "in", "memref<?x?xf32>", ("m", "n"))
@@ -214,6 +223,28 @@ def test_elements_outside_are_the_nearest_inside() -> None:
     run_role(text, x, y, poison(ROWS))
     rows, columns = np.minimum(np.arange(ROWS), 69), np.minimum(np.arange(16), 10)
     assert (y == x[np.ix_(rows, columns)]).all()
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_elements_in_turn(in_turn: bool) -> None:
+    """|i - j| x, whose coordinates wait for x and for what came 16 elements before, or do not."""
+    hint = '"ws.in_turn" = unit, ' if in_turn else ""
+    body = f"""%d = "ws.map"(%s) ({{
+    ^bb0(%e: f32, %i: i32, %j: i32):
+      %difference = arith.subi %i, %j : i32
+      %opposite = arith.subi %j, %i : i32
+      %distance = arith.maxsi %difference, %opposite : i32
+      %number = arith.sitofp %distance : i32 to f32
+      %v = arith.mulf %e, %number : f32
+      "ws.yield"(%v) : (f32) -> ()
+    }}) {{{hint}operandSegmentSizes = array<i32: 1>}} : (!full) -> !full
+    """
+    text = one_role(body + store("d"), columns=48)
+    x, y = normal(ROWS, 48), poison(ROWS, 48)
+    run_role(text, x, y, poison(ROWS))
+    assert (y == x * np.abs(np.arange(ROWS)[:, None] - np.arange(48)).astype(np.float32)).all()
+    turns = compiled(text).bundle.ptx.count("%nctaid")
+    assert turns == (1 + (48 - 16) // 4 if in_turn else 0)  # the first 16 wait for x alone
 
 
 def test_rows_outside_are_not_written() -> None:

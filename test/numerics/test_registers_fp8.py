@@ -92,6 +92,12 @@ def test_modifiers_sinks_and_f32() -> None:
     assert not wrong(*given, **options, mask=am.causal(), out_dtype="f32")
 
 
+def test_a_modifier_of_coordinates() -> None:
+    """Its distances wait for the scores."""
+    given = operands("e4m3", 9, 140, 64, 64)
+    assert not wrong(*given, score_mod=mods.alibi(1), query_tiles=1)
+
+
 def test_parts_of_the_keys() -> None:
     assert not wrong(*operands("e4m3", 70, 400, 64, 64), 1, num_splits=3)
 

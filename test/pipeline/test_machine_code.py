@@ -12,9 +12,11 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attn_mlir as am
+from attn_mlir import mods
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
@@ -91,6 +93,29 @@ def test_8_bits_in_registers_spill_nothing(size: int, order: str) -> None:
     spec = am.mha(
         heads=4, kv_heads=2, head_dim=size, dtype="e4m3", mask=am.causal(), tile_order=order,
         lengths=lengths, schedule=HELD,
+    )  # fmt: skip
+    assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
+
+
+MODIFIERS: dict[str, dict[str, Any]] = {
+    "alibi": {"score_mod": mods.alibi(4)},
+    "relative bias": {"score_mod": mods.relative_bias(np.zeros((4, 41), np.float32))},
+    "documents": {"mask_mod": mods.document(np.zeros((1, 1), np.int32))},
+    "bias": {"score_mod": mods.bias(np.zeros((1, 1, 1, 1), np.float32))},
+}
+
+
+@pytest.mark.parametrize("order", ["single", "counter"])
+@pytest.mark.parametrize("name", MODIFIERS)
+@pytest.mark.parametrize("size", [64, 128, 192, 256])
+@pytest.mark.long(
+    "64-*", "192-*", "256-*", "128-alibi-*", "128-documents-*", "128-bias-*", "*-counter"
+)
+def test_modifiers_of_8_bits_spill_nothing(size: int, name: str, order: str) -> None:
+    """What they make of coordinates is not computed for all scores before these are there."""
+    spec = am.mha(
+        heads=4, kv_heads=2, head_dim=size, dtype="e4m3", mask=am.causal(), tile_order=order,
+        schedule=HELD, **MODIFIERS[name],
     )  # fmt: skip
     assert am.compile(spec, target="sm_90a").report["spill_bytes"] == 0
 

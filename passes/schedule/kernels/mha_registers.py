@@ -61,6 +61,10 @@ class HeldConfig(Config):
     attend_registers: int = 240
     other_registers: int = 24
 
+    def modifies_in_turn(self, element_bits: int) -> bool:
+        """With 8 bits: sums of a tile's values take registers beside those of O and of the scores."""
+        return element_bits == NARROW_BITS
+
 
 @dataclass(frozen=True)
 class Options:
@@ -108,13 +112,15 @@ class MhaRegisters:
             positions, heads, keys = op.blocks.extents
             groups = positions * heads // target.rows_per_product
             wishes = dataclasses.replace(wishes, q_tiles=groups, tile_n=keys)
+        modifier = Modifier(op, {})
         config = chosen_config(
             op,
             target,
             wishes,
             queries=op.q,
             page_size=page_size,
-            reads=Modifier(op, {}).reads,
+            reads=modifier.reads,
+            gathers=modifier.gathers,
             listed=op.blocks is not None,
             counted=op.tile_counter is not None,
         )
@@ -140,6 +146,7 @@ def chosen_config(
     queries: Any,
     page_size: int,
     reads: bool = False,
+    gathers: bool = False,
     listed: bool = False,
     counted: bool = False,
 ) -> HeldConfig:
@@ -151,6 +158,7 @@ def chosen_config(
       queries: the operand of the operation that tells how they lie.
       page_size: of the pages that keys lie in, 0 without.
       reads: whether each score needs elements of tensors.
+      gathers: whether these lie at distances of query and key.
       listed: whether lists name the key tiles.
       counted: whether work tiles are drawn from a counter.
 
@@ -173,6 +181,7 @@ def chosen_config(
             groups=wishes.q_tiles,
             tile_n=wishes.tile_n,
             reads=reads,
+            gathers=gathers,
             transposing=transposing,
         )
 
@@ -187,7 +196,9 @@ def chosen_config(
         raise op_error(op, f"has no kernel: {error}") from error
     transposing = 0
     if is_narrow:
-        sizes = OTHERS_THAT_TRANSPOSE[-1:] if wishes.tile_n else OTHERS_THAT_TRANSPOSE
+        # where scores are modified, those that attend need more registers
+        sizes = OTHERS_THAT_TRANSPOSE[reads:]
+        sizes = sizes[-1:] if wishes.tile_n else sizes
         transposing = next(n for n in sizes if leaves_tiles(n))
     attending, others = held_registers(
         target, tiles.q_tiles, order, page_size, listed=listed, transposing=transposing

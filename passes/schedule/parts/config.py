@@ -54,6 +54,11 @@ class Config(Entries):
         """Whether a thread holds one column of the scores, all query rows of a key; if not, a row."""
         return False
 
+    def modifies_in_turn(self, element_bits: int) -> bool:
+        """Whether a thread modifies a few scores at a time, with operands of so many bits."""
+        del element_bits
+        return False
+
     def product(self, stored: Any) -> Any:
         """Element type of the operands of both products, given that of keys and values."""
         return stored

@@ -21,6 +21,7 @@ class Modifier:
       changes: the region returns another score than it was given, or hides by looking at the score.
       hides: the region hides scores (`attn.keep`).
       reads: what becomes of a score depends on elements of tensors.
+      gathers: on such whose index is made of query and key together, as a distance is.
       has_sink: each row also sees a sink, a key without a value.
     """
 
@@ -38,7 +39,11 @@ class Modifier:
         score = self._block.arguments[0]
         _, needed = self._needed(self._keeps)
         operations, _ = self._needed([self._result, *self._keeps])
-        self.reads = any(isinstance(inner, tensor.ExtractOp) for inner in operations)
+        readings = [inner for inner in operations if isinstance(inner, tensor.ExtractOp)]
+        self.reads = bool(readings)
+        *_, q, k = self._block.arguments
+        of_both = self._made_of(q, operations) & self._made_of(k, operations)
+        self.gathers = any(x in of_both for inner in readings for x in inner.operands)
         self.changes = self._result != score or score in needed
         sinks = [inner for inner in self._block.operations if isinstance(inner, SinkOp)]
         self._sink = sinks[0] if sinks else None
@@ -87,6 +92,14 @@ class Modifier:
                 operations.append(op)
                 needed.update(op.operation.operands)
         return operations[::-1], needed
+
+    def _made_of(self, value: Value, operations: Sequence[Any]) -> set[Value]:
+        """The value, and what these operations make of it."""
+        found: set[Value] = {value}
+        for op in operations:
+            if found.intersection(op.operation.operands):
+                found.update(op.operation.results)
+        return found
 
     def _values(self, wanted: Sequence[Value], arguments: Sequence[Value | None]) -> list[Value]:
         """Computes values of the region at the insertion point, by copying the operations they need.

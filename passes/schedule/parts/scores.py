@@ -221,7 +221,8 @@ def _modified(
         head = queries.head(tile.head, row)
         return problem.modifier(given, tile.batch, head, q, k, keeps=keeps)
 
-    return b.map_coordinates(element, scores)
+    in_turn = problem.config.modifies_in_turn(ws.element_bits(problem.element))
+    return b.map_coordinates(element, scores, in_turn=in_turn)
 
 
 def store_lse(

@@ -52,7 +52,12 @@ def map_elements(body: Callable[..., Value], *inputs: Value, element: Any = None
 
 @overload
 def map_coordinates(
-    body: Callable[[Value, Value, Value], Value], a: Value, /, *, element: Any = None
+    body: Callable[[Value, Value, Value], Value],
+    a: Value,
+    /,
+    *,
+    element: Any = None,
+    in_turn: bool = False,
 ) -> Value: ...
 
 
@@ -62,13 +67,20 @@ def map_coordinates(
 ) -> Value: ...
 
 
-def map_coordinates(body: Callable[..., Value], *inputs: Value, element: Any = None) -> Value:
+def map_coordinates(
+    body: Callable[..., Value], *inputs: Value, element: Any = None, in_turn: bool = False
+) -> Value:
     """A `ws.map` of 2-D fragments: `body(*elements, row, column)` returns the new element.
 
-    `element` is the result's element type, that of the first input when absent.
+    Args:
+      element: the result's element type, that of the first input when absent.
+      in_turn: whether a thread computes a few elements at a time.
     """
     kind = ws.FragmentType(inputs[0].type)
-    return _map(body, inputs, kind.shape, kind.element if element is None else element)
+    made = _map(body, inputs, kind.shape, kind.element if element is None else element)
+    if in_turn:
+        made.owner.attributes[ws.IN_TURN] = ir.UnitAttr.get()
+    return made
 
 
 def generate(body: Callable[..., Value], shape: Sequence[int], element: Any) -> Value:
