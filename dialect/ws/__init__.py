@@ -71,6 +71,7 @@ from .reductions import (
     FoldOp,
     ReduceGroupOp,
     ReduceOp,
+    RepeatOp,
     SpreadOp,
 )
 from .ring import (
@@ -148,6 +149,7 @@ __all__ = [
     "ReduceOp",
     "ReduceOutOp",
     "ReleaseOp",
+    "RepeatOp",
     "RingType",
     "RoleOp",
     "RowsOp",

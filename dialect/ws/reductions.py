@@ -195,6 +195,48 @@ class BroadcastOp(WS.Operation, name="broadcast", traits=[Pure]):
         return axis_of(self)
 
 
+class RepeatOp(WS.Operation, name="repeat", traits=[Pure]):
+    """Repeats each column in its place, [R, c] to [R, C]: column j of the result is column j c / C.
+
+    A number for each run of neighbouring columns, such as their factor, is then in the threads that
+    have elements of the run, and in no other.
+
+    Operands:
+      runs: [R, c], 32 bits each.
+
+    Results:
+      fragment: [R, C]; C / c is a power of two.
+
+    Memory effects: none. Hardware: any.
+
+    Example:
+      %factors = "ws.repeat"(%two) : (!ws.frag<vector<64x2xf32>>) -> !ws.frag<vector<64x64xf32>>
+    """
+
+    runs: ext.Operand[FragmentType]
+    fragment: ext.Result[FragmentType]
+
+    @staticmethod
+    def verify_invariants(op: "RepeatOp") -> bool:
+        """Rank 2, 32 bits, equal rows, and columns that are repeated a power of two times."""
+        runs, full = FragmentType(op.runs.type), FragmentType(op.fragment.type)
+        if len(runs.shape) != 2 or element_bits(runs.element) != WORD_BITS:
+            return fail(op, f"expects runs of rank 2 and 32 bits, got {runs}")
+        if len(full.shape) != 2 or (full.shape[0], full.element) != (runs.shape[0], runs.element):
+            wanted = f"{runs.shape[0]} rows of {runs.element}"
+            return fail(op, f"expects a result of rank 2 with {wanted}, got {full}")
+        count, rest = divmod(full.shape[1], runs.shape[1])
+        if rest or count & (count - 1) or not count:
+            return fail(op, f"expects {runs.shape[1]} columns times a power of two, got {full}")
+        return True
+
+    @property
+    def count(self) -> int:
+        """Columns of a run."""
+        full, runs = FragmentType(self.fragment.type), FragmentType(self.runs.type)
+        return full.shape[1] // runs.shape[1]
+
+
 class SpreadOp(WS.Operation, name="spread", traits=[Pure]):
     """Redistributes elements that one lane of a warp holds each, into the layout that their users need.
 

@@ -306,6 +306,34 @@ class Layout:
         ]
         return replace(self, elements=tuple(elements))
 
+    def runs(self, count: int) -> "Layout | None":
+        """The layout of one value for every `count` neighbouring columns, in the threads that have some.
+
+        None where a digit moves along part of a run and of the next. Worked, runs of 32 of the 64
+        columns of which four threads have 16 each: threads 0 and 1 have run 0, 2 and 3 have run 1.
+        """
+
+        def within(digits: Sequence[Digit]) -> list[Digit] | None:
+            found: list[Digit] = []
+            for digit in digits:
+                if digit.axis != COLUMN:
+                    found.append(digit)
+                    continue
+                inside = min(max(count // digit.step, 1), digit.count)  # units in a run
+                further, rest = divmod(digit.count, inside)
+                step, apart = divmod(digit.step * inside, count)
+                if rest or (further > 1 and apart):
+                    return None
+                found += [Digit(inside, None)] if inside > 1 else []
+                found += [Digit(further, COLUMN, step)] if further > 1 else []
+            return found
+
+        threads, elements = within(self.threads), within(self.elements)
+        if self.along != COLUMN or threads is None or elements is None:
+            return None
+        own = tuple(digit for digit in elements if digit.axis == COLUMN)
+        return replace(self, threads=tuple(threads), elements=own or (Digit(1, COLUMN, 1),))
+
     def mask(self) -> "Layout":
         """The layout of a mask [rows, words] with a bit per element: word w has columns 32 w .. 32 w + 31.
 

@@ -1,7 +1,7 @@
 """Finds the layout of each fragment of a role, from the operations that make and use it.
 
-Operands and results of an element-wise operation share a layout. Reductions, broadcasts and masks
-link a layout to one derived from it: without an axis, or of a mask's words. Layouts that
+Operands and results of an element-wise operation share a layout. Reductions, broadcasts, repetitions
+and masks link a layout to one derived from it: without an axis, of runs of columns, or of a mask's words. Layouts that
 instructions fix (a load from tensor memory, the accumulator of a product) are propagated first;
 fragments that these do not reach get a default by their extents. Two instructions that fix one
 fragment in different ways are an error, as only operations made for it move elements between

@@ -39,7 +39,7 @@ DECODE_SCHEDULES = {
 }  # of that operation, as `SCHEDULES`
 HALF_TILE_HEADS = 8  # heads of a tile of 64 rows come in multiples of them
 PAIR_HEADS = 2 * HALF_ROWS  # of which a pair of CTAs takes a query
-PAIR_FACTOR_COLUMNS = 64  # of rows of 8 bits, at least: factors of fewer do not fit the registers
+PAIR_FACTOR_COLUMNS = 32  # of rows of 8 bits, at least: factors of fewer do not fit the registers
 STREAM_ROWS = 16  # of a query tile: M of a product of one warp; PTX ISA, mma.sync
 STREAM_KEYS = 128  # of a key tile
 WIDE_STREAM_KEYS = 64  # of a key tile where V has more than `MAX_HEAD_DIM` columns

@@ -159,11 +159,12 @@ def test_t12_factors_of_rows_that_do_not_count_are_not_read() -> None:
     judge(given)
 
 
-@pytest.mark.parametrize("group", [32, 128])
-@pytest.mark.long("128")
-def test_t20_factors_follow_the_columns_of_the_row(group: int) -> None:
-    """A row of 576 columns has a factor more than its 512 columns of values, where groups are small."""
-    given = raw("e4m3", seed=group)
+@pytest.mark.parametrize(("heads", "group"), [(8, 32), (8, 128), (128, 32)])
+@pytest.mark.long("8-128")
+def test_t20_factors_follow_the_columns_of_the_row(heads: int, group: int) -> None:
+    """A row of 576 columns has a factor more than its 512 columns of values, where groups are small; in a
+    pair of CTAs the second one's values begin with column 256."""
+    given = raw("e4m3", heads=heads, seed=group)
     random = np.random.default_rng(group)
     count = FORMATS["e4m3"].groups(group)
     given["kv_scale"] = np.exp2(random.uniform(-10, -6, (48, count))).astype(np.float32)

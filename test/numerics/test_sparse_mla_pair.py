@@ -134,6 +134,8 @@ def test_rows_of_products_of_8_bits_are_gathered_once_as_key_and_once_as_value(
         Case(2, 304, 290, HEADS, 512, lengths=True, sinks=True, kv_format="model1"),
         Case(1, 300, 290, 2 * HEADS, sinks=True, kv_format="e4m3"),
         Case(1, 300, 290, HEADS, lengths=True, kv_format="e4m3_rope16", group=64),
+        Case(1, 300, 290, HEADS, sinks=True, kv_format="e4m3_rope16", group=32),
+        Case(2, 200, 150, HEADS, lengths=True, kv_format="e4m3", group=32),
         Case(2, 300, 290, 2 * HEADS, lengths=True, sinks=True, kv_format="e4m3", narrow=True),
         Case(2, 300, 290, HEADS, sinks=True, empty=True, kv_format="e4m3", narrow=True),
     ],

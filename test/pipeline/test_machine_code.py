@@ -130,7 +130,9 @@ def test_families_have_every_schedule() -> None:
 PAIRS: tuple[dict[str, Any], ...] = (
     {"head_dim": 512, "kv_format": "model1", "kv_page": 64},
     {"kv_format": "e4m3"},
+    {"kv_format": "e4m3", "kv_group": 32},
     {"kv_format": "e4m3", "kv_group": 64},
+    {"kv_format": "e4m3_rope16", "kv_group": 32, "page_size": 16},
     {"kv_format": "e4m3_rope16", "kv_group": 64, "page_size": 16},
 )  # rows of 8 bits that a pair of CTAs widens
 

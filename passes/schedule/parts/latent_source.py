@@ -14,6 +14,9 @@ A piece fills one line of 128 bytes in each row of the tile. Of eight neighbouri
 128 bytes at a time, four have one row and four the next: their places differ in the lowest bit of the row,
 so all banks are written once. With pieces of 128 columns eight have one row, in two lines of it, and
 every bank would be written twice.
+
+Where several factors go to a piece, a thread reads the one of its own columns of each piece (`ws.repeat`);
+where one goes to several pieces, it is read once for all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +108,7 @@ class NarrowRows:
         if narrow:
             found += [self._part(self.narrow, rows[0], column, PIECE) for column in narrow[::PIECE]]
             if self.factors is not None:
-                found += [self._factor(rows[0], number) for number in self._groups(narrow)]
+                found += self._factors(rows[0], narrow)
         if wide:  # threads hold other rows of these
             found.append(self._part(self.wide, rows[-1], wide.start, len(wide)))
         return found
@@ -143,29 +146,53 @@ class NarrowRows:
         outer = [0] * (ir.MemRefType(tensor.type).rank - 1)
         return b.load_rows(tensor, rows, count, [*outer, first], [*range(len(outer) + 1)])
 
-    def _factor(self, rows: Value, number: int) -> Value:
-        """The factors of one group, f32 [n]; 0 for rows that there are none of."""
-        tensor, page = self.factors, self.page
+    @property
+    def _in_runs(self) -> bool:
+        """Whether pieces have several factors each, and no factor is of two pieces."""
+        return self.group < PIECE and PIECE % self.group == 0
 
-        def of(row: Value, _: Value) -> Value:
-            place = [row]
-            if page:
-                outer = b.INT.floordiv(row, page)
-                place = [outer, b.INT.sub(row, b.INT.mul(outer, page))]
-            found = _in_f32(b.element(tensor, [*place, number]))
-            return b.select(b.compare("sge", row, 0), found, b.f32_constant(0.0))
+    def _factors(self, rows: Value, narrow: range) -> list[Value]:
+        """The factors of some columns, f32, 0 for rows that there are none of: [n] of each group, or of each
+        piece [n, groups]."""
+        f32 = ir.F32Type.get()
 
-        return b.map_rows(of, rows, element=ir.F32Type.get())
+        def of_group(number: int) -> Value:
+            return b.map_rows(lambda row, _: self._factor(row, number), rows, element=f32)
+
+        def of_piece(first: int, count: int) -> Value:
+            def factor(row: Value, _: Value, number: Value) -> Value:
+                return self._factor(row, b.INT.add(number, first))
+
+            return b.map_coordinates(factor, b.broadcast(rows, count), element=f32)
+
+        if self._in_runs:
+            count = PIECE // self.group
+            return [of_piece(column // self.group, count) for column in narrow[::PIECE]]
+        return [of_group(number) for number in self._groups(narrow)]
+
+    def _factor(self, row: Value, number: Value | int) -> Value:
+        """The factor of a group of a row."""
+        place = [row]
+        if self.page:
+            outer = b.INT.floordiv(row, self.page)
+            place = [outer, b.INT.sub(row, b.INT.mul(outer, self.page))]
+        found = _in_f32(b.element(self.factors, [*place, number]))
+        return b.select(b.compare("sge", row, 0), found, b.f32_constant(0.0))
 
     def _values(self, piece: Value, factors: Sequence[Value], start: int, first: int) -> Value:
         """The columns of a piece from a first one on, times their factors, rounded to bf16; the first of
         the factors is that of column `start`."""
         values = b.map_elements(_extended, widened(piece), element=ir.F32Type.get())
         if factors:
-            known = start // self.group
-            own = [factors[n - known] for n in self._groups(range(first, first + PIECE))]
-            values = b.map_elements(b.fmul, values, self._spread(own))
+            values = b.map_elements(b.fmul, values, self._of_columns(factors, start, first))
         return b.rounded(values, ir.BF16Type.get())
+
+    def _of_columns(self, factors: Sequence[Value], start: int, first: int) -> Value:
+        """The factors of each column of a piece; arguments as of `_values`."""
+        if self._in_runs:
+            return b.repeated(factors[(first - start) // PIECE], PIECE)
+        known = start // self.group
+        return self._spread([factors[n - known] for n in self._groups(range(first, first + PIECE))])
 
     def _spread(self, factors: Sequence[Value]) -> Value:
         """The factors of a piece's groups for each of its columns."""

@@ -377,6 +377,32 @@ func.func @f(%s: !ws.frag<vector<32xf32>>) {
 
 // -----
 
+// Columns that are repeated.
+
+func.func @f(%s: !ws.frag<vector<32xf32>>) {
+  // expected-error @below {{'ws.repeat' op expects runs of rank 2 and 32 bits, got !ws.frag<vector<32xf32>>}}
+  %0 = "ws.repeat"(%s) : (!ws.frag<vector<32xf32>>) -> !ws.frag<vector<32x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<32x2xf32>>) {
+  // expected-error @below {{'ws.repeat' op expects a result of rank 2 with 32 rows of f32, got !ws.frag<vector<64x8xf32>>}}
+  %0 = "ws.repeat"(%s) : (!ws.frag<vector<32x2xf32>>) -> !ws.frag<vector<64x8xf32>>
+  func.return
+}
+
+// -----
+
+func.func @f(%s: !ws.frag<vector<32x2xf32>>) {
+  // expected-error @below {{'ws.repeat' op expects 2 columns times a power of two, got !ws.frag<vector<32x6xf32>>}}
+  %0 = "ws.repeat"(%s) : (!ws.frag<vector<32x2xf32>>) -> !ws.frag<vector<32x6xf32>>
+  func.return
+}
+
+// -----
+
 // Reductions of groups, and turned fragments.
 
 func.func @f(%s: !ws.frag<vector<8x128xf32>>, %i: !ws.frag<vector<8xf32>>, %t: !ws.tile<vector<4x8xf32>, "shared">) {

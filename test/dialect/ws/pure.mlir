@@ -111,6 +111,16 @@ func.func @spread(%lanes: !ws.frag<vector<32xf32>>) -> (!ws.frag<vector<32xf32>>
   func.return %0, %1 : !ws.frag<vector<32xf32>>, !ws.frag<vector<32xf32>>
 }
 
+// CHECK-LABEL: func.func @repeat
+// CHECK: ws.repeat
+// CHECK-NOT: ws.repeat
+// CHECK: return
+func.func @repeat(%runs: !some) -> (!full, !full) {
+  %0 = "ws.repeat"(%runs) : (!some) -> !full
+  %1 = "ws.repeat"(%runs) : (!some) -> !full
+  func.return %0, %1 : !full, !full
+}
+
 // CHECK-LABEL: func.func @rank
 // CHECK: ws.rank
 // CHECK-NOT: ws.rank

@@ -15,6 +15,7 @@ from attn_mlir.lowering.layouts.fragments import (
     operand_b,
     pairs_of_rows,
     row_per_thread,
+    units_of_rows,
     widened_b,
 )
 from attn_mlir.lowering.layouts.matrices import MATRIX_ROWS, SPLIT, matrices_of
@@ -154,6 +155,32 @@ def test_mask_bits_belong_to_columns(name: str) -> None:
         own = layout.place(thread)[COLUMN]
         assert mask.place(thread, strip, word) == (row, word)
         assert 32 * word + bit + own == column and bit + own < 32
+
+
+@pytest.mark.parametrize("count", [1, 4, 8, 32, 64])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        units_of_rows(4, 64, 8).layout([64, 64]),
+        units_of_rows(4, 192, 8).layout([64, 192]),
+        accumulator(4).layout([64, 128]),
+        row_per_thread(4).layout([128, 192]),
+    ],
+)
+def test_runs_of_columns_are_where_their_columns_are(layout: Layout, count: int) -> None:
+    """A thread has each run once of which it has some columns, and no other."""
+    runs = layout.runs(count)
+    assert runs is not None and runs.extent(COLUMN) == layout.extent(COLUMN) // count
+    assert runs.thread_count == layout.thread_count and runs.extent(ROW) == layout.extent(ROW)
+    had = {(t, layout.place(t, s, e)[ROW], layout.place(t, s, e)[COLUMN] // count)
+           for t, s, e in everywhere(layout)}  # fmt: skip
+    has = [(where[0], *runs.place(*where)) for where in everywhere(runs)]
+    assert sorted(had) == sorted(has)
+
+
+def test_runs_that_begin_within_a_digit() -> None:
+    assert row_per_thread(1).layout([32, 6]).runs(4) is None
+    assert row_per_thread(1).layout([32, 8]).turned().runs(2) is None
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,13 @@ def broadcast(rows: Value, column_count: int) -> Value:
     return ws.BroadcastOp(rows, full).fragment
 
 
+def repeated(runs: Value, column_count: int) -> Value:
+    """[rows, column_count]: each column of `runs` repeated in its place."""
+    kind = ws.FragmentType(runs.type)
+    full = ws.fragment_type([kind.shape[0], column_count], kind.element)
+    return ws.RepeatOp(runs, full).fragment
+
+
 def times_rows(fragment: Value, rows: Value) -> Value:
     """A fragment [rows, columns] of f32 with row r multiplied by rows[r]."""
     columns = ws.FragmentType(fragment.type).shape[1]
